@@ -1,0 +1,66 @@
+//! The per-packet path and a warm decoder never ask for memory.
+
+use sidekick_quack::{Decoder, Fate, PowerSums};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Per thread, so that what the test runner does beside the test is not counted.
+    static REQUESTS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[allow(unsafe_code, reason = "an allocator cannot be written without; it only counts and passes on")]
+// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        REQUESTS.with(|requests| requests.set(requests.get() + 1));
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from `alloc` above with this `layout`, hence from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn requests_during(work: impl FnOnce()) -> usize {
+    let before = REQUESTS.get();
+    work();
+    REQUESTS.get() - before
+}
+
+#[test]
+fn nothing_is_allocated_once_warm() {
+    let log: Vec<u32> = (0..500u32).map(|n| n.wrapping_mul(0x85eb_ca6b)).collect();
+    let mut sent = PowerSums::new(40).unwrap();
+    let mut seen = PowerSums::new(20).unwrap();
+    let mut quack = seen.clone();
+    let mut difference = sent.clone();
+    let mut decoder = Decoder::new(20);
+    let mut fates: Vec<Fate> = Vec::with_capacity(log.len());
+
+    let requests = requests_during(|| {
+        for epoch in 0..3 {
+            sent.clear();
+            seen.clear();
+            sent.insert_many(&log);
+            for identifier in log.iter().skip(7 + epoch) {
+                seen.insert(*identifier);
+            }
+            quack.assign_parts(seen.count(), seen.prefix(20)).unwrap();
+            sent.difference_into(&quack, &mut difference).unwrap();
+            assert_eq!(decoder.decode(&difference, &log, &mut fates), Ok(7 + epoch));
+            seen.remove(log[100]);
+        }
+    });
+    assert_eq!(requests, 0);
+
+    // The instrument works: a copy is seen.
+    assert_eq!(requests_during(|| drop(sent.clone())), 1);
+}
