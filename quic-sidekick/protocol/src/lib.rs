@@ -1,1 +1,69 @@
-//! .
+//! The Sidekick protocol, version 1: its messages and its two state machines.
+//!
+//! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the path runs an
+//! [`Observer`]: it counts the packets of a flow by a few ciphertext bytes of each and reports power sums of them,
+//! a *quACK*. The sender's [`Sender`] decodes from it which packets were lost on the *near segment*, between the two.
+//! `SPEC.md` beside this crate is the specification; the code quotes its sections.
+//!
+//! Nothing here reads a clock, opens a socket, logs, or allocates for each packet. Time and bytes come in as
+//! arguments, so the same code runs in a daemon, in an application and under virtual time.
+//!
+//! # Driving a machine
+//! Feed in: [`Sender::on_sent`], [`Sender::handle`], [`Sender::on_deadline`] (for the proxy [`Observer::observe`],
+//! [`Observer::handle`], [`Observer::on_deadline`]). After every one of these drain: `transmit` until it gives
+//! `None`, then the lost packets, then arm a timer for `next_deadline`.
+//!
+//! ```
+//! use sidekick_protocol::{Flow, Identification, Observer, ObserverConfig, Sender, SenderConfig, MAX_MESSAGE_LEN};
+//! use std::time::Instant;
+//!
+//! let now = Instant::now();
+//! let flow = Flow { source: "192.0.2.1:4000".parse()?, destination: "198.51.100.7:443".parse()? };
+//! let mut sender = Sender::new(SenderConfig::default(), 1);
+//! let mut proxy = Observer::new(ObserverConfig::default(), 2)?;
+//! let (to_sender, mut buffer) = ("192.0.2.1:5000".parse()?, [0; MAX_MESSAGE_LEN]);
+//!
+//! sender.start(flow, now);
+//! // Set-up: HELLO, ACCEPT, POLL, quACK.
+//! while let Some(len) = sender.transmit(&mut buffer) {
+//!     proxy.handle(to_sender, &buffer[..len], now)?;
+//!     while let Some((_, len)) = proxy.transmit(&mut buffer) {
+//!         sender.handle(&buffer[..len], now)?;
+//!     }
+//! }
+//! // A packet leaves the sender and is seen at the proxy.
+//! let datagram = [0x5a; 1200];
+//! sender.on_sent(0, &datagram, datagram.len(), now);
+//! proxy.observe(&flow, 0, &datagram, datagram.len(), now);
+//! assert_eq!(Identification::default().identifier(&datagram, datagram.len()), Some(0x5a5a5a5a));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod clock;
+mod identify;
+pub mod observer;
+pub mod sender;
+pub mod terms;
+#[cfg(test)]
+mod testing;
+pub mod wire;
+
+pub use identify::{Filter, HEAD_LEN, Identification};
+pub use observer::{Observed, Observer, ObserverConfig, ObserverStats};
+pub use sender::{Assistance, Reason, Sender, SenderConfig, SenderStats};
+pub use terms::Terms;
+pub use wire::MAX_MESSAGE_LEN;
+
+use std::net::SocketAddr;
+
+/// The UDP port on which a proxy listens unless it is told otherwise.
+pub const DEFAULT_PORT: u16 = 5252;
+
+/// The two ends of a UDP flow, in the direction of its packets, as the proxy sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Where the packets come from.
+    pub source: SocketAddr,
+    /// Where they go.
+    pub destination: SocketAddr,
+}

@@ -1,0 +1,104 @@
+//! The packets that the proxy has not reported, in the order in which they were sent.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// More unreported packets than this are not kept. The oldest give way; a quACK that needs them does not decode.
+pub(super) const MAX_PENDING: usize = 8192;
+/// Later packets that must have been seen before a missing one counts as lost (kPacketThreshold, RFC 9002, 6.1.1).
+const PACKET_THRESHOLD: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) identifier: u32,
+    pub(super) tag: u64,
+    pub(super) time_sent: Instant,
+    /// Packets sent after this one that the proxy has seen.
+    pub(super) later_seen: u32,
+    /// When the first of them was reported.
+    pub(super) later_seen_at: Option<Instant>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct History {
+    /// Neither reported nor given up.
+    pub(super) pending: VecDeque<Entry>,
+    /// The first so many of `pending` were sent before a packet that the proxy has seen: they are suspect.
+    pub(super) horizon: usize,
+    /// Declared lost, and until when a late arrival is reckoned with.
+    pub(super) limbo: VecDeque<(Entry, Instant)>,
+}
+
+impl History {
+    pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) {
+        if self.pending.len() >= MAX_PENDING {
+            self.pending.pop_front();
+            self.horizon = self.horizon.saturating_sub(1);
+        }
+        self.pending.push_back(Entry { identifier, tag, time_sent: now, later_seen: 0, later_seen_at: None });
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.pending.clear();
+        self.limbo.clear();
+        self.horizon = 0;
+    }
+
+    /// Reports of an earlier epoch have lost their meaning; its packets stay, since the new epoch may begin with any.
+    pub(super) fn begin_epoch(&mut self) {
+        self.limbo.clear();
+        self.horizon = 0;
+        for entry in &mut self.pending {
+            (entry.later_seen, entry.later_seen_at) = (0, None);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.pending.front().map(|entry| entry.time_sent)
+    }
+
+    /// Packets after the last one seen that were sent no later than `time`.
+    pub(super) fn unseen_before(&self, time: Instant) -> usize {
+        self.pending.iter().skip(self.horizon).take_while(|entry| entry.time_sent <= time).count()
+    }
+
+    /// The proxy has had every chance to see what was sent until `time`.
+    pub(super) fn mark_tail(&mut self, time: Instant) {
+        for entry in self.pending.iter_mut().take_while(|entry| entry.time_sent <= time) {
+            entry.later_seen = PACKET_THRESHOLD;
+        }
+    }
+
+    /// When the first suspect has waited for `delay`.
+    pub(super) fn loss_deadline(&self, delay: Duration) -> Option<Instant> {
+        self.pending
+            .iter()
+            .take(self.horizon)
+            .filter_map(|entry| entry.later_seen_at)
+            .min()
+            .map(|at| at + delay)
+    }
+
+    /// Moves what counts as lost at `now` to the end of `lost` (tags), and into limbo for `grace`.
+    pub(super) fn take_lost(&mut self, now: Instant, delay: Duration, grace: Duration, lost: &mut Vec<u64>) {
+        self.limbo.retain(|(_, until)| *until > now);
+        let Self { pending, limbo, horizon } = self;
+        let mut before_horizon = *horizon;
+        pending.retain(|entry| {
+            let suspect = before_horizon > 0;
+            before_horizon = before_horizon.saturating_sub(1);
+            let waited = entry.later_seen_at.is_some_and(|at| at + delay <= now);
+            if entry.later_seen < PACKET_THRESHOLD && !waited {
+                return true;
+            }
+            lost.push(entry.tag);
+            limbo.push_back((*entry, now + grace));
+            *horizon -= usize::from(suspect);
+            false
+        });
+    }
+}

@@ -1,0 +1,239 @@
+//! Reads a quACK against the history (SPEC.md, section 7.2).
+
+use super::history::{Entry, History};
+use crate::wire::Quack;
+use sidekick_quack::{DecodeError, Decoder, Fate, MAX_THRESHOLD, PartsError, PowerSums};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// How far behind the last packet that a quACK names reordering may have carried others that it counts.
+const REORDERING: usize = 8;
+/// As many packets after the epoch's first may have overtaken it, and have passed before the epoch began.
+const BLUR: usize = 3;
+/// How long a packet that passed at an epoch's beginning may still turn up in its sums.
+const BLUR_TIME: Duration = Duration::from_millis(250);
+
+#[derive(Debug)]
+pub(super) struct Reconciler {
+    /// The quACK at hand.
+    quack: PowerSums,
+    /// Over the epoch's packets that are known to be in the proxy's sums.
+    settled: PowerSums,
+    /// `settled` and the candidates that may be in the quACK, and then what is missing of them.
+    sent: PowerSums,
+    missing: PowerSums,
+    decoder: Decoder,
+    candidates: Vec<u32>,
+    fates: Vec<Fate>,
+    /// The sums of both sides begin with the same packet.
+    aligned: bool,
+    /// Until the epoch's first quACK is decoded: how many pending packets may have passed the proxy before the epoch
+    /// began. Those before the first are only there because it may have overtaken them.
+    blurred: usize,
+    lead: usize,
+}
+
+impl Default for Reconciler {
+    fn default() -> Self {
+        Self {
+            quack: PowerSums::default(),
+            settled: PowerSums::default(),
+            sent: PowerSums::default(),
+            missing: PowerSums::default(),
+            decoder: Decoder::new(MAX_THRESHOLD),
+            candidates: Vec::new(),
+            fates: Vec::new(),
+            aligned: false,
+            blurred: 0,
+            lead: 0,
+        }
+    }
+}
+
+/// What a quACK told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Which packets arrived. `last_sent`: when the last of them was sent, if it was not known to have arrived.
+    Decoded { last_sent: Option<Instant> },
+    /// That more packets are missing than its sums can tell apart.
+    TooMany { missing: u32 },
+    /// Nothing: its sums do not belong to our history.
+    Misaligned,
+}
+
+impl Reconciler {
+    /// A new epoch, of which the proxy keeps so many sums.
+    pub(super) fn begin(&mut self, kept_sums: u8) {
+        self.settled = PowerSums::new(usize::from(kept_sums)).unwrap_or_default();
+        self.aligned = false;
+        (self.blurred, self.lead) = (0, 0);
+    }
+
+    /// Takes up the sums of a quACK.
+    pub(super) fn load(&mut self, quack: &Quack<'_>) -> Result<(), PartsError> {
+        self.candidates.clear();
+        self.candidates.extend(quack.sums.iter());
+        self.quack.assign_parts(quack.count, &self.candidates)
+    }
+
+    /// Settles with the loaded quACK what can be settled. On any other outcome than `Decoded` the history is as it was,
+    /// but for packets from before the epoch's `first`, which are forgotten.
+    pub(super) fn reconcile(
+        &mut self,
+        history: &mut History,
+        first: u32,
+        last: u32,
+        now: Instant,
+    ) -> Outcome {
+        if !self.aligned && !self.align(history, first) {
+            return Outcome::Misaligned;
+        }
+        // A last packet that is not pending was known before: then only suspects can have arrived since.
+        let position = history.pending.iter().rposition(|entry| entry.identifier == last);
+        let known = position.map_or(0, |position| position + 1).max(history.horizon);
+        let furthest = (known + REORDERING).min(history.pending.len());
+        let begin = self.lead;
+        match self.decode(history, begin..known, false) {
+            Ok(missing) => return self.settle(history, begin..known, missing, position, now),
+            Err(DecodeError::TooManyMissing { missing, .. }) => return Outcome::TooMany { missing },
+            Err(_) => {}
+        }
+        // Something was counted that is not among the plain candidates: a packet that had been given up, one that
+        // overtook the last, or, in an epoch's first quACK, one that the first overtook.
+        for limbo in [true, false] {
+            for begin in (0..=self.lead).rev() {
+                for end in known..=furthest {
+                    if let Ok(missing) = self.decode(history, begin..end, limbo) {
+                        return self.settle(history, begin..end, missing, position, now);
+                    }
+                }
+            }
+        }
+        Outcome::Misaligned
+    }
+
+    /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken them.
+    fn align(&mut self, history: &mut History, first: u32) -> bool {
+        let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
+            return false;
+        };
+        self.lead = start.min(REORDERING);
+        self.blurred = self.lead + 1 + BLUR;
+        history.pending.drain(..start - self.lead);
+        self.settled.clear();
+        self.aligned = true;
+        true
+    }
+
+    /// How many of a range of pending packets (and of those in limbo) are missing; `fates` says which.
+    fn decode(&mut self, history: &History, range: Range<usize>, limbo: bool) -> Result<usize, DecodeError> {
+        self.candidates.clear();
+        let Range { start, end } = range;
+        let pending = history.pending.iter().take(end).skip(start);
+        self.candidates.extend(pending.map(|entry| entry.identifier));
+        if limbo {
+            self.candidates.extend(history.limbo.iter().map(|(entry, _)| entry.identifier));
+        }
+        self.sent.clone_from(&self.settled);
+        // Sums that the quACK does not carry need not be brought up to date.
+        let _ = self.sent.truncate(self.quack.threshold());
+        self.sent.insert_many(&self.candidates);
+        self.sent.difference_into(&self.quack, &mut self.missing)?;
+        self.decoder.decode(&self.missing, &self.candidates, &mut self.fates)
+    }
+
+    /// Takes the packets whose fate is known out of the history.
+    fn settle(
+        &mut self,
+        history: &mut History,
+        range: Range<usize>,
+        missing: usize,
+        last: Option<usize>,
+        now: Instant,
+    ) -> Outcome {
+        if !self.settle_ambiguous(missing) {
+            return Outcome::Misaligned;
+        }
+        let Range { start, end } = range;
+        let fates = &self.fates;
+        let fate = |index: usize| index.checked_sub(start).filter(|_| index < end).and_then(|i| fates.get(i));
+        let seen = |index: usize| fate(index) == Some(&Fate::Received);
+        let last_sent =
+            last.filter(|last| seen(*last)).and_then(|last| history.pending.get(last)).map(|e| e.time_sent);
+        let newest = (start..end).rev().find(|index| seen(*index));
+
+        // From the newest to the oldest: how many later ones does this quACK add?
+        let mut later = 0;
+        for (index, entry) in history.pending.iter_mut().enumerate().take(end).rev() {
+            if seen(index) {
+                later += 1;
+            } else if later > 0 {
+                entry.later_seen = entry.later_seen.saturating_add(later);
+                entry.later_seen_at.get_or_insert(now);
+            }
+        }
+
+        let known = history.horizon;
+        let horizon = newest.map_or(known, |newest| known.max(newest + 1));
+        let settled = &mut self.settled;
+        let limbo = &mut history.limbo;
+        let limbo_before = limbo.len();
+        self.lead = 0;
+        let blurred = std::mem::take(&mut self.blurred);
+        let mut index = 0;
+        let mut remaining = 0;
+        history.pending.retain(|entry| {
+            let mut keep = keep(fate(index), entry, settled);
+            if keep && index < blurred {
+                // It need not be lost. Nobody declares it so; but it may yet arrive.
+                limbo.push_back((*entry, now + BLUR_TIME));
+                keep = false;
+            }
+            remaining += usize::from(keep && index < horizon);
+            index += 1;
+            keep
+        });
+        history.horizon = remaining;
+        let mut index = 0;
+        limbo.retain(|(entry, _)| {
+            // Without limbo among the candidates there are no fates behind those of the range.
+            let fate = fates.get(end.saturating_sub(start) + index).filter(|_| index < limbo_before);
+            index += 1;
+            keep(fate, entry, settled)
+        });
+        Outcome::Decoded { last_sent }
+    }
+
+    /// Of k packets that share an identifier j < k are missing. Which ones nobody can say, so none is declared lost;
+    /// but all k leave the history, and k - j times the identifier is settled. False if several identifiers are so.
+    fn settle_ambiguous(&mut self, missing: usize) -> bool {
+        let mut ambiguous = self
+            .candidates
+            .iter()
+            .zip(&self.fates)
+            .filter(|(_, fate)| **fate == Fate::Ambiguous)
+            .map(|(id, _)| *id);
+        let Some(identifier) = ambiguous.next() else { return true };
+        if ambiguous.any(|other| other != identifier) {
+            return false;
+        }
+        let of = |wanted: Fate| self.fates.iter().filter(|fate| **fate == wanted).count();
+        let arrived = (of(Fate::Ambiguous) + of(Fate::Missing)).saturating_sub(missing);
+        for _ in 0..arrived {
+            self.settled.insert(identifier);
+        }
+        true
+    }
+}
+
+/// Whether an entry of this fate stays in the history; one that was received is added to `settled`.
+fn keep(fate: Option<&Fate>, entry: &Entry, settled: &mut PowerSums) -> bool {
+    match fate {
+        Some(Fate::Received) => {
+            settled.insert(entry.identifier);
+            false
+        }
+        Some(Fate::Ambiguous) => false,
+        Some(Fate::Missing) | None => true,
+    }
+}

@@ -1,0 +1,49 @@
+//! The near segment's round-trip time, measured (SPEC.md, section 7.2).
+
+use crate::clock::scale;
+use std::time::Duration;
+
+/// Timers are no finer than this (RFC 9002, section 6.1.2).
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// Taken while nothing was measured.
+const INITIAL: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Default)]
+pub(super) struct NearRtt {
+    smoothed: Option<Duration>,
+    latest: Duration,
+}
+
+impl NearRtt {
+    pub(super) fn sample(&mut self, sample: Duration) {
+        self.latest = sample;
+        self.smoothed = Some(match self.smoothed {
+            None => sample,
+            Some(smoothed) => scale(smoothed, 7, 8) + sample / 8,
+        });
+    }
+
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    fn bound(&self) -> Duration {
+        self.smoothed.map_or(INITIAL, |smoothed| smoothed.max(self.latest))
+    }
+
+    /// How long a packet may trail one that was sent after it before it counts as lost: 9/8 of the near RTT
+    /// (kTimeThreshold of RFC 9002, section 6.1.2).
+    pub(super) fn loss_delay(&self) -> Duration {
+        scale(self.bound(), 9, 8).max(GRANULARITY)
+    }
+
+    /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT.
+    pub(super) fn probe_timeout(&self) -> Duration {
+        scale(self.bound(), 11, 10).max(GRANULARITY)
+    }
+
+    /// When to repeat a request that was not answered.
+    pub(super) fn retry_interval(&self) -> Duration {
+        (2 * self.bound()).max(Duration::from_millis(20))
+    }
+}

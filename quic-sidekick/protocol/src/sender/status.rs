@@ -1,0 +1,92 @@
+//! What the sender tells about itself.
+
+use crate::Terms;
+use std::fmt;
+
+/// Whether a flow is helped by a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assistance {
+    /// Not yet: the proxy was asked and has not reported a packet.
+    Seeking,
+    /// The proxy reports the flow's packets.
+    Assisted,
+    /// No; the flow is carried as if there were no proxy.
+    Unassisted(Reason),
+}
+
+/// Why a flow is not helped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Nothing answers at the proxy's address.
+    NoAnswer,
+    /// The proxy answers, but sees none of the flow's packets.
+    NotOnPath,
+    /// The proxy said goodbye, or has stopped to answer.
+    ProxyLost,
+    /// The proxy has as many sessions as it may have.
+    ProxyFull,
+    /// The proxy cannot do what it was asked for.
+    TermsRefused,
+    /// Too many packets were reported lost that the receiver had: the reports are not to be trusted.
+    StoodDown,
+}
+
+impl fmt::Display for Assistance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seeking => f.write_str("unassisted: the proxy has not reported a packet yet"),
+            Self::Assisted => f.write_str("assisted by the proxy"),
+            Self::Unassisted(reason) => write!(f, "unassisted: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoAnswer => "no proxy answers at the given address",
+            Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
+            Self::ProxyLost => "the proxy has stopped to answer",
+            Self::ProxyFull => "the proxy serves as many connections as it may",
+            Self::TermsRefused => "the proxy cannot do what it was asked for",
+            Self::StoodDown => "the proxy's reports were wrong too often",
+        })
+    }
+}
+
+/// Counters of a [`crate::Sender`] since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SenderStats {
+    /// Packets declared lost on the near segment.
+    pub early_lost: u64,
+    /// Of these, packets that the receiver has acknowledged after all.
+    pub spurious: u64,
+    /// quACKs taken in.
+    pub quacks_received: u64,
+    /// Their bytes, without UDP and IP headers.
+    pub quack_bytes: u64,
+    /// quACKs that could not be decoded: too many packets missing for their sums, or another history than ours.
+    pub undecodable: u64,
+    /// Epochs begun.
+    pub epochs: u64,
+    /// Polls sent.
+    pub polls: u64,
+    /// Datagrams that were no message, or one that a proxy must not send.
+    pub malformed: u64,
+}
+
+/// More than 16 spurious losses, and more than one in four: no longer reordering, but a proxy that errs or lies.
+pub(super) fn too_many_spurious(stats: &SenderStats) -> bool {
+    stats.spurious > 16 && stats.spurious > stats.early_lost / 4
+}
+
+/// A proxy may lower terms, never raise them, and may not change what is counted.
+pub(super) fn grants_no_more(asked: &Terms, granted: &Terms) -> bool {
+    granted.threshold <= asked.threshold
+        && granted.identification == asked.identification
+        && granted.every.is_some() == asked.every.is_some()
+        && granted.every >= asked.every
+        && granted.every_packets.is_some() == asked.every_packets.is_some()
+        && granted.every_packets >= asked.every_packets
+}

@@ -1,0 +1,322 @@
+use super::*;
+use crate::ObserverConfig;
+use crate::testing::{Near, Simulation};
+use std::num::NonZeroU16;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn near(loss_percent: u64) -> Near {
+    Near { delay: MS, jitter: Duration::ZERO, loss_percent }
+}
+
+fn simulation(near: Near, seed: u64) -> Simulation {
+    Simulation::new(SenderConfig::default(), ObserverConfig::default(), near, seed)
+}
+
+/// A simulation whose first packets have been reported.
+fn assisted(near: Near, seed: u64) -> Simulation {
+    let mut s = simulation(near, seed);
+    for _ in 0..60_000 {
+        s.send(Some(false));
+        s.run(MS);
+        if s.sender.assistance() == Assistance::Assisted {
+            s.run(200 * MS);
+            return s;
+        }
+    }
+    panic!("seed {seed}: never assisted: {:?}", s.sender.stats());
+}
+
+#[test]
+fn a_lossless_flow_is_assisted_and_loses_nothing() {
+    let mut s = simulation(near(0), 1);
+    s.stream(1000, MS);
+    s.run(500 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.declared, []);
+    assert_eq!(s.sender.stats().undecodable, 0);
+    assert!(s.sender.history.is_empty(), "everything was reported");
+    assert_eq!(s.sender.near_rtt(), Some(2 * MS));
+    // One quACK in 30 ms, and a few polls at the beginning and the end.
+    assert!((30..45).contains(&s.sender.stats().quacks_received), "{:?}", s.sender.stats());
+}
+
+#[test]
+fn every_loss_is_found_and_nothing_else() {
+    for percent in [1, 4, 15, 30] {
+        let mut renewals = 0;
+        for seed in 0..60 {
+            let mut s = assisted(near(percent), seed);
+            let from = s.send(Some(false));
+            let epochs = s.sender.stats().epochs;
+            s.stream(1500, MS);
+            s.run(2000 * MS);
+            assert_eq!(s.false_alarms(), [0; 0], "seed {seed}, {percent} %");
+            let renewed = s.sender.stats().epochs - epochs;
+            // An epoch that ends leaves its unreported packets to the end-to-end mechanism.
+            if renewed == 0 {
+                assert_eq!(s.overlooked(from), [0; 0], "seed {seed}, {percent} %: {:?}", s.sender.stats());
+            }
+            renewals += renewed;
+        }
+        assert!(
+            renewals == 0 || percent == 30 && renewals < 6,
+            "{percent} %: {renewals} new epochs in 60 runs"
+        );
+    }
+}
+
+#[test]
+fn a_loss_in_the_middle_is_known_with_the_next_quack() {
+    let mut s = assisted(near(0), 7);
+    s.stream(10, MS);
+    let lost = s.send(Some(true));
+    s.stream(60, MS);
+    let [(tag, after)] = s.declared[..] else { panic!("{:?}", s.declared) };
+    assert_eq!(tag, lost);
+    assert!(after <= 30 * MS + 4 * MS + 2 * MS, "{after:?}");
+}
+
+/// SPEC.md, section 7.4: about 1.1 near RTT and one near RTT.
+#[test]
+fn a_lost_last_packet_is_known_after_two_near_rtts() {
+    let mut s = assisted(Near { delay: 10 * MS, ..near(0) }, 8);
+    s.stream(50, MS);
+    s.run(200 * MS);
+    let lost = s.send(Some(true));
+    s.run(100 * MS);
+    let [(tag, after)] = s.declared[..] else { panic!("{:?}", s.declared) };
+    assert_eq!(tag, lost);
+    assert!((41 * MS..45 * MS).contains(&after), "{after:?}");
+}
+
+#[test]
+fn without_polls_a_lost_last_packet_is_left_alone() {
+    let config = SenderConfig { poll: false, ..SenderConfig::default() };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 9);
+    s.stream(100, MS);
+    s.send(Some(true));
+    s.run(500 * MS);
+    assert_eq!(s.declared, []);
+}
+
+#[test]
+fn reordering_of_two_packets_is_no_loss() {
+    for seed in 0..40 {
+        let jitter = Near { delay: 5 * MS, jitter: 2 * MS, loss_percent: 0 };
+        let mut s = assisted(jitter, seed);
+        s.stream(1000, MS);
+        s.run(500 * MS);
+        assert_eq!(s.false_alarms(), [0; 0], "seed {seed}");
+    }
+}
+
+#[test]
+fn strong_reordering_costs_some_false_alarms_but_never_the_session() {
+    for seed in 0..20 {
+        let jitter = Near { delay: 5 * MS, jitter: 12 * MS, loss_percent: 2 };
+        let mut s = assisted(jitter, seed);
+        let from = s.send(Some(false));
+        s.stream(1000, MS);
+        s.run(1000 * MS);
+        let share = s.false_alarms().len();
+        assert!(share < 100, "seed {seed}: {share} of 1000 packets");
+        assert!(s.overlooked(from).len() < 10, "seed {seed}: {:?}", s.overlooked(from));
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
+    }
+}
+
+#[test]
+fn more_missing_than_the_threshold_asks_for_more_sums() {
+    let mut s = assisted(near(0), 10);
+    let from = s.send(Some(false));
+    for _ in 0..30 {
+        s.send(Some(true));
+    }
+    s.stream(100, MS);
+    s.run(200 * MS);
+    assert_eq!(s.overlooked(from), [0; 0]);
+    assert_eq!(s.sender.stats().epochs, 1);
+    assert!(s.sender.stats().undecodable >= 1);
+}
+
+#[test]
+fn more_missing_than_the_kept_sums_begins_a_new_epoch() {
+    let mut s = assisted(near(0), 11);
+    for _ in 0..200 {
+        s.send(Some(true));
+    }
+    s.stream(100, MS);
+    let epochs = s.sender.stats().epochs;
+    assert!(epochs >= 2, "{:?}", s.sender.stats());
+    let from = s.send(Some(true));
+    s.stream(100, MS);
+    s.run(200 * MS);
+    assert_eq!(s.overlooked(from), [0; 0], "the new epoch works");
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.sender.stats().epochs, epochs);
+}
+
+#[test]
+fn quacks_by_number_of_packets() {
+    let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
+    let mut s = Simulation::new(SenderConfig { terms, poll: true }, ObserverConfig::default(), near(0), 12);
+    s.stream(400, MS);
+    s.run(100 * MS);
+    let quacks = s.sender.stats().quacks_received;
+    assert!((98..110).contains(&quacks), "{quacks}");
+}
+
+#[test]
+fn nobody_answers() {
+    let mut s = simulation(near(0), 13);
+    s.proxy = None;
+    s.stream(8000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NoAnswer));
+    assert_eq!(s.declared, []);
+}
+
+#[test]
+fn a_proxy_beside_the_path_is_recognised() {
+    let mut s = simulation(near(0), 14);
+    s.on_path = false;
+    s.stream(3000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath));
+    assert_eq!(s.declared, []);
+    // It comes onto the path: assistance begins within a minute.
+    s.on_path = true;
+    s.stream(60_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+#[test]
+fn the_flow_leaves_the_path() {
+    let mut s = assisted(near(0), 15);
+    s.stream(100, MS);
+    s.on_path = false;
+    // A window is sent at once: none of it passes by the proxy.
+    for _ in 0..50 {
+        s.send(Some(false));
+    }
+    s.run(500 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath));
+    assert_eq!(s.declared, [], "none of them is taken for lost");
+}
+
+#[test]
+fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
+    let mut s = assisted(near(0), 16);
+    s.stream(100, MS);
+    let proxy = s.proxy.take();
+    s.stream(1500, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
+    assert_eq!(s.declared, []);
+    drop(proxy);
+    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), 99).unwrap());
+    s.stream(30_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+#[test]
+fn a_proxy_that_restarts_is_joined_at_once() {
+    let mut s = assisted(near(0), 17);
+    s.stream(100, MS);
+    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), 99).unwrap());
+    s.stream(1000, MS);
+    s.run(100 * MS);
+    assert_eq!(s.declared, []);
+    let lost = s.send(Some(true));
+    s.stream(50, MS);
+    assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
+}
+
+#[test]
+fn a_goodbye_is_believed() {
+    let mut s = assisted(near(0), 18);
+    s.proxy.as_mut().unwrap().goodbye();
+    s.run(10 * MS);
+    s.send(None);
+    s.run(10 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
+}
+
+#[test]
+fn wrong_reports_end_the_assistance_for_good() {
+    let mut s = assisted(near(0), 19);
+    s.sender.stats.early_lost = 40;
+    s.sender.on_spurious(16);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    s.sender.on_spurious(1);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::StoodDown));
+    s.stream(100, MS);
+    let flow = s.flow;
+    s.sender.start(flow, s.now);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::StoodDown));
+    assert_eq!((s.sender.next_deadline(), s.proxy.unwrap().sessions()), (None, 0));
+}
+
+#[test]
+fn malformed_and_foreign_datagrams_change_nothing() {
+    let mut s = assisted(near(0), 20);
+    let stats = *s.sender.stats();
+    let mut buffer = [0; 1200];
+    let session = s.sender.session;
+    let now = s.now;
+    assert!(matches!(s.sender.handle(b"nonsense", now), Err(HandleError::Malformed(_))));
+    let poll = Body::Poll(Poll { epoch: 1, token: 1, sums: 0 });
+    let len = Message { session, body: poll }.emit(&mut buffer).unwrap();
+    assert_eq!(s.sender.handle(&buffer[..len], now), Err(HandleError::NotForSender));
+    let bye = Message { session: SessionId(session.0 ^ 1), body: Body::Bye };
+    let len = bye.emit(&mut buffer).unwrap();
+    assert_eq!(s.sender.handle(&buffer[..len], now), Err(HandleError::OtherSession));
+    assert_eq!(*s.sender.stats(), SenderStats { malformed: stats.malformed + 2, ..stats });
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+/// Whatever a proxy says, in whatever state, nothing panics and memory stays bounded.
+#[test]
+fn a_hostile_proxy_cannot_break_the_sender() {
+    for seed in 0..200 {
+        let mut s = simulation(near(5), seed);
+        let mut random = Numbers::new(seed);
+        for _ in 0..300 {
+            s.send(None);
+            let epoch = match &s.sender.phase {
+                Phase::Joined(joined) if random.next_u64().is_multiple_of(2) => joined.epoch,
+                _ => random.next_u32(),
+            };
+            let count = u32::try_from(random.next_u64() % 400).unwrap();
+            let id = |random: &mut Numbers, s: &Simulation| match s.sender.history.pending.back() {
+                Some(entry) if random.next_u64().is_multiple_of(2) => entry.identifier,
+                _ => random.next_u32(),
+            };
+            let (first, last) = (id(&mut random, &s), id(&mut random, &s));
+            let sums: Vec<u32> =
+                (0..random.next_u64() % 30).map(|_| random.next_u32() % 4_294_967_291).collect();
+            let body = match random.next_u64() % 12 {
+                0 => Body::Bye,
+                1 => Body::UnknownSession,
+                2 => Body::Refuse(Refusal::Full),
+                3 => Body::Accept(Accept { epoch, terms: Terms::default(), kept_sums: 255 }),
+                _ => Body::Quack(Quack {
+                    epoch,
+                    sequence: random.next_u32(),
+                    token: random.next_u32(),
+                    age_us: random.next_u32(),
+                    first,
+                    last,
+                    count,
+                    sums: crate::wire::Sums::new(&sums),
+                }),
+            };
+            let mut buffer = [0; MAX];
+            let len = Message { session: s.sender.session, body }.emit(&mut buffer).unwrap();
+            let now = s.now;
+            let _ = s.sender.handle(&buffer[..len], now);
+            s.run(Duration::from_micros(random.next_u64() % 40_000));
+            assert!(s.sender.history.pending.len() <= history::MAX_PENDING, "seed {seed}");
+        }
+    }
+}
+
+const MAX: usize = crate::wire::MAX_MESSAGE_LEN;

@@ -1,0 +1,167 @@
+//! When the sender speaks without being spoken to (SPEC.md, sections 7.1 and 7.4).
+
+use super::{Assistance, KEEP_ALIVE, Phase, Reason, SILENCE, Sender};
+use crate::clock::{earlier, scale};
+use std::time::{Duration, Instant};
+
+/// HELLOs in a row before the sender says that nobody answers.
+pub(super) const HELLO_ATTEMPTS: u32 = 6;
+/// The first HELLO is repeated after this long, the next after twice as long, and so on.
+const HELLO_INTERVAL: Duration = Duration::from_millis(100);
+/// How long to leave a proxy alone that went away or refused.
+pub(super) const RETURN: Duration = Duration::from_secs(2);
+/// The longest interval between HELLOs.
+const HELLO_MAX: Duration = Duration::from_secs(60);
+/// Polls double their interval up to this power of two while nothing new is reported.
+const MAX_DOUBLINGS: u32 = 10;
+
+/// A request that is repeated with doubling intervals until it is answered.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    pub(super) at: Instant,
+    interval: Duration,
+}
+
+impl Backoff {
+    pub(super) fn start(now: Instant, interval: Duration) -> Self {
+        Self { at: now + interval, interval }
+    }
+
+    fn again(&mut self, now: Instant) {
+        self.interval = (2 * self.interval).min(HELLO_MAX);
+        self.at = now + self.interval;
+    }
+}
+
+/// The poll that is out, and how patient to be with the next.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    outstanding: Option<(u32, Instant)>,
+    doublings: u32,
+}
+
+impl Probe {
+    pub(super) fn sent(&mut self, token: u32, now: Instant) {
+        self.outstanding = Some((token, now));
+        self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+    }
+
+    /// When the poll was sent that `token` answers.
+    pub(super) fn answer(&mut self, token: u32) -> Option<Instant> {
+        self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token).map(|(_, sent)| sent)
+    }
+
+    /// A quACK named a packet that was not known to have arrived.
+    pub(super) fn progress(&mut self) {
+        self.doublings = 0;
+    }
+
+    fn patience(&self, timeout: Duration) -> Duration {
+        scale(timeout, 1 << self.doublings, 1)
+    }
+}
+
+impl Sender {
+    /// When [`Sender::on_deadline`] wants to be called.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Off => None,
+            Phase::Seeking { retry_at, .. } => Some(*retry_at),
+            Phase::Joined(joined) => {
+                let asked = joined.renewing.as_ref().map(|request| request.at);
+                let due = earlier(asked, self.probe_at());
+                earlier(due, earlier(self.silent_at(), self.keep_alive_at()))
+            }
+        }
+    }
+
+    /// When to poll next.
+    fn probe_at(&self) -> Option<Instant> {
+        let Phase::Joined(joined) = &self.phase else { return None };
+        if joined.renewing.is_some() {
+            return None;
+        }
+        let patience = joined.probe.patience(self.near_rtt.probe_timeout());
+        let again = joined.probe.outstanding.map(|(_, sent)| sent + patience);
+        if joined.sequence.is_none() || joined.wanted_sums > 0 {
+            // The first poll proves the sender's address: without its answer nothing is counted. And without an answer
+            // of more sums, nothing more is understood.
+            let soon = self.near_rtt.retry_interval();
+            return Some(joined.probe.outstanding.map_or(joined.last_said, |(_, sent)| sent + soon));
+        }
+        if !self.config.poll || self.history.is_empty() {
+            return None;
+        }
+        // The last packet is unreported for a probe timeout; or a suspect's time is up, and the proxy has the last word;
+        // or the proxy owes a quACK.
+        let tail = self.last_sent.map(|sent| sent + patience);
+        let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
+        let owed = joined.granted.every.zip(self.history.oldest()).map(|(every, sent)| {
+            joined.last_heard.max(sent) + scale(every, 2, 1) + self.near_rtt.loss_delay()
+        });
+        let at = earlier(tail, earlier(suspect, owed))?;
+        Some(again.map_or(at, |again| again.max(at)))
+    }
+
+    /// When a silent proxy is given up.
+    fn silent_at(&self) -> Option<Instant> {
+        let Phase::Joined(joined) = &self.phase else { return None };
+        let waiting_since = match self.history.oldest() {
+            Some(sent) => joined.last_heard.max(sent),
+            None if joined.renewing.is_some() || joined.sequence.is_none() => joined.last_heard,
+            None => return None,
+        };
+        let every = joined.granted.every.unwrap_or_default();
+        Some(waiting_since + SILENCE.max(scale(every, 10, 1)))
+    }
+
+    fn keep_alive_at(&self) -> Option<Instant> {
+        let Phase::Joined(joined) = &self.phase else { return None };
+        self.last_sent.filter(|sent| *sent > joined.last_said).map(|_| joined.last_said + KEEP_ALIVE)
+    }
+
+    /// Does what is due at `now`.
+    pub fn on_deadline(&mut self, now: Instant) {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        match &mut self.phase {
+            Phase::Off => {}
+            Phase::Seeking { attempts, retry_at } => {
+                if *retry_at > now {
+                    return;
+                }
+                if *attempts >= HELLO_ATTEMPTS && self.assistance == Assistance::Seeking {
+                    self.assistance = Assistance::Unassisted(Reason::NoAnswer);
+                }
+                let doublings = (*attempts).min(10);
+                *retry_at = now + scale(HELLO_INTERVAL, 1 << doublings, 1).min(HELLO_MAX);
+                *attempts = attempts.saturating_add(1);
+                // Only packets sent from here on can be the first of an epoch.
+                if *attempts > HELLO_ATTEMPTS || *attempts == 1 {
+                    self.history.clear();
+                }
+                self.hello_sent = Some(now);
+                self.say_hello = true;
+            }
+            Phase::Joined(joined) => {
+                if let Some(request) = joined.renewing.as_mut().filter(|request| request.at <= now) {
+                    request.again(now);
+                    joined.last_said = now;
+                    self.say_new_epoch = true;
+                }
+                if due(self.silent_at()) {
+                    // Without polls, a proxy that sees nothing says nothing.
+                    let never = self.assistance != Assistance::Assisted && !self.config.poll;
+                    self.assistance =
+                        Assistance::Unassisted(if never { Reason::NotOnPath } else { Reason::ProxyLost });
+                    // If it was only restarted, it is back now.
+                    self.seek(now);
+                    return;
+                }
+                if due(self.probe_at()) || due(self.keep_alive_at()) {
+                    self.poll(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! What a sender asks of a proxy, and a proxy grants (SPEC.md, section 5).
+
+use crate::Identification;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+/// The terms of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Power sums in an ordinary quACK: as many missing packets can be told from one. 1 to 255.
+    pub threshold: u8,
+    /// A quACK after this many packets, if any.
+    pub every_packets: Option<NonZeroU16>,
+    /// A quACK this long after the first packet that no quACK has reported, if any. Whole microseconds, up to
+    /// [`Terms::MAX_EVERY`].
+    pub every: Option<Duration>,
+    /// Which datagrams count and how they are named.
+    pub identification: Identification,
+}
+
+impl Terms {
+    /// The longest interval that the wire can carry, a little over 71 minutes.
+    pub const MAX_EVERY: Duration = Duration::from_micros(u32::MAX as u64);
+}
+
+impl Default for Terms {
+    /// A quACK of 20 sums every 30 ms.
+    fn default() -> Self {
+        Self {
+            threshold: 20,
+            every_packets: None,
+            every: Some(Duration::from_millis(30)),
+            identification: Identification::default(),
+        }
+    }
+}
