@@ -1,1 +1,50 @@
-//! .
+//! Help from inside the network for QUIC.
+//!
+//! QUIC hides its headers, so the proxies that once repaired TCP on satellites, trains, phones and Wi-Fi are blind. A
+//! *Sidekick* proxy on the path counts the opaque packets that pass and tells the sender which ones it saw. This crate
+//! is the sender's side for [quiche]: it finds out which packets were lost on the *near segment*, between the sender and
+//! the proxy, has their frames resent at once, and tells the congestion controller where the loss happened. The
+//! receiver needs nothing. Without a proxy, or with one that errs or lies, the connection goes on as plain QUIC.
+//!
+//! # In a raw quiche loop
+//! Five lines beside those that are there already:
+//!
+//! ```no_run
+//! use quic_sidekick::{Config, Mode, Sidekick, quiche};
+//! # use std::{net::UdpSocket, time::Instant};
+//! # fn run(mut conn: quiche::Connection, adjacent: UdpSocket) -> std::io::Result<()> {
+//! # let mut buf = [0; 1500];
+//! let proxy = "192.0.2.1:5252".parse().unwrap();
+//! let mut sidekick = Sidekick::new(Config::new(proxy, Mode::Pacubic)); // its controller: Mode::congestion_control
+//! sidekick.attach(&mut conn);
+//! loop {
+//!     // ... send all that `conn.send` gives, then:
+//!     sidekick.on_sent(&mut conn, Instant::now());
+//!     while let Some(len) = sidekick.send(&mut buf) {
+//!         adjacent.send_to(&buf[..len], proxy)?;
+//!     }
+//!     // ... wait for a datagram or for the earlier of `conn.timeout_instant()` and:
+//!     let deadline = sidekick.timeout_instant();
+//!     # let _ = deadline;
+//!     sidekick.on_timeout(&mut conn, Instant::now());
+//!     // ... and when a datagram has come to the adjacent socket:
+//!     let (len, from) = adjacent.recv_from(&mut buf)?;
+//!     sidekick.recv(&buf[..len], from, &mut conn, Instant::now());
+//! #   if conn.is_closed() { return Ok(()); }
+//! }
+//! # }
+//! ```
+//!
+//! # In tokio-quiche
+//! One line in the application, and one in its `Cargo.toml` (see [`tokio_quiche`](mod@tokio_quiche), feature
+//! `tokio-quiche`).
+
+mod config;
+mod sidekick;
+#[cfg(feature = "tokio-quiche")]
+pub mod tokio_quiche;
+
+pub use config::{Config, Mode, ParseModeError};
+pub use quiche;
+pub use sidekick::{Sidekick, Stats, Status};
+pub use sidekick_protocol::{Assistance, DEFAULT_PORT, MAX_MESSAGE_LEN, Reason};

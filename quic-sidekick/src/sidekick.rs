@@ -1,0 +1,199 @@
+//! The plugin itself: between a connection's sent log and the protocol's sender.
+
+use crate::{Config, Mode};
+use quiche::sidekick::{Reaction, SentPacket};
+use quiche::{BufFactory, Connection};
+use sidekick_protocol::{Assistance, Flow, Sender};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Packets that the connection's log holds between two calls of [`Sidekick::on_sent`].
+const LOG_CAPACITY: usize = 16_384;
+
+/// Whether a connection is helped, and what came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Status {
+    /// Whether it is helped now; its `Display` is a sentence for a user.
+    pub assistance: Assistance,
+    /// Counters since the connection began.
+    pub stats: Stats,
+}
+
+/// Counters since the connection began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Packets declared lost early. quiche's own `lost` does not contain them.
+    pub early_lost: u64,
+    /// Of these, packets that the receiver had after all.
+    pub spurious: u64,
+    /// quACKs taken in.
+    pub quacks_received: u64,
+    /// Their bytes, without UDP and IP headers.
+    pub quack_bytes: u64,
+    /// quACKs that could not be decoded.
+    pub undecodable: u64,
+    /// Epochs begun.
+    pub epochs: u64,
+    /// Polls sent.
+    pub polls: u64,
+    /// Datagrams at the adjacent socket that did not come from the proxy, or were no message that a proxy sends.
+    pub malformed: u64,
+    /// The near segment's smoothed round-trip time, once it was measured.
+    pub near_rtt: Option<Duration>,
+}
+
+/// The sender's side of Sidekick for one connection, for an application with its own event loop.
+///
+/// It does no I/O and reads no clock. The application owns one more UDP socket, the *adjacent* one, bound to the same
+/// local address as the connection's; it may serve several connections.
+///
+/// # Order of calls
+/// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send` gave was sent,
+/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`recv`](Self::recv), at
+/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout): after either the connection may have
+/// frames to resend, so send again. After each of the three, [`send`](Self::send) until it gives `None`.
+#[derive(Debug)]
+pub struct Sidekick {
+    config: Config,
+    sender: Sender,
+    path: Option<(usize, Flow)>,
+    lost: Vec<u64>,
+    early_lost: u64,
+    spurious: u64,
+    foreign: u64,
+}
+
+impl Sidekick {
+    /// A sidekick for one connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        // The standard library's hasher is keyed at random; that is all the randomness that session ids need here.
+        let seed = RandomState::new().hash_one(config.proxy);
+        Self {
+            sender: Sender::new(config.sender(), seed),
+            config,
+            path: None,
+            lost: Vec::new(),
+            early_lost: 0,
+            spurious: 0,
+            foreign: 0,
+        }
+    }
+
+    /// Starts the connection's log of sent packets.
+    pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
+        conn.sidekick_log(LOG_CAPACITY);
+    }
+
+    /// Takes note of the packets that the connection has sent since the last call.
+    pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+        for packet in conn.sidekick_drain() {
+            self.note(&packet, now);
+        }
+    }
+
+    fn note(&mut self, packet: &SentPacket, now: Instant) {
+        let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
+        let path = Some((packet.path_id, flow));
+        if self.path != path {
+            // The first packet, or the first since the connection migrated.
+            self.path = path;
+            self.sender.start(flow, now);
+        }
+        self.sender.on_sent(packet.packet_number, &packet.head, packet.size, packet.time_sent);
+    }
+
+    /// A datagram that came to the adjacent socket. What is not from the proxy, or no message, is counted and dropped.
+    pub fn recv<F: BufFactory>(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        conn: &mut Connection<F>,
+        now: Instant,
+    ) {
+        if from != self.config.proxy {
+            self.foreign += 1;
+            return;
+        }
+        // What the quACK names may have been sent since the last call.
+        self.on_sent(conn, now);
+        if let Err(error) = self.sender.handle(datagram, now) {
+            tracing::debug!(%error, "a datagram from the proxy was dropped");
+        }
+        self.apply(conn, now);
+    }
+
+    /// When [`Sidekick::on_timeout`] wants to be called.
+    #[must_use]
+    pub fn timeout_instant(&self) -> Option<Instant> {
+        self.sender.next_deadline()
+    }
+
+    /// Does what is due at `now`; harmless when nothing is.
+    pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+        self.on_sent(conn, now);
+        self.sender.on_deadline(now);
+        self.apply(conn, now);
+    }
+
+    /// Hands the losses found to the connection, and learns from it which of them were none.
+    fn apply<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+        let spurious = conn.sidekick_spurious();
+        self.sender.on_spurious(spurious.saturating_sub(self.spurious));
+        self.spurious = self.spurious.max(spurious);
+        self.sender.drain_lost(&mut self.lost);
+        if let Some((path_id, _)) = self.path
+            && !self.lost.is_empty()
+        {
+            let reaction = self.reaction(conn, path_id);
+            let declared = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
+            tracing::debug!(?reaction, declared, "packets lost on the near segment");
+            self.early_lost += u64::try_from(declared).unwrap_or(0);
+        }
+        self.lost.clear();
+    }
+
+    fn reaction<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Reaction {
+        match self.config.mode {
+            Mode::EarlyLoss => Reaction::Loss,
+            Mode::PathAwareBbr => Reaction::Neutered,
+            Mode::Pacubic => match (self.sender.near_rtt(), conn.sidekick_rtt(path_id)) {
+                (Some(near), Some(whole)) if !whole.is_zero() => {
+                    Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() }
+                }
+                _ => Reaction::Loss,
+            },
+        }
+    }
+
+    /// Writes the next message for the proxy to `out`, at least [`crate::MAX_MESSAGE_LEN`] bytes, and gives its length.
+    pub fn send(&mut self, out: &mut [u8]) -> Option<usize> {
+        self.sender.transmit(out)
+    }
+
+    /// Says goodbye to the proxy; drain [`Sidekick::send`] once more.
+    pub fn stop(&mut self) {
+        self.sender.stop();
+    }
+
+    /// Whether the connection is helped, and what came of it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let stats = self.sender.stats();
+        Status {
+            assistance: self.sender.assistance(),
+            stats: Stats {
+                early_lost: self.early_lost,
+                spurious: self.spurious,
+                quacks_received: stats.quacks_received,
+                quack_bytes: stats.quack_bytes,
+                undecodable: stats.undecodable,
+                epochs: stats.epochs,
+                polls: stats.polls,
+                malformed: stats.malformed + self.foreign,
+                near_rtt: self.sender.near_rtt(),
+            },
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Sidekick for any tokio-quiche application, such as its HTTP/3 driver.
+//!
+//! Wrap the application where it is handed to tokio-quiche:
+//!
+//! ```no_run
+//! # use quic_sidekick::{Config, Mode};
+//! # fn example(proxy: std::net::SocketAddr) {
+//! use tokio_quiche::http3::{driver::{ClientH3Driver, H3Driver}, settings::Http3Settings};
+//!
+//! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
+//! let (driver, sidekick) = quic_sidekick::tokio_quiche::assist(driver, Config::new(proxy, Mode::Pacubic));
+//! // ... connect with `driver`, and ask for `sidekick.status()` when you like.
+//! # }
+//! ```
+//!
+//! tokio-quiche has to run on the hooked quiche. That takes one line in the application's own `Cargo.toml`:
+//!
+//! ```toml
+//! [patch.crates-io]
+//! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
+//! ```
+//!
+//! Without it the application does not compile, and the error names
+//! `tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io`.
+
+use crate::{Config, MAX_MESSAGE_LEN, Sidekick, Status};
+use ::tokio_quiche::metrics::Metrics;
+use ::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
+use ::tokio_quiche::{ApplicationOverQuic, QuicResult};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tokio::net::UdpSocket;
+
+/// Wraps an application, so that a proxy's reports help its connection. The handle tells how that goes.
+pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, Handle) {
+    let proxy = config.proxy;
+    let sidekick = Sidekick::new(config);
+    let handle = Handle { status: Arc::new(Mutex::new(sidekick.status())) };
+    (Assisted { app, sidekick, proxy, adjacent: None, handle: handle.clone() }, handle)
+}
+
+/// Tells how an assisted connection does, while it runs and after.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    status: Arc<Mutex<Status>>,
+}
+
+impl Handle {
+    /// The status at this moment, or at the connection's end.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An application whose connection is assisted; see [`assist`].
+#[derive(Debug)]
+pub struct Assisted<A> {
+    app: A,
+    sidekick: Sidekick,
+    proxy: SocketAddr,
+    adjacent: Option<UdpSocket>,
+    handle: Handle,
+}
+
+/// The identity, if tokio-quiche and this crate use the same quiche. Its name is what the compiler prints if not.
+fn tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io(
+    conn: &mut QuicheConnection,
+) -> &mut quiche::Connection<::tokio_quiche::buf_factory::BufFactory> {
+    conn
+}
+use tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io as hooked;
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the worker loop of tokio-quiche is an edge: it runs on the real clock"
+)]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+impl<A> Assisted<A> {
+    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for the flow there.
+    fn open(&self, conn: &QuicheConnection) -> io::Result<UdpSocket> {
+        let path = conn.path_stats().find(|path| path.active);
+        let unspecified = match self.proxy {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let ip = path.map(|path| path.local_addr.ip()).filter(|ip| ip.is_ipv4() == self.proxy.is_ipv4());
+        let socket = std::net::UdpSocket::bind((ip.unwrap_or(unspecified), 0))?;
+        socket.set_nonblocking(true)?;
+        socket.connect(self.proxy)?;
+        UdpSocket::from_std(socket)
+    }
+
+    /// Sends what waits for the proxy, and publishes the status. A message that cannot be sent now is as good as lost on
+    /// the way, which the protocol reckons with.
+    fn flush(&mut self) {
+        let mut message = [0; MAX_MESSAGE_LEN];
+        while let Some(len) = self.sidekick.send(&mut message) {
+            if let Some(Err(error)) = self.adjacent.as_ref().map(|socket| socket.try_send(&message[..len])) {
+                tracing::debug!(%error, "a message to the proxy was not sent");
+            }
+        }
+        *self.handle.status.lock().unwrap_or_else(PoisonError::into_inner) = self.sidekick.status();
+    }
+
+    /// Takes in every datagram that waits at the adjacent socket.
+    fn receive(&mut self, conn: &mut QuicheConnection) {
+        let mut datagram = [0; MAX_MESSAGE_LEN + 1];
+        let Some(socket) = &self.adjacent else { return };
+        loop {
+            match socket.try_recv(&mut datagram) {
+                Ok(len) => self.sidekick.recv(&datagram[..len], self.proxy, hooked(conn), clock()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Nobody listens there (yet): the ICMP error of an earlier message, reported once.
+                Err(error) => tracing::debug!(%error, "the proxy's port does not answer"),
+            }
+        }
+    }
+}
+
+/// Resolves when the adjacent socket can be read or the sidekick's time has come. Cancel safe: it takes nothing in.
+async fn news(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
+    let readable = async {
+        match adjacent {
+            // An error of the socket shows again when it is read.
+            Some(socket) => drop(socket.readable().await),
+            None => std::future::pending().await,
+        }
+    };
+    let due = async {
+        match deadline {
+            Some(at) => tokio::time::sleep_until(at.into()).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = readable => {}
+        () = due => {}
+    }
+}
+
+impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
+    fn on_conn_established(&mut self, conn: &mut QuicheConnection, info: &HandshakeInfo) -> QuicResult<()> {
+        match self.open(conn) {
+            Ok(socket) => {
+                self.adjacent = Some(socket);
+                self.sidekick.attach(hooked(conn));
+            }
+            Err(error) => tracing::warn!(%error, proxy = %self.proxy, "no socket for the proxy: unassisted"),
+        }
+        self.app.on_conn_established(conn, info)
+    }
+
+    fn should_act(&self) -> bool {
+        self.app.should_act()
+    }
+
+    async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
+        // The worker has just sent: take note of it before the timers are read.
+        self.sidekick.on_sent(hooked(conn), clock());
+        self.flush();
+        let deadline = self.sidekick.timeout_instant();
+        tokio::select! {
+            result = self.app.wait_for_data(conn) => result,
+            // `process_writes` comes next, and does the rest.
+            () = news(self.adjacent.as_ref(), deadline) => Ok(()),
+        }
+    }
+
+    fn process_reads(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
+        self.app.process_reads(conn)
+    }
+
+    fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
+        self.receive(conn);
+        self.sidekick.on_timeout(hooked(conn), clock());
+        self.flush();
+        self.app.process_writes(conn)
+    }
+
+    fn on_conn_close<M: Metrics>(
+        &mut self,
+        conn: &mut QuicheConnection,
+        metrics: &M,
+        connection_result: &QuicResult<()>,
+    ) {
+        self.sidekick.stop();
+        self.flush();
+        self.app.on_conn_close(conn, metrics, connection_result);
+    }
+}

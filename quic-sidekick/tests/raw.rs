@@ -1,0 +1,171 @@
+//! The plugin in an event loop of our own: two connections in memory, a proxy between them, and a near segment that
+//! swallows chosen packets.
+#![allow(clippy::disallowed_methods, reason = "quiche reads the real clock; so must the loop around it")]
+
+use quic_sidekick::{Assistance, Config, MAX_MESSAGE_LEN, Mode, Sidekick, Status, quiche};
+use sidekick_protocol::{Flow, Observer, ObserverConfig};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+const SIZE: usize = 2 << 20;
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn configs(controller: &str) -> (quiche::Config, quiche::Config) {
+    let key = rcgen::generate_simple_self_signed(["example.org".to_owned()]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (cert_file, key_file) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert_file, key.cert.pem()).unwrap();
+    std::fs::write(&key_file, key.signing_key.serialize_pem()).unwrap();
+    let make = || {
+        let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        config.set_application_protos(&[b"test"]).unwrap();
+        config.set_cc_algorithm_name(controller).unwrap();
+        config.set_initial_max_data(1 << 24);
+        config.set_initial_max_stream_data_bidi_remote(1 << 24);
+        config.set_initial_max_stream_data_bidi_local(1 << 24);
+        config.set_initial_max_streams_bidi(4);
+        config.set_max_idle_timeout(20_000);
+        config.verify_peer(false);
+        config
+    };
+    let mut server = make();
+    server.load_cert_chain_from_pem_file(cert_file.to_str().unwrap()).unwrap();
+    server.load_priv_key_from_pem_file(key_file.to_str().unwrap()).unwrap();
+    (make(), server)
+}
+
+struct Run {
+    status: Status,
+    swallowed: u64,
+    lost_end_to_end: usize,
+}
+
+/// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
+fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
+    let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
+    let (proxy_addr, adjacent) = (address("192.0.2.254:5252"), address("192.0.2.1:5000"));
+    let (mut client_config, mut server_config) = configs(controller);
+    let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
+    let mut client =
+        quiche::connect(Some("example.org"), &id(1), client_addr, server_addr, &mut client_config).unwrap();
+    let mut server = quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+
+    let config = Config { every_packets: NonZeroU16::new(4), ..Config::new(proxy_addr, mode) };
+    let mut sidekick = Sidekick::new(config);
+    sidekick.attach(&mut client);
+    let mut observer = Observer::new(ObserverConfig::default(), 3).unwrap();
+    let flow = Flow { source: client_addr, destination: server_addr };
+
+    let content: Vec<u8> = (0..SIZE).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
+    let (mut written, mut received) = (0, Vec::new());
+    let (mut packets, mut swallowed) = (0, 0);
+    let mut buf = vec![0; 65_536];
+    while received.len() < SIZE {
+        assert!(
+            !client.is_closed() && !server.is_closed(),
+            "{:?} {:?}",
+            client.local_error(),
+            client.peer_error()
+        );
+        let mut moved = false;
+        if client.is_established() && written < SIZE {
+            match client.stream_send(0, &content[written..], true) {
+                Ok(n) => written += n,
+                Err(quiche::Error::Done) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let mut to_server = Vec::new();
+        while let Ok((len, _)) = client.send(&mut buf) {
+            let datagram = &buf[..len];
+            packets += 1;
+            if datagram[0] & 0x80 == 0 && packets > 100 && packets % nth == 0 {
+                swallowed += 1;
+                continue;
+            }
+            observer.observe(&flow, 0, datagram, len, Instant::now());
+            to_server.push(datagram.to_vec());
+        }
+        moved |= !to_server.is_empty();
+        sidekick.on_sent(&mut client, Instant::now());
+
+        // The near segment is quicker than the far one: the proxy speaks first.
+        let mut message = [0; MAX_MESSAGE_LEN];
+        while let Some(len) = sidekick.send(&mut message).filter(|_| with_proxy) {
+            let _ = observer.handle(adjacent, &message[..len], Instant::now());
+        }
+        observer.on_deadline(Instant::now());
+        while let Some((_, len)) = observer.transmit(&mut message) {
+            sidekick.recv(&message[..len], proxy_addr, &mut client, Instant::now());
+            moved = true;
+        }
+        sidekick.on_timeout(&mut client, Instant::now());
+
+        let forward = quiche::RecvInfo { from: client_addr, to: server_addr };
+        for mut datagram in to_server {
+            server.recv(&mut datagram, forward).unwrap();
+        }
+        while let Ok((n, _)) = server.stream_recv(0, &mut buf) {
+            received.extend_from_slice(&buf[..n]);
+        }
+        let back = quiche::RecvInfo { from: server_addr, to: client_addr };
+        while let Ok((len, _)) = server.send(&mut buf) {
+            client.recv(&mut buf[..len], back).unwrap();
+            moved = true;
+        }
+
+        if !moved {
+            let deadlines = [
+                client.timeout_instant(),
+                server.timeout_instant(),
+                sidekick.timeout_instant(),
+                observer.next_deadline(),
+            ];
+            let next = deadlines.into_iter().flatten().min().unwrap();
+            std::thread::park_timeout(
+                next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)),
+            );
+        }
+        for conn in [&mut client, &mut server] {
+            if conn.timeout_instant().is_some_and(|at| at <= Instant::now()) {
+                conn.on_timeout();
+            }
+        }
+    }
+    assert_eq!(received, content, "the bytes that arrived are those that were sent");
+    Run { status: sidekick.status(), swallowed, lost_end_to_end: client.stats().lost }
+}
+
+#[test]
+fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
+    let runs = [
+        (Mode::EarlyLoss, "cubic"),
+        (Mode::EarlyLoss, "bbr2_gcongestion"),
+        (Mode::Pacubic, "cubic-rfc9438"),
+        (Mode::PathAwareBbr, "bbr2_gcongestion"),
+    ];
+    for (mode, controller) in runs {
+        let run = upload(mode, controller, 20, true);
+        let what = format!(
+            "{mode}, {controller}: {:?}, {} swallowed, {} found end to end",
+            run.status, run.swallowed, run.lost_end_to_end
+        );
+        println!("{what}");
+        assert_eq!(run.status.assistance, Assistance::Assisted, "{what}");
+        let early = run.status.stats.early_lost;
+        assert!(early * 10 >= run.swallowed * 8 && early <= run.swallowed + run.swallowed / 10, "{what}");
+        assert!(run.status.stats.spurious * 10 <= early, "{what}");
+    }
+}
+
+#[test]
+fn without_a_proxy_it_is_plain_quic() {
+    let run = upload(Mode::Pacubic, "cubic-rfc9438", 50, false);
+    assert_ne!(run.status.assistance, Assistance::Assisted);
+    assert_eq!((run.status.stats.early_lost, run.status.stats.quacks_received), (0, 0));
+    assert!(run.lost_end_to_end > 0);
+}
