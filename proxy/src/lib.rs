@@ -1,1 +1,21 @@
-//! .
+//! The Sidekick proxy: captures packets, counts those of the flows it was asked to count, and sends quACKs.
+//!
+//! The proxy forwards nothing and alters nothing; the machine it runs on does the forwarding. The way of a
+//! packet:
+//!
+//! 1. [`capture`]: one thread per interface receives the frame; [`offload`] says whether it stands for many
+//!    datagrams.
+//! 2. [`packet`]: finds the UDP flow and payload in it, without copying.
+//! 3. [`runtime`]: hands them to the [`sidekick_protocol::Observer`], and sends what the observer has to say.
+//! 4. [`port`]: the UDP socket through which senders and proxy speak.
+//!
+//! [`daemon`] starts and ends all this; [`cli`] and [`summary`] are what the operator sees.
+
+pub mod capture;
+pub mod cli;
+pub mod daemon;
+pub mod offload;
+pub mod packet;
+pub mod port;
+pub mod runtime;
+pub mod summary;

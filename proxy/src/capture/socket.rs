@@ -1,0 +1,228 @@
+//! The packet socket under a capture: made, filtered and enlarged here, then handed to pnet.
+//!
+//! pnet would make the socket itself, but with every protocol on every interface until it is bound, with
+//! copies of outgoing packets, and without a word about merged frames.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt, socket, sockopt,
+};
+
+use crate::packet::Link;
+use options::{AttachFilter, IgnoreOutgoing, Statistics, VnetHeader};
+
+/// Bytes of captured packets the kernel may hold for us: at 1 Gbit/s some 30 ms of full-size packets.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+// `if_arp.h`: links whose packets begin with an Ethernet header.
+const ARPHRD_ETHER: u16 = 1;
+const ARPHRD_LOOPBACK: u16 = 772;
+// `if_arp.h`: links on which a packet socket sees the IP header first.
+const ARPHRD_PPP: u16 = 512;
+const ARPHRD_RAWIP: u16 = 519;
+const ARPHRD_TUNNEL: u16 = 768;
+const ARPHRD_TUNNEL6: u16 = 769;
+const ARPHRD_SIT: u16 = 776;
+const ARPHRD_IPGRE: u16 = 778;
+const ARPHRD_NONE: u16 = 0xfffe;
+
+/// Packet-socket options that nix has no name for. Each type is what `packet(7)` and `socket(7)` say the
+/// kernel reads or writes.
+mod options {
+    use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
+
+    sockopt_impl!(
+        /// Leave out what this machine sends through the interface (Linux 4.20).
+        IgnoreOutgoing,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_IGNORE_OUTGOING,
+        bool
+    );
+    sockopt_impl!(
+        /// Put a `virtio_net_hdr` before each packet.
+        VnetHeader,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_VNET_HDR,
+        bool
+    );
+    sockopt_impl!(
+        /// Packets and drops since the last reading.
+        Statistics,
+        GetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_STATISTICS,
+        libc::tpacket_stats
+    );
+    sockopt_impl!(
+        /// A classic BPF program that says which packets to keep.
+        AttachFilter,
+        SetOnly,
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_FILTER,
+        libc::sock_fprog
+    );
+}
+
+/// What the kernel granted of what was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    /// Every packet is preceded by a virtio header.
+    pub(super) merging_told: bool,
+    /// Copies of outgoing packets are left out.
+    pub(super) incoming_only: bool,
+}
+
+/// A packet socket that receives nothing until it is bound to an interface.
+pub(super) fn open() -> io::Result<(OwnedFd, Granted)> {
+    // Protocol 0: between here and the bind, packets of other interfaces must not slip in.
+    let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
+    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives.
+    if setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        setsockopt(&fd, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+    }
+    let granted = Granted {
+        merging_told: setsockopt(&fd, VnetHeader, &true).is_ok(),
+        incoming_only: setsockopt(&fd, IgnoreOutgoing, &true).is_ok(),
+    };
+    Ok((fd, granted))
+}
+
+/// What packets of a bound socket begin with, or the number of a link type that is not supported.
+///
+/// Asked of the socket, for sysfs may show another network namespace than ours.
+pub(super) fn link(fd: &impl AsFd) -> io::Result<Result<Link, u16>> {
+    use std::os::fd::AsRawFd;
+    // Not as a `LinkAddr`: the kernel's answer is shorter than nix wants one to be.
+    let address: SockaddrStorage = getsockname(fd.as_fd().as_raw_fd())?;
+    let address = address.as_link_addr().ok_or(Errno::EAFNOSUPPORT)?;
+    Ok(match address.hatype() {
+        ARPHRD_ETHER | ARPHRD_LOOPBACK => Ok(Link::Ethernet),
+        ARPHRD_PPP | ARPHRD_RAWIP | ARPHRD_TUNNEL | ARPHRD_TUNNEL6 | ARPHRD_SIT | ARPHRD_IPGRE
+        | ARPHRD_NONE => Ok(Link::Ip),
+        other => Err(other),
+    })
+}
+
+/// Has the kernel drop what cannot be UDP, before it is queued and copied.
+pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
+    let mut program = filter(link);
+    let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+    // The kernel copies the program during the call.
+    Ok(setsockopt(fd, AttachFilter, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)
+}
+
+/// Packets the kernel had no room to queue since the last call.
+pub(super) fn drops(fd: &impl AsFd) -> u64 {
+    getsockopt(fd, Statistics).map_or(0, |statistics| u64::from(statistics.tp_drops))
+}
+
+/// The error pending on the socket, which this clears.
+pub(super) fn pending_error(fd: &impl AsFd) -> Errno {
+    getsockopt(fd, sockopt::SocketError).map_or_else(|error| error, Errno::from_raw)
+}
+
+/// Coarse on purpose: everything but TCP and ICMPv6 under IPv6 passes (extension headers), and tagged frames
+/// too; the parser decides about those.
+fn filter(link: Link) -> Vec<libc::sock_filter> {
+    const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
+    const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
+    const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
+    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
+    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
+    const WHOLE_PACKET: u32 = u32::MAX;
+    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+
+    // The version test: to the IPv4 test, to the IPv6 test, or past both.
+    let (mut program, ip, versions) = match link {
+        Link::Ethernet => (vec![op(LOAD_HALF, 12, 0, 0)], 14, [0x0800, 0x86dd]),
+        Link::Ip => (vec![op(LOAD_BYTE, 0, 0, 0), op(AND, 0xf0, 0, 0)], 0, [0x40, 0x60]),
+    };
+    program.extend([
+        op(IF_EQUAL, versions[0], 1, 0),
+        op(IF_EQUAL, versions[1], 2, 6),
+        // IPv4: its protocol field.
+        op(LOAD_BYTE, ip + 9, 0, 0),
+        op(IF_EQUAL, 17, 4, 3),
+        // IPv6: its next header.
+        op(LOAD_BYTE, ip + 6, 0, 0),
+        op(IF_EQUAL, 6, 1, 0),
+        op(IF_EQUAL, 58, 0, 1),
+        op(RETURN, 0, 0, 0),
+        op(RETURN, WHOLE_PACKET, 0, 0),
+    ]);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The few instructions used, as `bpf(4)` defines them.
+    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
+        let (mut at, mut accumulator) = (0, 0_u32);
+        loop {
+            let op = &program[at];
+            let k = op.k as usize;
+            at += 1;
+            match op.code {
+                0x30 => match packet.get(k) {
+                    Some(byte) => accumulator = u32::from(*byte),
+                    None => return 0,
+                },
+                0x28 => match packet.get(k..k + 2) {
+                    Some(half) => accumulator = u32::from(half[0]) << 8 | u32::from(half[1]),
+                    None => return 0,
+                },
+                0x54 => accumulator &= op.k,
+                0x15 => at += usize::from(if accumulator == op.k { op.jt } else { op.jf }),
+                0x06 => return op.k,
+                other => panic!("instruction {other:#x}"),
+            }
+        }
+    }
+
+    fn packet(link: Link, version: u8, protocol: u8) -> Vec<u8> {
+        let mut ip = vec![0; 40];
+        ip[0] = version << 4;
+        ip[if version == 4 { 9 } else { 6 }] = protocol;
+        match link {
+            Link::Ip => ip,
+            Link::Ethernet => {
+                let ethertype: [u8; 2] = if version == 4 { [0x08, 0x00] } else { [0x86, 0xdd] };
+                [&[2; 12][..], &ethertype, &ip].concat()
+            }
+        }
+    }
+
+    #[test]
+    fn the_filter_keeps_udp_and_what_may_hide_it() {
+        for link in [Link::Ethernet, Link::Ip] {
+            let program = filter(link);
+            for protocol in 0..=255 {
+                let kept = run(&program, &packet(link, 4, protocol)) != 0;
+                assert_eq!(kept, protocol == 17, "{link:?} IPv4 {protocol}");
+                let kept = run(&program, &packet(link, 6, protocol)) != 0;
+                assert_eq!(kept, protocol != 6 && protocol != 58, "{link:?} IPv6 {protocol}");
+            }
+        }
+        let mut tagged = packet(Link::Ethernet, 4, 6);
+        tagged[12..14].copy_from_slice(&[0x81, 0x00]);
+        assert_eq!(run(&filter(Link::Ethernet), &tagged), u32::MAX, "tags are for the parser");
+    }
+
+    #[test]
+    fn the_filter_ends_on_short_packets() {
+        for link in [Link::Ethernet, Link::Ip] {
+            let whole = packet(link, 4, 17);
+            for len in 0..whole.len() {
+                run(&filter(link), &whole[..len]);
+            }
+        }
+    }
+}

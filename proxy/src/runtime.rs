@@ -1,0 +1,237 @@
+//! The threads' meeting place: one observer behind one lock.
+//!
+//! A capture thread that sees a packet takes the lock, counts the packet and, if that makes a quACK due,
+//! sends the quACK itself before it lets go. The alternative, a channel to a thread that owns the observer,
+//! would add a wake-up of that thread (tens of microseconds, more on a busy machine) to every packet; the
+//! lock is held for well under a microsecond unless a quACK leaves. One more thread sleeps until the next
+//! deadline, one listens on the port.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::observer::ConfigError;
+use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observed, Observer, ObserverConfig, ObserverStats};
+use tracing::{debug, warn};
+
+use crate::port::Port;
+
+/// Longer than any message, so that one cut to this length is still seen to be too long.
+const RECEIVE_LEN: usize = 2048;
+
+/// The running proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    port: Port,
+    state: Mutex<State>,
+    /// Wakes the thread that waits for deadlines when an earlier one is set.
+    alarm: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    observer: Observer,
+    own_addresses: OwnAddresses,
+    /// When the thread that waits for deadlines will wake by itself.
+    wakes_at: Option<Instant>,
+    /// Messages the network would not take.
+    unsent: u64,
+    closed: bool,
+    out: [u8; MAX_MESSAGE_LEN],
+}
+
+/// The address each peer speaks to, where the port has many. Bounded; a peer that finds no room is answered
+/// from the address the kernel picks, which is the right one on most machines.
+#[derive(Debug)]
+struct OwnAddresses {
+    by_peer: HashMap<SocketAddr, (IpAddr, Instant)>,
+    capacity: usize,
+    keep: Duration,
+}
+
+impl OwnAddresses {
+    fn remember(&mut self, peer: SocketAddr, own: IpAddr, now: Instant) {
+        if self.by_peer.len() >= self.capacity && !self.by_peer.contains_key(&peer) {
+            let keep = self.keep;
+            self.by_peer.retain(|_, (_, heard)| now.saturating_duration_since(*heard) < keep);
+            if self.by_peer.len() >= self.capacity {
+                return;
+            }
+        }
+        self.by_peer.insert(peer, (own, now));
+    }
+
+    fn of(&self, peer: SocketAddr) -> Option<IpAddr> {
+        self.by_peer.get(&peer).map(|(own, _)| *own)
+    }
+}
+
+/// The only clock of this crate.
+#[allow(clippy::disallowed_methods, reason = "the daemon is the edge where time enters")]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+impl Proxy {
+    /// A proxy that listens on `port`. `seed` must be random: it makes epochs unguessable.
+    ///
+    /// # Errors
+    /// When a limit in `config` cannot be.
+    pub fn new(port: Port, config: ObserverConfig, seed: u64) -> Result<Self, ConfigError> {
+        let own_addresses = OwnAddresses {
+            by_peer: HashMap::new(),
+            capacity: config.max_sessions,
+            keep: config.idle_timeout,
+        };
+        let state = State {
+            observer: Observer::new(config, seed)?,
+            own_addresses,
+            wakes_at: None,
+            unsent: 0,
+            closed: false,
+            out: [0; MAX_MESSAGE_LEN],
+        };
+        Ok(Self { port, state: Mutex::new(state), alarm: Condvar::new() })
+    }
+
+    /// Datagrams of `flow` were captured on the interface that the caller numbers `interface`: `payload`
+    /// holds their payloads, one behind the other, each `each` bytes long but for the last.
+    pub fn captured(&self, interface: u32, flow: &Flow, payload: &[u8], each: usize) {
+        let now = clock();
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        let mut touched = false;
+        // An empty payload gives no chunk: it has no identifier either.
+        for payload in payload.chunks(each.max(1)) {
+            touched |=
+                state.observer.observe(flow, interface, payload, payload.len(), now) != Observed::NoSession;
+        }
+        if touched {
+            self.settle(&mut state, now, None);
+        }
+    }
+
+    /// Receives on the port until it fails: the body of a thread.
+    ///
+    /// # Errors
+    /// Why the socket failed.
+    pub fn listen(&self) -> std::io::Result<()> {
+        let mut receiver = self.port.receiver();
+        let mut buffer = [0; RECEIVE_LEN];
+        loop {
+            let arrival = receiver.receive(&mut buffer)?;
+            let now = clock();
+            let mut state = self.lock();
+            if state.closed {
+                return Ok(());
+            }
+            let message = buffer.get(..arrival.len).unwrap_or_default();
+            match (state.observer.handle(arrival.from, message, now), arrival.to) {
+                (Ok(()), Some(own)) => state.own_addresses.remember(arrival.from, own, now),
+                (Ok(()), None) => {}
+                (Err(error), _) => debug!("{} bytes from {}: {error}", arrival.len, arrival.from),
+            }
+            self.settle(&mut state, now, arrival.to.map(|own| (arrival.from, own)));
+        }
+    }
+
+    /// Meets deadlines until the proxy closes: the body of a thread.
+    pub fn keep_time(&self) {
+        let mut state = self.lock();
+        while !state.closed {
+            let now = clock();
+            self.settle(&mut state, now, None);
+            state.wakes_at = state.observer.next_deadline();
+            state = match state.wakes_at {
+                Some(at) => {
+                    let waited = self.alarm.wait_timeout(state, at.saturating_duration_since(now));
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.alarm.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Says goodbye to every sender. From here on nothing is counted and nothing sent.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.observer.goodbye();
+        self.send_waiting(&mut state, None);
+        self.alarm.notify_all();
+    }
+
+    /// The observer's counters, the sessions that are open, and the messages that could not be sent.
+    #[must_use]
+    pub fn stats(&self) -> (ObserverStats, usize, u64) {
+        let state = self.lock();
+        (*state.observer.stats(), state.observer.sessions(), state.unsent)
+    }
+
+    /// The address the proxy listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// After every event: do what is due, send what waits, and see that the next deadline will be met.
+    /// `spoken_to`: a peer and the address of ours that it has just used.
+    fn settle(&self, state: &mut State, now: Instant, spoken_to: Option<(SocketAddr, IpAddr)>) {
+        if state.observer.next_deadline().is_some_and(|deadline| deadline <= now) {
+            state.observer.on_deadline(now);
+        }
+        self.send_waiting(state, spoken_to);
+        let Some(deadline) = state.observer.next_deadline() else { return };
+        if state.wakes_at.is_none_or(|at| deadline < at) {
+            // Noted here too, so that the packets until that thread has the lock do not wake it again.
+            state.wakes_at = Some(deadline);
+            self.alarm.notify_one();
+        }
+    }
+
+    fn send_waiting(&self, state: &mut State, spoken_to: Option<(SocketAddr, IpAddr)>) {
+        while let Some((to, len)) = state.observer.transmit(&mut state.out) {
+            let own = match spoken_to {
+                Some((peer, own)) if peer == to => Some(own),
+                _ => state.own_addresses.of(to),
+            };
+            let Some(message) = state.out.get(..len) else { continue };
+            if let Err(error) = self.port.send(message, to, own) {
+                if state.unsent == 0 {
+                    warn!("cannot send to {to}: {error} (said once; the summary counts these)");
+                }
+                state.unsent += 1;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic ends the whole daemon (see `main`), so a poisoned lock is only ever seen on the way out.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_bounded_and_forget_the_silent() {
+        let (start, keep) = (clock(), Duration::from_secs(60));
+        let mut own = OwnAddresses { by_peer: HashMap::new(), capacity: 2, keep };
+        let peer = |port| SocketAddr::from(([192, 0, 2, 1], port));
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        own.remember(peer(1), address(1), start);
+        own.remember(peer(2), address(2), start + keep / 2);
+        own.remember(peer(3), address(3), start + keep / 2);
+        assert_eq!(own.of(peer(3)), None, "no room while both were heard lately");
+        own.remember(peer(2), address(4), start + keep / 2);
+        assert_eq!(own.of(peer(2)), Some(address(4)), "a known peer may change");
+        own.remember(peer(3), address(3), start + keep);
+        assert_eq!((own.of(peer(1)), own.of(peer(3))), (None, Some(address(3))));
+        assert_eq!(own.by_peer.len(), 2);
+    }
+}

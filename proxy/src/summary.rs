@@ -1,0 +1,81 @@
+//! What a run amounts to, in one line.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Totals since the proxy started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// UDP datagrams captured, of whatever flow.
+    pub captured: u64,
+    /// Datagrams that were added to a session's sums.
+    pub counted: u64,
+    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets.
+    pub ignored: u64,
+    /// quACKs sent.
+    pub quacks: u64,
+    /// Bytes of messages sent, without UDP and IP headers.
+    pub bytes: u64,
+    /// Sessions opened.
+    pub sessions: u64,
+    /// Sessions that ended because their sender fell silent.
+    pub expired: u64,
+    /// Sessions refused.
+    pub refused: u64,
+    /// Datagrams at the proxy's port that were no message to a proxy.
+    pub malformed: u64,
+    /// Captured frames whose headers contradict themselves.
+    pub malformed_frames: u64,
+    /// Captured IP fragments of UDP datagrams.
+    pub fragments: u64,
+    /// Merged frames split into their datagrams.
+    pub merged_split: u64,
+    /// Merged frames that could not be split: their datagrams were not counted.
+    pub merged_uncounted: u64,
+    /// Packets the kernel dropped before they could be read.
+    pub capture_drops: u64,
+    /// Messages the network would not take.
+    pub unsent: u64,
+}
+
+impl fmt::Display for Summary {
+    /// The numbers everybody wants, then those of the others that are not 0.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "captured {}, counted {}, quACKs {} ({} bytes sent), sessions {}, malformed {}",
+            self.captured, self.counted, self.quacks, self.bytes, self.sessions, self.malformed
+        )?;
+        for (what, number) in [
+            ("ignored", self.ignored),
+            ("expired sessions", self.expired),
+            ("refused", self.refused),
+            ("malformed frames", self.malformed_frames),
+            ("fragments", self.fragments),
+            ("merged frames split", self.merged_split),
+            ("merged frames not counted", self.merged_uncounted),
+            ("dropped by the kernel", self.capture_drops),
+            ("unsent", self.unsent),
+        ] {
+            if number != 0 {
+                write!(f, ", {what} {number}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_without_what_did_not_happen() {
+        let quiet = Summary { captured: 9, counted: 7, ..Summary::default() };
+        let expected = "captured 9, counted 7, quACKs 0 (0 bytes sent), sessions 0, malformed 0";
+        assert_eq!(quiet.to_string(), expected);
+        let busy = Summary { capture_drops: 3, ..quiet };
+        assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel 3"));
+    }
+}

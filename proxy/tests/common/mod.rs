@@ -1,0 +1,286 @@
+//! What the tests of the daemon share: a network namespace for each test, the daemon itself, and a bare
+//! sender.
+
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of this")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends where something is not as it should be"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU16;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sidekick_protocol::wire::{Body, Hello, Message, Poll, SessionId};
+use sidekick_protocol::{Identification, MAX_MESSAGE_LEN, Terms};
+
+/// Longest wait for anything; only a failing test gets that far.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+const MARK: &str = "SIDEKICK_TEST_INSIDE";
+
+/// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name` is the
+/// path of the calling test: this test program is run again, for that test alone, under unshare(1), which
+/// needs no privilege.
+pub fn in_namespace(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(MARK).is_some() {
+        run("ip link set lo up");
+        return body();
+    }
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(MARK, "1")
+        .output()
+        .expect("unshare(1) of util-linux");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "inside the namespace:\n{told}\n{complaints}");
+    // A wrong name would run no test, and succeed.
+    assert!(told.contains("1 passed"), "{name} is not this test's name:\n{told}");
+}
+
+/// Runs a command line that must succeed.
+pub fn run(line: &str) {
+    let mut words = line.split_whitespace();
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{line}: {status}");
+}
+
+/// A command that will run the daemon with these arguments.
+pub fn proxy(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"));
+    command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// Runs a daemon that will not start; gives its exit status and what it wrote to stdout and stderr.
+pub fn fails(command: &mut Command) -> (ExitStatus, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    assert!(!output.status.success(), "it should have failed: {output:?}");
+    (output.status, text(output.stdout), text(output.stderr))
+}
+
+/// A running daemon; killed if the test does not end it.
+pub struct Daemon {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// The line it printed when it was ready.
+    pub ready: String,
+}
+
+/// How a daemon ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub status: ExitStatus,
+    /// What it printed after the line that said it was ready.
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    /// The summary that `--json` asks for.
+    pub fn summary(&self) -> serde_json::Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Daemon {
+    /// Starts it and waits until it is ready.
+    pub fn start(arguments: &str) -> Self {
+        let mut child = proxy(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = String::new();
+        stdout.read_line(&mut ready).unwrap();
+        let mut daemon = Self { child, stdout, ready };
+        if !daemon.ready.starts_with("ready: ") {
+            daemon.child.kill().unwrap();
+            panic!("not ready: {:?}", daemon.wait());
+        }
+        daemon
+    }
+
+    /// Where it says that it listens.
+    pub fn address(&self) -> SocketAddr {
+        let rest = self.ready.strip_prefix("ready: listening on ").unwrap();
+        rest.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Ended {
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.stdout.read_to_string(&mut stdout).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        Ended { status: self.child.wait().unwrap(), stdout, stderr }
+    }
+
+    /// Ends it as an operator does, and expects it to end well.
+    pub fn stop(mut self) -> Ended {
+        self.signal(Signal::SIGTERM);
+        let ended = self.wait();
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        ended
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // Fails when it has ended already, as it should have.
+        if self.child.kill().is_ok() {
+            drop(self.child.wait());
+        }
+    }
+}
+
+/// A quACK as it was received.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report {
+    pub token: u32,
+    pub first: u32,
+    pub last: u32,
+    pub count: u32,
+    pub sums: Vec<u32>,
+}
+
+/// The sender's end of a session, down to the messages: what it asks and what it gets is up to the test.
+pub struct Peer {
+    socket: UdpSocket,
+    id: SessionId,
+    epoch: u32,
+}
+
+impl Peer {
+    /// Opens a session for the flow from `source_port` to `destination`. `socket` is connected to the proxy.
+    pub fn open(socket: UdpSocket, source_port: u16, destination: SocketAddr, terms: Terms) -> Self {
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut peer = Self { socket, id: SessionId(0x5157_0001), epoch: 0 };
+        peer.send(Body::Hello(Hello { source_port, destination, terms }));
+        peer.epoch = peer.receive(|body| match body {
+            Body::Accept(accept) => Some(accept.epoch),
+            _ => None,
+        });
+        // Repeating the epoch proves the address; only then are packets counted.
+        assert_eq!(peer.poll(1).count, 0);
+        peer
+    }
+
+    fn send(&self, body: Body<'_>) {
+        let mut buffer = [0; MAX_MESSAGE_LEN];
+        let len = Message { session: self.id, body }.emit(&mut buffer).unwrap();
+        self.socket.send(&buffer[..len]).unwrap();
+    }
+
+    /// The first message that `wanted` takes.
+    fn receive<T>(&self, wanted: impl Fn(&Body<'_>) -> Option<T>) -> T {
+        let mut buffer = [0; MAX_MESSAGE_LEN];
+        loop {
+            let len = self.socket.recv(&mut buffer).expect("an answer of the proxy");
+            let message = Message::parse(&buffer[..len]).unwrap();
+            assert_eq!(message.session, self.id);
+            if let Some(found) = wanted(&message.body) {
+                return found;
+            }
+        }
+    }
+
+    /// The first quACK that `wanted` takes.
+    pub fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
+        self.receive(|body| match body {
+            Body::Quack(quack) => {
+                let (token, first, last, count) = (quack.token, quack.first, quack.last, quack.count);
+                Some(Report { token, first, last, count, sums: quack.sums.iter().collect() })
+                    .filter(|report| wanted(report))
+            }
+            _ => None,
+        })
+    }
+
+    /// Asks for a quACK, with as many sums as the threshold.
+    pub fn poll(&self, token: u32) -> Report {
+        self.send(Body::Poll(Poll { epoch: self.epoch, token, sums: 0 }));
+        self.report(|report| report.token == token)
+    }
+
+    /// Polls until an answer comes, over a link that may still swallow packets.
+    pub fn poll_until_answered(&self) -> Report {
+        self.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut buffer = [0; MAX_MESSAGE_LEN];
+        for _ in 0..200 {
+            self.send(Body::Poll(Poll { epoch: self.epoch, token: u32::MAX, sums: 0 }));
+            if self.socket.recv(&mut buffer).is_ok() {
+                self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                // Late answers to the earlier polls have the other token.
+                return self.poll(u32::MAX - 1);
+            }
+        }
+        panic!("no answer to any of 200 polls");
+    }
+
+    /// Waits for the proxy's goodbye.
+    pub fn goodbye(&self) {
+        self.receive(|body| matches!(body, Body::Bye).then_some(()));
+    }
+}
+
+/// A quACK of `threshold` sums after every `packets`, and none by time.
+pub fn every_packets(packets: u16, threshold: u8) -> Terms {
+    Terms { threshold, every_packets: NonZeroU16::new(packets), every: None, ..Terms::default() }
+}
+
+/// A datagram like QUIC's with a short header, whose identifier is made from `number`.
+pub fn datagram(number: u32, len: usize) -> Vec<u8> {
+    let identifier = number.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
+    let mut bytes = vec![0x40; len];
+    bytes[21..25].copy_from_slice(&identifier.to_be_bytes());
+    assert_eq!(Identification::default().identifier(&bytes, len), Some(identifier));
+    bytes
+}
+
+/// The power sums of these datagrams' identifiers, by the schoolbook.
+pub fn naive_sums(datagrams: &[Vec<u8>], threshold: usize) -> Vec<u32> {
+    const MODULUS: u128 = 4_294_967_291;
+    let identifiers = datagrams.iter().map(|d| u32::from_be_bytes(d[21..25].try_into().unwrap()));
+    let mut sums = vec![0_u128; threshold];
+    for identifier in identifiers {
+        let mut power = 1;
+        for sum in &mut sums {
+            power = power * u128::from(identifier) % MODULUS;
+            *sum = (*sum + power) % MODULUS;
+        }
+    }
+    sums.into_iter().map(|sum| u32::try_from(sum).unwrap()).collect()
+}
+
+/// Sends a poll for a session that does not exist, and waits until the proxy has said so.
+pub fn probe(socket: &UdpSocket) {
+    let (mut buffer, session) = ([0; MAX_MESSAGE_LEN], SessionId(0xabcd));
+    let poll = Body::Poll(Poll { epoch: 1, token: 1, sums: 0 });
+    let len = Message { session, body: poll }.emit(&mut buffer).unwrap();
+    socket.send(&buffer[..len]).unwrap();
+    let len = socket.recv(&mut buffer).expect("an answer of the proxy");
+    let answer = Message::parse(&buffer[..len]).unwrap();
+    assert!(matches!(answer.body, Body::UnknownSession), "{answer:?}");
+}
+
+/// Whether the proxy refuses a session for this flow.
+pub fn is_refused(socket: &UdpSocket, source_port: u16, destination: SocketAddr) -> bool {
+    let (mut buffer, session) = ([0; MAX_MESSAGE_LEN], SessionId(0xef01));
+    let hello = Body::Hello(Hello { source_port, destination, terms: Terms::default() });
+    let len = Message { session, body: hello }.emit(&mut buffer).unwrap();
+    socket.send(&buffer[..len]).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let len = socket.recv(&mut buffer).expect("an answer of the proxy");
+    matches!(Message::parse(&buffer[..len]).unwrap().body, Body::Refuse(_))
+}

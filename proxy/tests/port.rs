@@ -1,0 +1,50 @@
+//! The proxy's UDP port on a machine with many addresses.
+
+mod common;
+
+use std::net::{IpAddr, UdpSocket};
+
+use common::{PATIENCE, in_namespace};
+use sidekick_proxy::port::Port;
+
+#[test]
+fn answers_come_from_the_address_spoken_to() {
+    in_namespace("answers_come_from_the_address_spoken_to", || {
+        // All of 127.0.0.0/8 is ours, and the kernel would answer from 127.0.0.1 by itself.
+        let cases = [
+            ("0.0.0.0:0", "127.0.0.3"),
+            ("127.0.0.4:0", "127.0.0.4"),
+            ("[::]:0", "127.0.0.5"),
+            ("[::]:0", "::1"),
+            ("[::1]:0", "::1"),
+        ];
+        for (listen, spoken_to) in cases {
+            let spoken_to: IpAddr = spoken_to.parse().unwrap();
+            let any = if spoken_to.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+            let peer = UdpSocket::bind(any).unwrap();
+            peer.set_read_timeout(Some(PATIENCE)).unwrap();
+            let port = Port::open(listen.parse().unwrap()).unwrap();
+            peer.connect((spoken_to, port.address().port())).unwrap();
+            peer.send(b"question").unwrap();
+            let mut buffer = [0; 64];
+            let arrival = port.receiver().receive(&mut buffer).unwrap();
+            assert_eq!(&buffer[..arrival.len], b"question");
+            assert_eq!(arrival.from, peer.local_addr().unwrap(), "{listen}");
+            port.send(b"answer", arrival.from, arrival.to).unwrap();
+            // A connected socket takes only what comes from the address it spoke to.
+            let len = peer.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");
+        }
+    });
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    in_namespace("errors_say_what_to_do", || {
+        let error = Port::open("192.0.2.1:5252".parse().unwrap()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "192.0.2.1 is not an address of this machine: choose one with --listen, or 0.0.0.0 for all"
+        );
+    });
+}

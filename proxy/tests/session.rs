@@ -1,0 +1,236 @@
+//! Sessions with the real daemon, over loopback and over a virtual Ethernet link.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::unistd::gettid;
+use sidekick_protocol::Terms;
+
+fn bind(address: &str) -> UdpSocket {
+    UdpSocket::bind(address).unwrap()
+}
+
+fn connected(address: &str, to: SocketAddr) -> UdpSocket {
+    let socket = bind(address);
+    socket.connect(to).unwrap();
+    socket
+}
+
+/// Sends the numbered datagrams and returns them.
+fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
+    numbers
+        .map(|number| {
+            let datagram = datagram(number, 1200);
+            socket.send_to(&datagram, to).unwrap();
+            datagram
+        })
+        .collect()
+}
+
+#[test]
+fn each_datagram_counts_once_on_loopback() {
+    in_namespace("each_datagram_counts_once_on_loopback", || {
+        // Listening on everything and spoken to at an address that the kernel would not answer from by
+        // itself.
+        let daemon = Daemon::start("--interface lo --json");
+        for (host, any, proxy) in
+            [("127.0.0.1", "127.0.0.1:0", "127.0.0.2:5252"), ("127.0.0.9", "127.0.0.9:0", "127.0.0.1:5252")]
+        {
+            let (source, sink) = (bind(any), bind(any));
+            let destination = sink.local_addr().unwrap();
+            let port = source.local_addr().unwrap().port();
+            let peer = Peer::open(
+                connected(&format!("{host}:0"), proxy.parse().unwrap()),
+                port,
+                destination,
+                every_packets(30, 20),
+            );
+            // Other flows, and what does not count by its form.
+            send(&bind(any), destination, 900..910);
+            source.send_to(&[0xc0; 1200], destination).unwrap();
+            source.send_to(&[0x40; 24], destination).unwrap();
+            source.send_to(b"", destination).unwrap();
+            let first = send(&source, destination, 0..30);
+            let report = peer.report(|_| true);
+            assert_eq!((report.token, report.count), (0, 30));
+            assert_eq!(report.sums, naive_sums(&first, 20));
+            assert_eq!(report.first.to_be_bytes(), first[0][21..25]);
+            assert_eq!(report.last.to_be_bytes(), first[29][21..25]);
+
+            let all = [first, send(&source, destination, 30..60)].concat();
+            let report = peer.report(|_| true);
+            assert_eq!((report.count, report.sums), (60, naive_sums(&all, 20)));
+            assert_eq!(peer.poll(77).count, 60);
+        }
+        let summary = daemon.stop().summary();
+        assert_eq!(summary["counted"], 120, "{summary}");
+        assert_eq!(summary["sessions"], 2, "{summary}");
+        // For each: the one that proves the address, two by packets, one polled.
+        assert_eq!(summary["quacks"], 8, "{summary}");
+        assert_eq!((&summary["malformed"], &summary["capture_drops"]), (&0.into(), &0.into()), "{summary}");
+    });
+}
+
+#[test]
+fn timed_quacks_come_without_asking_and_a_signal_says_goodbye() {
+    in_namespace("timed_quacks_come_without_asking_and_a_signal_says_goodbye", || {
+        let daemon = Daemon::start("--interface lo --listen [::]:5252 --json");
+        let (source, sink) = (bind("[::1]:0"), bind("[::1]:0"));
+        let destination = sink.local_addr().unwrap();
+        let terms = Terms { every: Some(Duration::from_millis(5)), ..Terms::default() };
+        let peer = Peer::open(
+            connected("[::1]:0", "[::1]:5252".parse().unwrap()),
+            source.local_addr().unwrap().port(),
+            destination,
+            terms,
+        );
+        let mut sent = Vec::new();
+        for number in 0..5 {
+            sent.extend(send(&source, destination, number..number + 1));
+            let report = peer.report(|report| report.count == number + 1);
+            assert_eq!((report.token, report.sums), (0, naive_sums(&sent, 20)));
+        }
+        // An IPv4 sender at the same, IPv6, socket: its flow is an IPv4 flow.
+        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let destination = sink.local_addr().unwrap();
+        let v4 = Peer::open(
+            connected("127.0.0.1:0", "127.0.0.1:5252".parse().unwrap()),
+            source.local_addr().unwrap().port(),
+            destination,
+            terms,
+        );
+        let sent = send(&source, destination, 50..54);
+        assert_eq!(v4.report(|report| report.count == 4).sums, naive_sums(&sent, 20));
+
+        let ended = daemon.stop();
+        peer.goodbye();
+        v4.goodbye();
+        assert_eq!(ended.summary()["counted"], 9, "{ended:?}");
+    });
+}
+
+#[test]
+fn limits_are_kept() {
+    in_namespace("limits_are_kept", || {
+        let daemon = Daemon::start("-i lo --listen 127.0.0.1:5252 --max-threshold 7 --max-sessions 1 --json");
+        let destination = "127.0.0.1:9".parse().unwrap();
+        let proxy = || connected("127.0.0.1:0", daemon.address());
+        let peer = Peer::open(proxy(), 4000, destination, every_packets(2, 20));
+        assert_eq!(peer.poll(5).sums.len(), 7, "the largest threshold granted");
+        assert!(common::is_refused(&proxy(), 4001, destination), "one session only");
+        let summary = daemon.stop().summary();
+        assert_eq!((&summary["sessions"], &summary["refused"]), (&1.into(), &1.into()), "{summary}");
+    });
+}
+
+/// Moves one end of a virtual Ethernet link into a namespace of its own, which is the sender's machine
+/// (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the sender's: for its flow,
+/// and to the proxy.
+fn across_a_link() -> (UdpSocket, UdpSocket) {
+    run("ip link add near0 type veth peer name far0");
+    run("ip address add 10.9.0.1/24 dev near0");
+    run("ip link set near0 up");
+    let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+    let sender = thread::spawn(move || {
+        // Of this thread alone; the sockets made in it stay in its namespace.
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        tell.send(gettid()).unwrap();
+        wait.recv().unwrap();
+        run("ip address add 10.9.0.2/24 dev far0");
+        run("ip link set far0 up");
+        (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"))
+    });
+    run(&format!("ip link set far0 netns {}", told.recv().unwrap()));
+    moved.send(()).unwrap();
+    sender.join().unwrap()
+}
+
+#[test]
+fn merged_frames_count_as_the_datagrams_they_hold() {
+    in_namespace("merged_frames_count_as_the_datagrams_they_hold", || {
+        let (flow, control) = across_a_link();
+        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        let sink = UdpSocket::bind(destination).unwrap();
+        let daemon = Daemon::start("--interface near0 --json -v");
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(25, 20));
+
+        // Two trains handed to the link as one frame each, the second with a shorter last datagram; and one
+        // alone.
+        setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
+        let mut sent: Vec<Vec<u8>> = (0..24).map(|number| datagram(number, 1200)).collect();
+        sent[23].truncate(100);
+        flow.send_to(&sent[..12].concat(), destination).unwrap();
+        flow.send_to(&sent[12..].concat(), destination).unwrap();
+        setsockopt(&flow, sockopt::UdpGsoSegment, &0).unwrap();
+        sent.extend(send(&flow, destination, 24..25));
+
+        let report = peer.report(|_| true);
+        assert_eq!((report.count, report.sums), (25, naive_sums(&sent, 20)));
+        // The receiver got the same datagrams: the kernel cut where the proxy did.
+        sink.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        let mut buffer = [0; 65536];
+        for expected in &sent {
+            let len = sink.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..len], expected);
+        }
+        let summary = daemon.stop().summary();
+        assert_eq!((&summary["counted"], &summary["merged_split"]), (&25.into(), &2.into()), "{summary}");
+        assert_eq!(summary["merged_uncounted"], 0, "{summary}");
+    });
+}
+
+#[test]
+fn a_link_that_goes_down_and_up_again_is_counted_on() {
+    in_namespace("a_link_that_goes_down_and_up_again_is_counted_on", || {
+        let (flow, control) = across_a_link();
+        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        let daemon = Daemon::start("--interface near0 --json -v");
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(3, 4));
+        let before = send(&flow, destination, 0..3);
+        assert_eq!(peer.report(|_| true).count, 3);
+        run("ip link set near0 down");
+        run("ip link set near0 up");
+        assert_eq!(peer.poll_until_answered().count, 3);
+        let after = send(&flow, destination, 3..6);
+        let report = peer.report(|report| report.token == 0);
+        assert_eq!((report.count, report.sums), (6, naive_sums(&[before, after].concat(), 4)));
+        let ended = daemon.stop();
+        assert!(ended.stderr.contains("near0 is down"), "{ended:?}");
+    });
+}
+
+#[test]
+fn the_proxy_links_no_quic() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "--package",
+            "sidekick-proxy",
+            "--edges",
+            "normal,build",
+            "--prefix",
+            "none",
+        ])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(tree.contains("sidekick-protocol"), "{tree}");
+    for unwanted in ["quiche", "boring", "rustls", "ring"] {
+        let linked = tree.lines().any(|line| line.split(' ').next() == Some(unwanted));
+        assert!(!linked, "{unwanted} in {tree}");
+    }
+}

@@ -1,0 +1,123 @@
+//! How the daemon starts, fails to start, and ends.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::process::Command;
+
+use common::{Daemon, PATIENCE, fails, in_namespace, proxy, run};
+use nix::sys::signal::Signal;
+
+/// One sentence on stderr, nothing on stdout.
+fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
+    assert_eq!(stdout, "");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+    for part in parts {
+        assert!(stderr.contains(part), "{part:?} in {stderr:?}");
+    }
+}
+
+#[test]
+fn an_unknown_interface_is_answered_by_those_there_are() {
+    in_namespace("an_unknown_interface_is_answered_by_those_there_are", || {
+        let (status, stdout, stderr) = fails(&mut proxy("--interface lo --interface nonesuch0"));
+        assert_eq!(status.code(), Some(1));
+        assert_sentence((&stdout, &stderr), &["no interface nonesuch0", "this machine has lo"]);
+    });
+}
+
+#[test]
+fn a_missing_privilege_is_named_with_its_remedy() {
+    in_namespace("a_missing_privilege_is_named_with_its_remedy", || {
+        let program = env!("CARGO_BIN_EXE_sidekick-proxy");
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", "--", program, "-i", "lo"]);
+        let (status, stdout, stderr) = fails(&mut command);
+        assert_eq!(status.code(), Some(1));
+        let remedy = format!("setcap cap_net_raw+ep {program}");
+        assert_sentence((&stdout, &stderr), &["CAP_NET_RAW", "root", &remedy]);
+    });
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    in_namespace("a_port_in_use_is_named", || {
+        let taken = UdpSocket::bind("127.0.0.1:5252").unwrap();
+        let (status, stdout, stderr) = fails(&mut proxy("--interface lo"));
+        assert_eq!(status.code(), Some(1));
+        assert_sentence((&stdout, &stderr), &["5252", "in use", "--listen"]);
+        drop(taken);
+        Daemon::start("--interface lo").stop();
+    });
+}
+
+#[test]
+fn nonsense_on_the_command_line_is_refused() {
+    for (line, complaint) in
+        [("-i lo --bogus", "--bogus"), ("", "--interface"), ("-i lo --listen here", "invalid socket address")]
+    {
+        let (status, stdout, stderr) = fails(&mut proxy(line));
+        assert_eq!((status.code(), stdout.as_str()), (Some(2), ""), "{line}");
+        assert!(stderr.contains(complaint), "{stderr}");
+    }
+}
+
+#[test]
+fn every_ending_signal_ends_it_well() {
+    in_namespace("every_ending_signal_ends_it_well", || {
+        run("ip link add near0 type veth peer name near1");
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            let mut daemon = Daemon::start("-i lo -i near0,near1 -i lo --listen 127.0.0.1:5253");
+            assert_eq!(
+                daemon.ready, "ready: listening on 127.0.0.1:5253, capturing on lo, near0, near1\n",
+                "once each, in the order given"
+            );
+            daemon.signal(signal);
+            let ended = daemon.wait();
+            assert_eq!(ended.status.code(), Some(0), "{signal}: {ended:?}");
+            assert_eq!(ended.stdout.lines().count(), 1, "{ended:?}");
+            assert!(ended.stdout.starts_with("stopped: captured 0, counted 0, quACKs 0"), "{ended:?}");
+        }
+    });
+}
+
+#[test]
+fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
+    in_namespace("malformed_datagrams_at_the_port_are_counted_and_dropped", || {
+        let daemon = Daemon::start("-i lo --listen 127.0.0.1:0 --json");
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(daemon.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let nonsense = [&b""[..], b"x", &[0xff; 40], &[0; 1200], &[b'S'; 9000]];
+        for datagram in nonsense {
+            socket.send(datagram).unwrap();
+        }
+        // A well-formed poll for a session that does not exist is answered: so all before it was read.
+        common::probe(&socket);
+        let ended = daemon.stop();
+        assert_eq!(ended.summary()["malformed"], nonsense.len(), "{ended:?}");
+        assert_eq!(ended.summary()["sessions"], 0, "{ended:?}");
+        assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
+    });
+}
+
+#[test]
+fn a_vanished_interface_is_reported() {
+    in_namespace("a_vanished_interface_is_reported", || {
+        run("ip link add near0 type veth peer name far0");
+        run("ip link set near0 up");
+        let mut daemon = Daemon::start("-i near0 --listen 127.0.0.1:0");
+        let mut both = Daemon::start("-i near0 -i lo --listen 127.0.0.1:0");
+        run("ip link delete near0");
+        let ended = daemon.wait();
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        assert!(ended.stderr.contains("no interface is left to capture on: interface near0 has disappeared"));
+        // The other one goes on: it still answers.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(both.address()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        common::probe(&socket);
+        both.signal(Signal::SIGTERM);
+        assert_eq!(both.wait().status.code(), Some(0));
+    });
+}
