@@ -1,2 +1,51 @@
-//! .
-fn main() {}
+//! `h3-upload-server`: stores what is uploaded to it over HTTP/3.
+//!
+//! It knows nothing of Sidekick and shares no code with the client's QUIC stack: it is quinn, h3 and
+//! rustls, which shows that a Sidekick sender needs nothing special of its receiver.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `cli.rs` | the command line |
+//! | `identity.rs` | certificate and key, from files or made up for a test |
+//! | `endpoint.rs` | the QUIC endpoint, its connections, an orderly end |
+//! | `request.rs` | one HTTP request, from headers to answer |
+//! | `name.rs` | which names a client may store under |
+//! | `store.rs` | a file that appears only when it is complete |
+
+mod cli;
+mod endpoint;
+mod identity;
+mod name;
+mod request;
+mod store;
+
+use std::io::IsTerminal as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    match run(cli::Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("h3-upload-server: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: cli::Cli) -> anyhow::Result<()> {
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,h3_upload_server=info"));
+    let ansi = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
+    let store = store::Store::new(&cli.dir, cli.max_bytes)?;
+    let identity = identity::load(&cli)?;
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    // Dropping the runtime drops every unfinished upload, and with it its temporary file.
+    let idle = Duration::from_secs(cli.idle_timeout.into());
+    runtime.block_on(endpoint::serve(cli.listen, identity, idle, store))
+}

@@ -1,0 +1,185 @@
+//! Reads the file, hashes it and hands it to the HTTP/3 driver, on a thread of its own: reading a file
+//! blocks, and a hash keeps a core busy.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{mpsc, oneshot};
+use tokio_quiche::http3::driver::OutboundFrame;
+
+/// What the driver takes at a time. It holds a bounded number of these, so memory does not grow with
+/// the file.
+const CHUNK: usize = 64 * 1024;
+
+/// An open file, and how long it is if that can be known beforehand.
+pub(crate) struct Source {
+    file: File,
+    path: PathBuf,
+    len: Option<u64>,
+}
+
+impl Source {
+    /// Opens `path`. Pipes and devices are read until they end.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let cannot = || format!("cannot read {}", path.display());
+        let file = File::open(path).with_context(cannot)?;
+        let metadata = file.metadata().with_context(cannot)?;
+        ensure!(!metadata.is_dir(), "{} is a directory: name a file to upload", path.display());
+        let len = metadata.is_file().then_some(metadata.len());
+        Ok(Self { file, path: path.to_owned(), len })
+    }
+
+    /// The file's length, for the content-length header.
+    pub(crate) fn len(&self) -> Option<u64> {
+        self.len
+    }
+}
+
+/// What was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) bytes: u64,
+    /// Lower-case hexadecimal.
+    pub(crate) sha256: String,
+}
+
+/// How sending ended.
+pub(crate) type Done = anyhow::Result<Option<Sent>>;
+
+/// Sends the whole file down `to` and says what it was. `None` if the driver stopped taking it, in which
+/// case the connection or the server's answer says why. `progress` counts bytes as they are handed over.
+pub(crate) fn spawn(
+    source: Source,
+    to: mpsc::Sender<OutboundFrame>,
+    progress: Arc<AtomicU64>,
+) -> anyhow::Result<oneshot::Receiver<Done>> {
+    let (tell, done) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("read-file".to_owned())
+        .spawn(move || {
+            let _ = tell.send(send(source, &to, &progress));
+        })
+        .context("cannot start a thread to read the file")?;
+    Ok(done)
+}
+
+fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, progress: &AtomicU64) -> Done {
+    let Source { mut file, path, len } = source;
+    let cannot = || format!("cannot read {}", path.display());
+    let changed = || format!("{} changed while it was being sent; try again", path.display());
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    // One chunk ahead, so that the last one can carry the end of the stream.
+    let mut chunk = read_chunk(&mut file).with_context(cannot)?;
+    loop {
+        let next = match chunk.len() {
+            CHUNK => read_chunk(&mut file).with_context(cannot)?,
+            _ => Bytes::new(),
+        };
+        let last = next.is_empty();
+        hash.update(&chunk);
+        bytes += chunk.len() as u64;
+        // A body that is not as long as announced must not look complete (RFC 9114, section 4.1.2).
+        ensure!(len.is_none_or(|len| if last { bytes == len } else { bytes < len }), changed());
+        if to.blocking_send(OutboundFrame::Body(chunk, last)).is_err() {
+            return Ok(None);
+        }
+        progress.store(bytes, Ordering::Relaxed);
+        if last {
+            return Ok(Some(Sent { bytes, sha256: hex(&hash.finalize()) }));
+        }
+        chunk = next;
+    }
+}
+
+/// A whole chunk, or what is left.
+fn read_chunk(file: &mut impl Read) -> io::Result<Bytes> {
+    let mut chunk = Vec::with_capacity(CHUNK);
+    file.take(CHUNK as u64).read_to_end(&mut chunk)?;
+    Ok(chunk.into())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Sends a file of `content`, announced as `len` bytes, and collects the frames.
+    fn sent(content: &[u8], len: Option<u64>) -> (Vec<(Bytes, bool)>, Done) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(content).unwrap();
+        let mut source = Source::open(file.path()).unwrap();
+        source.len = len.or(source.len);
+        let (to, mut frames) = mpsc::channel(64);
+        let done = send(source, &to, &AtomicU64::new(0));
+        drop(to);
+        let mut got = Vec::new();
+        while let Ok(frame) = frames.try_recv() {
+            match frame {
+                OutboundFrame::Body(bytes, fin) => got.push((bytes, fin)),
+                other => panic!("not a body: {other:?}"),
+            }
+        }
+        (got, done)
+    }
+
+    #[test]
+    fn every_length_arrives_whole_and_ends_once() {
+        for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7] {
+            let content: Vec<u8> = (0..=250).cycle().take(len).collect();
+            let (frames, done) = sent(&content, None);
+            let body: Vec<u8> = frames.iter().flat_map(|(bytes, _)| bytes.to_vec()).collect();
+            assert!(body == content, "{len} bytes differ");
+            let ends: Vec<bool> = frames.iter().map(|(_, fin)| *fin).collect();
+            assert_eq!(ends.iter().filter(|fin| **fin).count(), 1, "{len}");
+            assert_eq!(ends.last(), Some(&true), "{len}");
+            let sent = done.unwrap().unwrap();
+            assert_eq!(sent.bytes, len as u64);
+            assert_eq!(sent.sha256, hex(&Sha256::digest(&content)));
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_never_looks_complete() {
+        let content = vec![7; 2 * CHUNK];
+        for announced in [0, 5, CHUNK as u64, content.len() as u64 - 1, content.len() as u64 + 1] {
+            let (frames, done) = sent(&content, Some(announced));
+            assert!(frames.iter().all(|(_, fin)| !fin), "{announced}");
+            assert!(done.unwrap_err().to_string().contains("changed"), "{announced}");
+        }
+    }
+
+    #[test]
+    fn a_hash_known_by_heart() {
+        let (_, done) = sent(b"abc", None);
+        assert_eq!(
+            done.unwrap().unwrap().sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn a_driver_that_went_away_is_no_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (to, frames) = mpsc::channel(1);
+        drop(frames);
+        let done = send(Source::open(file.path()).unwrap(), &to, &AtomicU64::new(0));
+        assert_eq!(done.unwrap(), None);
+    }
+
+    #[test]
+    fn a_directory_is_not_a_file() {
+        assert!(Source::open(Path::new("/")).is_err());
+    }
+}

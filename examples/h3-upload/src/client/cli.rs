@@ -1,0 +1,417 @@
+//! The command line, and the [`Plan`] that it amounts to once all of it has been checked.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Parser, ValueEnum};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use quic_sidekick::Mode;
+use url::{Host, Url};
+
+/// Upload a file over HTTP/3, with a Sidekick proxy's help if there is one on the path.
+#[derive(Debug, Parser)]
+#[command(name = "h3-upload", version)]
+pub(crate) struct Cli {
+    /// The file to upload
+    file: PathBuf,
+    /// Where to: https://HOST:PORT/NAME, or https://HOST:PORT/ to keep the file's own name
+    #[arg(value_parser = parse_url)]
+    url: Url,
+
+    /// What to do with a proxy's reports: off, early-loss, pacubic or path-aware-bbr
+    #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
+    sidekick: Sidekick,
+    /// The Sidekick proxy on the path [default port: 5252]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_proxy)]
+    proxy: Option<ProxyName>,
+    /// Congestion control [default: the mode's own, else cubic]
+    #[arg(long, value_enum)]
+    cc: Option<Cc>,
+    /// Ask the proxy for a quACK every N packets
+    #[arg(long, value_name = "N")]
+    quack_every_packets: Option<NonZeroU16>,
+    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock
+    #[arg(long, value_name = "MS", default_value_t = 30)]
+    quack_every_ms: u16,
+    /// How many missing packets a quACK can name
+    #[arg(long, value_name = "T", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..))]
+    threshold: u8,
+    /// Ask for a quACK when a loss is suspected, ahead of the schedule
+    #[arg(long, value_enum, default_value_t = OnOff::On)]
+    poll: OnOff,
+
+    /// Do not check the server's certificate (for tests only)
+    #[arg(long)]
+    insecure: bool,
+    /// Trust the root certificates in FILE (PEM) besides the system's
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    cafile: Option<PathBuf>,
+    /// How long to wait for the connection, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
+    timeout: Duration,
+
+    /// Print one JSON object on standard output instead of the summary
+    #[arg(long)]
+    json: bool,
+    /// No progress and no summary
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// `--sidekick`, parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sidekick {
+    Off,
+    On(Mode),
+}
+
+/// `--proxy`, not resolved yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProxyName {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum OnOff {
+    On,
+    Off,
+}
+
+/// The congestion controllers by the names that users know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cc {
+    Cubic,
+    /// CUBIC exactly as in RFC 9438, without quiche's own rollback
+    #[value(name = "cubic-rfc9438")]
+    CubicRfc9438,
+    Reno,
+    Bbr2,
+}
+
+impl Cc {
+    /// The name users know.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::CubicRfc9438 => "cubic-rfc9438",
+            Self::Reno => "reno",
+            Self::Bbr2 => "bbr2",
+        }
+    }
+
+    /// The name quiche knows.
+    pub(crate) fn quiche_name(self) -> &'static str {
+        match self {
+            Self::Bbr2 => "bbr2_gcongestion",
+            other => other.name(),
+        }
+    }
+
+    fn from_quiche_name(name: &str) -> Option<Self> {
+        Self::value_variants().iter().copied().find(|cc| cc.quiche_name() == name)
+    }
+}
+
+/// Where the file goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) host: Host<String>,
+    pub(crate) port: u16,
+    /// `host:port` as it stands in the request.
+    pub(crate) authority: String,
+    /// The path of the request, percent-encoded.
+    pub(crate) path: String,
+}
+
+impl Target {
+    /// The whole URL.
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}{}", self.authority, self.path)
+    }
+}
+
+/// What help is wanted, and from whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Assistance {
+    pub(crate) mode: Mode,
+    pub(crate) proxy: ProxyName,
+    every_packets: Option<NonZeroU16>,
+    every: Option<Duration>,
+    threshold: u8,
+    poll: bool,
+}
+
+impl Assistance {
+    /// The plugin's configuration, once the proxy's address is known.
+    pub(crate) fn config(&self, proxy: SocketAddr) -> quic_sidekick::Config {
+        let mut config = quic_sidekick::Config::new(proxy, self.mode);
+        config.every_packets = self.every_packets;
+        config.every = self.every;
+        config.threshold = self.threshold;
+        config.poll = self.poll;
+        config
+    }
+}
+
+/// Whom to believe that it is the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The system's roots, and those of a file.
+    Roots { cafile: Option<PathBuf> },
+    /// Anybody.
+    Anybody,
+}
+
+/// A command line that makes sense as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) file: PathBuf,
+    pub(crate) target: Target,
+    pub(crate) cc: Cc,
+    pub(crate) assistance: Option<Assistance>,
+    pub(crate) trust: Trust,
+    pub(crate) timeout: Duration,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+}
+
+impl Plan {
+    /// The mode's name as in the report.
+    pub(crate) fn mode(&self) -> String {
+        self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.mode.to_string())
+    }
+}
+
+impl Cli {
+    /// Checks what the options say together.
+    pub(crate) fn plan(self) -> anyhow::Result<Plan> {
+        let target = target(&self.url, &self.file)?;
+        let (cc, assistance) = match self.sidekick {
+            Sidekick::Off => (self.cc.unwrap_or(Cc::Cubic), None),
+            Sidekick::On(mode) => {
+                let Some(proxy) = self.proxy else {
+                    bail!(
+                        "--sidekick {mode} needs a proxy to hear from: name it with --proxy HOST[:PORT], \
+                         or say --sidekick off"
+                    );
+                };
+                let every = match self.quack_every_ms {
+                    0 => None,
+                    ms => Some(Duration::from_millis(ms.into())),
+                };
+                ensure!(
+                    every.is_some() || self.quack_every_packets.is_some(),
+                    "a proxy refuses to report on no schedule at all: give --quack-every-packets, or leave \
+                     out --quack-every-ms 0"
+                );
+                let assistance = Assistance {
+                    mode,
+                    proxy,
+                    every_packets: self.quack_every_packets,
+                    every,
+                    threshold: self.threshold,
+                    poll: self.poll == OnOff::On,
+                };
+                (congestion_control(mode, self.cc)?, Some(assistance))
+            }
+        };
+        let trust = match self.insecure {
+            true => Trust::Anybody,
+            false => Trust::Roots { cafile: self.cafile },
+        };
+        Ok(Plan {
+            file: self.file,
+            target,
+            cc,
+            assistance,
+            trust,
+            timeout: self.timeout,
+            json: self.json,
+            quiet: self.quiet,
+        })
+    }
+}
+
+/// A mode may bring its own congestion control; `--cc` must not contradict it.
+fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
+    let Some(name) = mode.congestion_control() else {
+        return Ok(asked.unwrap_or(Cc::Cubic));
+    };
+    let own = Cc::from_quiche_name(name)
+        .with_context(|| format!("mode {mode} asks for {name}, which this program does not know"))?;
+    match asked {
+        Some(asked) if asked != own => bail!(
+            "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick early-loss, \
+             which works with any",
+            own.name(),
+            asked.name(),
+        ),
+        _ => Ok(own),
+    }
+}
+
+/// What must not stand as it is in a path segment: all but the unreserved characters of RFC 3986.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+fn target(url: &Url, file: &Path) -> anyhow::Result<Target> {
+    let host = url.host().context("the URL names no host")?.to_owned();
+    let port = url.port_or_known_default().unwrap_or(443);
+    let mut path = url.path().to_owned();
+    if path.ends_with('/') {
+        let name = file.file_name().with_context(|| {
+            format!("{} has no name of its own: say what to call it on the server, {url}NAME", file.display())
+        })?;
+        path.push_str(&encode(name));
+    }
+    Ok(Target { authority: format!("{host}:{port}"), host, port, path })
+}
+
+fn encode(name: &OsStr) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    percent_encode(name.as_bytes(), SEGMENT).to_string()
+}
+
+fn parse_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|e| format!("{e}; it should look like https://HOST:PORT/NAME"))?;
+    match url.scheme() {
+        "https" => Ok(url),
+        other => {
+            Err(format!("HTTP/3 is https only, not {other}; it should look like https://HOST:PORT/NAME"))
+        }
+    }
+}
+
+fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
+    match text {
+        "off" => Ok(Sidekick::Off),
+        mode => mode
+            .parse()
+            .map(Sidekick::On)
+            .map_err(|_| "choose off, early-loss, pacubic or path-aware-bbr".to_owned()),
+    }
+}
+
+fn parse_proxy(text: &str) -> Result<ProxyName, String> {
+    // An IPv6 address is full of colons, with brackets or without.
+    let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
+    if let Ok(ip) = bare.parse::<IpAddr>() {
+        return Ok(ProxyName { host: ip.to_string(), port: quic_sidekick::DEFAULT_PORT });
+    }
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(ProxyName { host: address.ip().to_string(), port: address.port() });
+    }
+    let (host, port) = match text.split_once(':') {
+        None => (text, quic_sidekick::DEFAULT_PORT),
+        Some((host, port)) => {
+            (host, port.parse().map_err(|_| format!("{port:?} is not a port (1 to 65535)"))?)
+        }
+    };
+    if host.is_empty() || host.contains(['/', ' ', '[', ']']) || port == 0 {
+        return Err("it should look like HOST or HOST:PORT".to_owned());
+    }
+    Ok(ProxyName { host: host.to_owned(), port })
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.1..=3600.0).contains(&seconds) {
+        return Err("between 0.1 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(args: &[&str]) -> anyhow::Result<Plan> {
+        let all = ["h3-upload", "dir/a file.bin", "https://example.org:4433/"].iter().chain(args);
+        Cli::try_parse_from(all)?.plan()
+    }
+
+    fn complaint(args: &[&str]) -> String {
+        plan(args).expect_err("this must be refused").to_string()
+    }
+
+    #[test]
+    fn defaults_are_plain_cubic() {
+        let plan = plan(&[]).unwrap();
+        assert_eq!(plan.cc, Cc::Cubic);
+        assert!(plan.assistance.is_none());
+        assert_eq!(plan.mode(), "off");
+        assert_eq!(plan.trust, Trust::Roots { cafile: None });
+        assert_eq!(plan.timeout, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_mode_brings_its_congestion_control() {
+        for (mode, cc) in
+            [("early-loss", Cc::Cubic), ("pacubic", Cc::CubicRfc9438), ("path-aware-bbr", Cc::Bbr2)]
+        {
+            let plan = plan(&["--sidekick", mode, "--proxy", "gw"]).unwrap();
+            assert_eq!(plan.cc, cc, "{mode}");
+            assert_eq!(plan.mode(), mode);
+        }
+        let plan = plan(&["--sidekick", "early-loss", "--proxy", "gw", "--cc", "bbr2"]).unwrap();
+        assert_eq!(plan.cc, Cc::Bbr2);
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let said = complaint(&["--sidekick", "pacubic"]);
+        assert!(said.contains("--proxy"), "{said}");
+        let said = complaint(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "bbr2"]);
+        assert!(said.contains("cubic-rfc9438") && said.contains("--cc bbr2"), "{said}");
+        let said = complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);
+        assert!(said.contains("--quack-every-packets"), "{said}");
+        let said = complaint(&["--sidekick", "faster"]);
+        assert!(said.contains("path-aware-bbr"), "{said}");
+    }
+
+    #[test]
+    fn the_proxy_is_a_host_with_or_without_a_port() {
+        let of = |text: &str| parse_proxy(text).map(|p| (p.host, p.port));
+        assert_eq!(of("gw"), Ok(("gw".to_owned(), 5252)));
+        assert_eq!(of("gw:99"), Ok(("gw".to_owned(), 99)));
+        assert_eq!(of("10.0.0.1"), Ok(("10.0.0.1".to_owned(), 5252)));
+        assert_eq!(of("10.0.0.1:7"), Ok(("10.0.0.1".to_owned(), 7)));
+        assert_eq!(of("::1"), Ok(("::1".to_owned(), 5252)));
+        assert_eq!(of("[::1]"), Ok(("::1".to_owned(), 5252)));
+        assert_eq!(of("[::1]:7"), Ok(("::1".to_owned(), 7)));
+        for bad in ["", ":5252", "gw:", "gw:http", "gw:70000", "gw:0", "a b", "[::1", "http://gw"] {
+            assert!(of(bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn the_name_is_the_urls_or_the_files() {
+        let of = |url: &str, file: &str| target(&Url::parse(url).unwrap(), Path::new(file)).map(|t| t.path);
+        assert_eq!(of("https://h/", "dir/a file.bin").unwrap(), "/a%20file.bin");
+        assert_eq!(of("https://h", "50%?#.bin").unwrap(), "/50%25%3F%23.bin");
+        assert_eq!(of("https://h/other", "x").unwrap(), "/other");
+        assert_eq!(of("https://h/other name", "x").unwrap(), "/other%20name");
+        assert!(of("https://h/", "..").is_err());
+        assert_eq!(of("https://h/parent", "..").unwrap(), "/parent");
+    }
+
+    #[test]
+    fn the_authority_always_has_its_port() {
+        let of = |url: &str| target(&Url::parse(url).unwrap(), Path::new("x")).unwrap();
+        assert_eq!(of("https://example.org/").url(), "https://example.org:443/x");
+        assert_eq!(of("https://[::1]:4433/").url(), "https://[::1]:4433/x");
+    }
+
+    #[test]
+    fn only_https_and_sane_timeouts() {
+        assert!(parse_url("http://h/").is_err());
+        assert!(parse_url("h:4433").is_err());
+        for bad in ["0", "-1", "nan", "inf", "ten", "1e9"] {
+            assert!(parse_seconds(bad).is_err(), "{bad} passed");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! From a [`Plan`] to an established HTTP/3 connection: addresses, socket, QUIC settings, handshake.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use quic_sidekick::tokio_quiche::{Handle, assist};
+use tokio::io::Interest;
+use tokio::net::{UdpSocket, lookup_host};
+use tokio_quiche::http3::settings::Http3Settings;
+use tokio_quiche::quic::connect_with_config;
+use tokio_quiche::settings::{Hooks, QuicSettings};
+use tokio_quiche::socket::{Socket, SocketCapabilities, SocketCapabilitiesBuilder};
+use tokio_quiche::{
+    ApplicationOverQuic, BoxError, ClientH3Controller, ClientH3Driver, ConnectionParams, quiche,
+};
+use url::Host;
+
+use crate::cli::{Plan, ProxyName};
+use crate::tls::{NO_CERTIFICATE, Verifier};
+use crate::watch::{LastWords, Watched};
+
+/// Fits every path that QUIC runs on today, tunnels included; discovery would only cost probes here.
+const UDP_PAYLOAD: usize = 1350;
+/// A connection that has been silent for this long is given up.
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Room for 100 Mbit/s at 200 ms (2.5 MB) several times over.
+const WINDOW: u64 = 16 * 1024 * 1024;
+
+/// An established connection.
+pub(crate) struct Link {
+    pub(crate) controller: ClientH3Controller,
+    pub(crate) last_words: LastWords,
+    /// The plugin's view, if help was asked for.
+    pub(crate) sidekick: Option<Handle>,
+    /// When the first packet was sent.
+    pub(crate) started: Instant,
+}
+
+/// Connects to the plan's server. The addresses of a name are tried one after the other, all of them
+/// within the plan's timeout.
+pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
+    let verifier = Arc::new(Verifier::new(&plan.trust, plan.target.host.clone())?);
+    let deadline = now() + plan.timeout;
+    let addresses = tokio::time::timeout(plan.timeout, server_addresses(plan))
+        .await
+        .map_err(|_| anyhow!("no name server could tell the address of {} in time", plan.target.host))??;
+
+    let mut left = addresses.len();
+    let mut failure = None;
+    for address in addresses {
+        let patience = deadline.saturating_duration_since(now()) / u32::try_from(left.max(1))?;
+        left -= 1;
+        match attempt(plan, Arc::clone(&verifier), address, patience).await {
+            Ok(link) => return Ok(link),
+            // Another address of the same name would show the same certificate.
+            Err(error) if verifier.refusal().is_some() => return Err(error),
+            Err(error) => failure = Some(error),
+        }
+    }
+    Err(failure.unwrap_or_else(|| anyhow!("{} has no address", plan.target.host)))
+}
+
+async fn server_addresses(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
+    let port = plan.target.port;
+    match &plan.target.host {
+        Host::Ipv4(ip) => Ok(vec![(*ip, port).into()]),
+        Host::Ipv6(ip) => Ok(vec![(*ip, port).into()]),
+        Host::Domain(name) => Ok(resolve(name, port).await?),
+    }
+}
+
+async fn resolve(name: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
+    let found: Vec<_> = lookup_host((name, port))
+        .await
+        .with_context(|| format!("cannot find the address of {name}: check the name"))?
+        .collect();
+    ensure!(!found.is_empty(), "cannot find the address of {name}: check the name");
+    Ok(found)
+}
+
+/// The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
+async fn proxy_address(proxy: &ProxyName, server: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let found = resolve(&proxy.host, proxy.port).await?;
+    let same = found.iter().find(|a| a.is_ipv4() == server.is_ipv4());
+    same.or(found.first()).copied().with_context(|| format!("{} has no address", proxy.host))
+}
+
+async fn attempt(
+    plan: &Plan,
+    verifier: Arc<Verifier>,
+    server: SocketAddr,
+    patience: Duration,
+) -> anyhow::Result<Link> {
+    let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
+    // This is all that Sidekick asks of an application.
+    let Some(assistance) = &plan.assistance else {
+        let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
+        return Ok(Link { controller, last_words, sidekick: None, started });
+    };
+    let proxy = proxy_address(&assistance.proxy, server).await?;
+    let (driver, sidekick) = assist(driver, assistance.config(proxy));
+    let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
+    Ok(Link { controller, last_words, sidekick: Some(sidekick), started })
+}
+
+/// Runs the handshake and leaves `app` running on the connection.
+async fn establish<A: ApplicationOverQuic>(
+    plan: &Plan,
+    verifier: Arc<Verifier>,
+    server: SocketAddr,
+    patience: Duration,
+    app: A,
+) -> anyhow::Result<(Instant, LastWords)> {
+    let socket = socket(server)
+        .await
+        .with_context(|| format!("cannot send to {server}: check the address and the network"))?;
+    let (app, last_words) = Watched::new(app);
+    let hooks = Hooks { connection_hook: Some(Arc::clone(&verifier) as _) };
+    let params = ConnectionParams::new_client(settings(plan), Some(NO_CERTIFICATE), hooks);
+    // An address goes into no SNI (RFC 6066, section 3); the verifier checks it all the same.
+    let name = match &plan.target.host {
+        Host::Domain(name) => Some(name.as_str()),
+        Host::Ipv4(_) | Host::Ipv6(_) => None,
+    };
+
+    let refused = refusal(Arc::clone(&socket.recv));
+    let started = now();
+    let handshake = connect_with_config(socket, name, &params, app);
+    let outcome = tokio::select! {
+        outcome = tokio::time::timeout(patience, handshake) => outcome,
+        () = refused => {
+            bail!("nothing is listening at {server}: check the port, or start the server");
+        }
+    };
+    if let Some(reason) = verifier.refusal() {
+        bail!(
+            "the certificate of {} is not to be trusted ({reason}): name the root it was signed by with \
+             --cafile FILE, or accept any certificate in a test with --insecure",
+            plan.target.authority
+        );
+    }
+    match outcome {
+        Ok(Ok(_connection)) => Ok((started, last_words)),
+        Ok(Err(error)) => Err(explain(plan, server, &error)),
+        Err(_) => bail!(
+            "no answer from {server} within {:.1} s: check the address, and that UDP port {} is open on the way",
+            plan.timeout.as_secs_f64(),
+            server.port()
+        ),
+    }
+}
+
+fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
+    match error.downcast_ref() {
+        Some(quiche::Error::CongestionControl) => anyhow!(
+            "this program was built with a quiche that has no {}: build it in its own workspace, whose \
+             Cargo.toml patches quiche in, or choose another --cc",
+            plan.cc.name()
+        ),
+        Some(error) => anyhow!("the connection to {server} cannot be set up: {error}"),
+        None => anyhow!("{server} turned the connection down: check that it is an HTTP/3 server"),
+    }
+}
+
+fn settings(plan: &Plan) -> QuicSettings {
+    let mut settings = QuicSettings::default();
+    settings.cc_algorithm = plan.cc.quiche_name().to_owned();
+    // CUBIC and Reno are not paced by quiche; BBR2 must be.
+    settings.enable_pacing = true;
+    settings.max_send_udp_payload_size = UDP_PAYLOAD;
+    settings.max_recv_udp_payload_size = UDP_PAYLOAD;
+    settings.discover_path_mtu = false;
+    settings.max_idle_timeout = Some(IDLE_TIMEOUT);
+    settings.handshake_timeout = Some(plan.timeout);
+    settings.initial_max_data = WINDOW;
+    settings.initial_max_stream_data_bidi_local = WINDOW;
+    settings.enable_dgram = false;
+    settings
+}
+
+/// A connected socket of `server`'s address family.
+async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<UdpSocket>>> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let udp = UdpSocket::bind((any, 0)).await?;
+    udp.connect(server).await?;
+    let capabilities = pacing(&udp)?;
+    let mut socket = Socket::try_from(udp)?;
+    socket.capabilities = capabilities;
+    Ok(socket)
+}
+
+/// tokio-quiche paces only on sockets that say they can carry a packet's release time. It holds packets
+/// back itself until shortly before that time, so this works with any queueing discipline. Batches (GSO)
+/// stay off: they would put packets on the wire in one piece that the controller wanted apart, and a
+/// proxy on the same machine would see one packet instead of many.
+fn pacing(udp: &UdpSocket) -> io::Result<SocketCapabilities> {
+    let mut capabilities = SocketCapabilitiesBuilder::new(udp);
+    capabilities.txtime()?;
+    Ok(capabilities.finish())
+}
+
+/// Resolves when the network says that nobody is listening at the other end (ICMP "port unreachable").
+/// tokio-quiche carries on after that, which is right for a connection that is up, but would keep a user
+/// waiting for one that never will be.
+async fn refusal(udp: Arc<UdpSocket>) {
+    let refused = udp.async_io(Interest::ERROR, || match udp.take_error() {
+        Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+        _ => Err(io::ErrorKind::WouldBlock.into()),
+    });
+    if refused.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The clock of this program.
+#[allow(clippy::disallowed_methods, reason = "a program's edge: this is where its time comes from")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}

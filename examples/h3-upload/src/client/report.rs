@@ -1,0 +1,254 @@
+//! What the user sees: progress on standard error, the summary or the JSON object at the end.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use crate::cli::Plan;
+use crate::upload::Outcome;
+
+/// One sentence on standard error.
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("h3-upload: {error:#}");
+}
+
+/// How far the upload has come, for somebody who watches.
+pub(crate) struct Progress(Kind);
+
+enum Kind {
+    Silent,
+    Bar(ProgressBar),
+    /// Standard error is a file or a pipe: a line for each tenth, or each 100 MiB of unknown length.
+    Lines {
+        total: Option<u64>,
+        said: AtomicU64,
+    },
+}
+
+const LINE_EVERY: u64 = 100 * 1024 * 1024;
+
+impl Progress {
+    /// `total`: the file's length in bytes, if it is known.
+    pub(crate) fn new(plan: &Plan, total: Option<u64>) -> Self {
+        if plan.quiet {
+            return Self(Kind::Silent);
+        }
+        if !std::io::stderr().is_terminal() {
+            return Self(Kind::Lines { total, said: AtomicU64::new(0) });
+        }
+        let (bar, template) = match total {
+            Some(total) => {
+                (ProgressBar::new(total), "{bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}")
+            }
+            None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
+        };
+        bar.set_draw_target(ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self(Kind::Bar(bar))
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.0, Kind::Silent)
+    }
+
+    /// `early`: losses found early so far, if somebody looks for them.
+    pub(crate) fn show(&self, bytes: u64, early: Option<u64>) {
+        match &self.0 {
+            Kind::Silent => {}
+            Kind::Bar(bar) => {
+                if let Some(early) = early {
+                    bar.set_message(losses(early));
+                }
+                bar.set_position(bytes);
+            }
+            Kind::Lines { total, said } => {
+                let step = step(bytes, *total);
+                if step > said.swap(step, Ordering::Relaxed) {
+                    let early = early.map(|n| format!(", {}", losses(n))).unwrap_or_default();
+                    match total {
+                        Some(_) => eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes)),
+                        None => eprintln!("h3-upload: {}{early}", HumanBytes(bytes)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Leaves the terminal clean for the summary.
+    pub(crate) fn finish(&self, bytes: u64) {
+        if let Kind::Bar(bar) = &self.0 {
+            bar.set_position(bytes);
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Tenths of a known length, or steps of an unknown one. The last tenth is the summary's.
+fn step(bytes: u64, total: Option<u64>) -> u64 {
+    match total {
+        Some(0) => 0,
+        Some(total) => (u128::from(bytes) * 10 / u128::from(total)).min(9) as u64,
+        None => bytes / LINE_EVERY,
+    }
+}
+
+fn losses(early: u64) -> String {
+    match early {
+        1 => "1 loss found early".to_owned(),
+        n => format!("{n} losses found early"),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    file: String,
+    url: String,
+    bytes: u64,
+    time_s: f64,
+    goodput_mbit_s: f64,
+    sha256: &'a str,
+    server_sha256: &'a str,
+    cc: &'a str,
+    mode: String,
+    assisted: bool,
+    assistance: String,
+    packets: Packets,
+    quacks: Quacks,
+    near_rtt_ms: Option<f64>,
+    rtt_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Packets {
+    sent: usize,
+    received: usize,
+    retransmitted: usize,
+    lost_end_to_end: usize,
+    lost_early: u64,
+    spurious: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Quacks {
+    received: u64,
+    bytes: u64,
+    undecodable: u64,
+    epochs: u64,
+    polls: u64,
+    malformed: u64,
+}
+
+impl<'a> Report<'a> {
+    fn new(plan: &Plan, outcome: &'a Outcome) -> Self {
+        let stats = outcome.sidekick_stats();
+        let quic = &outcome.packets.stats;
+        let rtt = outcome.packets.path_stats.as_ref().map(|path| path.rtt);
+        Self {
+            file: plan.file.display().to_string(),
+            url: plan.target.url(),
+            bytes: outcome.sent.bytes,
+            time_s: outcome.time.as_secs_f64(),
+            goodput_mbit_s: outcome.goodput(),
+            sha256: &outcome.sent.sha256,
+            server_sha256: &outcome.receipt.sha256,
+            cc: plan.cc.name(),
+            mode: plan.mode(),
+            assisted: outcome.assisted(),
+            assistance: outcome
+                .sidekick
+                .as_ref()
+                .map_or_else(|| "off".to_owned(), |s| s.assistance.to_string()),
+            packets: Packets {
+                sent: quic.sent,
+                received: quic.recv,
+                retransmitted: quic.retrans,
+                lost_end_to_end: quic.lost,
+                lost_early: stats.early_lost,
+                spurious: stats.spurious,
+            },
+            quacks: Quacks {
+                received: stats.quacks_received,
+                bytes: stats.quack_bytes,
+                undecodable: stats.undecodable,
+                epochs: stats.epochs,
+                polls: stats.polls,
+                malformed: stats.malformed,
+            },
+            near_rtt_ms: stats.near_rtt.map(milliseconds),
+            rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
+        }
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Shows a finished upload in the way that was asked for.
+pub(crate) fn show(plan: &Plan, outcome: &Outcome) -> anyhow::Result<()> {
+    let report = Report::new(plan, outcome);
+    if plan.json {
+        let mut line = serde_json::to_vec(&report).context("cannot write the report")?;
+        line.push(b'\n');
+        std::io::stdout().write_all(&line).context("cannot write the report to standard output")?;
+    } else if !plan.quiet {
+        eprint!("{}", summary(&report));
+    }
+    Ok(())
+}
+
+fn summary(report: &Report<'_>) -> String {
+    let Packets { sent, retransmitted, lost_end_to_end, lost_early, spurious, .. } = report.packets;
+    let mut text = format!(
+        "{} -> {}\n  {} in {:.2} s, {:.2} Mbit/s, congestion control {}\n  {sent} packets sent, \
+         {retransmitted} with data sent again; {lost_end_to_end} losses found end to end\n",
+        report.file,
+        report.url,
+        HumanBytes(report.bytes),
+        report.time_s,
+        report.goodput_mbit_s,
+        report.cc,
+    );
+    if report.mode != "off" {
+        let near = report.near_rtt_ms.map(|ms| format!(" of which {ms:.1} to the proxy")).unwrap_or_default();
+        text += &format!(
+            "  sidekick {}: {}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \
+             round trip {:.1} ms{near}\n",
+            report.mode,
+            report.assistance,
+            losses(lost_early),
+            report.quacks.received,
+            HumanBytes(report.quacks.bytes),
+            report.quacks.undecodable,
+            report.rtt_ms,
+        );
+    }
+    text + &format!("  sha256 {}\n", report.sha256)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenths_of_any_length() {
+        assert_eq!(step(0, Some(0)), 0);
+        assert_eq!(step(99, Some(1000)), 0);
+        assert_eq!(step(100, Some(1000)), 1);
+        assert_eq!(step(1000, Some(1000)), 9);
+        assert_eq!(step(u64::MAX, Some(u64::MAX)), 9);
+        assert_eq!(step(250 * 1024 * 1024, None), 2);
+    }
+
+    #[test]
+    fn one_loss_is_not_losses() {
+        assert_eq!(losses(0), "0 losses found early");
+        assert_eq!(losses(1), "1 loss found early");
+    }
+}

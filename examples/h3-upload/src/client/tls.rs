@@ -1,0 +1,132 @@
+//! Which certificates are trusted, and for whom.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context as _, ensure};
+use boring::ssl::{SslContextBuilder, SslMethod, SslVerifyMode};
+use boring::x509::store::{X509Store, X509StoreBuilder};
+use boring::x509::verify::X509CheckFlags;
+use boring::x509::{X509, X509StoreContextRef};
+use tokio_quiche::quic::ConnectionHook;
+use tokio_quiche::settings::{CertificateKind, TlsCertificatePaths};
+use url::Host;
+
+use crate::cli::Trust;
+
+/// tokio-quiche asks its hook for a TLS context only if it has been given a certificate to load; this
+/// one stands in for it. The paths are never opened, because the hook always brings a context.
+pub(crate) const NO_CERTIFICATE: TlsCertificatePaths<'static> =
+    TlsCertificatePaths { cert: "", private_key: "", kind: CertificateKind::X509 };
+
+/// Bundles that BoringSSL's own default paths miss on some systems.
+const BUNDLES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/var/lib/ca-certificates/ca-bundle.pem",
+];
+
+/// Gives tokio-quiche a TLS context that checks the server's certificate.
+pub(crate) struct Verifier {
+    /// `None`: anybody is trusted.
+    roots: Option<X509Store>,
+    host: Host<String>,
+    refusal: Arc<OnceLock<String>>,
+}
+
+impl Verifier {
+    /// Loads the roots, so that what is wrong with them is said before anything is sent.
+    pub(crate) fn new(trust: &Trust, host: Host<String>) -> anyhow::Result<Self> {
+        let roots = match trust {
+            Trust::Anybody => None,
+            Trust::Roots { cafile } => Some(roots(cafile.as_deref())?),
+        };
+        Ok(Self { roots, host, refusal: Arc::default() })
+    }
+
+    /// Why the server's certificate was refused, if it was.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.get().map(String::as_str)
+    }
+
+    fn context(&self) -> anyhow::Result<SslContextBuilder> {
+        let mut builder = SslContextBuilder::new(SslMethod::tls())?;
+        let Some(roots) = &self.roots else {
+            builder.set_verify(SslVerifyMode::NONE);
+            return Ok(builder);
+        };
+        builder.set_verify(SslVerifyMode::PEER);
+        builder.set_cert_store_ref(roots);
+        let host = self.host.clone();
+        let refusal = Arc::clone(&self.refusal);
+        builder.set_cert_verify_callback(move |chain| {
+            let verdict = verify(chain, &host);
+            if let Err(reason) = &verdict {
+                let _ = refusal.set(reason.clone());
+            }
+            verdict.is_ok()
+        });
+        Ok(builder)
+    }
+}
+
+impl ConnectionHook for Verifier {
+    fn create_custom_ssl_context_builder(&self, _: TlsCertificatePaths<'_>) -> Option<SslContextBuilder> {
+        // On `None` tokio-quiche would go and load `NO_CERTIFICATE`, which fails: no connection is ever
+        // made without the checks.
+        self.context().ok()
+    }
+}
+
+/// Checks the chain itself, and that it was issued for the host that was asked for. A host name is
+/// compared with the certificate's DNS names, an address with its IP addresses (RFC 9110, section 4.3.4),
+/// and the common name counts for neither.
+fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), String> {
+    let broken = |_| "the certificate check itself failed".to_owned();
+    let expected = chain.verify_param_mut();
+    expected.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
+    match host {
+        Host::Domain(name) => expected.set_host(name),
+        Host::Ipv4(ip) => expected.set_ip((*ip).into()),
+        Host::Ipv6(ip) => expected.set_ip((*ip).into()),
+    }
+    .map_err(broken)?;
+    if chain.verify_cert().map_err(broken)? {
+        return Ok(());
+    }
+    Err(match chain.verify_result() {
+        Ok(()) => "the certificate is not valid".to_owned(),
+        Err(error) => error.to_string(),
+    })
+}
+
+fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
+    let mut store = X509StoreBuilder::new().context("cannot make a certificate store")?;
+    // A system without roots is no error: the server may be under the root of --cafile.
+    let _ = store.set_default_paths();
+    for bundle in BUNDLES {
+        if let Ok(pem) = std::fs::read(bundle) {
+            add(&mut store, &X509::stack_from_pem(&pem).unwrap_or_default());
+            break;
+        }
+    }
+    if let Some(file) = cafile {
+        let pem = std::fs::read(file)
+            .with_context(|| format!("cannot read the root certificates in {}", file.display()))?;
+        let certificates = X509::stack_from_pem(&pem).unwrap_or_default();
+        ensure!(
+            !certificates.is_empty(),
+            "{} holds no certificate: --cafile wants a PEM file",
+            file.display()
+        );
+        add(&mut store, &certificates);
+    }
+    Ok(store.build())
+}
+
+fn add(store: &mut X509StoreBuilder, certificates: &[X509]) {
+    for certificate in certificates {
+        // BoringSSL refuses what it cannot use; the rest of the bundle stays good.
+        let _ = store.add_cert(certificate);
+    }
+}

@@ -1,0 +1,282 @@
+//! One upload: the request, its body, the server's answer, and a polite end.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use quic_sidekick::tokio_quiche::Handle;
+use quic_sidekick::{Assistance, Stats, Status};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::time::{interval, timeout};
+use tokio_quiche::http3::driver::{
+    ClientEventStream, ClientH3Event, H3Event, InboundFrame, IncomingH3Headers, NewClientRequest,
+    OutboundFrameSender,
+};
+use tokio_quiche::quic::{ConnectionShutdownBehaviour, QuicCommand, QuicConnectionStats};
+use tokio_quiche::quiche::h3::{self, NameValue as _};
+
+use crate::body::{self, Sent, Source};
+use crate::cli::Plan;
+use crate::connect::{self, IDLE_TIMEOUT, Link};
+use crate::report::Progress;
+
+/// An answer longer than this is not ours to read.
+const LONGEST_ANSWER: usize = 64 * 1024;
+/// How long the last packets may take on their way out of this machine.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// How often the progress is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// HTTP/3 error codes (RFC 9114, section 8.1).
+const H3_NO_ERROR: u64 = 0x100;
+const H3_REQUEST_CANCELLED: u64 = 0x10c;
+
+/// What the server says it stored.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+}
+
+/// A finished upload.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) sent: Sent,
+    pub(crate) receipt: Receipt,
+    /// From the first packet of the connection to the end of the server's answer.
+    pub(crate) time: Duration,
+    pub(crate) packets: QuicConnectionStats,
+    /// `None` if no help was asked for.
+    pub(crate) sidekick: Option<Status>,
+}
+
+impl Outcome {
+    /// Whether help was there to the end.
+    pub(crate) fn assisted(&self) -> bool {
+        self.sidekick.as_ref().is_some_and(|s| s.assistance == Assistance::Assisted)
+    }
+
+    /// How the plugin fared; all zero if it was not asked for.
+    pub(crate) fn sidekick_stats(&self) -> Stats {
+        self.sidekick.as_ref().map(|s| s.stats).unwrap_or_default()
+    }
+
+    /// Application bits per microsecond, that is Mbit/s.
+    pub(crate) fn goodput(&self) -> f64 {
+        let seconds = self.time.as_secs_f64();
+        if seconds > 0.0 { self.sent.bytes as f64 * 8.0 / seconds / 1e6 } else { 0.0 }
+    }
+
+    /// An upload has succeeded only if the server stored what was sent.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.receipt.bytes == self.sent.bytes,
+            "the server stored {} bytes of the {} that were sent: upload the file again",
+            self.receipt.bytes,
+            self.sent.bytes
+        );
+        ensure!(
+            self.receipt.sha256.eq_ignore_ascii_case(&self.sent.sha256),
+            "the server stored something else than was sent (its SHA-256 is {}, ours {}): upload the file again",
+            self.receipt.sha256,
+            self.sent.sha256
+        );
+        Ok(())
+    }
+}
+
+/// Uploads the plan's file. When `stop` fires, the connection is closed and an error returned.
+pub(crate) async fn upload(plan: &Plan, mut stop: oneshot::Receiver<()>) -> anyhow::Result<Outcome> {
+    let source = Source::open(&plan.file)?;
+    let len = source.len();
+    // Before the handshake there is nothing to say goodbye to.
+    let mut link = tokio::select! {
+        link = connect::connect(plan) => link?,
+        _ = &mut stop => bail!("stopped"),
+    };
+    let mut events = link.controller.take_event_receiver();
+    let counted = Arc::new(AtomicU64::new(0));
+    let progress = Progress::new(plan, len);
+
+    let outcome = tokio::select! {
+        outcome = request(plan, source, &link, &mut events, Arc::clone(&counted)) => outcome,
+        _ = &mut stop => Err(anyhow!("stopped")),
+        never = watch(&progress, &counted, link.sidekick.as_ref()) => match never {},
+    };
+    progress.finish(counted.load(Ordering::Relaxed));
+    // Before the goodbye, which would put words of our own in the server's mouth.
+    let outcome = outcome.map_err(|error| why(error, &link));
+    let code = if outcome.is_ok() { H3_NO_ERROR } else { H3_REQUEST_CANCELLED };
+    goodbye(&link, &mut events, code).await;
+    outcome
+}
+
+/// Shows the progress until the upload ends.
+async fn watch(
+    progress: &Progress,
+    counted: &AtomicU64,
+    sidekick: Option<&Handle>,
+) -> std::convert::Infallible {
+    if progress.is_silent() {
+        return pending().await;
+    }
+    let mut ticks = interval(TICK);
+    loop {
+        ticks.tick().await;
+        let early = sidekick.map(|handle| handle.status().stats.early_lost);
+        progress.show(counted.load(Ordering::Relaxed), early);
+    }
+}
+
+/// Sends the request and reads the answer.
+async fn request(
+    plan: &Plan,
+    source: Source,
+    link: &Link,
+    events: &mut ClientEventStream,
+    counted: Arc<AtomicU64>,
+) -> anyhow::Result<Outcome> {
+    let (body_writer, body) = oneshot::channel::<OutboundFrameSender>();
+    let request = NewClientRequest {
+        request_id: 0,
+        headers: headers(plan, source.len()),
+        body_writer: Some(body_writer),
+    };
+    link.controller.request_sender().send(request).map_err(|_| lost())?;
+    // The driver drops the sender if the connection ends before the request could be sent.
+    let body = body.await.map_err(|_| lost())?;
+    let frames = body.get_ref().cloned().ok_or_else(lost)?;
+    let mut reading = body::spawn(source, frames, counted)?;
+
+    let mut sent = None;
+    let mut answer = loop {
+        tokio::select! {
+            biased;
+            done = &mut reading, if sent.is_none() => {
+                // Without a result the driver stopped taking the body; the events will say why.
+                sent = Some(done.context("the thread that read the file died")??);
+            }
+            event = events.recv() => match event {
+                None => return Err(lost()),
+                Some(ClientH3Event::Core(H3Event::IncomingHeaders(answer))) => break answer,
+                Some(ClientH3Event::Core(H3Event::ResetStream { .. })) => {
+                    bail!("the server broke off the upload: look at its log for the reason");
+                }
+                Some(ClientH3Event::Core(H3Event::ConnectionError(error))) => {
+                    bail!("the server did not keep to HTTP/3 ({error}): it cannot be used");
+                }
+                Some(_) => {}
+            }
+        }
+    };
+    let status = status(&answer);
+    let text = timeout(IDLE_TIMEOUT, read_answer(&mut answer))
+        .await
+        .context("the server began an answer and never ended it")??;
+    if status != "201" && status != "200" {
+        let said = String::from_utf8_lossy(&text);
+        bail!("the server refused the upload (status {status}): {}", sentence(&said));
+    }
+    let time = connect::now().saturating_duration_since(link.started);
+    let sidekick = link.sidekick.as_ref().map(Handle::status);
+    let packets = packets(link).await?;
+    let sent = match sent {
+        Some(sent) => sent,
+        // The last frame was on its way while its bookkeeping was not.
+        None => timeout(GOODBYE, reading).await.ok().and_then(Result::ok).transpose()?.flatten(),
+    };
+    let sent = sent.context("the server answered before it had the whole file: look at its log")?;
+    let receipt = serde_json::from_slice(&text).context(
+        "the server took the file but did not say what it stored: it is not an h3-upload-server, so look \
+         there yourself",
+    )?;
+    Ok(Outcome { sent, receipt, time, packets, sidekick })
+}
+
+fn headers(plan: &Plan, len: Option<u64>) -> Vec<h3::Header> {
+    let mut headers = vec![
+        h3::Header::new(b":method", b"PUT"),
+        h3::Header::new(b":scheme", b"https"),
+        h3::Header::new(b":authority", plan.target.authority.as_bytes()),
+        h3::Header::new(b":path", plan.target.path.as_bytes()),
+        h3::Header::new(b"user-agent", concat!("h3-upload/", env!("CARGO_PKG_VERSION")).as_bytes()),
+        h3::Header::new(b"content-type", b"application/octet-stream"),
+    ];
+    if let Some(len) = len {
+        headers.push(h3::Header::new(b"content-length", len.to_string().as_bytes()));
+    }
+    headers
+}
+
+fn status(answer: &IncomingH3Headers) -> String {
+    let found = answer.headers.iter().find(|header| header.name() == b":status");
+    found.map(|header| String::from_utf8_lossy(header.value()).into_owned()).unwrap_or_default()
+}
+
+/// The body of the answer. The driver forgets to mark its end if the server also stopped the upload, so
+/// the end of the channel counts for as much; a receipt that was cut off is no JSON.
+async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut ended = answer.read_fin;
+    while !ended && let Some(frame) = answer.recv.recv().await {
+        let InboundFrame::Body(bytes, end) = frame else { continue };
+        text.extend_from_slice(&bytes);
+        ensure!(text.len() <= LONGEST_ANSWER, "the server's answer is too long to be a receipt");
+        ended = end;
+    }
+    Ok(text)
+}
+
+/// The first line of what a server says, if it is fit to be shown.
+fn sentence(said: &str) -> String {
+    let line: String = said.trim().lines().next().unwrap_or("").chars().filter(|c| !c.is_control()).collect();
+    if line.is_empty() { "it does not say why".to_owned() } else { line }
+}
+
+/// quiche's own counts, taken on the connection's worker.
+async fn packets(link: &Link) -> anyhow::Result<QuicConnectionStats> {
+    let (tell, told) = oneshot::channel();
+    let command = QuicCommand::ConnectionStats(Box::new(move |stats| {
+        let _ = tell.send(stats);
+    }));
+    link.controller.cmd_sender().send(command).map_err(|_| lost())?;
+    told.await.map_err(|_| lost())
+}
+
+/// Closes the connection and waits until the server has been told.
+async fn goodbye(link: &Link, events: &mut ClientEventStream, error_code: u64) {
+    let close = ConnectionShutdownBehaviour { send_application_close: true, error_code, reason: Vec::new() };
+    if link.controller.cmd_sender().send(QuicCommand::ConnectionClose(close)).is_ok() {
+        // The driver's events end when its worker has flushed the last packet and is gone.
+        let _ = timeout(GOODBYE, async { while events.recv().await.is_some() {} }).await;
+    }
+}
+
+/// Stands for "the connection ended"; [`why`] finds the words for it once they are known.
+#[derive(Debug, thiserror::Error)]
+#[error("the connection to the server was lost")]
+struct Lost;
+
+fn lost() -> anyhow::Error {
+    Lost.into()
+}
+
+fn why(error: anyhow::Error, link: &Link) -> anyhow::Error {
+    match (error.downcast_ref::<Lost>(), link.last_words.get()) {
+        (Some(Lost), Some(ending)) => anyhow!("the upload failed: {ending}; try again"),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_cannot_garble_the_terminal() {
+        assert_eq!(sentence("no\x1b[2Jsuch name\nand more"), "no[2Jsuch name");
+        assert_eq!(sentence("\n"), "it does not say why");
+    }
+}

@@ -1,0 +1,104 @@
+//! Which names a client may store under.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use percent_encoding::percent_decode_str;
+use thiserror::Error;
+
+/// What file systems take at most (NAME_MAX).
+const LONGEST: usize = 255;
+
+/// Why a path names no file that a client may store.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(crate) enum NameError {
+    #[error("say what to call the file: PUT /NAME")]
+    Missing,
+    #[error("a file has one name: folders, / and \\ are not allowed in it, encoded or not")]
+    NotOneSegment,
+    #[error("a name cannot begin with a dot")]
+    Hidden,
+    #[error("a name cannot contain control characters")]
+    Control,
+    #[error("a name has at most {LONGEST} bytes")]
+    TooLong,
+}
+
+/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above 0x7f
+/// passes: names need not be UTF-8.
+pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
+    let segment = path.strip_prefix('/').unwrap_or(path);
+    let name: Vec<u8> = percent_decode_str(segment).collect();
+    match name.as_slice() {
+        [] => Err(NameError::Missing),
+        name if name.iter().any(|b| matches!(b, b'/' | b'\\')) => Err(NameError::NotOneSegment),
+        // "." and ".." too; and our own temporary files.
+        [b'.', ..] => Err(NameError::Hidden),
+        name if name.iter().any(u8::is_ascii_control) => Err(NameError::Control),
+        name if name.len() > LONGEST => Err(NameError::TooLong),
+        _ => Ok(OsString::from_vec(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_names_pass() {
+        for (path, name) in [
+            ("/a", "a"),
+            ("/a%20file.bin", "a file.bin"),
+            ("/%41", "A"),
+            ("/50%25", "50%"),
+            // Not an escape, so it stands for itself.
+            ("/100%", "100%"),
+            ("/a..b", "a..b"),
+            ("/gr%C3%BC%C3%9Fe", "grüße"),
+        ] {
+            assert_eq!(file_name(path), Ok(name.into()), "{path}");
+        }
+        assert_eq!(file_name("/%ff"), Ok(OsString::from_vec(vec![0xff])));
+        assert_eq!(file_name(&format!("/{}", "a".repeat(255))), Ok("a".repeat(255).into()));
+    }
+
+    #[test]
+    fn nothing_else_does() {
+        let long = format!("/{}", "%61".repeat(256));
+        for (path, error) in [
+            ("", NameError::Missing),
+            ("/", NameError::Missing),
+            ("//", NameError::NotOneSegment),
+            ("/a/b", NameError::NotOneSegment),
+            ("/a%2fb", NameError::NotOneSegment),
+            ("/%2Fetc%2Fpasswd", NameError::NotOneSegment),
+            ("/..%2f..%2fetc", NameError::NotOneSegment),
+            ("/a%5Cb", NameError::NotOneSegment),
+            ("/a/", NameError::NotOneSegment),
+            ("/.", NameError::Hidden),
+            ("/..", NameError::Hidden),
+            ("/%2e%2E", NameError::Hidden),
+            ("/.bashrc", NameError::Hidden),
+            ("/a%00b", NameError::Control),
+            ("/a%0ab", NameError::Control),
+            ("/a%7f", NameError::Control),
+            (long.as_str(), NameError::TooLong),
+        ] {
+            assert_eq!(file_name(path), Err(error), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_passes_stays_in_its_directory() {
+        // Every pair of bytes, encoded: whatever passes is one normal path component.
+        for first in 0..=255u8 {
+            for second in 0..=255u8 {
+                if let Ok(name) = file_name(&format!("/%{first:02x}%{second:02X}")) {
+                    let mut parts = std::path::Path::new(&name).components();
+                    assert!(matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name));
+                    assert_eq!(parts.next(), None);
+                }
+            }
+        }
+    }
+}

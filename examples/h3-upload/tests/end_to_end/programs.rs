@@ -1,0 +1,143 @@
+//! Runs the real binaries.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+/// Sends `signal` to a program that this test started.
+pub(crate) fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+}
+
+/// A running `h3-upload-server` with a directory of its own.
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    log: BufReader<ChildStderr>,
+    scratch: TempDir,
+    pub(crate) port: u16,
+}
+
+impl Server {
+    /// A server whose certificate is for 127.0.0.1 and `localhost`.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        Self::for_names(&["127.0.0.1", "localhost"], options)
+    }
+
+    /// A server whose certificate is for `names` only.
+    pub(crate) fn for_names(names: &[&str], options: &[&str]) -> Self {
+        Self::spawn(|command, scratch| {
+            for name in names {
+                command.args(["--self-signed", name]);
+            }
+            command.arg("--write-ca").arg(scratch.join("ca.pem")).args(options);
+        })
+    }
+
+    /// A server with a certificate that somebody else made.
+    pub(crate) fn with_files(cert: &Path, key: &Path) -> Self {
+        Self::spawn(|command, _| {
+            command.arg("--cert").arg(cert).arg("--key").arg(key);
+        })
+    }
+
+    fn spawn(options: impl FnOnce(&mut Command, &Path)) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        std::fs::create_dir(scratch.path().join("stored")).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload-server"));
+        command.arg("--dir").arg(scratch.path().join("stored")).args(["--listen", "127.0.0.1:0"]);
+        options(&mut command, scratch.path());
+        command.env("RUST_LOG", "h3_upload_server=debug");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let address = ready.strip_prefix("ready: listening on ").unwrap_or_else(|| panic!("said {ready:?}"));
+        let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        Self { child, log, scratch, port }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}{path}", self.port)
+    }
+
+    pub(crate) fn ca(&self) -> PathBuf {
+        self.scratch.path().join("ca.pem")
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.scratch.path().join("stored")
+    }
+
+    /// Everything in the server's directory, hidden files included.
+    pub(crate) fn stored(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.dir()).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Blocks until the server logs a line with `words` in it.
+    pub(crate) fn wait_for(&mut self, words: &str) {
+        let mut seen = String::new();
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "no {words:?} in the log:\n{seen}");
+            if line.contains(words) {
+                return;
+            }
+            seen.push_str(&line);
+        }
+    }
+
+    /// An upload client that trusts this server.
+    pub(crate) fn client(&self, file: &Path, path: &str) -> Command {
+        let mut command = client(file, &self.url(path));
+        command.arg("--cafile").arg(self.ca());
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `h3-upload FILE URL`, with nothing on its standard input.
+pub(crate) fn client(file: &Path, url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload"));
+    command.arg(file).arg(url).stdin(Stdio::null());
+    command
+}
+
+/// A file of `len` bytes that are not all alike.
+pub(crate) fn file(dir: &TempDir, name: &str, len: usize) -> PathBuf {
+    let path = dir.path().join(name);
+    std::fs::write(&path, bytes(len)).unwrap();
+    path
+}
+
+/// Bytes of a linear congruential generator, so that no two stretches of a file are the same.
+pub(crate) fn bytes(len: usize) -> Vec<u8> {
+    let mut state = 0x5eed_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_be_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// The program must have failed with exit code 1, one sentence on standard error that has `words` in it,
+/// and nothing on standard output.
+pub(crate) fn assert_complains(output: &Output, words: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(words), "no {words:?} in: {said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "more than a sentence: {said}");
+    assert!(output.stdout.is_empty(), "standard output: {}", String::from_utf8_lossy(&output.stdout));
+}
