@@ -101,9 +101,7 @@ impl Sidekick {
             self.path = path;
             self.sender.start(flow, now);
         }
-        // The pacer's time may lie ahead, but by now the packet has left.
-        let sent = packet.time_sent.min(now);
-        self.sender.on_sent(packet.packet_number, &packet.head, packet.size, sent);
+        self.sender.on_sent(packet.packet_number, &packet.head, packet.size, packet.time_sent);
     }
 
     /// A datagram that came to the adjacent socket. What is not from the proxy, or no message, is counted and dropped.

@@ -1,0 +1,349 @@
+//! The demonstration: one file, several senders, the same path, and in plain words what came of it.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::progress::Progress;
+use crate::report::{outcome, remarks, seconds, short_hash, table};
+use crate::run::{Bench, RunError, RunRecord};
+use crate::scenario::{CongestionControl, Mode, Scenario, ScenarioError};
+use crate::source::SourceFile;
+
+/// Size of the file when none is given.
+pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
+/// A shorter file is over before a congestion controller shows what it is like.
+pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
+/// What of the file the second table uploads.
+const SECOND_BYTES: u64 = 6 * 1024 * 1024;
+
+const SCENARIO: &str = "upload-paper";
+/// Goodputs within this share of each other are called equal.
+const AS_GOOD: f64 = 0.1;
+
+/// A sender that takes part.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    name: &'static str,
+    mode: Mode,
+    cc: CongestionControl,
+}
+
+const STOCK_CUBIC: Sender =
+    Sender { name: "CUBIC, stock quiche", mode: Mode::Off, cc: CongestionControl::Cubic };
+const RFC_CUBIC: Sender =
+    Sender { name: "CUBIC, RFC 9438", mode: Mode::Off, cc: CongestionControl::CubicRfc9438 };
+const BBR2: Sender = Sender { name: "BBR2", mode: Mode::Off, cc: CongestionControl::Bbr2 };
+const PACUBIC: Sender =
+    Sender { name: "Sidekick, PACUBIC", mode: Mode::Pacubic, cc: CongestionControl::CubicRfc9438 };
+const PATH_AWARE_BBR2: Sender =
+    Sender { name: "Sidekick, path-aware BBR2", mode: Mode::PathAwareBbr, cc: CongestionControl::Bbr2 };
+
+/// One line of a table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which sender.
+    pub sender: &'static str,
+    /// How often it ran.
+    pub runs: usize,
+    /// Goodput of its slowest and its fastest run, in Mbit/s.
+    pub goodput_range_mbit_s: (f64, f64),
+    /// What it did: the run with the median goodput.
+    #[serde(flatten)]
+    pub record: RunRecord,
+}
+
+/// A claim, measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Check {
+    /// The claim.
+    pub claim: String,
+    /// The ratio it asks for.
+    pub wanted: f64,
+    /// The ratio there was.
+    pub measured: f64,
+    /// Whether that is enough, and every sender's file arrived as it was.
+    pub passed: bool,
+}
+
+/// One table of the demonstration.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Loss on the near segment, each way.
+    pub near_loss_percent: f64,
+    /// The senders.
+    pub rows: Vec<Row>,
+    /// What the table shows.
+    pub says: String,
+    /// Its claim.
+    pub check: Check,
+}
+
+/// All of the demonstration.
+#[derive(Clone, Debug, Serialize)]
+pub struct Demo {
+    /// The file.
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Its SHA-256.
+    pub sha256: String,
+    /// The tables.
+    pub comparisons: Vec<Comparison>,
+    /// Whether every check passed.
+    pub passed: bool,
+}
+
+/// Why the demonstration came to no end.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The scenario.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// A run.
+    #[error("{sender}")]
+    Run {
+        /// Which sender.
+        sender: &'static str,
+        /// What happened.
+        source: RunError,
+    },
+    /// The file.
+    #[error("cannot prepare the file for the second table")]
+    File(#[from] std::io::Error),
+}
+
+/// What differs between the two tables.
+struct Plan<'a> {
+    loss: &'static str,
+    /// An odd number, so that the median is one of the runs.
+    runs: u64,
+    senders: &'a [Sender],
+    slow: Sender,
+    fast: Sender,
+    wanted: f64,
+    sentence: fn(&[Row]) -> String,
+}
+
+/// Runs both tables; `show` gets each as soon as it is there.
+///
+/// # Errors
+///
+/// [`DemoError`] when a run fails. A check that fails is no error here: it stands in the result.
+pub fn run(
+    bench: &Bench<'_>,
+    file: &SourceFile,
+    seed: u64,
+    mut show: impl FnMut(&Comparison, &SourceFile),
+) -> Result<Demo, DemoError> {
+    let first = Plan {
+        loss: "1",
+        runs: 1,
+        senders: &[STOCK_CUBIC, RFC_CUBIC, BBR2, PACUBIC],
+        slow: RFC_CUBIC,
+        fast: PACUBIC,
+        wanted: 3.0,
+        sentence: first_sentence,
+    };
+    let second = Plan {
+        loss: "15",
+        // At this loss BBR2 may be twice as fast in one run as in the next.
+        runs: 3,
+        senders: &[BBR2, PATH_AWARE_BBR2],
+        slow: BBR2,
+        fast: PATH_AWARE_BBR2,
+        wanted: 2.5,
+        sentence: second_sentence,
+    };
+    let head = file.head(&bench.directory.join("second"), SECOND_BYTES)?;
+    let mut comparisons = Vec::new();
+    for (plan, file) in [(first, file), (second, &head)] {
+        let comparison = compare(bench, &plan, file, seed)?;
+        show(&comparison, file);
+        comparisons.push(comparison);
+    }
+    let passed = comparisons.iter().all(|comparison| comparison.check.passed);
+    Ok(Demo {
+        file: file.path.display().to_string(),
+        bytes: file.bytes,
+        sha256: file.sha256.clone(),
+        comparisons,
+        passed,
+    })
+}
+
+fn compare(
+    bench: &Bench<'_>,
+    plan: &Plan<'_>,
+    file: &SourceFile,
+    seed: u64,
+) -> Result<Comparison, DemoError> {
+    let mut scenario = Scenario::load(SCENARIO)?;
+    scenario.set("near.loss_percent", plan.loss)?;
+    let mut records = vec![Vec::new(); plan.senders.len()];
+    // All senders take their turn with one seed before the next, so that they share what this machine is busy with.
+    for number in 0..plan.runs {
+        for (sender, records) in plan.senders.iter().zip(&mut records) {
+            scenario.flow.cc = Some(sender.cc);
+            scenario.sidekick.mode = sender.mode;
+            scenario.check()?;
+            let mut label = format!("{}, {} % loss", sender.name, plan.loss);
+            if plan.runs > 1 {
+                label += &format!(", {} of {}", number + 1, plan.runs);
+            }
+            let mut progress = Progress::begin(label, file.bytes);
+            let record = bench
+                .upload(&scenario, seed.wrapping_add(number), file, &mut progress)
+                .map_err(|source| DemoError::Run { sender: sender.name, source })?;
+            progress.end(&outcome(&record));
+            records.push(record);
+        }
+    }
+    let rows: Vec<Row> = plan
+        .senders
+        .iter()
+        .zip(records)
+        .filter_map(|(sender, records)| Row::of(*sender, records, file))
+        .collect();
+    let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
+    let says = (plan.sentence)(&rows);
+    Ok(Comparison { near_loss_percent: scenario.near.loss.get(), rows, says, check })
+}
+
+impl Row {
+    /// The row of a sender's runs; a run that did not bring the whole file comes before the median, so that it is seen.
+    fn of(sender: Sender, mut records: Vec<RunRecord>, file: &SourceFile) -> Option<Self> {
+        records.sort_by(|one, other| one.goodput_mbit_s.total_cmp(&other.goodput_mbit_s));
+        let goodput_range_mbit_s = (records.first()?.goodput_mbit_s, records.last()?.goodput_mbit_s);
+        let runs = records.len();
+        let spoilt = records.iter().position(|record| record.sha256 != file.sha256);
+        let record = records.swap_remove(spoilt.unwrap_or(runs / 2));
+        Some(Self { sender: sender.name, runs, goodput_range_mbit_s, record })
+    }
+}
+
+fn goodput(rows: &[Row], sender: Sender) -> f64 {
+    rows.iter().find(|row| row.sender == sender.name).map_or(0.0, |row| row.record.goodput_mbit_s)
+}
+
+/// How many times as fast one sender was as another.
+fn ratio(rows: &[Row], fast: Sender, slow: Sender) -> f64 {
+    let slow = goodput(rows, slow);
+    if slow > 0.0 { goodput(rows, fast) / slow } else { 0.0 }
+}
+
+fn check(rows: &[Row], slow: Sender, fast: Sender, wanted: f64, file: &SourceFile) -> Check {
+    let measured = ratio(rows, fast, slow);
+    let whole = rows.iter().all(|row| row.record.sha256 == file.sha256 && row.record.bytes == file.bytes);
+    Check {
+        claim: format!("{} at least {wanted} times as fast as {}", fast.name, slow.name),
+        wanted,
+        measured,
+        passed: whole && measured >= wanted,
+    }
+}
+
+/// One figure beside another, in words.
+fn beside(figure: f64, other: f64) -> &'static str {
+    if figure > other * (1.0 + AS_GOOD) {
+        "is faster"
+    } else if figure < other * (1.0 - AS_GOOD) {
+        "is slower"
+    } else {
+        "is as good"
+    }
+}
+
+fn first_sentence(rows: &[Row]) -> String {
+    let (helped, plain) = (goodput(rows, PACUBIC), goodput(rows, BBR2));
+    format!(
+        "Told by the proxy which packets were lost before it, PACUBIC is {:.1} times as fast as CUBIC of RFC 9438 and \
+         {:.1} times as fast as quiche's own CUBIC; {}. Plain BBR2, which needs no proxy, {} at this loss: {plain:.2} \
+         against {helped:.2} Mbit/s.",
+        ratio(rows, PACUBIC, RFC_CUBIC),
+        ratio(rows, PACUBIC, STOCK_CUBIC),
+        early_share(rows, PACUBIC),
+        beside(plain, helped),
+    )
+}
+
+fn second_sentence(rows: &[Row]) -> String {
+    let (plain, helped) = (goodput(rows, BBR2), goodput(rows, PATH_AWARE_BBR2));
+    format!(
+        "At this loss BBR2 by itself comes to {plain:.2} Mbit/s, and path-aware BBR2, which keeps losses before the \
+         proxy out of its loss signal, to {helped:.2}: {:.1} times as fast; {}.",
+        ratio(rows, PATH_AWARE_BBR2, BBR2),
+        early_share(rows, PATH_AWARE_BBR2),
+    )
+}
+
+fn early_share(rows: &[Row], sender: Sender) -> String {
+    let Some(row) = rows.iter().find(|row| row.sender == sender.name) else { return String::new() };
+    let packets = &row.record.packets;
+    let all = packets.lost_early + packets.lost_end_to_end;
+    format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
+}
+
+/// The table of a comparison, with the sentences below it.
+pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
+    let header = [
+        "sender",
+        "time",
+        "Mbit/s",
+        "packets sent",
+        "losses found early",
+        "losses end to end",
+        "quACKs",
+        "SHA-256",
+    ];
+    let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
+    let rows =
+        comparison.rows.iter().map(|Row { sender, runs, goodput_range_mbit_s: (least, most), record }| {
+            let goodput = record.goodput_mbit_s;
+            let range = if *runs > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() };
+            vec![
+                (*sender).to_owned(),
+                seconds(record.time_s),
+                format!("{goodput:.2}{range}"),
+                record.packets.sent.to_string(),
+                record.packets.lost_early.to_string(),
+                record.packets.lost_end_to_end.to_string(),
+                record.quacks.received.to_string(),
+                short_hash(&record.sha256),
+            ]
+        });
+    let Check { claim, measured, passed, .. } = &comparison.check;
+    let verdict = if *passed { "passed" } else { "FAILED" };
+    let median = if runs > 1 { format!("; of {runs} runs each, the median one") } else { String::new() };
+    let mut text = format!(
+        "\n{} bytes over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
+        file.bytes,
+        comparison.near_loss_percent,
+        table(&header, rows, 1),
+        comparison.says,
+    );
+    for row in &comparison.rows {
+        for remark in remarks(&row.record) {
+            text += &format!("{}: {remark}\n", row.sender);
+        }
+    }
+    text += &format!("Check: {claim}: {measured:.2} times, {verdict}.\n");
+    text
+}
+
+/// Whether a file serves for the demonstration; if not, a sentence why.
+pub fn objection(path: &Path) -> Option<String> {
+    let path_text = path.display();
+    match std::fs::metadata(path) {
+        Err(error) => Some(format!("cannot read {path_text}: {error}")),
+        Ok(about) if !about.is_file() => Some(format!("{path_text} is not a file")),
+        Ok(about) if about.len() < LEAST_BYTES => Some(format!(
+            "{path_text} has {} bytes; the demo needs at least {LEAST_BYTES}, or its rows would not differ",
+            about.len()
+        )),
+        Ok(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

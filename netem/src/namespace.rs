@@ -1,0 +1,208 @@
+//! Network namespaces, held by a file descriptor: a namespace is gone when its guard and all programs in it are.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The network namespace of the calling thread.
+const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
+
+/// In an argument of [`Namespace::run_beside`], the path of the other namespace.
+pub const OTHER: &str = "/proc/self/fd/0";
+
+/// Why something could not be done with or in a namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The namespace itself.
+    #[error("cannot {what} the network namespace of the {name}")]
+    Namespace {
+        /// What was tried.
+        what: &'static str,
+        /// Whose namespace.
+        name: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A kernel setting.
+    #[error("cannot set {setting} in the namespace of the {name}")]
+    Setting {
+        /// Below /proc/sys.
+        setting: &'static str,
+        /// Whose namespace.
+        name: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A system tool is not installed.
+    #[error("the lab needs the program `{0}`; install the package {1}", program, package(program))]
+    NoTool {
+        /// The tool.
+        program: String,
+    },
+    /// A system tool could not be started.
+    #[error("cannot start {program}")]
+    Start {
+        /// The tool.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A system tool said no.
+    #[error("`{command}` failed for the {name}: {message}")]
+    Tool {
+        /// The whole command line.
+        command: String,
+        /// Whose namespace.
+        name: &'static str,
+        /// What it wrote to standard error, on one line.
+        message: String,
+    },
+}
+
+fn package(program: &str) -> &str {
+    match program {
+        "ip" | "tc" => "iproute2",
+        other => other,
+    }
+}
+
+/// Finds a system tool. Ordinary users often have no sbin directory in their PATH, where `ip` and `tc` live.
+pub fn tool(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+}
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    name: &'static str,
+    file: OwnedFd,
+}
+
+impl Namespace {
+    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that nothing is sent that the lab did not send.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] when the kernel or `ip` refuses.
+    pub fn create(name: &'static str) -> Result<Self, NamespaceError> {
+        let make = || -> io::Result<OwnedFd> {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(File::open(OF_THIS_THREAD)?.into())
+        };
+        // A thread of its own, since the change cannot be taken back.
+        let file = in_fresh_thread(make).map_err(|source| NamespaceError::Namespace {
+            what: "make",
+            name,
+            source,
+        })?;
+        let namespace = Self { name, file };
+        namespace.prepare()?;
+        Ok(namespace)
+    }
+
+    fn prepare(&self) -> Result<(), NamespaceError> {
+        for setting in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
+            match self.set(setting, "1") {
+                // A kernel without IPv6 has nothing to switch off.
+                Err(NamespaceError::Setting { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        self.run("ip", &["link", "set", "lo", "up"]).map(drop)
+    }
+
+    /// Whose namespace it is.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Does `work` on a thread inside the namespace. What it opens or starts there stays there.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] when the namespace cannot be entered.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NamespaceError> {
+        in_fresh_thread(|| {
+            setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        })
+        .map_err(|source| NamespaceError::Namespace { what: "enter", name: self.name, source })
+    }
+
+    /// Runs a system tool inside and returns what it printed.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] with the command line and the tool's own words.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NamespaceError> {
+        self.run_with(program, arguments, Stdio::null())
+    }
+
+    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the arguments stands for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespace::run`].
+    pub fn run_beside(
+        &self,
+        other: &Self,
+        program: &str,
+        arguments: &[&str],
+    ) -> Result<String, NamespaceError> {
+        let other = other.file.try_clone().map_err(|source| NamespaceError::Namespace {
+            what: "hand on",
+            name: other.name,
+            source,
+        })?;
+        self.run_with(program, arguments, Stdio::from(other))
+    }
+
+    fn run_with(&self, program: &str, arguments: &[&str], input: Stdio) -> Result<String, NamespaceError> {
+        let path = tool(program).ok_or_else(|| NamespaceError::NoTool { program: program.to_owned() })?;
+        let mut command = Command::new(path);
+        command.args(arguments).stdin(input);
+        let output = self
+            .enter(move || command.output())?
+            .map_err(|source| NamespaceError::Start { program: program.to_owned(), source })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+        Err(NamespaceError::Tool {
+            command: format!("{program} {}", arguments.join(" ")),
+            name: self.name,
+            message,
+        })
+    }
+
+    /// Writes a kernel setting of this namespace; `setting` is its path below /proc/sys.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError::Setting`].
+    pub fn set(&self, setting: &'static str, value: &str) -> Result<(), NamespaceError> {
+        let path = PathBuf::from("/proc/sys").join(setting);
+        self.enter(|| std::fs::write(path, value))?.map_err(|source| NamespaceError::Setting {
+            setting,
+            name: self.name,
+            source,
+        })
+    }
+}
+
+fn in_fresh_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+    std::thread::scope(|scope| {
+        scope
+            .spawn(work)
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that tried it panicked")))
+    })
+}

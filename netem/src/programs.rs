@@ -1,0 +1,306 @@
+//! The real programs of a run, as child processes in guards: a program that is dropped is killed.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::namespace::{Namespace, NamespaceError};
+
+/// How long a program may take to say that it is ready.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// How long a program may take to end after SIGTERM.
+const STOPPED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Where the programs are.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    directory: PathBuf,
+}
+
+/// What went wrong with a program.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The directory of the programs is not known.
+    #[error("cannot find this program's own directory ({0}); give --programs DIR")]
+    NoDirectory(io::Error),
+    /// A program is not there.
+    #[error(
+        "there is no program `{name}` in {directory}; run `cargo build --workspace`, or give --programs DIR"
+    )]
+    Missing {
+        /// The program.
+        name: &'static str,
+        /// Where it should be.
+        directory: String,
+    },
+    /// A program could not be started.
+    #[error("cannot start {name}")]
+    Start {
+        /// The program.
+        name: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The namespace could not be entered.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// A program ended instead of getting ready.
+    #[error("{name} ended before it was ready: {said}")]
+    NotReady {
+        /// The program.
+        name: &'static str,
+        /// The last line it wrote to standard error.
+        said: String,
+    },
+    /// A program neither got ready nor ended.
+    #[error("{name} was not ready within {} s", READY_WITHIN.as_secs())]
+    Slow {
+        /// The program.
+        name: &'static str,
+    },
+}
+
+impl Programs {
+    /// The programs in `directory`, or beside this program.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError::NoDirectory`] when this program does not know where it is.
+    pub fn find(directory: Option<&Path>) -> Result<Self, ProgramError> {
+        if let Some(directory) = directory {
+            return Ok(Self { directory: directory.to_owned() });
+        }
+        let own = std::env::current_exe().map_err(ProgramError::NoDirectory)?;
+        let directory = own
+            .parent()
+            .ok_or_else(|| ProgramError::NoDirectory(io::Error::other("it has no parent")))?
+            .to_owned();
+        Ok(Self { directory })
+    }
+
+    /// The path of a program.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError::Missing`], which says how to get it.
+    pub fn path(&self, name: &'static str) -> Result<PathBuf, ProgramError> {
+        let path = self.directory.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(ProgramError::Missing { name, directory: self.directory.display().to_string() })
+    }
+}
+
+/// What a program's standard output brings.
+#[derive(Debug)]
+enum Output {
+    FirstLine(String),
+    /// All that followed the first line; the program closed its output.
+    Rest(String),
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Program {
+    name: &'static str,
+    child: Child,
+    output: Receiver<Output>,
+    first_line: String,
+    errors: PathBuf,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All that it wrote to standard output.
+    pub output: String,
+    /// The last line it wrote to standard error.
+    pub last_words: String,
+}
+
+impl Program {
+    /// Starts a program in the namespace of a host. Its standard error goes to a file in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError`] when it is missing or cannot be started.
+    pub fn start(
+        programs: &Programs,
+        name: &'static str,
+        arguments: &[String],
+        host: &Namespace,
+        directory: &Path,
+    ) -> Result<Self, ProgramError> {
+        let failed = |source| ProgramError::Start { name, source };
+        let errors = directory.join(format!("{name}.stderr"));
+        let mut command = Command::new(programs.path(name)?);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(File::create(&errors).map_err(failed)?);
+        let child = host.enter(move || command.spawn())?.map_err(failed)?;
+        Ok(Self::attach(name, child, errors))
+    }
+
+    /// Guards a child whose standard output is a pipe and whose standard error is the file `errors`.
+    fn attach(name: &'static str, mut child: Child, errors: PathBuf) -> Self {
+        let stdout = child.stdout.take();
+        let (sender, output) = channel();
+        std::thread::spawn(move || {
+            let Some(stdout) = stdout else { return };
+            let mut stdout = BufReader::new(stdout);
+            let (mut line, mut rest) = (Vec::new(), Vec::new());
+            // A program that breaks off its output is found out by its exit code.
+            let _ = stdout.read_until(b'\n', &mut line);
+            let _ = sender.send(Output::FirstLine(String::from_utf8_lossy(&line).into_owned()));
+            let _ = stdout.read_to_end(&mut rest);
+            let _ = sender.send(Output::Rest(String::from_utf8_lossy(&rest).into_owned()));
+        });
+        Self { name, child, output, first_line: String::new(), errors }
+    }
+
+    /// Waits for the line `ready: ...`.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError`] when the program ends, or says nothing for long.
+    pub fn wait_until_ready(&mut self) -> Result<(), ProgramError> {
+        let name = self.name;
+        match self.output.recv_timeout(READY_WITHIN) {
+            Ok(Output::FirstLine(line)) if line.starts_with("ready:") => {
+                self.first_line = line;
+                Ok(())
+            }
+            Ok(Output::FirstLine(line)) if !line.trim().is_empty() => {
+                Err(ProgramError::NotReady { name, said: line.trim().to_owned() })
+            }
+            Err(RecvTimeoutError::Timeout) => Err(ProgramError::Slow { name }),
+            Ok(_) | Err(RecvTimeoutError::Disconnected) => {
+                Err(ProgramError::NotReady { name, said: last_line(&self.errors) })
+            }
+        }
+    }
+
+    /// Waits up to `timeout` for the program to end by itself; `None` if it is still running.
+    ///
+    /// # Errors
+    ///
+    /// The system's, from waiting.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
+        let rest = match self.output.recv_timeout(timeout) {
+            Ok(Output::FirstLine(line)) => {
+                self.first_line = line;
+                return Ok(None);
+            }
+            Ok(Output::Rest(rest)) => rest,
+            Err(RecvTimeoutError::Timeout) => return Ok(None),
+            Err(RecvTimeoutError::Disconnected) => String::new(),
+        };
+        let status = self.child.wait()?;
+        let output = std::mem::take(&mut self.first_line) + &rest;
+        Ok(Some(Ended { status, output, last_words: last_line(&self.errors) }))
+    }
+
+    /// The last line that the program wrote to standard error, if it has ended.
+    ///
+    /// # Errors
+    ///
+    /// The system's, from asking.
+    pub fn ended(&mut self) -> io::Result<Option<String>> {
+        Ok(self.child.try_wait()?.map(|_| last_line(&self.errors)))
+    }
+
+    /// Asks the program to end, and kills it if it does not.
+    pub fn stop(mut self) {
+        let running = matches!(self.child.try_wait(), Ok(None));
+        if let Some(pid) = i32::try_from(self.child.id()).ok().filter(|_| running) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+        // Whatever comes of it, the guard is dropped next.
+        let _ = self.wait(STOPPED_WITHIN);
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last line of a file that is not blank.
+fn last_line(path: &Path) -> String {
+    let mut text = Vec::new();
+    if let Ok(mut file) = File::open(path) {
+        let _ = file.read_to_end(&mut text);
+    }
+    let text = String::from_utf8_lossy(&text);
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Programs that are shell scripts; the tests' own namespace serves as the host.
+    fn start(script: &str) -> (Program, tempfile::TempDir) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sidekick-proxy");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let programs = Programs::find(Some(directory.path())).unwrap();
+        let failed = |source| ProgramError::Start { name: "sh", source };
+        // As `Program::start`, without a namespace: entering one takes rights that a unit test need not have.
+        let errors = directory.path().join("stderr");
+        let mut command = Command::new("/bin/sh");
+        command.arg(programs.path("sidekick-proxy").unwrap()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(File::create(&errors).unwrap());
+        let child = command.spawn().map_err(failed).unwrap();
+        (Program::attach("sidekick-proxy", child, errors), directory)
+    }
+
+    #[test]
+    fn a_missing_program_says_how_to_build_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let error =
+            Programs::find(Some(directory.path())).unwrap().path("h3-upload").unwrap_err().to_string();
+        assert!(error.starts_with("there is no program `h3-upload` in "), "{error}");
+        assert!(error.contains("cargo build --workspace"), "{error}");
+    }
+
+    #[test]
+    fn a_ready_program_is_waited_for_and_stopped() {
+        let (mut program, _directory) = start("echo ready: here; exec cat /dev/zero >/dev/null");
+        program.wait_until_ready().unwrap();
+        let pid = Pid::from_raw(i32::try_from(program.child.id()).unwrap());
+        program.stop();
+        assert_eq!(kill(pid, None), Err(nix::errno::Errno::ESRCH));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_quoted() {
+        let (mut program, _directory) = start("echo first >&2; echo no such interface >&2; exit 3");
+        let error = program.wait_until_ready().unwrap_err().to_string();
+        assert_eq!(error, "sidekick-proxy ended before it was ready: no such interface");
+    }
+
+    #[test]
+    fn the_output_of_an_ended_program_is_whole() {
+        let (mut program, _directory) = start("printf 'one\\ntwo\\n'; echo last >&2; exit 4");
+        let ended = loop {
+            if let Some(ended) = program.wait(Duration::from_secs(20)).unwrap() {
+                break ended;
+            }
+        };
+        assert_eq!((ended.output.as_str(), ended.status.code()), ("one\ntwo\n", Some(4)));
+        assert_eq!(ended.last_words, "last");
+    }
+}

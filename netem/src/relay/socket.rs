@@ -1,0 +1,117 @@
+//! A packet socket on one interface: whole Ethernet frames in and out.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvmsg, send,
+    setsockopt, socket, sockopt,
+};
+
+/// Room for one frame: offloads are off, so an Ethernet frame is the most there is.
+const FRAME_ROOM: usize = 2048;
+
+/// Receive buffer asked for: a third of a second at 100 Mbit/s, for when this machine is busy elsewhere.
+const RECEIVE_BUFFER: usize = 4 << 20;
+
+const ETHERNET_HEADER: usize = 14;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+
+/// Whether an Ethernet frame carries IPv4.
+pub(super) fn is_ipv4(frame: &[u8]) -> bool {
+    frame.len() > ETHERNET_HEADER && frame.get(12..14) == Some(&ETHERTYPE_IPV4)
+}
+
+#[derive(Debug)]
+pub(super) struct FrameSocket {
+    socket: OwnedFd,
+    buffer: Box<[u8; FRAME_ROOM]>,
+    control: Vec<u8>,
+    overruns: u64,
+}
+
+impl FrameSocket {
+    /// Opens the interface of this name in the calling thread's network namespace.
+    pub(super) fn open(interface: &str) -> io::Result<Self> {
+        let address = getifaddrs()?
+            .filter(|entry| entry.interface_name == interface)
+            .find_map(|entry| entry.address.as_ref().and_then(|address| address.as_link_addr().copied()))
+            .ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
+            })?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
+        bind(socket.as_raw_fd(), &address)?;
+        setsockopt(&socket, sockopt::RxqOvfl, &1)?;
+        // Beyond the system's limit only for the real root; anyone else gets as much as the limit allows.
+        if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+            setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+        }
+        Ok(Self { socket, buffer: Box::new([0; FRAME_ROOM]), control: cmsg_space!(u32), overruns: 0 })
+    }
+
+    /// The next frame that waits, if any.
+    pub(super) fn receive(&mut self) -> io::Result<Option<&[u8]>> {
+        let mut space = [IoSliceMut::new(self.buffer.as_mut_slice())];
+        let received = recvmsg::<()>(
+            self.socket.as_raw_fd(),
+            &mut space,
+            Some(&mut self.control),
+            MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC,
+        );
+        let length = match received {
+            Ok(message) => {
+                for control in message.cmsgs()? {
+                    if let ControlMessageOwned::RxqOvfl(total) = control {
+                        self.overruns = u64::from(total);
+                    }
+                }
+                message.bytes
+            }
+            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        self.buffer.get(..length).map(Some).ok_or_else(|| {
+            io::Error::other(format!("a frame of {length} bytes came: a device still merges packets"))
+        })
+    }
+
+    /// Sends a frame. Returns false if this machine had no room for it.
+    pub(super) fn send(&self, frame: &[u8]) -> io::Result<bool> {
+        match send(self.socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Frames the kernel had no room to keep for us, as of the last one received.
+    pub(super) fn overruns(&self) -> u64 {
+        self.overruns
+    }
+}
+
+impl AsFd for FrameSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_ipv4_frames_are_taken() {
+        let mut frame = vec![0_u8; 60];
+        frame[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+        assert!(is_ipv4(&frame));
+        assert!(!is_ipv4(&frame[..14]));
+        frame[13] = 0x06;
+        assert!(!is_ipv4(&frame), "ARP is not IPv4");
+        assert!(!is_ipv4(&[]));
+    }
+}

@@ -1,0 +1,357 @@
+//! One run: a fresh path, the real programs on it, and a record of what happened.
+
+use std::io;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::{Backend, Path, PathCounters, PathError};
+use crate::programs::{Ended, Program, ProgramError, Programs};
+use crate::progress::Progress;
+use crate::scenario::{Mode, Scenario};
+use crate::source::{SourceFile, sha256};
+use crate::topology::{NEAR, PROXY_NEAR, RECEIVER};
+
+/// The programs that an upload needs.
+pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
+
+const SERVER_PORT: u16 = 4433;
+const PROXY_PORT: u16 = 5252;
+/// The name under which the server stores the upload.
+const UPLOAD: &str = "upload";
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(250);
+/// A path on which nothing at all arrives for so long will not bring the upload to its end.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// What happened to the packets.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Packets {
+    /// Packets the sender sent.
+    pub sent: u64,
+    /// Of these, retransmissions.
+    pub retransmitted: u64,
+    /// Packets towards the receiver that the near segment dropped, whatever the cause.
+    pub lost_near: u64,
+    /// Packets towards the receiver that the far segment dropped, whatever the cause.
+    pub lost_far: u64,
+    /// Packets the sender took for lost that were not.
+    pub spurious: u64,
+    /// Losses the sender learned of from quACKs.
+    pub lost_early: u64,
+    /// Losses the sender learned of from the receiver's acknowledgements.
+    pub lost_end_to_end: u64,
+}
+
+/// What the proxy told the sender.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Quacks {
+    /// quACKs that arrived.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that told of more missing packets than their threshold allows.
+    pub undecodable: u64,
+    /// Times the count began anew.
+    pub epochs: u64,
+    /// Times the sender asked.
+    pub polls: u64,
+}
+
+/// The record of one run.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRecord {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Who made the links.
+    pub backend: &'static str,
+    /// The seed of losses and of generated files.
+    pub seed: u64,
+    /// The Sidekick mode.
+    pub mode: &'static str,
+    /// The congestion controller.
+    pub cc: &'static str,
+    /// Size of the upload.
+    pub bytes: u64,
+    /// From the first packet to the server's answer.
+    pub time_s: f64,
+    /// Bytes over time.
+    pub goodput_mbit_s: f64,
+    /// What happened to the packets.
+    pub packets: Packets,
+    /// What the proxy told the sender.
+    pub quacks: Quacks,
+    /// Packets that the receiver sent, all of them acknowledgements but for a few.
+    pub ack_packets: u64,
+    /// Whether the proxy was helping at the end.
+    pub assisted: bool,
+    /// A sentence about that help.
+    pub assistance: String,
+    /// Round trip sender to proxy, as the sender measured it.
+    pub near_rtt_ms: Option<f64>,
+    /// Round trip sender to receiver, as the sender measured it.
+    pub rtt_ms: Option<f64>,
+    /// SHA-256 of the file that the server stored; it is that of the file that was sent.
+    pub sha256: String,
+    /// Counts of all four links.
+    pub links: PathCounters,
+}
+
+/// The client's report, as far as it is used here.
+#[derive(Debug, Deserialize)]
+struct ClientReport {
+    bytes: u64,
+    time_s: f64,
+    goodput_mbit_s: f64,
+    assisted: bool,
+    assistance: String,
+    packets: ClientPackets,
+    quacks: Quacks,
+    near_rtt_ms: Option<f64>,
+    rtt_ms: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ClientPackets {
+    sent: u64,
+    retransmitted: u64,
+    lost_end_to_end: u64,
+    lost_early: u64,
+    spurious: u64,
+}
+
+/// Why a run came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The client said that the upload failed.
+    #[error("the upload failed: {0}")]
+    Failed(String),
+    /// The client's report cannot be read.
+    #[error("h3-upload printed no report that the lab can read")]
+    Report(#[from] serde_json::Error),
+    /// The proxy did not last.
+    #[error("sidekick-proxy ended during the upload: {0}")]
+    ProxyEnded(String),
+    /// The path fell silent.
+    #[error("the upload stalled: no packet has arrived for {} s", SILENCE.as_secs())]
+    Stalled,
+    /// The server stored something else.
+    #[error("the server stored {stored} where {sent} was sent")]
+    Different {
+        /// SHA-256 of the stored file.
+        stored: String,
+        /// SHA-256 of the file that was sent.
+        sent: String,
+    },
+    /// Files of the run.
+    #[error("cannot {what}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// What stays the same over many runs.
+#[derive(Clone, Debug)]
+pub struct Bench<'a> {
+    /// Who makes the links.
+    pub backend: Backend,
+    /// Where the programs are.
+    pub programs: &'a Programs,
+    /// Where the files of a run may be put.
+    pub directory: &'a FilePath,
+}
+
+impl Bench<'_> {
+    /// Uploads `file` over the path of `scenario` once, and checks that it arrived as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`], also when the upload itself failed.
+    pub fn upload(
+        &self,
+        scenario: &Scenario,
+        seed: u64,
+        file: &SourceFile,
+        progress: &mut Progress,
+    ) -> Result<RunRecord, RunError> {
+        let io = |what| move |source| RunError::Io { what, source };
+        let directory = tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(self.directory)
+            .map_err(io("make a directory for the run"))?;
+        let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
+        std::fs::create_dir(&store).map_err(io("make a directory for the server"))?;
+
+        let mut path = Path::build(self.backend, scenario, seed)?;
+        let hosts = path.topology();
+        let start = |name, arguments: Vec<String>, host| {
+            Program::start(self.programs, name, &arguments, host, directory.path())
+        };
+        let mut server = start("h3-upload-server", server_arguments(&store, &ca), &hosts.receiver)?;
+        let mut proxy = match scenario.sidekick.mode {
+            Mode::Off => None,
+            _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
+        };
+        server.wait_until_ready()?;
+        if let Some(proxy) = &mut proxy {
+            proxy.wait_until_ready()?;
+        }
+        let client = start("h3-upload", client_arguments(scenario, &file.path, &ca), &hosts.sender)?;
+        let ended = watch(client, &mut path, progress)?;
+        let links = path.counters()?;
+        if let Some(mut proxy) = proxy {
+            if let Some(last_words) = proxy.ended().map_err(io("look at sidekick-proxy"))? {
+                return Err(RunError::ProxyEnded(last_words));
+            }
+            proxy.stop();
+        }
+        server.stop();
+        if !ended.status.success() {
+            return Err(RunError::Failed(ended.last_words));
+        }
+        let report: ClientReport = serde_json::from_str(&ended.output)?;
+        let stored = sha256(&store.join(UPLOAD)).map_err(io("read what the server stored"))?;
+        if stored != file.sha256 {
+            return Err(RunError::Different { stored, sent: file.sha256.clone() });
+        }
+        Ok(record(scenario, self.backend, seed, report, stored, links))
+    }
+}
+
+/// Waits for the client to end, and shows how far it is.
+fn watch(mut client: Program, path: &mut Path, progress: &mut Progress) -> Result<Ended, RunError> {
+    let mut last = 0;
+    let mut silent = Duration::ZERO;
+    loop {
+        let ended =
+            client.wait(TICK).map_err(|source| RunError::Io { what: "wait for h3-upload", source })?;
+        if let Some(ended) = ended {
+            return Ok(ended);
+        }
+        let counters = path.counters()?;
+        let received = counters.far.to_receiver.link;
+        silent = if received.delivered == last { silent + TICK } else { Duration::ZERO };
+        last = received.delivered;
+        if silent > SILENCE {
+            return Err(RunError::Stalled);
+        }
+        progress.show(received.delivered_bytes);
+    }
+}
+
+fn record(
+    scenario: &Scenario,
+    backend: Backend,
+    seed: u64,
+    report: ClientReport,
+    sha256: String,
+    links: PathCounters,
+) -> RunRecord {
+    let ClientPackets { sent, retransmitted, lost_end_to_end, lost_early, spurious } = report.packets;
+    RunRecord {
+        scenario: scenario.name.clone(),
+        backend: backend.name(),
+        seed,
+        mode: scenario.sidekick.mode.name(),
+        cc: scenario.congestion_control().name(),
+        bytes: report.bytes,
+        time_s: report.time_s,
+        goodput_mbit_s: report.goodput_mbit_s,
+        packets: Packets {
+            sent,
+            retransmitted,
+            lost_near: links.near.to_receiver.link.lost(),
+            lost_far: links.far.to_receiver.link.lost(),
+            spurious,
+            lost_early,
+            lost_end_to_end,
+        },
+        quacks: report.quacks,
+        ack_packets: links.far.to_sender.link.packets,
+        assisted: report.assisted,
+        assistance: report.assistance,
+        near_rtt_ms: report.near_rtt_ms,
+        rtt_ms: report.rtt_ms,
+        sha256,
+        links,
+    }
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
+    let (host, listen) = (RECEIVER.to_string(), SocketAddrV4::new(RECEIVER, SERVER_PORT).to_string());
+    let (store, ca) = (store.display().to_string(), ca.display().to_string());
+    words(&["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca])
+}
+
+fn proxy_arguments() -> Vec<String> {
+    words(&["--interface", NEAR, "--listen", &proxy().to_string()])
+}
+
+fn proxy() -> SocketAddr {
+    SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).into()
+}
+
+fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
+    let sidekick = &scenario.sidekick;
+    let url = format!("https://{RECEIVER}:{SERVER_PORT}/{UPLOAD}");
+    let (file, ca) = (file.display().to_string(), ca.display().to_string());
+    let cc = scenario.congestion_control().name();
+    let mut arguments = words(&[&file, &url, "--cafile", &ca, "--json", "--quiet", "--cc", cc]);
+    arguments.extend(words(&["--sidekick", sidekick.mode.name()]));
+    if sidekick.mode != Mode::Off {
+        let poll = if sidekick.poll { "on" } else { "off" };
+        arguments.extend(words(&["--proxy", &proxy().to_string(), "--poll", poll]));
+        arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
+        arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));
+        if let Some(packets) = sidekick.every_packets {
+            arguments.extend(words(&["--quack-every-packets", &packets.to_string()]));
+        }
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(settings: &[&str]) -> String {
+        let mut scenario = Scenario::load("upload-paper").unwrap();
+        scenario.apply(settings).unwrap();
+        client_arguments(&scenario, "/f".as_ref(), "/ca".as_ref()).join(" ")
+    }
+
+    #[test]
+    fn a_plain_upload_asks_for_no_help() {
+        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 --sidekick off";
+        assert_eq!(client(&["flow.cc=bbr2"]), line);
+    }
+
+    #[test]
+    fn the_settings_reach_the_client() {
+        let settings = [
+            "sidekick.mode=pacubic",
+            "sidekick.poll=off",
+            "sidekick.every_packets=8",
+            "sidekick.threshold=16",
+        ];
+        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc cubic-rfc9438 --sidekick pacubic \
+                    --proxy 10.77.1.2:5252 --poll off --quack-every-ms 30 --threshold 16 --quack-every-packets 8";
+        assert_eq!(client(&settings), line);
+    }
+}

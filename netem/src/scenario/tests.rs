@@ -1,0 +1,117 @@
+use super::*;
+use proptest::prelude::*;
+
+fn upload() -> Scenario {
+    Scenario::load("upload-paper").unwrap()
+}
+
+#[test]
+fn upload_paper_is_the_papers_path() {
+    let scenario = upload();
+    assert_eq!(scenario.near.delay, Duration::from_millis(1));
+    assert_eq!(scenario.near.rate, BitRate::from_mbit(100.0));
+    assert_eq!(scenario.far.delay, Duration::from_millis(25));
+    assert_eq!(scenario.far.rate, BitRate::from_mbit(10.0));
+    for direction in [Direction::ToReceiver, Direction::ToSender] {
+        assert_eq!(scenario.near.link(direction).loss.get(), 1.0);
+        assert_eq!(scenario.far.link(direction).loss.get(), 0.0);
+        assert_eq!(scenario.near.link(direction).queue_bytes, 65_000);
+    }
+    assert_eq!(scenario.flow.bytes, 10 * 1024 * 1024);
+}
+
+#[test]
+fn one_direction_can_lose_more_than_the_other() {
+    let mut scenario = upload();
+    scenario.apply(&["near.loss_percent=2", "near.loss_from_percent=0"]).unwrap();
+    assert_eq!(scenario.near.link(Direction::ToReceiver).loss.get(), 2.0);
+    assert_eq!(scenario.near.link(Direction::ToSender).loss.get(), 0.0);
+}
+
+#[test]
+fn every_built_in_scenario_loads_and_describes_itself() {
+    assert_eq!(built_in().count(), BUILT_IN.len());
+    for (name, description) in built_in() {
+        Scenario::load(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(!description.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn an_unknown_setting_names_those_there_are() {
+    let error = upload().apply(&["near.los=3"]).unwrap_err().to_string();
+    assert!(error.contains("`near.los`"), "{error}");
+    for setting in SETTINGS {
+        assert!(error.contains(setting.key), "{error}");
+    }
+    assert!(!error.contains('\n'), "{error}");
+}
+
+#[test]
+fn a_wrong_value_names_those_that_are_taken() {
+    for (assignment, takes) in [
+        ("sidekick.mode=fast", "off, early-loss, pacubic or path-aware-bbr"),
+        ("sidekick.mode=reinject", "off, early-loss, pacubic or path-aware-bbr in this build"),
+        ("flow.cc=bbr", "cubic, cubic-rfc9438, reno or bbr2"),
+        ("near.loss_percent=101", "percent from 0 to 100"),
+        ("near.loss_percent=nan", "percent from 0 to 100"),
+        ("near.delay_ms=-1", "milliseconds from 0 to 60000"),
+        ("far.rate_mbit=0", "Mbit/s from 0.001 to 100000, or unlimited"),
+        ("sidekick.threshold=0", "packets from 1 to 255"),
+        ("flow.bytes=ten", "bytes from 1 to 10000000000"),
+    ] {
+        let error = upload().apply(&[assignment]).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("it takes {takes}")), "{assignment}: {error}");
+    }
+}
+
+#[test]
+fn names_that_are_not_there_say_so() {
+    let later = Scenario::load("audio-paper").unwrap_err().to_string();
+    assert_eq!(later, "scenario `audio-paper` is not in this build; it has upload-paper");
+    let unknown = Scenario::load("uplaod").unwrap_err().to_string();
+    assert!(unknown.starts_with("there is no scenario `uplaod`; take one of upload-paper"), "{unknown}");
+    let missing = Scenario::load("/nowhere/x.toml").unwrap_err().to_string();
+    assert!(missing.starts_with("cannot read scenario /nowhere/x.toml"), "{missing}");
+}
+
+#[test]
+fn the_mode_chooses_its_controller_and_refuses_others() {
+    let mut scenario = upload();
+    assert_eq!(scenario.congestion_control(), CongestionControl::Cubic);
+    scenario.apply(&["sidekick.mode=path-aware-bbr"]).unwrap();
+    assert_eq!(scenario.congestion_control(), CongestionControl::Bbr2);
+    let error = scenario.apply(&["flow.cc=reno"]).unwrap_err().to_string();
+    assert!(error.ends_with("set it to bbr2"), "{error}");
+    scenario.apply(&["sidekick.mode=pacubic", "flow.cc=cubic"]).unwrap();
+    assert_eq!(scenario.congestion_control(), CongestionControl::CubicRfc9438);
+}
+
+#[test]
+fn files_are_held_to_the_same_settings() {
+    let error = |text: &str| Scenario::parse("mine.toml", text).unwrap_err().to_string();
+    assert!(error("[near]\nlosses = 1").contains("`near.losses`"));
+    assert!(error("near = 1").contains("there is no setting `near`"));
+    assert!(error("[near").starts_with("mine.toml is not valid TOML"));
+    assert!(error("[far]\nrate_mbit = [1]").contains("is no value for far.rate_mbit"));
+    let plain =
+        Scenario::parse("mine.toml", "[far]\nrate_mbit = \"unlimited\"\n[sidekick]\npoll = false").unwrap();
+    assert_eq!((plain.far.rate, plain.sidekick.poll), (None, false));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_taken_or_refused(text in ".{0,80}", value in ".{0,20}") {
+        let _ = Scenario::parse("any", &text);
+        let mut scenario = upload();
+        let _ = scenario.apply(&[text]);
+        for setting in SETTINGS {
+            if scenario.set(setting.key, &value).is_err() {
+                // A refused value must leave the scenario as it was, valid or not by its other settings.
+                let before = scenario.clone();
+                let _ = scenario.set(setting.key, &value);
+                prop_assert_eq!(&before, &scenario);
+            }
+        }
+    }
+}

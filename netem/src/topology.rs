@@ -1,0 +1,175 @@
+//! Sender, proxy and receiver in network namespaces of their own, joined by veth pairs.
+//!
+//! ```text
+//! backend user:  sender [near] -- [near-s] lab [near-p] -- [near] proxy [far] -- [far-p] lab [far-r] -- [far] receiver
+//! backend tc:    sender [near] --------------------------- [near] proxy [far] -------------------------- [far] receiver
+//! ```
+//!
+//! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no device merges or splits
+//! packets, so that a packet which one end sends is one frame everywhere on the path.
+
+use std::net::Ipv4Addr;
+
+use crate::namespace::{Namespace, NamespaceError, OTHER};
+
+/// The sender.
+pub const SENDER: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
+/// The proxy, as the sender sees it.
+pub const PROXY_NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+/// The proxy, as the receiver sees it.
+pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
+/// The receiver.
+pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
+
+/// The interface on the near segment, in the sender's and in the proxy's namespace.
+pub const NEAR: &str = "near";
+/// The interface on the far segment, in the proxy's and in the receiver's namespace.
+pub const FAR: &str = "far";
+
+/// The lab's ends of the near segment: the sender's side, the proxy's side.
+pub const NEAR_ENDS: (&str, &str) = ("near-s", "near-p");
+/// The lab's ends of the far segment: the proxy's side, the receiver's side.
+pub const FAR_ENDS: (&str, &str) = ("far-p", "far-r");
+
+const PREFIX: &str = "10.77.0.0/16";
+
+/// Offloads that would merge frames, split them, or leave their checksums to hardware that is not there.
+const OFFLOADS: [&str; 7] = ["tx", "rx", "sg", "tso", "gso", "gro", "tx-udp-segmentation"];
+
+/// The three hosts of a path.
+#[derive(Debug)]
+pub struct Topology {
+    /// Where the client runs.
+    pub sender: Namespace,
+    /// Where the proxy runs.
+    pub proxy: Namespace,
+    /// Where the server runs.
+    pub receiver: Namespace,
+}
+
+/// One host's end of a segment.
+struct Port<'a> {
+    host: &'a Namespace,
+    interface: &'static str,
+    address: Ipv4Addr,
+    peer: Ipv4Addr,
+}
+
+impl Topology {
+    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]; somebody there has to
+    /// carry the frames across.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] of the step that failed.
+    pub fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
+        let hosts = Self::hosts()?;
+        for (port, end) in hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1]) {
+            let mac = mac(port.address);
+            lab.run_beside(
+                port.host,
+                "ip",
+                &[
+                    "link",
+                    "add",
+                    end,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    port.interface,
+                    "address",
+                    &mac,
+                    "netns",
+                    OTHER,
+                ],
+            )?;
+            plain_frames(lab, end)?;
+            lab.run("ip", &["link", "set", end, "up"])?;
+        }
+        hosts.configure()?;
+        Ok(hosts)
+    }
+
+    /// Three hosts joined without anything in between.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] of the step that failed.
+    pub fn direct() -> Result<Self, NamespaceError> {
+        let hosts = Self::hosts()?;
+        let [sender, proxy_near, proxy_far, receiver] = hosts.ports();
+        for (one, other) in [(sender, proxy_near), (proxy_far, receiver)] {
+            let (mac_one, mac_other) = (mac(one.address), mac(other.address));
+            one.host.run_beside(
+                other.host,
+                "ip",
+                &[
+                    "link",
+                    "add",
+                    one.interface,
+                    "address",
+                    &mac_one,
+                    "type",
+                    "veth",
+                    "peer",
+                    "name",
+                    other.interface,
+                    "address",
+                    &mac_other,
+                    "netns",
+                    OTHER,
+                ],
+            )?;
+        }
+        hosts.configure()?;
+        Ok(hosts)
+    }
+
+    fn hosts() -> Result<Self, NamespaceError> {
+        Ok(Self {
+            sender: Namespace::create("sender")?,
+            proxy: Namespace::create("proxy")?,
+            receiver: Namespace::create("receiver")?,
+        })
+    }
+
+    fn ports(&self) -> [Port<'_>; 4] {
+        [
+            Port { host: &self.sender, interface: NEAR, address: SENDER, peer: PROXY_NEAR },
+            Port { host: &self.proxy, interface: NEAR, address: PROXY_NEAR, peer: SENDER },
+            Port { host: &self.proxy, interface: FAR, address: PROXY_FAR, peer: RECEIVER },
+            Port { host: &self.receiver, interface: FAR, address: RECEIVER, peer: PROXY_FAR },
+        ]
+    }
+
+    fn configure(&self) -> Result<(), NamespaceError> {
+        for Port { host, interface, address, peer } in self.ports() {
+            plain_frames(host, interface)?;
+            let (address, peer, peer_mac) = (format!("{address}/24"), peer.to_string(), mac(peer));
+            host.run("ip", &["address", "add", &address, "dev", interface])?;
+            host.run("ip", &["link", "set", interface, "up"])?;
+            host.run(
+                "ip",
+                &["neighbour", "add", &peer, "lladdr", &peer_mac, "dev", interface, "nud", "permanent"],
+            )?;
+        }
+        self.sender.run("ip", &["route", "add", PREFIX, "via", &PROXY_NEAR.to_string()])?;
+        self.receiver.run("ip", &["route", "add", PREFIX, "via", &PROXY_FAR.to_string()])?;
+        self.proxy.set("net/ipv4/ip_forward", "1")
+    }
+}
+
+/// A fixed hardware address, made from the IP address.
+fn mac(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
+}
+
+fn plain_frames(host: &Namespace, interface: &str) -> Result<(), NamespaceError> {
+    let mut arguments = vec!["-K", interface];
+    for offload in OFFLOADS {
+        arguments.extend([offload, "off"]);
+    }
+    host.run("ethtool", &arguments).map(drop)
+}

@@ -1,0 +1,297 @@
+//! The program `sidekick-lab` with shell scripts in place of the real programs: what it starts, what it prints, and that
+//! nothing is left of it however it ends.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+const LAB: &str = env!("CARGO_BIN_EXE_sidekick-lab");
+/// Far beyond what any step takes.
+const LONG: Duration = Duration::from_secs(60);
+
+const SERVER: &str = r#"
+while [ $# -gt 0 ]; do
+    case $1 in
+        --dir) echo "$2" > "${0%/*}/store" ;;
+        --write-ca) : > "$2" ;;
+    esac
+    shift
+done
+echo "ready: listening on 10.77.2.2:4433"
+exec tail -f "$0"
+"#;
+const PROXY: &str = r#"
+echo "ready: listening on 10.77.1.2:5252, capturing on near"
+exec tail -f "$0"
+"#;
+const CLIENT_THAT_UPLOADS: &str = r#"
+[ -f "$4" ] || { echo "no CA file" >&2; exit 1; }
+cp "$1" "$(cat "${0%/*}/store")/upload"
+cat << END
+{"bytes":5000,"time_s":0.5,"goodput_mbit_s":0.08,"assisted":true,"assistance":"assisted","packets":{"sent":9,
+"received":8,"retransmitted":1,"lost_end_to_end":0,"lost_early":1,"spurious":0},"quacks":{"received":7,"bytes":700,
+"undecodable":0,"epochs":1,"polls":2,"malformed":0},"near_rtt_ms":2.5,"rtt_ms":53.0,"sha256":"","server_sha256":""}
+END
+"#;
+const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "$(cat "${0%/*}/store")/upload""#;
+const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; exit 1";
+/// Tells the test that it runs, then stays.
+const CLIENT_THAT_STAYS: &str = r#"echo here > "${0%/*}/up"; exec tail -f "$0""#;
+
+/// A directory of programs. Its path is on the command line of every process of a lab, and so marks them.
+struct Programs {
+    directory: tempfile::TempDir,
+}
+
+impl Programs {
+    fn with_client(client: &str) -> Self {
+        let directory = tempfile::Builder::new().prefix("sidekick-lab-test-").tempdir().unwrap();
+        for (name, script) in [("h3-upload-server", SERVER), ("sidekick-proxy", PROXY), ("h3-upload", client)]
+        {
+            let path = directory.path().join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::create_dir(directory.path().join("tmp")).unwrap();
+        assert!(Command::new("mkfifo").arg(directory.path().join("up")).status().unwrap().success());
+        Self { directory }
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.directory.path().join("tmp")
+    }
+
+    fn lab(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(LAB);
+        command.args(arguments).arg("--programs").arg(self.directory.path());
+        command.env("TMPDIR", self.temporary()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.lab(arguments).output().unwrap()
+    }
+
+    /// Starts a run whose client stays, and returns once that client is there.
+    fn start_and_stay(&self) -> Child {
+        let mut lab = self.lab(&["run", "upload-paper", "--set", "sidekick.mode=pacubic"]);
+        let lab = lab.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let (sender, receiver) = channel();
+        let up = self.directory.path().join("up");
+        std::thread::spawn(move || {
+            let mut word = String::new();
+            fs::File::open(up).unwrap().read_to_string(&mut word).unwrap();
+            sender.send(word)
+        });
+        assert_eq!(receiver.recv_timeout(LONG).unwrap(), "here\n");
+        lab
+    }
+
+    /// The processes that carry the mark.
+    fn processes(&self) -> Vec<i32> {
+        let mark = self.directory.path().to_str().unwrap();
+        all_processes()
+            .filter(|pid| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains(mark)
+            })
+            .collect()
+    }
+}
+
+fn all_processes() -> impl Iterator<Item = i32> {
+    fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The network namespaces of all threads of a process.
+fn namespaces(pid: i32) -> BTreeSet<PathBuf> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return BTreeSet::new() };
+    threads.filter_map(|thread| fs::read_link(thread.ok()?.path().join("ns/net")).ok()).collect()
+}
+
+/// Ends a lab by a signal to its outer process while an upload is on, and asserts that nothing is left.
+fn ends_without_a_trace(signal: Signal, code: Option<i32>) {
+    let programs = Programs::with_client(CLIENT_THAT_STAYS);
+    let mut lab = programs.start_and_stay();
+    let processes = programs.processes();
+    // The outer process, unshare, the inner process, server, proxy and client.
+    assert_eq!(processes.len(), 6, "{processes:?}");
+
+    // A namespace lives as long as somebody is in it or has mounted it. Nobody but these processes is.
+    let own = namespaces(i32::try_from(std::process::id()).unwrap());
+    let theirs: BTreeSet<PathBuf> = processes
+        .iter()
+        .flat_map(|&pid| namespaces(pid))
+        .filter(|namespace| !own.contains(namespace))
+        .collect();
+    assert!(theirs.len() >= 5, "enclosure, lab, sender, proxy, receiver: {theirs:?}");
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for namespace in &theirs {
+        assert!(!mounts.contains(namespace.to_str().unwrap()), "{namespace:?} is mounted");
+    }
+    for pid in all_processes().filter(|pid| !processes.contains(pid)) {
+        assert!(namespaces(pid).is_disjoint(&theirs), "process {pid} is in the lab's namespaces");
+    }
+
+    let handles: Vec<_> = processes
+        .iter()
+        .map(|&pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).unwrap())
+        .collect();
+    kill_process(Pid::from_child(&lab), signal).unwrap();
+    let status = lab.wait().unwrap();
+    assert_eq!(status.code(), code, "{status}");
+    if code.is_none() {
+        assert_eq!(status.signal(), Some(signal.as_raw()));
+    }
+    let limit = Timespec { tv_sec: i64::try_from(LONG.as_secs()).unwrap(), tv_nsec: 0 };
+    for (handle, pid) in handles.iter().zip(&processes) {
+        let ended = poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&limit)).unwrap();
+        assert_eq!(ended, 1, "process {pid} is still there");
+    }
+    assert_eq!(programs.processes(), Vec::<i32>::new());
+    assert_eq!(fs::read_dir(programs.temporary()).unwrap().count(), 0, "files are left");
+}
+
+#[test]
+fn nothing_is_left_after_sigkill() {
+    ends_without_a_trace(Signal::KILL, None);
+}
+
+#[test]
+fn nothing_is_left_after_ctrl_c() {
+    ends_without_a_trace(Signal::INT, Some(130));
+}
+
+#[test]
+fn nothing_is_left_after_sigterm() {
+    ends_without_a_trace(Signal::TERM, Some(130));
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn json_is_one_object_a_run() {
+    let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
+    let settings = ["--set", "flow.bytes=5000", "--set", "sidekick.mode=pacubic"];
+    let arguments =
+        [&["run", "upload-paper", "--json", "--seed", "7", "--runs", "2"], &settings[..]].concat();
+    let output = programs.run(&arguments);
+    let (out, error) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{error}");
+    let objects: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 2, "{out}");
+    for (object, seed) in objects.iter().zip([7, 8]) {
+        for (path, value) in [
+            ("/scenario", serde_json::json!("upload-paper")),
+            ("/backend", "user".into()),
+            ("/seed", seed.into()),
+            ("/mode", "pacubic".into()),
+            ("/cc", "cubic-rfc9438".into()),
+            ("/bytes", 5000.into()),
+            ("/time_s", 0.5.into()),
+            ("/goodput_mbit_s", 0.08.into()),
+            ("/packets/sent", 9.into()),
+            ("/packets/retransmitted", 1.into()),
+            ("/packets/spurious", 0.into()),
+            // The scripts put nothing on the path.
+            ("/packets/lost_near", 0.into()),
+            ("/packets/lost_far", 0.into()),
+            ("/ack_packets", 0.into()),
+            ("/quacks/received", 7.into()),
+            ("/quacks/bytes", 700.into()),
+            ("/quacks/undecodable", 0.into()),
+            ("/quacks/epochs", 1.into()),
+            ("/quacks/polls", 2.into()),
+        ] {
+            assert_eq!(object.pointer(path), Some(&value), "{path} in {object}");
+        }
+    }
+    assert_ne!(objects[0]["sha256"], objects[1]["sha256"], "each seed has its file");
+    assert!(
+        error.contains("upload-paper, seed 7: started")
+            && error.contains("upload-paper, seed 8: 0.08 Mbit/s")
+    );
+    assert_eq!(programs.processes(), Vec::<i32>::new());
+}
+
+#[test]
+fn a_given_file_is_uploaded() {
+    let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
+    let file = programs.directory.path().join("file");
+    fs::write(&file, "abc").unwrap();
+    let output = programs.run(&["run", "upload-paper", "--json", "--file", file.to_str().unwrap()]);
+    let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    assert!(text(&output.stdout).contains(expected), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_failed_run_ends_with_one_sentence_and_1() {
+    for (client, sentence) in [
+        (CLIENT_THAT_FAILS, "sidekick-lab: the upload failed: no route to 10.77.2.2"),
+        (CLIENT_THAT_SPOILS, "sidekick-lab: h3-upload printed no report that the lab can read"),
+    ] {
+        let programs = Programs::with_client(client);
+        let output = programs.run(&["run", "upload-paper", "--json"]);
+        let error = text(&output.stderr);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
+        assert!(error.lines().last().unwrap().starts_with(sentence), "{error}");
+    }
+}
+
+#[test]
+fn a_proxy_that_does_not_last_is_told_of() {
+    // The client waits until the proxy has closed its end.
+    let programs = Programs::with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
+    let proxy = "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";
+    fs::write(programs.directory.path().join("sidekick-proxy"), format!("#!/bin/sh\n{proxy}\n")).unwrap();
+    let output = programs.run(&["run", "upload-paper", "--set", "sidekick.mode=pacubic"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    let sentence = "sidekick-lab: sidekick-proxy ended during the upload: the interface is gone";
+    assert_eq!(error.lines().last(), Some(sentence));
+}
+
+#[test]
+fn what_cannot_be_run_is_said_before_anything_starts() {
+    let nowhere = Path::new("/nonexistent");
+    for (arguments, sentence) in [
+        (&["run", "audio-paper"][..], "scenario `audio-paper` is not in this build; it has upload-paper"),
+        (&["run", "upload-paper", "--backend", "sim"], "backend sim is not in this build"),
+        (
+            &["run", "upload-paper", "--set", "near.loss=1"],
+            "there is no setting `near.loss`; the settings are near.",
+        ),
+        (&["run", "upload-paper"], "there is no program `h3-upload-server` in /nonexistent"),
+        (&["demo", "--file", "/nonexistent"], "cannot read /nonexistent"),
+    ] {
+        let output = Command::new(LAB).args(arguments).arg("--programs").arg(nowhere).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with(&format!("sidekick-lab: {sentence}")), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn list_names_scenarios_and_settings() {
+    let output = Command::new(LAB).arg("list").output().unwrap();
+    let out = text(&output.stdout);
+    assert!(output.status.success());
+    for name in ["upload-paper", "near.loss_percent", "sidekick.every_packets", "flow.cc"] {
+        assert!(out.contains(name), "{out}");
+    }
+}
