@@ -1,1 +1,134 @@
-fn main(){}
+//! Assembles the hooked quiche: copies the pristine source, which cargo downloaded and verified as a build dependency,
+//! to `OUT_DIR` and applies the hook to the copy. Then does what quiche's own build script does.
+
+mod assemble;
+mod insertions;
+mod pristine;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use insertions::VERSION;
+
+fn main() -> ExitCode {
+    match build() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            println!("cargo::error={sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), String> {
+    let manifest_dir = directory("CARGO_MANIFEST_DIR")?;
+    let out_dir = directory("OUT_DIR")?;
+    let hook_dir = manifest_dir.join("hook");
+    println!("cargo::rerun-if-changed={}", hook_dir.display());
+    println!("cargo::rerun-if-changed=build");
+    for variable in [pristine::OVERRIDE, "CARGO_HOME"] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+
+    let (package, files) = pristine_source(&manifest_dir, &out_dir)?;
+    println!("cargo::rerun-if-changed={}", package.join("src").display());
+    // Where the tests find the pristine source and its example files.
+    println!("cargo::rustc-env=QUICHE_PRISTINE={}", package.display());
+
+    let hooked = assemble::hook(assemble::includable(files), assemble::read_tree(&hook_dir)?)?;
+    write_tree(&out_dir.join("quiche"), &hooked)?;
+    like_upstream(&package, &out_dir)
+}
+
+/// The first copy of the pristine package that has the right content.
+fn pristine_source(manifest_dir: &Path, out_dir: &Path) -> Result<(PathBuf, Vec<assemble::File>), String> {
+    let mut refusals = Vec::new();
+    for package in pristine::candidates(manifest_dir, out_dir) {
+        let checked = assemble::read_tree(&package.join("src")).and_then(|files| {
+            assemble::verify(&files)?;
+            Ok(files)
+        });
+        match checked {
+            Ok(files) => return Ok((package, files)),
+            Err(reason) => {
+                refusals.push(format!("the source in {} was refused: {reason}", package.display()))
+            }
+        }
+    }
+    if refusals.is_empty() {
+        refusals.push(format!(
+            "the source of quiche {VERSION} was found neither in cargo's registry nor in a vendor directory; set {} to \
+             the directory that holds its Cargo.toml",
+            pristine::OVERRIDE
+        ));
+    }
+    Err(refusals.join("; "))
+}
+
+/// Replaces the directory `dir` by these files.
+fn write_tree(dir: &Path, files: &[assemble::File]) -> Result<(), String> {
+    let failed = |path: &Path, e: std::io::Error| {
+        format!("cannot write {} ({e}); make the target directory writable and build again", path.display())
+    };
+    if dir.exists() {
+        std::fs::remove_dir_all(dir).map_err(|e| failed(dir, e))?;
+    }
+    for (name, text) in files {
+        let path = dir.join(name);
+        let parent = path.parent().unwrap_or(dir);
+        std::fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
+        std::fs::write(&path, text).map_err(|e| failed(&path, e))?;
+    }
+    Ok(())
+}
+
+/// What quiche's own build script tells cargo.
+fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
+    println!("cargo::rustc-check-cfg=cfg(boring_v5)");
+    if cfg!(feature = "boringssl-boring-crate") {
+        // boring-sys tells its version from 5.2 on; an older one is taken for 4.
+        if std::env::var("DEP_BORINGSSL_VERSION_MAJOR").is_ok_and(|major| major == "5") {
+            println!("cargo::rustc-cfg=boring_v5");
+        }
+        println!("cargo::rustc-link-lib=static=ssl");
+        println!("cargo::rustc-link-lib=static=crypto");
+    }
+    let target_os = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
+    if target_os == "macos" {
+        println!("cargo::rustc-cdylib-link-arg=-Wl,-undefined,dynamic_lookup");
+    }
+    if cfg!(feature = "pkg-config-meta") {
+        write_pkg_config(package, out_dir)?;
+    }
+    #[cfg(feature = "ffi")]
+    if target_os != "windows" {
+        cdylib_link_lines::metabuild();
+    }
+    Ok(())
+}
+
+/// Describes the C library to pkg-config, in the directory that cargo puts libraries in.
+fn write_pkg_config(package: &Path, out_dir: &Path) -> Result<(), String> {
+    let Some(libdir) = out_dir.ancestors().find(|dir| dir.ends_with("build")).and_then(Path::parent) else {
+        return Err(
+            "the output directory is not below `build`; build without the feature pkg-config-meta".into()
+        );
+    };
+    let text = format!(
+        "includedir={include}\nlibdir={libdir}\n\nName: quiche\nDescription: quiche library\n\
+         URL: https://github.com/cloudflare/quiche\nVersion: {version}\n\
+         Libs: -Wl,-rpath,${{libdir}} -L${{libdir}} -lquiche\nCflags: -I${{includedir}}\n",
+        include = package.join("include").display(),
+        libdir = libdir.display(),
+        version = env!("CARGO_PKG_VERSION"),
+    );
+    let path = libdir.join("quiche.pc");
+    std::fs::write(&path, text)
+        .map_err(|e| format!("cannot write {} ({e}); make the target directory writable", path.display()))
+}
+
+fn directory(variable: &str) -> Result<PathBuf, String> {
+    std::env::var_os(variable)
+        .map(PathBuf::from)
+        .ok_or_else(|| format!("{variable} is not set; run the build script through cargo"))
+}

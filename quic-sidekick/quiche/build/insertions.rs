@@ -1,0 +1,169 @@
+//! Everything the hook changes in quiche, in one table.
+//!
+//! Nothing in quiche's source is replaced or deleted: every file below `hook/` becomes the module of the same path, and
+//! single lines are inserted beside named anchors ([`INSERTIONS`]). An anchor is a piece of text that occurs on exactly
+//! one line of its file; a file that gets an insertion must have the SHA-256 written here ([`SHA256`]), so the hook is
+//! never applied to a source it was not written for.
+
+/// The version of quiche that the hook was written for.
+pub const VERSION: &str = "0.30.0";
+
+/// SHA-256 over every file below quiche's `src/`, in order of their paths; see `assemble::digest`.
+pub const SHA256_OF_ALL: &str = "f6decb7c0b35e1b947e632541b0de5728cce58ee50e221f7cff6e0183c3eac06";
+
+/// SHA-256 of each file that gets an insertion.
+pub const SHA256: &[(&str, &str)] = &[
+    ("lib.rs", "ba74f8c2e8e134312c30e55e76c57cf13e030872a6531512a108069540ff2fb2"),
+    ("recovery/mod.rs", "649bc3c1d42f62a8717b2d8316bc04e40668717b223ecd30ef4d8882cf155555"),
+    ("recovery/congestion/mod.rs", "739dc321fb016b789d581bde930b2b73c2ae47467f6ccc3b09cbaa9643e0e99e"),
+    ("recovery/congestion/recovery.rs", "8574077a38fbb70eb0e546e4173d6c2a458ee9332382194ca2a7b960e62c7cb3"),
+    ("recovery/gcongestion/recovery.rs", "82881e1c8d4600954da48f67cd147bdbd8849f5979bb6ad080bd34f4709439ac"),
+];
+
+/// On which side of the anchor's line the new line goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Before,
+    After,
+}
+
+/// One inserted line.
+#[derive(Clone, Copy, Debug)]
+pub struct Insertion {
+    /// The file, below quiche's `src/`.
+    pub file: &'static str,
+    /// Text that occurs on exactly one line of that file.
+    pub anchor: &'static str,
+    pub side: Side,
+    /// The new line; it is indented like the anchor's.
+    pub line: &'static str,
+    pub why: &'static str,
+}
+
+/// The table of insertions.
+pub const INSERTIONS: &[Insertion] = &[
+    // The sent log, and what an application calls.
+    Insertion {
+        file: "lib.rs",
+        anchor: "mod buffers;",
+        side: Side::Before,
+        line: "pub mod sidekick;",
+        why: "our module at the root, where it reaches the connection's private fields",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "pkt_num_manager: packet::PktNumManager,",
+        side: Side::After,
+        line: "sidekick: sidekick::State,",
+        why: "the sent log of a connection",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "pkt_num_manager: packet::PktNumManager::new(),",
+        side: Side::After,
+        line: "sidekick: sidekick::State::default(),",
+        why: "the sent log is off at first",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "done += written;",
+        side: Side::Before,
+        line: "if done == 0 && ty == Type::Short { self.sidekick_record(send_pid, &out[..written], now); }",
+        why: "logs each datagram that begins with a 1-RTT packet",
+    },
+    // Early loss in the legacy stack.
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "struct AckedDetectionResult {",
+        side: Side::Before,
+        line: "mod sidekick;",
+        why: "our module below the recovery, where it reaches the record of sent packets",
+    },
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "lost_frames_pto: Vec<frame::Frame>,",
+        side: Side::After,
+        line: "sidekick: crate::sidekick::EarlyLosses,",
+        why: "early losses whose fate is open",
+    },
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "let AckedDetectionResult {",
+        side: Side::Before,
+        line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch, now);",
+        why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+    },
+    // Early loss in the gcongestion stack.
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "struct AckedDetectionResult {",
+        side: Side::Before,
+        line: "mod sidekick;",
+        why: "our module below the recovery, where it reaches the record of sent packets",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "lost_frames_pto: VecDeque<frame::Frame>,",
+        side: Side::After,
+        line: "sidekick: crate::sidekick::EarlyLosses,",
+        why: "early losses whose fate is open",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "let AckedDetectionResult {",
+        side: Side::Before,
+        line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch);",
+        why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+    },
+    // The controller cubic-rfc9438.
+    Insertion {
+        file: "recovery/mod.rs",
+        anchor: "Bbr2Gcongestion = 4,",
+        side: Side::After,
+        line: "#[doc = \"CUBIC as in RFC 9438, and PACUBIC. `cubic-rfc9438` in a string form.\"] CubicRfc9438 = 9438,",
+        why: "names the new controller",
+    },
+    Insertion {
+        file: "recovery/mod.rs",
+        anchor: "_ => Err(crate::Error::CongestionControl),",
+        side: Side::Before,
+        line: "\"cubic-rfc9438\" => Ok(CongestionControlAlgorithm::CubicRfc9438),",
+        why: "lets applications choose it by name",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "mod cubic;",
+        side: Side::After,
+        line: "mod cubic_rfc9438;",
+        why: "our module below the congestion state, where it reaches the window",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "cubic_state: cubic::State,",
+        side: Side::After,
+        line: "cubic_rfc9438_state: cubic_rfc9438::State,",
+        why: "the new controller's variables",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "cubic_state: cubic::State::default(),",
+        side: Side::After,
+        line: "cubic_rfc9438_state: cubic_rfc9438::State::default(),",
+        why: "the new controller's variables, before the first congestion event",
+    },
+    Insertion {
+        file: "recovery/congestion/mod.rs",
+        anchor: "CongestionControlAlgorithm::CUBIC => &cubic::CUBIC,",
+        side: Side::After,
+        line: "CongestionControlAlgorithm::CubicRfc9438 => &cubic_rfc9438::CUBIC_RFC9438,",
+        why: "finds the new controller by its name",
+    },
+    // For quiche's own unit tests.
+    Insertion {
+        file: "lib.rs",
+        anchor: "pub mod test_utils;",
+        side: Side::After,
+        line: "#[cfg(test)] macro_rules! env { (\"CARGO_MANIFEST_DIR\") => { std::env!(\"QUICHE_PRISTINE\") }; ($other:tt) => { std::env!($other) } }",
+        why: "quiche's own tests look for example files beside its manifest, not ours",
+    },
+];

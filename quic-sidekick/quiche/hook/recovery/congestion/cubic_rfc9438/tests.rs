@@ -1,0 +1,252 @@
+//! The controller against the formulas of RFC 9438, which are written here once more, in segments.
+
+use std::time::Duration;
+
+use super::super::test_sender::TestSender;
+use super::*;
+use crate::CongestionControlAlgorithm;
+
+const RTT: Duration = Duration::from_millis(200);
+
+/// W_cubic(t) of a curve that leads from `start` to `w_max` segments.
+fn w_cubic(t: f64, start: f64, w_max: f64, c: f64) -> f64 {
+    let k = ((w_max - start) / c).cbrt();
+    c * (t - k).powi(3) + w_max
+}
+
+/// A sender with a window of so many segments that has left slow start, and whose window is full.
+fn sender(segments: usize, rtt: Duration) -> TestSender {
+    let mut sender = TestSender::new(CongestionControlAlgorithm::CubicRfc9438, false);
+    sender.update_rtt(rtt);
+    sender.congestion_window = segments * sender.max_datagram_size;
+    fill(&mut sender);
+    sender
+}
+
+/// Sends whole segments as long as the window has room.
+fn fill(sender: &mut TestSender) {
+    let segment = sender.max_datagram_size;
+    while sender.bytes_in_flight + segment <= sender.congestion_window {
+        sender.send_packet(segment);
+    }
+    // The last bytes of the window do not hold a segment; that does not make the flow application-limited.
+    sender.update_app_limited(false);
+}
+
+fn lose_one(sender: &mut TestSender, near_ratio: Option<f64>) {
+    let segment = sender.max_datagram_size;
+    sender.advance_time(Duration::from_millis(1));
+    sender.cubic_rfc9438_state.set_near_ratio(near_ratio);
+    sender.lose_n_packets(1, segment, None);
+}
+
+/// Acknowledges what was sent before the recovery began. The window stays.
+fn end_recovery(sender: &mut TestSender) {
+    let segment = sender.max_datagram_size;
+    let before = sender.congestion_window;
+    sender.ack_n_packets(sender.bytes_in_flight / segment, segment);
+    assert_eq!(sender.congestion_window, before, "no growth in recovery");
+    sender.advance_time(Duration::from_millis(1));
+    fill(sender);
+}
+
+/// Acknowledgements come one by one, evenly over each round trip.
+fn run(sender: &mut TestSender, rtt: Duration, time: Duration) {
+    let segment = sender.max_datagram_size;
+    let end = sender.time + time;
+    while sender.time < end {
+        let in_flight = u32::try_from(sender.bytes_in_flight / segment).unwrap();
+        sender.advance_time(rtt / in_flight);
+        sender.ack_n_packets(1, segment);
+        fill(sender);
+    }
+}
+
+fn segments(sender: &TestSender) -> f64 {
+    sender.congestion_window as f64 / sender.max_datagram_size as f64
+}
+
+#[track_caller]
+fn assert_within_a_segment(sender: &TestSender, expected: f64) {
+    let found = segments(sender);
+    assert!((found - expected).abs() <= 1.0, "window is {found} segments, RFC 9438 says {expected}");
+}
+
+#[test]
+fn slow_start_doubles_each_round() {
+    let mut sender = sender(10, RTT);
+    let segment = sender.max_datagram_size;
+    for doubled in [20.0, 40.0, 80.0] {
+        sender.advance_time(RTT);
+        sender.ack_n_packets(sender.bytes_in_flight / segment, segment);
+        assert_eq!(segments(&sender), doubled);
+        fill(&mut sender);
+    }
+}
+
+#[test]
+fn window_follows_the_cubic_curve() {
+    let mut sender = sender(100, RTT);
+    lose_one(&mut sender, None);
+    assert_eq!(segments(&sender), 70.0);
+    end_recovery(&mut sender);
+    for second in 1..=10 {
+        run(&mut sender, RTT, Duration::from_secs(1));
+        assert_within_a_segment(&sender, w_cubic(f64::from(second), 70.0, 100.0, 0.4));
+    }
+}
+
+#[test]
+fn reno_friendly_region_grows_by_alpha_and_then_by_one() {
+    let rtt = Duration::from_millis(10);
+    let mut sender = sender(20, rtt);
+    lose_one(&mut sender, None);
+    end_recovery(&mut sender);
+    let alpha = 3.0 * (1.0 - 0.7) / (1.0 + 0.7);
+    let mut expected = 14.0;
+    for _ in 0..30 {
+        run(&mut sender, rtt, rtt);
+        expected += if expected < 20.0 { alpha } else { 1.0 };
+        assert_within_a_segment(&sender, expected);
+    }
+}
+
+#[test]
+fn near_loss_scales_the_reduction_and_the_curve() {
+    let rtt = Duration::from_millis(50);
+    for ratio in [0.25, 0.5] {
+        let mut sender = sender(200, rtt);
+        lose_one(&mut sender, Some(ratio));
+        let reduced = 200.0 * (1.0 - ratio * (1.0 - 0.7));
+        assert_within_a_segment(&sender, reduced);
+        end_recovery(&mut sender);
+        // Before the plateau, on it, and behind it.
+        let c = 0.4 / ratio.powi(3);
+        let k = ((200.0 - reduced) / c).cbrt();
+        for halves in 1..=3 {
+            run(&mut sender, rtt, Duration::from_secs_f64(k / 2.0));
+            assert_within_a_segment(&sender, w_cubic(f64::from(halves) * k / 2.0, reduced, 200.0, c));
+        }
+    }
+}
+
+#[test]
+fn ratio_of_one_is_rfc_9438() {
+    let (mut near, mut plain) = (sender(150, RTT), sender(150, RTT));
+    lose_one(&mut near, Some(1.0));
+    lose_one(&mut plain, None);
+    for sender in [&mut near, &mut plain] {
+        end_recovery(sender);
+        run(sender, RTT, Duration::from_secs(6));
+    }
+    assert_eq!(near.congestion_window, plain.congestion_window);
+}
+
+#[test]
+fn near_curve_holds_until_the_next_congestion_event() {
+    let mut sender = sender(100, RTT);
+    lose_one(&mut sender, Some(0.5));
+    assert_eq!(sender.cubic_rfc9438_state.answer, Answer { beta: 0.85, c: 3.2 });
+    end_recovery(&mut sender);
+    run(&mut sender, RTT, Duration::from_secs(2));
+    assert_eq!(sender.cubic_rfc9438_state.answer.c, 3.2);
+
+    let before = segments(&sender);
+    lose_one(&mut sender, None);
+    assert_eq!(sender.cubic_rfc9438_state.answer, Answer::PLAIN);
+    assert_within_a_segment(&sender, 0.7 * before);
+}
+
+#[test]
+fn one_reaction_per_round_trip() {
+    for ratio in [None, Some(0.5)] {
+        let mut sender = sender(100, RTT);
+        lose_one(&mut sender, ratio);
+        let after_one = sender.congestion_window;
+        lose_one(&mut sender, ratio);
+        lose_one(&mut sender, Some(0.9));
+        assert_eq!(sender.congestion_window, after_one);
+    }
+}
+
+#[test]
+fn plain_loss_behind_a_near_one_is_answered_in_full_and_once() {
+    let mut sender = sender(100, RTT);
+    lose_one(&mut sender, Some(0.1));
+    assert_eq!(segments(&sender), 97.0);
+    lose_one(&mut sender, None);
+    assert_eq!(segments(&sender), 70.0);
+    assert_eq!(sender.cubic_rfc9438_state.w_max, 100.0 * sender.max_datagram_size as f64);
+    lose_one(&mut sender, None);
+    assert_eq!(segments(&sender), 70.0);
+}
+
+#[test]
+fn fast_convergence_gives_up_part_of_the_window() {
+    let mut sender = sender(100, RTT);
+    let segment = sender.max_datagram_size as f64;
+    lose_one(&mut sender, None);
+    end_recovery(&mut sender);
+    lose_one(&mut sender, None);
+    assert_within_a_segment(&sender, 49.0);
+    assert!((sender.cubic_rfc9438_state.w_max - 70.0 * segment * 1.7 / 2.0).abs() < 1.0);
+}
+
+#[test]
+fn window_has_a_floor() {
+    let mut sender = sender(3, RTT);
+    for _ in 0..5 {
+        fill(&mut sender);
+        lose_one(&mut sender, None);
+        end_recovery(&mut sender);
+    }
+    assert_eq!(segments(&sender), 2.0);
+}
+
+#[test]
+fn application_limited_time_does_not_count() {
+    let mut sender = sender(100, RTT);
+    let segment = sender.max_datagram_size;
+    lose_one(&mut sender, None);
+    end_recovery(&mut sender);
+    run(&mut sender, RTT, Duration::from_secs(2));
+
+    // The application sends little for ten seconds, and nothing for ten more.
+    sender.ack_n_packets(sender.bytes_in_flight / segment, segment);
+    let before = segments(&sender);
+    for _ in 0..50 {
+        sender.send_packet(segment);
+        sender.advance_time(RTT);
+        sender.ack_n_packets(1, segment);
+    }
+    sender.advance_time(Duration::from_secs(10));
+    assert_eq!(segments(&sender), before);
+
+    fill(&mut sender);
+    run(&mut sender, RTT, Duration::from_secs(1));
+    let expected = w_cubic(3.0, 70.0, 100.0, 0.4);
+    assert!((segments(&sender) - expected).abs() <= 2.0, "{} instead of {expected}", segments(&sender));
+}
+
+#[test]
+fn no_rollback() {
+    let mut sender = sender(100, RTT);
+    (sender.cc_ops.checkpoint)(&mut sender);
+    lose_one(&mut sender, None);
+    assert!(!(sender.cc_ops.rollback)(&mut sender));
+    assert_eq!(segments(&sender), 70.0);
+}
+
+#[test]
+fn impossible_ratios_are_any_loss() {
+    for ratio in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
+        let mut sender = sender(100, RTT);
+        lose_one(&mut sender, Some(ratio));
+        assert_eq!(segments(&sender), 70.0, "ratio {ratio}");
+    }
+    for ratio in [1.5, f64::INFINITY] {
+        let mut sender = sender(100, RTT);
+        lose_one(&mut sender, Some(ratio));
+        assert_eq!(segments(&sender), 70.0, "ratio {ratio}");
+    }
+}

@@ -1,0 +1,216 @@
+//! What the Sidekick hook adds to a [`Connection`]: a log of the packets sent, and early loss.
+//!
+//! A proxy near the sender tells which datagrams it has seen. To use that, a sender needs two things that quiche does not
+//! offer: what each datagram looked like on the wire ([`Connection::sidekick_drain`]), and a way to say that a packet is
+//! lost before the receiver's acknowledgements can say so ([`Connection::sidekick_early_lost`]).
+//!
+//! Both are off until [`Connection::sidekick_log`] is called; a connection that never calls it behaves as quiche does.
+//!
+//! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
+//! lost frames wait to be resent. Every call takes the time as an argument; none reads a clock.
+#![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
+#![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::ranges::RangeSet;
+use crate::recovery::{Recovery, RecoveryOps};
+use crate::{BufFactory, Connection};
+
+/// How many leading bytes of a datagram the log keeps.
+pub const HEAD_LEN: usize = 32;
+
+/// Early losses whose acknowledgement is still looked for, per path; past it, the lowest packet number is forgotten.
+const MAX_AWAITED: usize = 1024;
+
+/// A datagram that begins with a 1-RTT packet, as it was handed to the event loop.
+///
+/// A 1-RTT packet behind a long header in the same datagram is not logged: what a proxy sees of that datagram is the long
+/// header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SentPacket {
+    /// The path it was sent on, as [`Connection::sidekick_early_lost`] wants it.
+    pub path_id: usize,
+    /// Its packet number, in the Application space.
+    pub packet_number: u64,
+    /// Its length in bytes, without UDP and IP headers.
+    pub size: usize,
+    /// When it was made. An event loop that paces asks `Connection::get_next_release_time` before, so it is then sent.
+    pub time_sent: Instant,
+    /// The leading bytes of the ciphertext, followed by zeros when `size` is smaller.
+    pub head: [u8; HEAD_LEN],
+    /// The address it is sent from.
+    pub local_addr: SocketAddr,
+    /// The address it is sent to.
+    pub peer_addr: SocketAddr,
+}
+
+/// How the congestion controller learns of an early loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reaction {
+    /// As of any loss.
+    Loss,
+    /// As of a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its reaction by it; to the
+    /// other controllers it is a [`Loss`](Self::Loss).
+    NearLoss {
+        /// Round-trip time of the near segment divided by that of the whole path, in (0, 1]. Values above 1 count as 1;
+        /// anything else outside the range makes the loss a [`Loss`](Self::Loss).
+        ratio: f64,
+    },
+    /// Not at all: the packets leave the flight, and BBR2 forgets that it sent them. The controllers that keep no model
+    /// of the path (Reno and both CUBICs) take it for a [`Loss`](Self::Loss).
+    Neutered,
+}
+
+impl<F: BufFactory> Connection<F> {
+    /// Starts the log of sent packets, or stops it when `capacity` is 0. Both empty it.
+    ///
+    /// At most `capacity` packets are kept between two calls of [`sidekick_drain`](Self::sidekick_drain). Past that the
+    /// oldest are dropped, and counted by [`sidekick_dropped`](Self::sidekick_dropped).
+    pub fn sidekick_log(&mut self, capacity: usize) {
+        self.sidekick.capacity = capacity;
+        self.sidekick.log = VecDeque::new();
+    }
+
+    /// Takes the packets sent since the last call out of the log, in the order in which they were sent.
+    pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
+        self.sidekick.log.drain(..)
+    }
+
+    /// How many packets the log had to drop, since the connection began.
+    pub fn sidekick_dropped(&self) -> u64 {
+        self.sidekick.dropped
+    }
+
+    /// Declares packets of the Application space lost, and has their frames resent by the next `send`. Returns how many
+    /// packets were declared.
+    ///
+    /// `path_id` is the one that the log gave with the packet. Numbers that were never sent on that path, that are
+    /// acknowledged or already lost, and path MTU probes (whose loss is an answer) are skipped. The connection's count of
+    /// lost packets, `Stats::lost`, remains that of the losses found end to end; `PathStats::lost` counts these too.
+    pub fn sidekick_early_lost(
+        &mut self,
+        path_id: usize,
+        packet_numbers: &[u64],
+        reaction: Reaction,
+        now: Instant,
+    ) -> usize {
+        let handshake_status = self.handshake_status();
+        let Ok(path) = self.paths.get_mut(path_id) else { return 0 };
+        let declared = match &mut path.recovery {
+            Recovery::Legacy(recovery) => {
+                recovery.sidekick_early_lost(packet_numbers, reaction, handshake_status, now)
+            }
+            Recovery::GCongestion(recovery) => {
+                recovery.sidekick_early_lost(packet_numbers, reaction, handshake_status, now)
+            }
+        };
+        if declared > 0 {
+            // What the application may write depends on the bytes in flight.
+            self.update_tx_cap();
+        }
+        declared
+    }
+
+    /// How many packets were declared lost early on the connection's present paths.
+    pub fn sidekick_early_lost_count(&self) -> u64 {
+        self.early_losses().map(|losses| losses.declared).sum()
+    }
+
+    /// How many packets declared lost early were acknowledged by the receiver after all, on the connection's present
+    /// paths. Their frames have been resent in vain; a growing number means that the reports are wrong.
+    pub fn sidekick_spurious(&self) -> u64 {
+        self.early_losses().map(|losses| losses.spurious).sum()
+    }
+
+    /// The smoothed end-to-end round-trip time of a path, once it was measured.
+    pub fn sidekick_rtt(&self, path_id: usize) -> Option<Duration> {
+        let recovery = &self.paths.get(path_id).ok()?.recovery;
+        recovery.min_rtt().map(|_| recovery.rtt())
+    }
+
+    fn early_losses(&self) -> impl Iterator<Item = &EarlyLosses> {
+        self.paths.iter().map(|(_, path)| match &path.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_losses(),
+            Recovery::GCongestion(recovery) => recovery.sidekick_losses(),
+        })
+    }
+
+    /// Notes the datagram that was just encrypted. Its packet number is the last one given out.
+    pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
+        if self.sidekick.capacity == 0 {
+            return;
+        }
+        let (Ok(path), Some(packet_number)) = (self.paths.get(path_id), self.next_pkt_num.checked_sub(1))
+        else {
+            return;
+        };
+        let mut head = [0; HEAD_LEN];
+        head.iter_mut().zip(datagram).for_each(|(to, from)| *to = *from);
+        self.sidekick.push(SentPacket {
+            path_id,
+            packet_number,
+            size: datagram.len(),
+            time_sent: now,
+            head,
+            local_addr: path.local_addr(),
+            peer_addr: path.peer_addr(),
+        });
+    }
+}
+
+/// What a connection keeps for the hook.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    log: VecDeque<SentPacket>,
+    capacity: usize,
+    dropped: u64,
+}
+
+impl State {
+    fn push(&mut self, packet: SentPacket) {
+        if self.log.len() >= self.capacity {
+            self.log.pop_front();
+            self.dropped += 1;
+        }
+        self.log.push_back(packet);
+    }
+}
+
+/// The early losses of one packet number space on one path, until their end-to-end fate is known.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyLosses {
+    /// Packet number, and whether the packet counted as in flight.
+    awaited: BTreeMap<u64, bool>,
+    declared: u64,
+    spurious: u64,
+}
+
+impl EarlyLosses {
+    pub(crate) fn declare(&mut self, packet_number: u64, in_flight: bool) {
+        self.awaited.insert(packet_number, in_flight);
+        if self.awaited.len() > MAX_AWAITED {
+            self.awaited.pop_first();
+        }
+        self.declared += 1;
+    }
+
+    /// Takes the early losses that these ranges acknowledge, and names each to `found` with whether it was in flight.
+    pub(crate) fn take_acknowledged(&mut self, ranges: &RangeSet, mut found: impl FnMut(u64, bool)) {
+        if self.awaited.is_empty() {
+            return;
+        }
+        for range in ranges.iter() {
+            while let Some((&packet_number, &in_flight)) = self.awaited.range(range.clone()).next() {
+                self.awaited.remove(&packet_number);
+                self.spurious += 1;
+                found(packet_number, in_flight);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

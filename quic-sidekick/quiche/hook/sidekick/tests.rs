@@ -1,0 +1,370 @@
+//! The hook from the inside: what both recoveries keep about packets that were declared lost early.
+#![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+
+use smallvec::smallvec;
+
+use super::*;
+use crate::frame::Frame;
+use crate::packet::Epoch;
+use crate::recovery::{HandshakeStatus, RecoveryConfig, Sent};
+use crate::{test_utils, Config, CongestionControlAlgorithm, StartupExitReason};
+
+const SIZE: usize = 1200;
+const RTT: Duration = Duration::from_millis(100);
+const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
+const REACTIONS: [Reaction; 3] = [Reaction::Loss, Reaction::NearLoss { ratio: 0.2 }, Reaction::Neutered];
+const ESTABLISHED: HandshakeStatus =
+    HandshakeStatus { has_handshake_keys: true, peer_verified_address: true, completed: true };
+
+/// One recovery and the time.
+struct Sender {
+    recovery: Recovery,
+    now: Instant,
+    next: u64,
+}
+
+impl Sender {
+    fn new(controller: &str) -> Self {
+        let mut config = Config::new(crate::PROTOCOL_VERSION).unwrap();
+        config.set_cc_algorithm_name(controller).unwrap();
+        let recovery = Recovery::new_with_config(&RecoveryConfig::from_config(&config));
+        Self { recovery, now: Instant::now(), next: 0 }
+    }
+
+    /// Sends `count` packets of stream data, a millisecond apart.
+    fn send(&mut self, count: u64) {
+        for _ in 0..count {
+            let pkt_num = self.next;
+            self.send_packet(|packet| {
+                packet.frames =
+                    smallvec![Frame::StreamHeader { stream_id: 0, offset: pkt_num, length: 1, fin: false }];
+            });
+        }
+    }
+
+    fn send_packet(&mut self, edit: impl FnOnce(&mut Sent)) {
+        let mut packet = Sent {
+            pkt_num: self.next,
+            frames: smallvec![],
+            time_sent: self.now,
+            time_acked: None,
+            time_lost: None,
+            size: SIZE,
+            ack_eliciting: true,
+            in_flight: true,
+            delivered: 0,
+            delivered_time: self.now,
+            first_sent_time: self.now,
+            is_app_limited: false,
+            tx_in_flight: 0,
+            lost: 0,
+            has_data: true,
+            is_pmtud_probe: false,
+        };
+        edit(&mut packet);
+        self.recovery.on_packet_sent(packet, Epoch::Application, ESTABLISHED, self.now, "");
+        self.next += 1;
+        self.now += Duration::from_millis(1);
+    }
+
+    fn lose(&mut self, numbers: &[u64], reaction: Reaction) -> usize {
+        match &mut self.recovery {
+            Recovery::Legacy(recovery) => {
+                recovery.sidekick_early_lost(numbers, reaction, ESTABLISHED, self.now)
+            }
+            Recovery::GCongestion(recovery) => {
+                recovery.sidekick_early_lost(numbers, reaction, ESTABLISHED, self.now)
+            }
+        }
+    }
+
+    /// Receives an ACK frame with these packet numbers a round trip after the last packet; returns the spurious losses
+    /// that the stock code saw.
+    fn ack(&mut self, numbers: impl IntoIterator<Item = u64>) -> usize {
+        self.now += RTT;
+        let mut ranges = RangeSet::new(64);
+        numbers.into_iter().for_each(|number| ranges.push_item(number));
+        let outcome =
+            self.recovery.on_ack_received(&ranges, 0, Epoch::Application, ESTABLISHED, self.now, None, "");
+        outcome.unwrap().spurious_losses
+    }
+
+    fn spurious(&self) -> u64 {
+        match &self.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_losses().spurious,
+            Recovery::GCongestion(recovery) => recovery.sidekick_losses().spurious,
+        }
+    }
+
+    /// The stream offsets of the frames that wait to be resent, which are the packet numbers they were sent in.
+    fn take_lost(&mut self) -> Vec<u64> {
+        let lost = std::iter::from_fn(|| self.recovery.next_lost_frame(Epoch::Application));
+        let mut offsets: Vec<_> = lost
+            .map(|frame| match frame {
+                Frame::StreamHeader { offset, .. } => offset,
+                other => panic!("unexpected {other:?}"),
+            })
+            .collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
+    #[track_caller]
+    fn assert_in_flight(&self, packets: usize) {
+        assert_eq!(self.recovery.in_flight_count(Epoch::Application), packets);
+        assert_eq!(self.recovery.bytes_in_flight(), packets * SIZE);
+    }
+}
+
+/// Every controller with every reaction.
+fn each(test: impl Fn(Sender, Reaction)) {
+    for controller in CONTROLLERS {
+        for reaction in REACTIONS {
+            println!("{controller}, {reaction:?}");
+            test(Sender::new(controller), reaction);
+        }
+    }
+}
+
+#[test]
+fn lost_frames_are_resent_and_leave_the_flight() {
+    each(|mut sender, reaction| {
+        sender.send(10);
+        assert_eq!(sender.lose(&[2, 3, 7], reaction), 3);
+        sender.assert_in_flight(7);
+        assert_eq!(sender.take_lost(), [2, 3, 7]);
+        assert_eq!(sender.ack([0, 1, 4, 5, 6, 8, 9]), 0);
+        sender.assert_in_flight(0);
+        assert_eq!(sender.recovery.loss_detection_timer(), None);
+        assert_eq!(sender.take_lost(), []);
+    });
+}
+
+#[test]
+fn unknown_acknowledged_and_lost_numbers_are_skipped() {
+    each(|mut sender, reaction| {
+        sender.send(4);
+        sender.ack([0]);
+        assert_eq!(sender.lose(&[0, 2, 2, 4, u64::MAX], reaction), 1);
+        assert_eq!(sender.lose(&[2], reaction), 0);
+        assert_eq!(sender.lose(&[], reaction), 0);
+        sender.assert_in_flight(2);
+        assert_eq!(sender.take_lost(), [2]);
+    });
+}
+
+#[test]
+fn everything_lost_disarms_the_timer_and_the_next_packet_arms_it() {
+    each(|mut sender, reaction| {
+        sender.send(3);
+        assert_eq!(sender.lose(&[0, 1, 2], reaction), 3);
+        sender.assert_in_flight(0);
+        assert_eq!(sender.recovery.loss_detection_timer(), None);
+        sender.send(1);
+        assert!(sender.recovery.loss_detection_timer().unwrap() > sender.now);
+        sender.assert_in_flight(1);
+    });
+}
+
+#[test]
+fn probe_timeout_probes_what_is_left() {
+    each(|mut sender, reaction| {
+        sender.send(3);
+        sender.lose(&[0, 1], reaction);
+        assert_eq!(sender.take_lost(), [0, 1]);
+        sender.now = sender.recovery.loss_detection_timer().unwrap();
+        sender.recovery.on_loss_detection_timeout(ESTABLISHED, sender.now, "");
+        assert_eq!(sender.recovery.pto_count(), 1);
+        assert_eq!(sender.take_lost(), [2]);
+        assert!(sender.recovery.loss_detection_timer().unwrap() > sender.now);
+    });
+}
+
+#[test]
+fn time_threshold_follows_the_packet_that_is_left() {
+    each(|mut sender, reaction| {
+        sender.send(3);
+        sender.ack([2]);
+        let for_the_first = sender.recovery.loss_detection_timer().unwrap();
+        sender.lose(&[0], reaction);
+        // The second packet was sent a millisecond after the first.
+        assert_eq!(sender.recovery.loss_detection_timer().unwrap(), for_the_first + Duration::from_millis(1));
+        sender.lose(&[1], reaction);
+        assert_eq!(sender.recovery.loss_detection_timer(), None);
+    });
+}
+
+#[test]
+fn acknowledged_after_all_is_counted_and_changes_no_threshold() {
+    each(|mut sender, reaction| {
+        sender.send(30);
+        sender.lose(&[1, 5], reaction);
+        let in_flight = sender.recovery.bytes_in_flight();
+        assert_eq!(sender.ack(20..30), 0);
+        // The stock code has meanwhile given up the packets below the packet threshold.
+        let after = sender.recovery.bytes_in_flight();
+        assert!(after < in_flight);
+        assert_eq!(sender.ack([1]), 0);
+        assert_eq!(sender.spurious(), 1);
+        assert_eq!(sender.ack([1, 5]), 0);
+        assert_eq!(sender.ack([1, 5]), 0);
+        assert_eq!(sender.spurious(), 2);
+        assert_eq!(sender.recovery.bytes_in_flight(), after);
+        assert_eq!(sender.recovery.pkt_thresh(), Some(3));
+        assert_eq!(sender.recovery.lost_spurious_count(), 0);
+    });
+}
+
+#[test]
+fn stock_cubic_undoes_the_reduction_of_a_wrong_report() {
+    let mut sender = Sender::new("cubic");
+    // Out of slow start, into which stock CUBIC does not go back.
+    sender.send(10);
+    sender.lose(&[0], Reaction::Loss);
+    sender.ack(1..10);
+    sender.send(10);
+    let before = sender.recovery.cwnd();
+    sender.lose(&[15], Reaction::Loss);
+    assert!(sender.recovery.cwnd() < before);
+    sender.ack([15]);
+    assert_eq!(sender.recovery.cwnd(), before);
+}
+
+#[test]
+fn path_mtu_probes_are_not_lost_early() {
+    each(|mut sender, reaction| {
+        sender.send_packet(|packet| packet.is_pmtud_probe = true);
+        assert_eq!(sender.lose(&[0], reaction), 0);
+        sender.assert_in_flight(1);
+    });
+}
+
+#[test]
+fn packets_out_of_flight_do_not_concern_the_controller() {
+    each(|mut sender, reaction| {
+        sender.send_packet(|packet| {
+            (packet.size, packet.in_flight, packet.ack_eliciting, packet.has_data) = (0, false, false, false);
+        });
+        let before = sender.recovery.cwnd();
+        assert_eq!(sender.lose(&[0], reaction), 1);
+        sender.assert_in_flight(0);
+        assert_eq!(sender.recovery.cwnd(), before);
+    });
+}
+
+#[test]
+fn controllers_react_once_per_round_trip() {
+    for (controller, reaction, left) in [
+        ("reno", Reaction::Loss, 0.5),
+        ("reno", Reaction::Neutered, 0.5),
+        ("cubic", Reaction::NearLoss { ratio: 0.2 }, 0.7),
+        ("cubic-rfc9438", Reaction::Loss, 0.7),
+        ("cubic-rfc9438", Reaction::NearLoss { ratio: 0.2 }, 0.94),
+        ("cubic-rfc9438", Reaction::Neutered, 0.7),
+    ] {
+        let mut sender = Sender::new(controller);
+        sender.send(10);
+        let before = sender.recovery.cwnd() as f64;
+        sender.lose(&[3], reaction);
+        sender.lose(&[5], reaction);
+        let after = sender.recovery.cwnd() as f64;
+        assert!((after - before * left).abs() < 2.0, "{controller} {reaction:?}: {before} to {after}");
+    }
+}
+
+/// BBR2 leaves its startup phase upon heavy loss, or when the bandwidth grows no more.
+#[test]
+fn bbr2_does_not_hear_of_neutered_packets() {
+    let startup_exit = |reaction| {
+        let mut sender = Sender::new("bbr2_gcongestion");
+        for _ in 0..10 {
+            let sent = sender.next..sender.next + 30;
+            sender.send(30);
+            let lost = |number: &u64| number.is_multiple_of(3);
+            for number in sent.clone().filter(lost) {
+                assert_eq!(sender.lose(&[number], reaction), 1);
+            }
+            sender.ack(sent.filter(|number| !lost(number)));
+        }
+        sender.recovery.startup_exit().map(|exit| exit.reason)
+    };
+    assert_eq!(startup_exit(Reaction::Loss), Some(StartupExitReason::Loss));
+    assert_eq!(startup_exit(Reaction::Neutered), Some(StartupExitReason::BandwidthPlateau));
+}
+
+#[test]
+fn awaited_early_losses_are_bounded() {
+    let mut losses = EarlyLosses::default();
+    for number in 0..3 * MAX_AWAITED as u64 {
+        losses.declare(number, true);
+    }
+    assert_eq!(losses.awaited.len(), MAX_AWAITED);
+    let mut ranges = RangeSet::new(4);
+    ranges.insert(0..u64::MAX);
+    let mut found = 0;
+    losses.take_acknowledged(&ranges, |_, in_flight| found += usize::from(in_flight));
+    assert_eq!(found, MAX_AWAITED);
+    assert!(losses.awaited.is_empty());
+}
+
+#[test]
+fn log_holds_what_was_sent() {
+    let mut pipe = test_utils::Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    assert_eq!(pipe.client.sidekick_drain().count(), 0, "off by default");
+
+    pipe.client.sidekick_log(100);
+    pipe.client.stream_send(0, b"sidekick", true).unwrap();
+    let before = Instant::now();
+    let flight = test_utils::emit_flight(&mut pipe.client).unwrap();
+    let logged: Vec<_> = pipe.client.sidekick_drain().collect();
+    assert_eq!(logged.len(), flight.len());
+    for (packet, (datagram, info)) in logged.iter().zip(&flight) {
+        let head = &datagram[..HEAD_LEN.min(datagram.len())];
+        assert_eq!(packet.head[..head.len()], *head);
+        assert!(packet.head[head.len()..].iter().all(|byte| *byte == 0));
+        assert_eq!(packet.size, datagram.len());
+        assert!(packet.time_sent >= before && packet.time_sent <= Instant::now());
+        assert_eq!((packet.local_addr, packet.peer_addr), (info.from, info.to));
+        // The peer opens it under the same number.
+        let frames = test_utils::decode_pkt(&mut pipe.server, &mut datagram.clone()).unwrap();
+        assert!(!frames.is_empty());
+        assert_eq!(
+            pipe.client.sidekick_early_lost(packet.path_id, &[packet.packet_number], Reaction::Loss, info.at),
+            1
+        );
+    }
+    assert_eq!(pipe.client.sidekick_early_lost_count(), logged.len() as u64);
+}
+
+#[test]
+fn full_log_drops_the_oldest_and_counts() {
+    let mut pipe = test_utils::Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    pipe.client.sidekick_log(2);
+    for _ in 0..5 {
+        pipe.client.send_ack_eliciting().unwrap();
+        test_utils::emit_flight(&mut pipe.client).unwrap();
+    }
+    assert_eq!(pipe.client.sidekick_dropped(), 3);
+    let numbers: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.packet_number).collect();
+    assert_eq!(numbers, [pipe.client.next_pkt_num - 2, pipe.client.next_pkt_num - 1]);
+    pipe.client.sidekick_log(0);
+    pipe.client.send_ack_eliciting().unwrap();
+    test_utils::emit_flight(&mut pipe.client).unwrap();
+    assert_eq!(pipe.client.sidekick_drain().count(), 0);
+}
+
+#[test]
+fn unknown_path_is_no_loss() {
+    let mut pipe = test_utils::Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    assert_eq!(pipe.client.sidekick_early_lost(99, &[0, 1], Reaction::Loss, Instant::now()), 0);
+    assert_eq!(pipe.client.sidekick_rtt(99), None);
+    assert!(pipe.client.sidekick_rtt(0).is_some());
+}
+
+#[test]
+fn controller_is_found_by_name() {
+    assert_eq!("cubic-rfc9438".parse(), Ok(CongestionControlAlgorithm::CubicRfc9438));
+}

@@ -1,0 +1,303 @@
+//! An upload from a client to a server over an emulated path, in virtual time.
+//!
+//! This file is a module twice over: once for the hooked crate and once for the stock one. The module above it imports the
+//! one that is meant as `engine`.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
+use crate::world;
+
+const MILLISECOND: u64 = 1_000_000;
+/// The upload's stream, the first that a client opens.
+const STREAM: u64 = 0;
+/// A transfer that takes longer than this hangs.
+const LIMIT: u64 = 600_000 * MILLISECOND;
+
+/// A path and what to send over it. Times are in nanoseconds, probabilities in 1/1000.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub controller: &'static str,
+    pub bytes: usize,
+    pub seed: u64,
+    pub near_loss: u64,
+    pub far_loss: u64,
+    pub ack_loss: u64,
+    pub near_delay: u64,
+    pub far_delay: u64,
+    /// Up to so much is added to the delay of each datagram: datagrams overtake each other.
+    pub jitter: u64,
+    /// Bytes per millisecond, and the queue before them.
+    pub rate: u64,
+    pub queue: u64,
+}
+
+impl Scenario {
+    /// 10 Mbit/s, 60 ms round trip of which 10 ms are near, no loss, no reordering.
+    pub fn new(controller: &'static str, seed: u64) -> Self {
+        Self {
+            controller,
+            seed,
+            bytes: 1_000_000,
+            near_loss: 0,
+            far_loss: 0,
+            ack_loss: 0,
+            near_delay: 5 * MILLISECOND,
+            far_delay: 25 * MILLISECOND,
+            jitter: 0,
+            rate: 1250,
+            queue: 75_000,
+        }
+    }
+}
+
+/// Help from the path. The methods are called in virtual time, with the client's connection.
+pub trait Assist {
+    /// The handshake is done.
+    fn attach(&mut self, _client: &mut Connection) {}
+    /// The client has sent a datagram; it reaches the proxy at the given time, or never.
+    fn sent(&mut self, _client: &mut Connection, _datagram: &[u8], _now: u64, _at_proxy: Option<u64>) {}
+    /// When `act` wants to be called.
+    fn due(&self) -> Option<u64> {
+        None
+    }
+    fn act(&mut self, _client: &mut Connection, _now: u64) {}
+}
+
+/// No proxy on the path.
+pub struct Unassisted;
+
+impl Assist for Unassisted {}
+
+/// What happened.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// When the server had it all, in nanoseconds.
+    pub finished: u64,
+    /// Time, sender (true: the client) and size of each datagram until then.
+    pub datagrams: Vec<(u64, bool, usize)>,
+    pub received: Vec<u8>,
+    /// Losses that the client found end to end.
+    pub lost: usize,
+}
+
+/// What is uploaded.
+pub fn payload(bytes: usize) -> Vec<u8> {
+    let mut state = 7;
+    (0..bytes).map(|_| world::next_random(&mut state).to_le_bytes()[0]).collect()
+}
+
+/// Uploads, and returns what happened and the client as it is then.
+pub fn upload(scenario: &Scenario, assist: &mut dyn Assist) -> (Outcome, Connection) {
+    world::enter(scenario.seed);
+    let mut transfer = Transfer::new(scenario);
+    transfer.run(assist);
+    let outcome = Outcome {
+        finished: transfer.now,
+        lost: transfer.client.stats().lost,
+        datagrams: transfer.datagrams,
+        received: transfer.received,
+    };
+    world::leave();
+    (outcome, transfer.client)
+}
+
+struct Transfer<'a> {
+    scenario: &'a Scenario,
+    client: Connection,
+    server: Connection,
+    now: u64,
+    random: u64,
+    /// Datagrams on their way, by time of arrival and a running number; true: to the server.
+    flying: BTreeMap<(u64, u64), (bool, Vec<u8>)>,
+    launched: u64,
+    link_free: u64,
+    /// When the client's pacer lets the next datagram go.
+    release: Option<u64>,
+    to_send: Vec<u8>,
+    sent: usize,
+    received: Vec<u8>,
+    complete: bool,
+    attached: bool,
+    datagrams: Vec<(u64, bool, usize)>,
+}
+
+impl<'a> Transfer<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let mut config = config(scenario.controller);
+        let (client_id, server_id) = (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
+        let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
+        let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
+        Self {
+            scenario,
+            client: client.unwrap(),
+            server: server.unwrap(),
+            now: 0,
+            random: scenario.seed,
+            flying: BTreeMap::new(),
+            launched: 0,
+            link_free: 0,
+            release: None,
+            to_send: payload(scenario.bytes),
+            sent: 0,
+            received: Vec::new(),
+            complete: false,
+            attached: false,
+            datagrams: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, assist: &mut dyn Assist) {
+        while !self.complete {
+            if self.client.is_established() && !self.attached {
+                self.attached = true;
+                assist.attach(&mut self.client);
+            }
+            self.write();
+            self.flush(true, assist);
+            self.flush(false, assist);
+            self.advance(assist);
+        }
+    }
+
+    /// The application's side of the client.
+    fn write(&mut self) {
+        while self.client.is_established() && self.sent < self.to_send.len() {
+            match self.client.stream_send(STREAM, &self.to_send[self.sent..], true) {
+                Ok(written) => self.sent += written,
+                Err(quiche::Error::Done) => break,
+                Err(error) => panic!("{error} in {:?}", self.scenario),
+            }
+        }
+    }
+
+    fn flush(&mut self, from_client: bool, assist: &mut dyn Assist) {
+        let mut buffer = [0; 1500];
+        loop {
+            if from_client {
+                self.release = self.paced_until();
+                if self.release.is_some() {
+                    break;
+                }
+            }
+            let sender = if from_client { &mut self.client } else { &mut self.server };
+            let (size, _) = match sender.send(&mut buffer) {
+                Ok(sent) => sent,
+                Err(quiche::Error::Done) => break,
+                Err(error) => panic!("{error} in {:?}", self.scenario),
+            };
+            self.datagrams.push((self.now, from_client, size));
+            if from_client {
+                let (at_proxy, at_server) = self.fate(size as u64);
+                assist.sent(&mut self.client, &buffer[..size], self.now, at_proxy);
+                self.launch(at_server, true, &buffer[..size]);
+            } else {
+                let lost = self.happens(self.scenario.ack_loss);
+                let arrives = self.now + self.scenario.near_delay + self.scenario.far_delay;
+                self.launch((!lost).then_some(arrives), false, &buffer[..size]);
+            }
+        }
+    }
+
+    /// Until when the client has to wait, if it paces and the time has not come. BBR2 takes the time at which a datagram is
+    /// made for the time at which it leaves.
+    fn paced_until(&self) -> Option<u64> {
+        let release = self.client.get_next_release_time()?.time(instant())?;
+        let wait = release.saturating_duration_since(instant());
+        Some(self.now + u64::try_from(wait.as_nanos()).unwrap())
+    }
+
+    /// When a datagram of the client reaches the proxy, and when the server.
+    fn fate(&mut self, size: u64) -> (Option<u64>, Option<u64>) {
+        let starts = self.now.max(self.link_free);
+        let backlog = (starts - self.now) * self.scenario.rate / MILLISECOND;
+        let lost_near = self.happens(self.scenario.near_loss) || backlog + size > self.scenario.queue;
+        let lost_far = self.happens(self.scenario.far_loss);
+        let jitter = world::next_random(&mut self.random) % (self.scenario.jitter + 1);
+        if lost_near {
+            return (None, None);
+        }
+        self.link_free = starts + size * MILLISECOND / self.scenario.rate;
+        let at_proxy = self.link_free + self.scenario.near_delay;
+        (Some(at_proxy), (!lost_far).then_some(at_proxy + self.scenario.far_delay + jitter))
+    }
+
+    fn happens(&mut self, per_mille: u64) -> bool {
+        world::next_random(&mut self.random) % 1000 < per_mille
+    }
+
+    fn launch(&mut self, arrives: Option<u64>, to_server: bool, datagram: &[u8]) {
+        if let Some(arrives) = arrives {
+            self.launched += 1;
+            self.flying.insert((arrives, self.launched), (to_server, datagram.to_vec()));
+        }
+    }
+
+    /// Goes to the next thing that happens, and lets it happen.
+    fn advance(&mut self, assist: &mut dyn Assist) {
+        let after = |wait: Duration| self.now + u64::try_from(wait.as_nanos()).unwrap();
+        let client = self.client.timeout().map(after);
+        let server = self.server.timeout().map(after);
+        let arrival = self.flying.keys().next().map(|(time, _)| *time);
+        let next = [client, server, arrival, assist.due(), self.release].into_iter().flatten().min();
+        let next = next.unwrap_or_else(|| panic!("nothing more will happen in {:?}", self.scenario));
+        assert!(next < LIMIT && !self.client.is_closed(), "the upload hangs in {:?}", self.scenario);
+        self.now = self.now.max(next);
+        world::set_time(self.now);
+
+        if arrival == Some(next) {
+            if let Some((_, (to_server, mut datagram))) = self.flying.pop_first() {
+                self.receive(to_server, &mut datagram);
+            }
+        } else if assist.due() == Some(next) {
+            assist.act(&mut self.client, self.now);
+        } else if client == Some(next) {
+            self.client.on_timeout();
+        } else if server == Some(next) {
+            self.server.on_timeout();
+        }
+    }
+
+    fn receive(&mut self, to_server: bool, datagram: &mut [u8]) {
+        let info = RecvInfo { from: addresses(to_server), to: addresses(!to_server) };
+        let receiver = if to_server { &mut self.server } else { &mut self.client };
+        receiver.recv(datagram, info).unwrap_or_else(|error| panic!("{error} in {:?}", self.scenario));
+        let mut buffer = [0; 65536];
+        while let Ok((size, end)) = self.server.stream_recv(STREAM, &mut buffer) {
+            self.received.extend_from_slice(&buffer[..size]);
+            self.complete |= end;
+        }
+    }
+}
+
+fn config(controller: &str) -> Config {
+    let mut config = Config::new(quiche::PROTOCOL_VERSION).unwrap();
+    let example = |name: &str| format!("{}/examples/{name}", env!("QUICHE_PRISTINE"));
+    config.load_cert_chain_from_pem_file(&example("cert.crt")).unwrap();
+    config.load_priv_key_from_pem_file(&example("cert.key")).unwrap();
+    config.verify_peer(false);
+    config.set_application_protos(&[b"test"]).unwrap();
+    config.set_cc_algorithm_name(controller).unwrap();
+    config.set_max_idle_timeout(300_000);
+    config.set_initial_max_data(10_000_000);
+    config.set_initial_max_stream_data_bidi_remote(10_000_000);
+    config.set_initial_max_streams_bidi(1);
+    config.set_max_recv_udp_payload_size(1350);
+    config.set_max_send_udp_payload_size(1350);
+    config
+}
+
+fn addresses(client: bool) -> SocketAddr {
+    if client {
+        ([10, 0, 0, 1], 1234).into()
+    } else {
+        ([10, 0, 0, 2], 4433).into()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+fn instant() -> Instant {
+    Instant::now()
+}
