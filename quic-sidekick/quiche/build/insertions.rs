@@ -17,6 +17,7 @@ pub const SHA256: &[(&str, &str)] = &[
     ("recovery/mod.rs", "649bc3c1d42f62a8717b2d8316bc04e40668717b223ecd30ef4d8882cf155555"),
     ("recovery/congestion/mod.rs", "739dc321fb016b789d581bde930b2b73c2ae47467f6ccc3b09cbaa9643e0e99e"),
     ("recovery/congestion/recovery.rs", "8574077a38fbb70eb0e546e4173d6c2a458ee9332382194ca2a7b960e62c7cb3"),
+    ("recovery/gcongestion/pacer.rs", "ad35e18573cc09b261b80e5a93cd16686077b17d4271fc6ca418e22d0d792d53"),
     ("recovery/gcongestion/recovery.rs", "82881e1c8d4600954da48f67cd147bdbd8849f5979bb6ad080bd34f4709439ac"),
 ];
 
@@ -114,6 +115,41 @@ pub const INSERTIONS: &[Insertion] = &[
         side: Side::Before,
         line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch);",
         why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+    },
+    Insertion {
+        file: "recovery/gcongestion/pacer.rs",
+        anchor: "use super::Acked;",
+        side: Side::Before,
+        line: "mod sidekick;",
+        why: "our module below the pacer",
+    },
+    Insertion {
+        file: "recovery/gcongestion/pacer.rs",
+        anchor: "pacing_limited: bool,",
+        side: Side::After,
+        line: "sidekick_repairs: usize,",
+        why: "how many packets make up for near losses",
+    },
+    Insertion {
+        file: "recovery/gcongestion/pacer.rs",
+        anchor: "pacing_limited: false,",
+        side: Side::After,
+        line: "sidekick_repairs: 0,",
+        why: "none at first",
+    },
+    Insertion {
+        file: "recovery/gcongestion/pacer.rs",
+        anchor: "let allow_burst = self.burst_tokens > 0 || self.lumpy_tokens > 0;",
+        side: Side::Before,
+        line: "if let Some(release) = self.sidekick_release() { return release; }",
+        why: "a repair goes at once",
+    },
+    Insertion {
+        file: "recovery/gcongestion/pacer.rs",
+        anchor: "// If in recovery, the connection is not coming out of quiescence.",
+        side: Side::Before,
+        line: "if self.sidekick_repaired() { return; }",
+        why: "a repair does not move the schedule of the others",
     },
     // The controller cubic-rfc9438.
     Insertion {

@@ -368,3 +368,23 @@ fn unknown_path_is_no_loss() {
 fn controller_is_found_by_name() {
     assert_eq!("cubic-rfc9438".parse(), Ok(CongestionControlAlgorithm::CubicRfc9438));
 }
+
+/// A near loss must not leave a gap at a bottleneck behind the proxy: its repair does not wait for the pacer, and does not
+/// move the others' schedule.
+#[test]
+fn the_repair_of_neutered_packets_is_not_paced() {
+    for (reaction, at_once) in [(Reaction::Neutered, 3), (Reaction::Loss, 0)] {
+        let mut sender = Sender::new("bbr2_gcongestion");
+        let began = sender.now;
+        // More than the burst that is not paced anyway.
+        sender.send(20);
+        let paced = sender.recovery.get_next_release_time();
+        assert_ne!(paced.time(began), None);
+        assert_eq!(sender.lose(&[4, 5, 6], reaction), 3);
+        for _ in 0..at_once {
+            assert_eq!(sender.recovery.get_next_release_time().time(began), None, "{reaction:?}");
+            sender.send(1);
+        }
+        assert_eq!(sender.recovery.get_next_release_time().time(began), paced.time(began), "{reaction:?}");
+    }
+}

@@ -35,6 +35,7 @@ impl GRecovery {
         match reaction {
             Reaction::Neutered => {
                 lost.iter().for_each(|packet| self.pacer.on_packet_neutered(packet.packet_number));
+                self.pacer.sidekick_make_up(lost.len());
             }
             Reaction::Loss | Reaction::NearLoss { .. } if lost.is_empty() => {}
             Reaction::Loss | Reaction::NearLoss { .. } => {
