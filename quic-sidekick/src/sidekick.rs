@@ -62,6 +62,7 @@ pub struct Sidekick {
     early_lost: u64,
     spurious: u64,
     foreign: u64,
+    logged: Assistance,
 }
 
 impl Sidekick {
@@ -78,6 +79,7 @@ impl Sidekick {
             early_lost: 0,
             spurious: 0,
             foreign: 0,
+            logged: Assistance::Seeking,
         }
     }
 
@@ -152,6 +154,11 @@ impl Sidekick {
             self.early_lost += u64::try_from(declared).unwrap_or(0);
         }
         self.lost.clear();
+        let assistance = self.sender.assistance();
+        if assistance != self.logged {
+            tracing::info!(proxy = %self.config.proxy, %assistance, "assistance changed");
+            self.logged = assistance;
+        }
     }
 
     fn reaction<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Reaction {

@@ -1,6 +1,7 @@
 //! The plugin in an event loop of our own: two connections in memory, a proxy between them, and a near segment that
 //! swallows chosen packets.
 #![allow(clippy::disallowed_methods, reason = "quiche reads the real clock; so must the loop around it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quic_sidekick::{Assistance, Config, MAX_MESSAGE_LEN, Mode, Sidekick, Status, quiche};
 use sidekick_protocol::{Flow, Observer, ObserverConfig};

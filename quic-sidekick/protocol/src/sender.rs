@@ -87,8 +87,8 @@ struct Joined {
     last_heard: Instant,
     last_said: Instant,
     undecodable: u32,
-    /// Answers to polls, in a row, that knew of no packet although enough were sent.
-    blind_answers: u32,
+    /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
+    last_progress: Instant,
     probe: Probe,
     /// Sums that polls ask for because a quACK was too small; 0 if none was.
     wanted_sums: u8,
@@ -263,7 +263,7 @@ impl Sender {
             last_heard: now,
             last_said: now,
             undecodable: 0,
-            blind_answers: 0,
+            last_progress: now,
             probe: Probe::default(),
             wanted_sums: 0,
         });
@@ -304,7 +304,7 @@ impl Sender {
                 joined.wanted_sums = 0;
                 if let Some(sent) = last_sent {
                     joined.probe.progress();
-                    joined.blind_answers = 0;
+                    joined.last_progress = now;
                     let age = Duration::from_micros(quack.age_us.into());
                     self.near_rtt.sample(now.saturating_duration_since(sent).saturating_sub(age));
                 }
@@ -335,12 +335,11 @@ impl Sender {
         Ok(())
     }
 
-    /// The answer to a poll knew of none of the epoch's packets, or of none of the last ones.
+    /// The answer to a poll lacked so many packets in a row that they are not lost by chance. Either the proxy is slow to
+    /// take them in, or they do not pass by it (any more).
     fn blind(&mut self, now: Instant) {
-        let Phase::Joined(joined) = &mut self.phase else { return };
-        joined.blind_answers += 1;
-        if joined.blind_answers >= 2 {
-            // So many in a row are not lost by chance: they do not pass by the proxy (any more), or it cannot see them.
+        let Phase::Joined(joined) = &self.phase else { return };
+        if now.saturating_duration_since(joined.last_progress) >= SILENCE {
             self.lose(Reason::NotOnPath, now);
         }
     }

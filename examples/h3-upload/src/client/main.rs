@@ -27,6 +27,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use tracing_subscriber::EnvFilter;
 
 /// Exit status of a program that the user interrupted: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -44,6 +45,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
+    // Silent unless RUST_LOG asks: the progress bar and the summary say what a user wants to know.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let plan = cli.plan()?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(upload_or_interrupt(&plan));

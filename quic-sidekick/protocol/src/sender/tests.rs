@@ -198,7 +198,7 @@ fn the_flow_leaves_the_path() {
     for _ in 0..50 {
         s.send(Some(false));
     }
-    s.run(500 * MS);
+    s.run(3000 * MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath));
     assert_eq!(s.declared, [], "none of them is taken for lost");
 }
