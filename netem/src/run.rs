@@ -1,7 +1,7 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
-use crate::scenario::{Mode, Scenario};
+use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, RECEIVER};
 
@@ -19,6 +19,8 @@ pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sideki
 
 const SERVER_PORT: u16 = 4433;
 const PROXY_PORT: u16 = 5252;
+/// An address on the near segment that no host has.
+const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
 /// The name under which the server stores the upload.
 const UPLOAD: &str = "upload";
 
@@ -200,8 +202,8 @@ impl Bench<'_> {
             Program::start(self.programs, name, &arguments, host, directory.path())
         };
         let mut server = start("h3-upload-server", server_arguments(&store, &ca), &hosts.receiver)?;
-        let mut proxy = match scenario.sidekick.mode {
-            Mode::Off => None,
+        let mut proxy = match scenario.sidekick {
+            Sidekick { mode: Mode::Off, .. } | Sidekick { proxy: ProxyFate::Absent, .. } => None,
             _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
         };
         server.wait_until_ready()?;
@@ -209,7 +211,13 @@ impl Bench<'_> {
             proxy.wait_until_ready()?;
         }
         let client = start("h3-upload", client_arguments(scenario, &file.path, &ca), &hosts.sender)?;
-        let ended = watch(client, &mut path, progress)?;
+        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(file.bytes / 2);
+        let ended = watch(client, &mut path, progress, |carried| {
+            if half.is_some_and(|half| carried >= half) {
+                // A guard that is dropped kills its program.
+                proxy = None;
+            }
+        })?;
         let links = path.counters()?;
         if let Some(mut proxy) = proxy {
             if let Some(last_words) = proxy.ended().map_err(io("look at sidekick-proxy"))? {
@@ -230,8 +238,13 @@ impl Bench<'_> {
     }
 }
 
-/// Waits for the client to end, and shows how far it is.
-fn watch(mut client: Program, path: &mut Path, progress: &mut Progress) -> Result<Ended, RunError> {
+/// Waits for the client to end, and shows how far it is: to the user, and to `at` as bytes on the far side.
+fn watch(
+    mut client: Program,
+    path: &mut Path,
+    progress: &mut Progress,
+    mut at: impl FnMut(u64),
+) -> Result<Ended, RunError> {
     let mut last = 0;
     let mut silent = Duration::ZERO;
     loop {
@@ -248,6 +261,7 @@ fn watch(mut client: Program, path: &mut Path, progress: &mut Progress) -> Resul
             return Err(RunError::Stalled);
         }
         progress.show(received.delivered_bytes);
+        at(received.delivered_bytes);
     }
 }
 
@@ -307,6 +321,14 @@ fn proxy() -> SocketAddr {
     SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).into()
 }
 
+/// Where the sender is told that the proxy is.
+fn asked_proxy(fate: ProxyFate) -> SocketAddr {
+    match fate {
+        ProxyFate::WrongAddress => SocketAddrV4::new(NOBODY, PROXY_PORT).into(),
+        ProxyFate::OnPath | ProxyFate::Absent | ProxyFate::Dies => proxy(),
+    }
+}
+
 fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
     let sidekick = &scenario.sidekick;
     let url = format!("https://{RECEIVER}:{SERVER_PORT}/{UPLOAD}");
@@ -316,7 +338,7 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     arguments.extend(words(&["--sidekick", sidekick.mode.name()]));
     if sidekick.mode != Mode::Off {
         let poll = if sidekick.poll { "on" } else { "off" };
-        arguments.extend(words(&["--proxy", &proxy().to_string(), "--poll", poll]));
+        arguments.extend(words(&["--proxy", &asked_proxy(sidekick.proxy).to_string(), "--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
         arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));
         if let Some(packets) = sidekick.every_packets {

@@ -166,11 +166,46 @@ pub struct Sidekick {
     pub every_ms: u32,
     /// Missing packets that one quACK can tell.
     pub threshold: u8,
+    /// What is the matter with the proxy.
+    pub proxy: ProxyFate,
+}
+
+/// Where the proxy is that the sender asks, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyFate {
+    /// On the path, from beginning to end.
+    OnPath,
+    /// Nowhere: nothing listens on the host between the segments.
+    Absent,
+    /// The sender has a wrong address, at which there is no host.
+    WrongAddress,
+    /// On the path, until it is killed when half of the file has passed.
+    Dies,
+}
+
+impl ProxyFate {
+    /// Its name in scenarios.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OnPath => "on-path",
+            Self::Absent => "absent",
+            Self::WrongAddress => "wrong-address",
+            Self::Dies => "dies",
+        }
+    }
 }
 
 impl Default for Sidekick {
     fn default() -> Self {
-        Self { mode: Mode::Off, poll: true, every_packets: None, every_ms: 30, threshold: 20 }
+        Self {
+            mode: Mode::Off,
+            poll: true,
+            every_packets: None,
+            every_ms: 30,
+            threshold: 20,
+            proxy: ProxyFate::OnPath,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{CongestionControl, Mode, Scenario, ScenarioError, Segment};
+use super::{CongestionControl, Mode, ProxyFate, Scenario, ScenarioError, Segment};
 use crate::units::{BitRate, Percent};
 
 /// One setting of a scenario.
@@ -22,6 +22,8 @@ pub struct Setting {
 const LATER_MODES: &[&str] = &["reinject", "ack-reduction", "auto"];
 
 const MODES: [Mode; 4] = [Mode::Off, Mode::EarlyLoss, Mode::Pacubic, Mode::PathAwareBbr];
+const PROXIES: [ProxyFate; 4] =
+    [ProxyFate::OnPath, ProxyFate::Absent, ProxyFate::WrongAddress, ProxyFate::Dies];
 const CONTROLLERS: [CongestionControl; 4] = [
     CongestionControl::Cubic,
     CongestionControl::CubicRfc9438,
@@ -103,6 +105,15 @@ pub const SETTINGS: &[Setting] = &[
         s.sidekick.threshold = u8::try_from(whole(v, 1, 255)?).ok()?;
         Some(())
     }),
+    setting(
+        "sidekick.proxy",
+        "on-path, absent, wrong-address or dies",
+        "whether the proxy is there, is asked at a wrong address, or is killed halfway",
+        |s, v| {
+            s.sidekick.proxy = PROXIES.into_iter().find(|proxy| proxy.name() == v)?;
+            Some(())
+        },
+    ),
 ];
 
 const fn setting(

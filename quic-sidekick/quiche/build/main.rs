@@ -82,7 +82,7 @@ fn write_tree(dir: &Path, files: &[assemble::File]) -> Result<(), String> {
     Ok(())
 }
 
-/// What quiche's own build script tells cargo.
+/// What quiche's own build script tells cargo, less the linking of a dynamic library, which this package does not build.
 fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
     println!("cargo::rustc-check-cfg=cfg(boring_v5)");
     if cfg!(feature = "boringssl-boring-crate") {
@@ -93,16 +93,8 @@ fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
         println!("cargo::rustc-link-lib=static=ssl");
         println!("cargo::rustc-link-lib=static=crypto");
     }
-    let target_os = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
-    if target_os == "macos" {
-        println!("cargo::rustc-cdylib-link-arg=-Wl,-undefined,dynamic_lookup");
-    }
     if cfg!(feature = "pkg-config-meta") {
         write_pkg_config(package, out_dir)?;
-    }
-    #[cfg(feature = "ffi")]
-    if target_os != "windows" {
-        cdylib_link_lines::metabuild();
     }
     Ok(())
 }

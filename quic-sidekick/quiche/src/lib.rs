@@ -8,6 +8,13 @@
 //! Everything that quiche offers is here under the same names; see [quiche's own pages] for it. What the hook adds is in
 //! [`sidekick`].
 //!
+//! # Using it in place of quiche
+//!
+//! `quic_sidekick::quiche` is this crate. For tokio-quiche to use it too, the application's workspace has
+//! `[patch.crates-io] quiche = { .. }` with the same path or git source, and names quiche itself by that source, or not at
+//! all: with `quiche = "0.30"` beside the patch, cargo takes this crate and the pristine one for two versions that exclude
+//! each other.
+//!
 //! # Where the pristine source is looked for
 //!
 //! In cargo's registry, then in directories that `cargo vendor` filled. Set `QUICHE_PRISTINE_SRC` to the directory with
@@ -15,8 +22,8 @@
 //!
 //! # The C interface
 //!
-//! Only the Rust library is built by default. For C:
-//! `cargo rustc -p quiche --features ffi --crate-type staticlib` (or `cdylib`).
+//! Only the Rust library is built by default. For C, build the static one:
+//! `cargo rustc -p quiche@0.30.100 --features ffi --crate-type staticlib`.
 //!
 //! [quiche's own pages]: https://docs.rs/quiche/0.30.0
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -1,0 +1,75 @@
+//! The real programs on the emulated path: what a sender makes of a proxy, and of the lack of one.
+//! They are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs the upload with these settings and gives its record. The lab itself fails unless the stored file is the one sent.
+fn upload(settings: &[&str]) -> Value {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
+    lab.args(["run", "upload-paper", "--seed", "7", "--json"]);
+    for setting in settings {
+        lab.args(["--set", setting]);
+    }
+    let output = lab.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{settings:?}: {errors}");
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    println!("{settings:?}: {record}");
+    record
+}
+
+fn number(record: &Value, pointer: &str) -> u64 {
+    record.pointer(pointer).and_then(Value::as_u64).unwrap()
+}
+
+fn assistance(record: &Value) -> (bool, &str) {
+    (record["assisted"].as_bool().unwrap(), record["assistance"].as_str().unwrap())
+}
+
+#[test]
+fn every_mode_finds_losses_early() {
+    for (mode, cc) in [
+        ("early-loss", "reno"),
+        ("early-loss", "bbr2"),
+        ("pacubic", "cubic-rfc9438"),
+        ("path-aware-bbr", "bbr2"),
+    ] {
+        let (mode, cc) = (format!("sidekick.mode={mode}"), format!("flow.cc={cc}"));
+        let record = upload(&["flow.bytes=2000000", "near.loss_percent=4", &mode, &cc]);
+        assert_eq!(assistance(&record), (true, "assisted by the proxy"));
+        let (early, near) = (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
+        // The sender's messages to the proxy are lost there as well, and so is what went before the proxy was found.
+        assert!(early >= near / 3 && early <= near, "{early} found early of {near} lost near");
+        assert!(number(&record, "/packets/spurious") <= early / 10, "{record}");
+    }
+}
+
+#[test]
+fn without_sidekick_there_is_no_proxy_in_it() {
+    let record = upload(&["flow.bytes=500000", "sidekick.mode=off", "flow.cc=bbr2"]);
+    assert_eq!(assistance(&record), (false, "off"));
+    assert_eq!(number(&record, "/packets/lost_early"), 0);
+}
+
+#[test]
+fn without_a_proxy_the_upload_completes_unassisted() {
+    for proxy in ["sidekick.proxy=absent", "sidekick.proxy=wrong-address"] {
+        let record = upload(&["flow.bytes=1000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", proxy]);
+        let (assisted, sentence) = assistance(&record);
+        assert!(!assisted && sentence.starts_with("unassisted: "), "{sentence}");
+        assert_eq!(number(&record, "/packets/lost_early"), 0);
+        assert_eq!(number(&record, "/quacks/received"), 0);
+    }
+}
+
+#[test]
+fn a_proxy_that_dies_is_noticed_and_the_upload_completes() {
+    let settings =
+        ["flow.bytes=6000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", "sidekick.proxy=dies"];
+    let record = upload(&settings);
+    assert_eq!(assistance(&record), (false, "unassisted: the proxy has stopped to answer"));
+    assert!(number(&record, "/quacks/received") > 0, "it was there at first");
+}
