@@ -141,6 +141,7 @@ impl Simulation {
                 proxy.on_deadline(self.now);
             }
             self.drain();
+            assert!(self.sender.next_deadline().is_none_or(|at| at > self.now), "the sender would spin");
         }
         self.now = end;
     }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How far behind the last packet that a quACK names reordering may have carried others that it counts.
 const REORDERING: usize = 8;
+/// With more candidates than this only the plain attempt is made, so that no quACK costs much time.
+const MAX_RETRIED: usize = 1024;
 /// As many packets after the epoch's first may have overtaken it, and have passed before the epoch began.
 const BLUR: usize = 3;
 /// How long a packet that passed at an epoch's beginning may still turn up in its sums.
@@ -98,6 +100,9 @@ impl Reconciler {
             Err(DecodeError::TooManyMissing { missing, .. }) => return Outcome::TooMany { missing },
             Err(_) => {}
         }
+        if known.saturating_sub(begin) > MAX_RETRIED {
+            return Outcome::Misaligned;
+        }
         // Something was counted that is not among the plain candidates: a packet that had been given up, one that
         // overtook the last, or, in an epoch's first quACK, one that the first overtook.
         for limbo in [true, false] {
@@ -133,6 +138,15 @@ impl Reconciler {
         self.candidates.extend(pending.map(|entry| entry.identifier));
         if limbo {
             self.candidates.extend(history.limbo.iter().map(|(entry, _)| entry.identifier));
+        }
+        // The number of missing packets is known beforehand; most attempts that must fail end here.
+        let candidates = u32::try_from(self.candidates.len()).unwrap_or(u32::MAX);
+        let missing = self.settled.count().wrapping_add(candidates).wrapping_sub(self.quack.count());
+        if missing > candidates {
+            return Err(DecodeError::MoreReceivedThanSent);
+        }
+        if missing > u32::try_from(self.quack.threshold()).unwrap_or(u32::MAX) {
+            return Err(DecodeError::TooManyMissing { missing, threshold: self.quack.threshold() });
         }
         self.sent.clone_from(&self.settled);
         // Sums that the quACK does not carry need not be brought up to date.
