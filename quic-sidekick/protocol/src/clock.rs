@@ -1,5 +1,7 @@
 //! Small helpers for time as an argument.
 
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use std::time::{Duration, Instant};
 
 /// `duration` times `numerator / denominator`, saturating; `denominator` is not 0.
@@ -20,27 +22,22 @@ pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
     }
 }
 
-/// A small generator (splitmix64) for session ids, epochs and poll tokens. Its seed comes from the caller, so that a
-/// daemon can be unpredictable and a simulation repeatable.
+/// Session ids, epochs and poll tokens: a stream cipher's output, so that who sees some of them cannot tell the others. Its
+/// key comes from the caller, so that a daemon can draw it at random and a simulation can repeat itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Numbers(u64);
+pub(crate) struct Numbers(ChaCha8Rng);
 
 impl Numbers {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Self(ChaCha8Rng::from_seed(seed))
     }
 
     pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Never 0, which the wire keeps for "none".
     pub(crate) fn next_u32(&mut self) -> u32 {
-        let bytes = self.next_u64().to_be_bytes();
-        u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1)
+        self.0.next_u32().max(1)
     }
 }

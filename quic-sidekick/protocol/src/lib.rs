@@ -19,8 +19,8 @@
 //!
 //! let now = Instant::now();
 //! let flow = Flow { source: "192.0.2.1:4000".parse()?, destination: "198.51.100.7:443".parse()? };
-//! let mut sender = Sender::new(SenderConfig::default(), 1);
-//! let mut proxy = Observer::new(ObserverConfig::default(), 2)?;
+//! let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
+//! let mut proxy = Observer::new(ObserverConfig::default(), [2; 32])?;
 //! let (to_sender, mut buffer) = ("192.0.2.1:5000".parse()?, [0; MAX_MESSAGE_LEN]);
 //!
 //! sender.start(flow, now);
@@ -66,4 +66,17 @@ pub struct Flow {
     pub source: SocketAddr,
     /// Where they go.
     pub destination: SocketAddr,
+}
+
+impl Flow {
+    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6 are IPv4, and scope and
+    /// flow label are left out.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        Self { source: canonical(self.source), destination: canonical(self.destination) }
+    }
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -146,11 +146,11 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes epochs: draw it at random, or epochs can be guessed.
+    /// An observer without sessions. `seed` makes epochs: draw it at random from the system, or epochs can be guessed.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be.
-    pub fn new(config: ObserverConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         if config.max_sessions == 0 || config.max_sessions_per_source == 0 {
             return Err(ConfigError::NoSessions);
         }
@@ -185,7 +185,7 @@ impl Observer {
             self.stats.ignored += 1;
             return Observed::Ignored;
         };
-        if *session.interface.get_or_insert(interface) != interface {
+        if !session.is_bound_to(interface, now) {
             self.stats.ignored += 1;
             return Observed::Ignored;
         }
@@ -250,8 +250,11 @@ impl Observer {
             every: hello.terms.every.map(|every| every.max(self.config.min_every)),
             ..hello.terms
         };
-        let flow =
-            Flow { source: SocketAddr::new(from.ip(), hello.source_port), destination: hello.destination };
+        let source = SocketAddr::new(from.ip(), hello.source_port);
+        let flow = Flow { source, destination: hello.destination }.canonical();
+        if flow.source.is_ipv4() != flow.destination.is_ipv4() {
+            return Err(self.refuse(from, id, Refusal::Terms));
+        }
         let session =
             Session::new(from, id, flow, terms, self.config.kept_sums, self.numbers.next_u32(), now);
         let Some(session) = session else { return Err(self.refuse(from, id, Refusal::Terms)) };

@@ -3,16 +3,18 @@
 
 mod history;
 mod reconcile;
+mod reports;
 mod rtt;
 mod status;
 mod timers;
 
 use crate::clock::Numbers;
-use crate::wire::{Accept, Body, Hello, Message, ParseError, Poll, Quack, Refusal, SessionId};
+use crate::wire::{Body, Hello, Message, ParseError, Poll, Refusal, SessionId};
 use crate::{Flow, Terms};
 use history::History;
-use reconcile::{Outcome, Reconciler};
+use reconcile::Reconciler;
 use rtt::NearRtt;
+use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -55,10 +57,6 @@ pub enum HandleError {
     Impossible,
 }
 
-/// quACKs in a row that do not decode before a new epoch is asked for.
-const UNDECODABLE_LIMIT: u32 = 3;
-/// Packets in a row that a proxy which answers must have missed before it is held to be beside the path.
-const OFF_PATH_PACKETS: usize = 32;
 /// A proxy that says nothing for this long, although packets wait to be reported, is lost.
 const SILENCE: Duration = Duration::from_secs(1);
 /// The proxy forgets a session whose sender is silent for a minute.
@@ -89,6 +87,10 @@ struct Joined {
     undecodable: u32,
     /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
     last_progress: Instant,
+    /// Packets declared lost since then because an answer to a poll lacked them.
+    tail_declared: usize,
+    /// The epoch before, whose ACCEPT may still be on its way.
+    previous_epoch: u32,
     probe: Probe,
     /// Sums that polls ask for because a quACK was too small; 0 if none was.
     wanted_sums: u8,
@@ -114,15 +116,19 @@ pub struct Sender {
     say_hello: bool,
     say_poll: Option<Poll>,
     say_new_epoch: bool,
-    say_bye: bool,
+    say_bye: Option<SessionId>,
+    /// Times in a row that a proxy was given up without having reported a packet.
+    failures: u32,
+    distrust: Distrust,
 }
 
 impl Sender {
-    /// A sender that does nothing until [`Sender::start`]. `seed` makes session ids and poll tokens: draw it at random.
+    /// A sender that does nothing until [`Sender::start`]. `seed` makes session ids and poll tokens: draw it at random from
+    /// the system. Terms that the wire cannot carry are brought to the nearest that it can.
     #[must_use]
-    pub fn new(config: SenderConfig, seed: u64) -> Self {
+    pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
-            config,
+            config: SenderConfig { terms: config.terms.normalised(), ..config },
             numbers: Numbers::new(seed),
             flow: None,
             session: SessionId(0),
@@ -138,7 +144,9 @@ impl Sender {
             say_hello: false,
             say_poll: None,
             say_new_epoch: false,
-            say_bye: false,
+            say_bye: None,
+            failures: 0,
+            distrust: Distrust::default(),
         }
     }
 
@@ -147,24 +155,33 @@ impl Sender {
         if self.assistance == Assistance::Unassisted(Reason::StoodDown) {
             return;
         }
-        self.flow = Some(flow);
+        self.flow = Some(flow.canonical());
         self.assistance = Assistance::Seeking;
         self.near_rtt = NearRtt::default();
+        self.failures = 0;
+        self.leave();
         self.seek(now);
     }
 
-    /// Says goodbye to the proxy and stops.
+    /// Says goodbye to the proxy and stops. [`Sender::assistance`] keeps what it was.
     pub fn stop(&mut self) {
-        self.say_bye = matches!(self.phase, Phase::Joined(_));
+        self.leave();
         self.phase = Phase::Off;
         self.forget();
+    }
+
+    /// Says goodbye to the proxy, if there is a session.
+    fn leave(&mut self) {
+        if matches!(self.phase, Phase::Joined(_)) {
+            self.say_bye = Some(self.session);
+        }
     }
 
     /// The receiver has acknowledged `count` packets that [`Sender::drain_lost`] had given out as lost. When that
     /// happens too often, the reports are wrong and the sender stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
-        if status::too_many_spurious(&self.stats) && !matches!(self.phase, Phase::Off) {
+        if self.distrust.spurious(count) && !matches!(self.phase, Phase::Off) {
             self.stop();
             self.assistance = Assistance::Unassisted(Reason::StoodDown);
         }
@@ -182,9 +199,13 @@ impl Sender {
             if self.history.is_empty()
                 && let Phase::Joined(joined) = &mut self.phase
             {
+                // Until now there was nothing to report.
                 joined.probe.progress();
+                joined.last_progress = now;
             }
-            self.history.push(identifier, tag, now);
+            if self.history.push(identifier, tag, now) {
+                self.reconciler.forget_oldest();
+            }
         }
     }
 
@@ -208,6 +229,7 @@ impl Sender {
             Body::UnknownSession => {
                 // It was restarted: join again at once.
                 if matches!(self.phase, Phase::Joined(_)) {
+                    self.assistance = Assistance::Seeking;
                     self.seek(now);
                 }
                 Ok(())
@@ -229,140 +251,6 @@ impl Sender {
                 Err(HandleError::NotForSender)
             }
         }
-    }
-
-    fn on_accept(&mut self, accept: &Accept, now: Instant) -> Result<(), HandleError> {
-        if !status::grants_no_more(&self.config.terms, &accept.terms) {
-            self.stats.malformed += 1;
-            return Err(HandleError::Impossible);
-        }
-        match &self.phase {
-            Phase::Joined(joined) if joined.renewing.is_none() || joined.epoch == accept.epoch => {
-                return Err(HandleError::Outdated);
-            }
-            Phase::Joined(_) => {}
-            Phase::Seeking { attempts, .. } => {
-                // A repeated HELLO makes it unclear which one was answered.
-                if let (Some(sent), 1) = (self.hello_sent, attempts) {
-                    self.near_rtt.sample(now.saturating_duration_since(sent));
-                }
-            }
-            Phase::Off => return Err(HandleError::OtherSession),
-        }
-        self.stats.epochs += 1;
-        self.say_hello = false;
-        self.say_new_epoch = false;
-        self.reconciler.begin(accept.kept_sums);
-        self.history.begin_epoch();
-        self.phase = Phase::Joined(Joined {
-            epoch: accept.epoch,
-            granted: accept.terms,
-            kept_sums: accept.kept_sums,
-            sequence: None,
-            renewing: None,
-            last_heard: now,
-            last_said: now,
-            undecodable: 0,
-            last_progress: now,
-            probe: Probe::default(),
-            wanted_sums: 0,
-        });
-        // The epoch in the poll proves to the proxy that it speaks to who asked (SPEC.md, section 6.2).
-        self.poll(now);
-        Ok(())
-    }
-
-    fn on_quack(&mut self, quack: &Quack<'_>, now: Instant) -> Result<(), HandleError> {
-        let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
-        let newer = joined.sequence.is_none_or(|known| {
-            let ahead = quack.sequence.wrapping_sub(known);
-            ahead != 0 && ahead < 1 << 31
-        });
-        if quack.epoch != joined.epoch || joined.renewing.is_some() || !newer {
-            return Err(HandleError::Outdated);
-        }
-        if self.reconciler.load(quack).is_err() {
-            self.stats.malformed += 1;
-            return Err(HandleError::Impossible);
-        }
-        joined.sequence = Some(quack.sequence);
-        joined.last_heard = now;
-        let answered = joined.probe.answer(quack.token);
-        if let Some(polled_at) = answered {
-            self.near_rtt.sample(now.saturating_duration_since(polled_at));
-        }
-        if quack.count == 0 {
-            if answered.is_some_and(|polled_at| self.history.unseen_before(polled_at) >= OFF_PATH_PACKETS) {
-                self.blind(now);
-            }
-            return Ok(());
-        }
-        let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, now);
-        match outcome {
-            Outcome::Decoded { last_sent } => {
-                joined.undecodable = 0;
-                joined.wanted_sums = 0;
-                if let Some(sent) = last_sent {
-                    joined.probe.progress();
-                    joined.last_progress = now;
-                    let age = Duration::from_micros(quack.age_us.into());
-                    self.near_rtt.sample(now.saturating_duration_since(sent).saturating_sub(age));
-                }
-                self.assistance = Assistance::Assisted;
-                if let Some(polled_at) = answered {
-                    self.tail(polled_at, now);
-                }
-                self.declare(now);
-            }
-            Outcome::TooMany { missing } => {
-                self.stats.undecodable += 1;
-                let all = joined.kept_sums;
-                if missing > u32::from(all) || !self.config.poll {
-                    self.renew(now);
-                } else if joined.wanted_sums == 0 {
-                    joined.wanted_sums = all;
-                    self.poll(now);
-                }
-            }
-            Outcome::Misaligned => {
-                self.stats.undecodable += 1;
-                joined.undecodable += 1;
-                if joined.undecodable >= UNDECODABLE_LIMIT {
-                    self.renew(now);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The answer to a poll lacked so many packets in a row that they are not lost by chance. Either the proxy is slow to
-    /// take them in, or they do not pass by it (any more).
-    fn blind(&mut self, now: Instant) {
-        let Phase::Joined(joined) = &self.phase else { return };
-        if now.saturating_duration_since(joined.last_progress) >= SILENCE {
-            self.lose(Reason::NotOnPath, now);
-        }
-    }
-
-    /// What a poll's answer did not name, although it was sent a probe timeout before the poll, was lost
-    /// (SPEC.md, section 7.4).
-    fn tail(&mut self, polled_at: Instant, now: Instant) {
-        if let Some(before) = polled_at.checked_sub(self.near_rtt.probe_timeout()) {
-            if self.history.unseen_before(before) >= OFF_PATH_PACKETS {
-                self.blind(now);
-            } else {
-                self.history.mark_tail(before);
-            }
-        }
-    }
-
-    /// Declares lost what has waited long enough (SPEC.md, section 7.3).
-    fn declare(&mut self, now: Instant) {
-        let every = self.config.terms.every.unwrap_or_default();
-        let grace = 4 * self.near_rtt.loss_delay() + 3 * every;
-        let before = self.lost.len();
-        self.history.take_lost(now, self.near_rtt.loss_delay(), grace, &mut self.lost);
-        self.stats.early_lost += u64::try_from(self.lost.len() - before).unwrap_or(0);
     }
 
     /// Moves the packets found lost since the last call to the end of `out`, by their tags.
@@ -402,7 +290,9 @@ impl Sender {
         self.forget();
         self.assistance = Assistance::Unassisted(reason);
         self.session = SessionId(self.numbers.next_u64());
-        self.phase = Phase::Seeking { attempts: timers::HELLO_ATTEMPTS, retry_at: now + timers::RETURN };
+        let retry_at = now + timers::return_after(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        self.phase = Phase::Seeking { attempts: timers::HELLO_ATTEMPTS, retry_at };
     }
 
     fn forget(&mut self) {
@@ -416,9 +306,10 @@ impl Sender {
     /// Writes the next waiting message to `out`, at least [`crate::MAX_MESSAGE_LEN`] bytes, and gives its length. Send
     /// it to the proxy; call until it gives `None`.
     pub fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
-        let body = if std::mem::take(&mut self.say_bye) {
-            Body::Bye
-        } else if std::mem::take(&mut self.say_hello) {
+        if let Some(session) = self.say_bye.take() {
+            return Message { session, body: Body::Bye }.emit(out).ok();
+        }
+        let body = if std::mem::take(&mut self.say_hello) {
             let flow = self.flow?;
             Body::Hello(Hello {
                 source_port: flow.source.port(),
@@ -462,5 +353,7 @@ impl Sender {
     }
 }
 
+#[cfg(test)]
+mod adversity;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! What a sender asks of a proxy, and a proxy grants (SPEC.md, section 5).
 
 use crate::Identification;
+use crate::clock::micros;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -21,6 +22,17 @@ pub struct Terms {
 impl Terms {
     /// The longest interval that the wire can carry, a little over 71 minutes.
     pub const MAX_EVERY: Duration = Duration::from_micros(u32::MAX as u64);
+
+    /// The nearest terms that the wire can carry.
+    pub(crate) fn normalised(self) -> Self {
+        let Identification { offset, filter } = self.identification;
+        Self {
+            threshold: self.threshold.max(1),
+            every_packets: self.every_packets,
+            every: self.every.map(|every| Duration::from_micros(micros(every).max(1).into())),
+            identification: Identification { offset: offset.min(Identification::MAX_OFFSET), filter },
+        }
+    }
 }
 
 impl Default for Terms {

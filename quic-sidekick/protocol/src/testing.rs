@@ -30,6 +30,8 @@ pub(crate) struct Simulation {
     pub(crate) flow: Flow,
     /// Whether data passes by the proxy.
     pub(crate) on_path: bool,
+    /// On which of the proxy's interfaces it comes in.
+    pub(crate) interface: u32,
     random: Numbers,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     order: u64,
@@ -42,6 +44,13 @@ pub(crate) struct Simulation {
     sent_at: Vec<Instant>,
 }
 
+/// A generator's key from a small number.
+pub(crate) fn key(seed: u64) -> [u8; 32] {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    key
+}
+
 impl Simulation {
     #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
     pub(crate) fn new(config: SenderConfig, observer: ObserverConfig, near: Near, seed: u64) -> Self {
@@ -50,16 +59,17 @@ impl Simulation {
             source: "192.0.2.1:4000".parse().unwrap(),
             destination: "198.51.100.7:443".parse().unwrap(),
         };
-        let mut sender = Sender::new(config, seed);
+        let mut sender = Sender::new(config, key(seed));
         sender.start(flow, now);
         let mut this = Self {
             now,
             sender,
-            proxy: Some(Observer::new(observer, seed + 1).unwrap()),
+            proxy: Some(Observer::new(observer, key(seed + 1)).unwrap()),
             near,
             flow,
             on_path: true,
-            random: Numbers::new(seed ^ 0xdead_beef),
+            interface: 0,
+            random: Numbers::new(key(seed ^ 0xdead_beef)),
             in_flight: BinaryHeap::new(),
             order: 0,
             next_tag: 0,
@@ -152,7 +162,7 @@ impl Simulation {
             Arrival::Data(tag, datagram) => {
                 self.arrived.insert(tag);
                 if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    proxy.observe(&self.flow, 0, &datagram, datagram.len(), self.now);
+                    proxy.observe(&self.flow, self.interface, &datagram, datagram.len(), self.now);
                 }
             }
             Arrival::ToProxy(datagram) => {

@@ -5,7 +5,10 @@ use crate::wire::{Body, Message, Quack, SessionId, Sums};
 use crate::{Flow, Terms};
 use sidekick_quack::PowerSums;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// An interface that shows none of the flow's packets for this long is no longer the one on which they come in.
+const REBIND: Duration = Duration::from_secs(1);
 
 /// What a waiting quACK shall say.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +81,15 @@ impl Session {
 
     pub(super) fn kept_sums(&self) -> u8 {
         u8::try_from(self.sums.threshold()).unwrap_or(u8::MAX)
+    }
+
+    /// Whether packets of this interface count. An interface that has shown nothing for a while gives way to another.
+    pub(super) fn is_bound_to(&mut self, interface: u32, now: Instant) -> bool {
+        let idle = self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND);
+        if self.interface.is_none() || idle {
+            self.interface = Some(interface);
+        }
+        self.interface == Some(interface)
     }
 
     /// Counts a packet; true if a quACK is due by the number of packets.

@@ -15,7 +15,7 @@ struct Bench {
 fn bench(config: ObserverConfig) -> Bench {
     let flow =
         Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() };
-    Bench { observer: Observer::new(config, 5).unwrap(), now: Instant::now(), flow }
+    Bench { observer: Observer::new(config, [5; 32]).unwrap(), now: Instant::now(), flow }
 }
 
 fn peer() -> SocketAddr {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// More unreported packets than this are not kept. The oldest give way; a quACK that needs them does not decode.
 pub(super) const MAX_PENDING: usize = 8192;
+/// More packets that were given up are not reckoned with.
+const MAX_LIMBO: usize = 512;
 /// Later packets that must have been seen before a missing one counts as lost (kPacketThreshold, RFC 9002, 6.1.1).
 const PACKET_THRESHOLD: u32 = 3;
 
@@ -30,12 +32,23 @@ pub(super) struct History {
 }
 
 impl History {
-    pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) {
-        if self.pending.len() >= MAX_PENDING {
+    /// Adds a packet; true if the oldest had to give way.
+    pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) -> bool {
+        let full = self.pending.len() >= MAX_PENDING;
+        if full {
             self.pending.pop_front();
             self.horizon = self.horizon.saturating_sub(1);
         }
         self.pending.push_back(Entry { identifier, tag, time_sent: now, later_seen: 0, later_seen_at: None });
+        full
+    }
+
+    /// Reckons with a late arrival of a packet that was given up.
+    pub(super) fn give_up(limbo: &mut VecDeque<(Entry, Instant)>, entry: Entry, until: Instant) {
+        if limbo.len() >= MAX_LIMBO {
+            limbo.pop_front();
+        }
+        limbo.push_back((entry, until));
     }
 
     pub(super) fn clear(&mut self) {
@@ -62,7 +75,7 @@ impl History {
     }
 
     /// Packets after the last one seen that were sent no later than `time`.
-    pub(super) fn unseen_before(&self, time: Instant) -> usize {
+    pub(super) fn unseen_until(&self, time: Instant) -> usize {
         self.pending.iter().skip(self.horizon).take_while(|entry| entry.time_sent <= time).count()
     }
 
@@ -96,7 +109,7 @@ impl History {
                 return true;
             }
             lost.push(entry.tag);
-            limbo.push_back((*entry, now + grace));
+            Self::give_up(limbo, *entry, now + grace);
             *horizon -= usize::from(suspect);
             false
         });

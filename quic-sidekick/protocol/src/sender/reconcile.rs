@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How far behind the last packet that a quACK names reordering may have carried others that it counts.
 const REORDERING: usize = 8;
-/// With more candidates than this only the plain attempt is made, so that no quACK costs much time.
-const MAX_RETRIED: usize = 1024;
+/// Multiplications (candidates times sums) that further attempts to decode a quACK may cost.
+const BUDGET: usize = 1 << 19;
 /// As many packets after the epoch's first may have overtaken it, and have passed before the epoch began.
 const BLUR: usize = 3;
 /// How long a packet that passed at an epoch's beginning may still turn up in its sums.
@@ -27,6 +27,9 @@ pub(super) struct Reconciler {
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
+    /// Candidates times sums, over all attempts.
+    #[cfg(test)]
+    pub(super) work: usize,
     /// The sums of both sides begin with the same packet.
     aligned: bool,
     /// Until the epoch's first quACK is decoded: how many pending packets may have passed the proxy before the epoch
@@ -45,6 +48,8 @@ impl Default for Reconciler {
             decoder: Decoder::new(MAX_THRESHOLD),
             candidates: Vec::new(),
             fates: Vec::new(),
+            #[cfg(test)]
+            work: 0,
             aligned: false,
             blurred: 0,
             lead: 0,
@@ -71,10 +76,10 @@ impl Reconciler {
         (self.blurred, self.lead) = (0, 0);
     }
 
-    /// Takes up the sums of a quACK.
-    pub(super) fn load(&mut self, quack: &Quack<'_>) -> Result<(), PartsError> {
+    /// Takes up the sums of a quACK, `most` of them.
+    pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
         self.candidates.clear();
-        self.candidates.extend(quack.sums.iter());
+        self.candidates.extend(quack.sums.iter().take(most));
         self.quack.assign_parts(quack.count, &self.candidates)
     }
 
@@ -85,6 +90,7 @@ impl Reconciler {
         history: &mut History,
         first: u32,
         last: u32,
+        grace: Duration,
         now: Instant,
     ) -> Outcome {
         if !self.aligned && !self.align(history, first) {
@@ -94,27 +100,42 @@ impl Reconciler {
         let position = history.pending.iter().rposition(|entry| entry.identifier == last);
         let known = position.map_or(0, |position| position + 1).max(history.horizon);
         let furthest = (known + REORDERING).min(history.pending.len());
+        let blur_until = now + grace.max(BLUR_TIME);
         let begin = self.lead;
         match self.decode(history, begin..known, false) {
-            Ok(missing) => return self.settle(history, begin..known, missing, position, now),
+            Ok(missing) => return self.settle(history, begin..known, missing, position, blur_until, now),
             Err(DecodeError::TooManyMissing { missing, .. }) => return Outcome::TooMany { missing },
             Err(_) => {}
         }
-        if known.saturating_sub(begin) > MAX_RETRIED {
-            return Outcome::Misaligned;
-        }
+        let mut budget = BUDGET;
         // Something was counted that is not among the plain candidates: a packet that had been given up, one that
         // overtook the last, or, in an epoch's first quACK, one that the first overtook.
         for limbo in [true, false] {
             for begin in (0..=self.lead).rev() {
                 for end in known..=furthest {
-                    if let Ok(missing) = self.decode(history, begin..end, limbo) {
-                        return self.settle(history, begin..end, missing, position, now);
+                    match self.decode(history, begin..end, limbo) {
+                        Ok(missing) => {
+                            return self.settle(history, begin..end, missing, position, blur_until, now);
+                        }
+                        // Told by the counts alone, at no cost.
+                        Err(DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. }) => {}
+                        Err(_) => {
+                            budget = budget.saturating_sub(self.candidates.len() * self.quack.threshold())
+                        }
+                    }
+                    if budget == 0 {
+                        return Outcome::Misaligned;
                     }
                 }
             }
         }
         Outcome::Misaligned
+    }
+
+    /// The oldest pending packet is no longer kept.
+    pub(super) fn forget_oldest(&mut self) {
+        self.lead = self.lead.saturating_sub(1);
+        self.blurred = self.blurred.saturating_sub(1);
     }
 
     /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken them.
@@ -148,6 +169,10 @@ impl Reconciler {
         if missing > u32::try_from(self.quack.threshold()).unwrap_or(u32::MAX) {
             return Err(DecodeError::TooManyMissing { missing, threshold: self.quack.threshold() });
         }
+        #[cfg(test)]
+        {
+            self.work += self.candidates.len() * self.quack.threshold();
+        }
         self.sent.clone_from(&self.settled);
         // Sums that the quACK does not carry need not be brought up to date.
         let _ = self.sent.truncate(self.quack.threshold());
@@ -163,6 +188,7 @@ impl Reconciler {
         range: Range<usize>,
         missing: usize,
         last: Option<usize>,
+        blur_until: Instant,
         now: Instant,
     ) -> Outcome {
         if !self.settle_ambiguous(missing) {
@@ -191,16 +217,24 @@ impl Reconciler {
         let horizon = newest.map_or(known, |newest| known.max(newest + 1));
         let settled = &mut self.settled;
         let limbo = &mut history.limbo;
-        let limbo_before = limbo.len();
-        self.lead = 0;
-        let blurred = std::mem::take(&mut self.blurred);
+        let mut index = end.saturating_sub(start);
+        limbo.retain(|(entry, _)| {
+            // Without limbo among the candidates there are no fates behind those of the range.
+            let keep = keep(fates.get(index), entry, settled);
+            index += 1;
+            keep
+        });
+        // Those behind the candidates may still be on their way to the proxy.
+        let blurred = self.blurred.min(end);
+        self.blurred -= blurred;
+        self.lead = self.lead.saturating_sub(end);
         let mut index = 0;
         let mut remaining = 0;
         history.pending.retain(|entry| {
             let mut keep = keep(fate(index), entry, settled);
             if keep && index < blurred {
                 // It need not be lost. Nobody declares it so; but it may yet arrive.
-                limbo.push_back((*entry, now + BLUR_TIME));
+                History::give_up(limbo, *entry, blur_until);
                 keep = false;
             }
             remaining += usize::from(keep && index < horizon);
@@ -208,13 +242,6 @@ impl Reconciler {
             keep
         });
         history.horizon = remaining;
-        let mut index = 0;
-        limbo.retain(|(entry, _)| {
-            // Without limbo among the candidates there are no fates behind those of the range.
-            let fate = fates.get(end.saturating_sub(start) + index).filter(|_| index < limbo_before);
-            index += 1;
-            keep(fate, entry, settled)
-        });
         Outcome::Decoded { last_sent }
     }
 

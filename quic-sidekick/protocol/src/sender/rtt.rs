@@ -8,14 +8,33 @@ const GRANULARITY: Duration = Duration::from_millis(1);
 /// Taken while nothing was measured.
 const INITIAL: Duration = Duration::from_millis(100);
 
+/// A measurement.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sample {
+    /// From a message to its answer.
+    Answer(Duration),
+    /// From sending a packet to the quACK that names it last, and how long the proxy says that it waited with it.
+    Report(Duration, Duration),
+}
+
 #[derive(Debug, Default)]
 pub(super) struct NearRtt {
     smoothed: Option<Duration>,
     latest: Duration,
+    /// The shortest answer. A proxy can delay answers but not hasten them, while it may claim any waiting time.
+    least: Option<Duration>,
 }
 
 impl NearRtt {
-    pub(super) fn sample(&mut self, sample: Duration) {
+    pub(super) fn sample(&mut self, sample: Sample) {
+        let sample = match (sample, self.least) {
+            (Sample::Answer(time), least) => {
+                self.least = Some(least.map_or(time, |least| least.min(time)));
+                time
+            }
+            (Sample::Report(time, waited), Some(least)) if waited <= time => (time - waited).max(least),
+            (Sample::Report(..), _) => return,
+        };
         self.latest = sample;
         self.smoothed = Some(match self.smoothed {
             None => sample,

@@ -76,9 +76,29 @@ pub struct SenderStats {
     pub malformed: u64,
 }
 
-/// More than 16 spurious losses, and more than one in four: no longer reordering, but a proxy that errs or lies.
-pub(super) fn too_many_spurious(stats: &SenderStats) -> bool {
-    stats.spurious > 16 && stats.spurious > stats.early_lost / 4
+/// Decides when reports are no longer to be believed (SPEC.md, section 7.6). Both counts are halved now and then, so that a
+/// long good time is no credit for a bad one.
+#[derive(Debug, Default)]
+pub(super) struct Distrust {
+    declared: u64,
+    spurious: u64,
+}
+
+impl Distrust {
+    pub(super) fn declared(&mut self, count: u64) {
+        self.declared += count;
+        while self.declared >= 256 {
+            self.declared /= 2;
+            self.spurious /= 2;
+        }
+    }
+
+    /// True when of the recent losses more than 16, and more than one in four, were none: no longer reordering, but a
+    /// proxy that errs or lies.
+    pub(super) fn spurious(&mut self, count: u64) -> bool {
+        self.spurious += count;
+        self.spurious > 16 && self.spurious > self.declared / 4
+    }
 }
 
 /// A proxy may lower terms, never raise them, and may not change what is counted.

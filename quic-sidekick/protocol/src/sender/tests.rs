@@ -1,6 +1,7 @@
 use super::*;
 use crate::ObserverConfig;
 use crate::testing::{Near, Simulation};
+use crate::wire::{Accept, Quack};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -212,7 +213,7 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
     assert_eq!(s.declared, []);
     drop(proxy);
-    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), 99).unwrap());
+    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), [99; 32]).unwrap());
     s.stream(30_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
@@ -221,7 +222,7 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
 fn a_proxy_that_restarts_is_joined_at_once() {
     let mut s = assisted(near(0), 17);
     s.stream(100, MS);
-    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), 99).unwrap());
+    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), [99; 32]).unwrap());
     s.stream(1000, MS);
     s.run(100 * MS);
     assert_eq!(s.declared, []);
@@ -243,7 +244,7 @@ fn a_goodbye_is_believed() {
 #[test]
 fn wrong_reports_end_the_assistance_for_good() {
     let mut s = assisted(near(0), 19);
-    s.sender.stats.early_lost = 40;
+    s.sender.distrust.declared(40);
     s.sender.on_spurious(16);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     s.sender.on_spurious(1);
@@ -278,7 +279,7 @@ fn malformed_and_foreign_datagrams_change_nothing() {
 fn a_hostile_proxy_cannot_break_the_sender() {
     for seed in 0..200 {
         let mut s = simulation(near(5), seed);
-        let mut random = Numbers::new(seed);
+        let mut random = Numbers::new(crate::testing::key(seed));
         for _ in 0..300 {
             s.send(None);
             let epoch = match &s.sender.phase {

@@ -8,12 +8,17 @@ use std::time::{Duration, Instant};
 pub(super) const HELLO_ATTEMPTS: u32 = 6;
 /// The first HELLO is repeated after this long, the next after twice as long, and so on.
 const HELLO_INTERVAL: Duration = Duration::from_millis(100);
-/// How long to leave a proxy alone that went away or refused.
-pub(super) const RETURN: Duration = Duration::from_secs(2);
+/// How long to leave a proxy alone that went away, refused or does not see the flow; twice as long each time.
+const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
 /// Polls double their interval up to this power of two while nothing new is reported.
 const MAX_DOUBLINGS: u32 = 10;
+
+/// How long to leave a proxy alone after it has failed so many times before.
+pub(super) fn return_after(failures: u32) -> Duration {
+    scale(RETURN, 1 << failures.min(8), 1).min(HELLO_MAX)
+}
 
 /// A request that is repeated with doubling intervals until it is answered.
 #[derive(Debug)]
@@ -37,12 +42,14 @@ impl Backoff {
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     outstanding: Option<(u32, Instant)>,
+    last_polled: Option<Instant>,
     doublings: u32,
 }
 
 impl Probe {
     pub(super) fn sent(&mut self, token: u32, now: Instant) {
         self.outstanding = Some((token, now));
+        self.last_polled = Some(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
     }
 
@@ -83,12 +90,12 @@ impl Sender {
             return None;
         }
         let patience = joined.probe.patience(self.near_rtt.probe_timeout());
-        let again = joined.probe.outstanding.map(|(_, sent)| sent + patience);
+        let again = joined.probe.last_polled.map(|sent| sent + patience);
         if joined.sequence.is_none() || joined.wanted_sums > 0 {
             // The first poll proves the sender's address: without its answer nothing is counted. And without an answer
             // of more sums, nothing more is understood.
             let soon = self.near_rtt.retry_interval();
-            return Some(joined.probe.outstanding.map_or(joined.last_said, |(_, sent)| sent + soon));
+            return Some(joined.probe.last_polled.unwrap_or(joined.last_said) + soon);
         }
         if !self.config.poll || self.history.is_empty() {
             return None;
@@ -107,6 +114,10 @@ impl Sender {
     /// When a silent proxy is given up.
     fn silent_at(&self) -> Option<Instant> {
         let Phase::Joined(joined) = &self.phase else { return None };
+        if !self.config.poll && joined.granted.every.is_none() && joined.sequence.is_some() {
+            // Nothing obliges the proxy to speak.
+            return None;
+        }
         let waiting_since = match self.history.oldest() {
             Some(sent) => joined.last_heard.max(sent),
             None if joined.renewing.is_some() || joined.sequence.is_none() => joined.last_heard,
@@ -151,11 +162,14 @@ impl Sender {
                 }
                 if due(self.silent_at()) {
                     // Without polls, a proxy that sees nothing says nothing.
-                    let never = self.assistance != Assistance::Assisted && !self.config.poll;
-                    self.assistance =
-                        Assistance::Unassisted(if never { Reason::NotOnPath } else { Reason::ProxyLost });
-                    // If it was only restarted, it is back now.
-                    self.seek(now);
+                    self.leave();
+                    if self.assistance != Assistance::Assisted && !self.config.poll {
+                        self.lose(Reason::NotOnPath, now);
+                    } else {
+                        self.assistance = Assistance::Unassisted(Reason::ProxyLost);
+                        // If it was only restarted, it is back now.
+                        self.seek(now);
+                    }
                     return;
                 }
                 if due(self.probe_at()) || due(self.keep_alive_at()) {

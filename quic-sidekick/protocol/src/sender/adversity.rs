@@ -1,0 +1,321 @@
+//! The sender against proxies, networks and callers that misbehave.
+
+use super::*;
+use crate::testing::{Near, Simulation, key};
+use crate::wire::{Accept, MAX_MESSAGE_LEN, Quack, Sums};
+use crate::{Observed, Observer, ObserverConfig};
+use std::num::NonZeroU16;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn near(delay_ms: u32) -> Near {
+    Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent: 0 }
+}
+
+fn simulation(near: Near) -> Simulation {
+    Simulation::new(SenderConfig::default(), ObserverConfig::default(), near, 3)
+}
+
+fn assisted(near: Near) -> Simulation {
+    let mut s = simulation(near);
+    s.stream(1000, MS);
+    s.run(2000 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    s
+}
+
+/// Has the sender hear something, as if from the proxy.
+fn inject(s: &mut Simulation, body: Body<'_>) -> Result<(), HandleError> {
+    let mut buffer = [0; MAX_MESSAGE_LEN];
+    let len = Message { session: s.sender.session, body }.emit(&mut buffer).unwrap();
+    let now = s.now;
+    s.sender.handle(&buffer[..len], now)
+}
+
+/// A sender that believes to have joined epoch 7 of a proxy, which is silent from then on.
+fn joined(near: Near, kept_sums: u8) -> Simulation {
+    let mut s = simulation(near);
+    s.proxy = None;
+    s.now += 2 * near.delay;
+    let accept = Accept { epoch: 7, terms: Terms::default(), kept_sums };
+    inject(&mut s, Body::Accept(accept)).unwrap();
+    s
+}
+
+fn send(s: &mut Simulation) -> u32 {
+    s.send(Some(false));
+    s.sender.history.pending.back().unwrap().identifier
+}
+
+#[test]
+fn sessions_do_not_pile_up_at_a_proxy_beside_the_path() {
+    let mut s = simulation(near(1));
+    s.on_path = false;
+    s.stream(120_000, MS);
+    let proxy = s.proxy.as_ref().unwrap();
+    assert!(proxy.sessions() <= 1, "{} sessions for one flow", proxy.sessions());
+    assert!(proxy.stats().hellos < 12, "{} HELLOs in two minutes", proxy.stats().hellos);
+}
+
+#[test]
+fn a_proxy_that_forgets_the_session_and_dies_is_no_assistance() {
+    let mut s = assisted(near(1));
+    s.proxy = None;
+    inject(&mut s, Body::UnknownSession).unwrap();
+    s.stream(20_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NoAnswer));
+}
+
+#[test]
+fn an_interval_that_the_wire_cannot_carry_is_rounded() {
+    let terms = Terms { every: Some(Duration::from_secs_f64(1.0 / 33.0)), ..Terms::default() };
+    let config = SenderConfig { terms, poll: true };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near(1), 3);
+    s.stream(1000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+#[test]
+fn a_slow_flow_on_a_long_near_segment_keeps_its_epoch() {
+    for (delay, spacing) in [(300, 100), (300, 150), (300, 200), (300, 260), (400, 300), (130, 90), (250, 5)]
+    {
+        let mut s = simulation(near(delay));
+        s.stream(400, spacing * MS);
+        let stats = s.sender.stats();
+        assert!(stats.epochs <= 2, "{delay} ms away, every {spacing} ms: {stats:?}");
+        assert_eq!(s.false_alarms(), [0; 0], "{delay} ms away, every {spacing} ms");
+    }
+}
+
+#[test]
+fn a_burst_lost_after_an_idle_while_does_not_move_the_proxy_off_the_path() {
+    let mut s = assisted(near(5));
+    s.run(10_000 * MS);
+    for _ in 0..32 {
+        s.send(Some(true));
+    }
+    s.run(30 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+#[test]
+fn a_slow_flow_that_leaves_the_path_is_not_declared_lost() {
+    for spacing in [1, 5, 20, 100] {
+        let mut s = assisted(near(1));
+        s.on_path = false;
+        s.stream(usize::try_from(4000 / spacing).unwrap(), spacing * MS);
+        let false_alarms = s.false_alarms().len();
+        assert!(false_alarms <= 16, "every {spacing} ms: {false_alarms}");
+        assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath), "every {spacing} ms");
+    }
+}
+
+#[test]
+fn a_flow_that_comes_in_on_another_interface_is_counted_there() {
+    let mut s = assisted(near(1));
+    s.interface = 5;
+    s.stream(4000, MS);
+    s.run(100 * MS);
+    let from = s.send(Some(true));
+    s.stream(100, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.overlooked(from), [0; 0]);
+}
+
+#[test]
+fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
+    let mut s = joined(near(1), 80);
+    let ids: Vec<u32> = (0..60).map(|_| send(&mut s)).collect();
+    let mut buffer = [0; MAX_MESSAGE_LEN];
+    let sums = [5; 10];
+    for sequence in 1..=2000 {
+        s.now += MS;
+        let now = s.now;
+        s.sender.on_deadline(now);
+        let mut token = 0;
+        while let Some(len) = s.sender.transmit(&mut buffer) {
+            if let Body::Poll(poll) = Message::parse(&buffer[..len]).unwrap().body {
+                token = poll.token;
+            }
+        }
+        if token != 0 {
+            let (first, last) = (ids[0], ids[59]);
+            let sums = Sums::new(&sums);
+            let quack = Quack { epoch: 7, sequence, token, age_us: 0, first, last, count: 20, sums };
+            let _ = inject(&mut s, Body::Quack(quack));
+        }
+    }
+    assert!(s.sender.stats().polls < 100, "{:?}", s.sender.stats());
+}
+
+/// A proxy may delay its answers, but a claim that it waited makes the near segment no shorter than it is.
+#[test]
+fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
+    for age_us in [u32::MAX, 39_999, 40_001] {
+        let mut s = joined(near(20), 20);
+        let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
+        let mut first = None;
+        for sequence in 0..60 {
+            let last = send(&mut s);
+            let first = *first.get_or_insert(last);
+            seen.insert(last);
+            s.now += 40 * MS;
+            let sums = Sums::new(seen.sums());
+            let quack =
+                Quack { epoch: 7, sequence, token: 0, age_us, first, last, count: seen.count(), sums };
+            inject(&mut s, Body::Quack(quack)).unwrap();
+        }
+        assert!(s.sender.near_rtt().unwrap() >= 39 * MS, "{age_us}: {:?}", s.sender.near_rtt());
+    }
+}
+
+#[test]
+fn a_goodbye_names_the_session_that_it_ends() {
+    let mut s = assisted(near(5));
+    let old = s.sender.session;
+    s.sender.stop();
+    let (flow, now) = (s.flow, s.now);
+    s.sender.start(flow, now);
+    let mut buffer = [0; MAX_MESSAGE_LEN];
+    let mut said = Vec::new();
+    while let Some(len) = s.sender.transmit(&mut buffer) {
+        let message = Message::parse(&buffer[..len]).unwrap();
+        said.push((message.session == old, message.body == Body::Bye));
+    }
+    assert_eq!(said, [(true, true), (false, false)]);
+}
+
+#[test]
+fn migration_ends_one_session_and_begins_another() {
+    let mut s = assisted(near(5));
+    s.flow.source.set_port(4001);
+    let (flow, now) = (s.flow, s.now);
+    s.sender.start(flow, now);
+    s.stream(1000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.proxy.as_ref().unwrap().sessions(), 1);
+}
+
+#[test]
+fn a_refused_sender_asks_ever_more_rarely() {
+    let mut s = simulation(near(1));
+    let full = ObserverConfig { max_sessions: 1, ..ObserverConfig::default() };
+    let mut proxy = Observer::new(full, [3; 32]).unwrap();
+    let mut other = Sender::new(SenderConfig::default(), [9; 32]);
+    let mut buffer = [0; MAX_MESSAGE_LEN];
+    let now = s.now;
+    other.start(s.flow, now);
+    while let Some(len) = other.transmit(&mut buffer) {
+        proxy.handle("203.0.113.1:1".parse().unwrap(), &buffer[..len], now).unwrap();
+        while let Some((_, len)) = proxy.transmit(&mut buffer) {
+            other.handle(&buffer[..len], now).unwrap();
+        }
+    }
+    s.proxy = Some(proxy);
+    s.stream(50_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyFull));
+    let hellos = s.proxy.unwrap().stats().hellos;
+    assert!(hellos < 10, "{hellos} HELLOs in 50 s");
+}
+
+#[test]
+fn a_long_good_time_is_no_credit_for_lies() {
+    let mut s = assisted(near(1));
+    s.sender.distrust.declared(100_000);
+    let mut lies = 0;
+    while s.sender.assistance() == Assistance::Assisted {
+        s.sender.distrust.declared(1);
+        s.sender.on_spurious(1);
+        lies += 1;
+    }
+    assert!(lies < 128, "{lies} wrong reports in a row");
+}
+
+#[test]
+fn addresses_of_dual_stack_sockets_are_those_on_the_wire() {
+    let mut s = simulation(near(1));
+    let mut proxy = Observer::new(ObserverConfig::default(), key(1)).unwrap();
+    let mapped = Flow {
+        source: "[::ffff:192.0.2.1]:4000".parse().unwrap(),
+        destination: "[::ffff:198.51.100.7]:443".parse().unwrap(),
+    };
+    let now = s.now;
+    s.sender.start(mapped, now);
+    let mut buffer = [0; MAX_MESSAGE_LEN];
+    while let Some(len) = s.sender.transmit(&mut buffer) {
+        proxy.handle("[::ffff:192.0.2.1]:5000".parse().unwrap(), &buffer[..len], now).unwrap();
+        while let Some((_, len)) = proxy.transmit(&mut buffer) {
+            s.sender.handle(&buffer[..len], now).unwrap();
+        }
+    }
+    assert_eq!(proxy.observe(&s.flow, 0, &[0x40; 30], 30, now), Observed::Counted);
+}
+
+#[test]
+fn without_polls_and_timed_quacks_silence_proves_nothing() {
+    let terms = Terms { every_packets: NonZeroU16::new(32), every: None, ..Terms::default() };
+    let config = SenderConfig { terms, poll: false };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near(1), 3);
+    s.stream(600, 100 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.sender.stats().epochs, 1);
+}
+
+/// What a forger can make the sender compute: candidates times sums, over all attempts to decode one quACK.
+#[test]
+fn a_forged_quack_costs_a_bounded_amount_of_work() {
+    for packets in [100, 1000, 8000] {
+        let mut s = joined(near(1), 255);
+        let ids: Vec<u32> = (0..packets).map(|_| send(&mut s)).collect();
+        let sums = [5; 255];
+        for missing in [1, 10, 79] {
+            let sequence = missing;
+            let count = u32::try_from(packets).unwrap() - 8 - missing;
+            let (first, last) = (ids[8], ids[packets - 9]);
+            let quack =
+                Quack { epoch: 7, sequence, token: 0, age_us: 0, first, last, count, sums: Sums::new(&sums) };
+            let before = s.sender.reconciler.work;
+            let _ = inject(&mut s, Body::Quack(quack));
+            let work = s.sender.reconciler.work - before;
+            // The plain attempt, the budget for others, and the one that exceeds it; a quACK's sums are cut to 80.
+            assert!(work <= (1 << 19) + 2 * 8200 * 80, "{packets} packets: {work}");
+        }
+    }
+}
+
+#[test]
+fn a_late_accept_of_an_older_epoch_is_ignored() {
+    let mut s = joined(near(1), 80);
+    let now = s.now;
+    s.sender.renew(now);
+    let accept = |epoch| Body::Accept(Accept { epoch, terms: Terms::default(), kept_sums: 80 });
+    inject(&mut s, accept(8)).unwrap();
+    s.sender.renew(now);
+    assert_eq!(inject(&mut s, accept(7)), Err(HandleError::Outdated));
+    assert_eq!(inject(&mut s, accept(8)), Err(HandleError::Outdated));
+    assert_eq!(inject(&mut s, accept(9)), Ok(()));
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    let mut s = joined(near(1), 80);
+    for (sequence, outcome) in [
+        (u32::MAX - 1, Ok(())),
+        (u32::MAX, Ok(())),
+        (0, Ok(())),
+        (u32::MAX, Err(HandleError::Outdated)),
+        (1, Ok(())),
+    ] {
+        let quack = Quack {
+            epoch: 7,
+            sequence,
+            token: 0,
+            age_us: 0,
+            first: 0,
+            last: 0,
+            count: 0,
+            sums: Sums::new(&[0]),
+        };
+        assert_eq!(inject(&mut s, Body::Quack(quack)), outcome, "{sequence}");
+    }
+}

@@ -1,0 +1,175 @@
+//! What the sender makes of a proxy's messages (SPEC.md, sections 7.2 to 7.5).
+
+use super::reconcile::Outcome;
+use super::rtt::Sample;
+use super::timers::Probe;
+use super::{Assistance, HandleError, Joined, Phase, Reason, SILENCE, Sender, status};
+use crate::wire::{Accept, Quack};
+use std::time::{Duration, Instant};
+
+/// quACKs in a row that do not decode before a new epoch is asked for.
+const UNDECODABLE_LIMIT: u32 = 3;
+/// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
+const TAIL_LIMIT: usize = 16;
+/// Of these, as many are doubted when they take longer than [`SILENCE`].
+const SLOW_TAIL_LIMIT: usize = 8;
+/// More sums than this are not asked for, whatever the proxy keeps: they cost time to decode.
+const MAX_SUMS: u8 = 80;
+
+impl Sender {
+    pub(super) fn on_accept(&mut self, accept: &Accept, now: Instant) -> Result<(), HandleError> {
+        if !status::grants_no_more(&self.config.terms, &accept.terms) {
+            self.stats.malformed += 1;
+            return Err(HandleError::Impossible);
+        }
+        let previous_epoch = match &self.phase {
+            Phase::Joined(joined)
+                if joined.renewing.is_none()
+                    || [joined.epoch, joined.previous_epoch].contains(&accept.epoch) =>
+            {
+                return Err(HandleError::Outdated);
+            }
+            Phase::Joined(joined) => joined.epoch,
+            Phase::Seeking { attempts, .. } => {
+                // A repeated HELLO makes it unclear which one was answered.
+                if let (Some(sent), 1) = (self.hello_sent, attempts) {
+                    self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(sent)));
+                }
+                0
+            }
+            Phase::Off => return Err(HandleError::OtherSession),
+        };
+        let kept_sums = accept.kept_sums.min(MAX_SUMS).max(accept.terms.threshold);
+        self.stats.epochs += 1;
+        self.say_hello = false;
+        self.say_new_epoch = false;
+        self.reconciler.begin(kept_sums);
+        self.history.begin_epoch();
+        self.phase = Phase::Joined(Joined {
+            epoch: accept.epoch,
+            previous_epoch,
+            granted: accept.terms,
+            kept_sums,
+            sequence: None,
+            renewing: None,
+            last_heard: now,
+            last_said: now,
+            undecodable: 0,
+            last_progress: now,
+            tail_declared: 0,
+            probe: Probe::default(),
+            wanted_sums: 0,
+        });
+        // The epoch in the poll proves to the proxy that it speaks to who asked (SPEC.md, section 6.2).
+        self.poll(now);
+        Ok(())
+    }
+
+    pub(super) fn on_quack(&mut self, quack: &Quack<'_>, now: Instant) -> Result<(), HandleError> {
+        let grace = self.grace();
+        let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
+        let newer = joined.sequence.is_none_or(|known| {
+            let ahead = quack.sequence.wrapping_sub(known);
+            ahead != 0 && ahead < 1 << 31
+        });
+        if quack.epoch != joined.epoch || joined.renewing.is_some() || !newer {
+            return Err(HandleError::Outdated);
+        }
+        // Sums that were not asked for only cost time.
+        let most = joined.granted.threshold.max(joined.wanted_sums);
+        if self.reconciler.load(quack, most.into()).is_err() {
+            self.stats.malformed += 1;
+            return Err(HandleError::Impossible);
+        }
+        joined.sequence = Some(quack.sequence);
+        joined.last_heard = now;
+        let answered = joined.probe.answer(quack.token);
+        if let Some(polled_at) = answered {
+            self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(polled_at)));
+        }
+        if quack.count == 0 {
+            if answered.is_some_and(|polled_at| self.history.unseen_until(polled_at) >= TAIL_LIMIT) {
+                self.doubt(now);
+            }
+            return Ok(());
+        }
+        let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, grace, now);
+        match outcome {
+            Outcome::Decoded { last_sent } => {
+                joined.undecodable = 0;
+                joined.wanted_sums = 0;
+                if let Some(sent) = last_sent {
+                    joined.probe.progress();
+                    joined.last_progress = now;
+                    joined.tail_declared = 0;
+                    let age = Duration::from_micros(quack.age_us.into());
+                    self.near_rtt.sample(Sample::Report(now.saturating_duration_since(sent), age));
+                }
+                self.assistance = Assistance::Assisted;
+                self.failures = 0;
+                if let Some(polled_at) = answered {
+                    self.tail(polled_at, now);
+                }
+                self.declare(grace, now);
+            }
+            Outcome::TooMany { missing } => {
+                self.stats.undecodable += 1;
+                let all = joined.kept_sums;
+                let in_vain = joined.wanted_sums > 0 && answered.is_some();
+                if missing > u32::from(all) || in_vain || !self.config.poll {
+                    self.renew(now);
+                } else if joined.wanted_sums == 0 {
+                    joined.wanted_sums = all;
+                    self.poll(now);
+                }
+            }
+            Outcome::Misaligned => {
+                self.stats.undecodable += 1;
+                joined.undecodable += 1;
+                if joined.undecodable >= UNDECODABLE_LIMIT {
+                    self.renew(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// So many packets in a row are not lost by chance. Either the proxy is slow to take them in, or they do not pass by
+    /// it (any more).
+    fn doubt(&mut self, now: Instant) {
+        let Phase::Joined(joined) = &self.phase else { return };
+        if now.saturating_duration_since(joined.last_progress) >= SILENCE {
+            self.lose(Reason::NotOnPath, now);
+        }
+    }
+
+    /// What a poll's answer did not name, although it was sent a probe timeout before the poll, was lost
+    /// (SPEC.md, section 7.4).
+    fn tail(&mut self, polled_at: Instant, now: Instant) {
+        let Phase::Joined(joined) = &mut self.phase else { return };
+        let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
+        let tail = joined.tail_declared + self.history.unseen_until(until);
+        let slow = now.saturating_duration_since(joined.last_progress) >= SILENCE;
+        if tail > TAIL_LIMIT || slow && tail > SLOW_TAIL_LIMIT {
+            self.doubt(now);
+        } else {
+            joined.tail_declared = tail;
+            self.history.mark_tail(until);
+        }
+    }
+
+    /// How long a packet that was given up may still turn up in the proxy's sums.
+    fn grace(&self) -> Duration {
+        let every = self.granted().and_then(|granted| granted.every).unwrap_or_default();
+        4 * self.near_rtt.loss_delay() + 3 * every
+    }
+
+    /// Declares lost what has waited long enough (SPEC.md, section 7.3).
+    fn declare(&mut self, grace: Duration, now: Instant) {
+        let before = self.lost.len();
+        self.history.take_lost(now, self.near_rtt.loss_delay(), grace, &mut self.lost);
+        let declared = u64::try_from(self.lost.len() - before).unwrap_or(0);
+        self.stats.early_lost += declared;
+        self.distrust.declared(declared);
+    }
+}
