@@ -7,7 +7,7 @@ export RUST_BACKTRACE ?= 1
 .PHONY: help deps build demo test format lint unit upstream clean
 
 help:
-	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
+	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
 	@echo "make test    format, lints, and every test"
 	@echo "make deps    install what the build needs (as root on Debian or Ubuntu), or say what to install"
 

@@ -161,7 +161,7 @@ mod tests {
         for threshold in 1..=255 {
             let options = options(&format!("p -i a --max-threshold {threshold}")).unwrap();
             assert_eq!(options.observer().max_threshold, threshold);
-            sidekick_protocol::Observer::new(options.observer(), 0).unwrap();
+            sidekick_protocol::Observer::new(options.observer(), [0; 32]).unwrap();
         }
     }
 

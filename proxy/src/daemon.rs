@@ -163,11 +163,11 @@ fn say(line: &str) {
     }
 }
 
-/// Eight random bytes from the system.
-fn seed() -> Result<u64> {
-    let mut bytes = [0; 8];
+/// Random bytes from the system.
+fn seed() -> Result<[u8; 32]> {
+    let mut bytes = [0; 32];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
         .context("cannot read random bytes from /dev/urandom")?;
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(bytes)
 }

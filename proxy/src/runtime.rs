@@ -55,8 +55,10 @@ impl OwnAddresses {
         if self.by_peer.len() >= self.capacity && !self.by_peer.contains_key(&peer) {
             let keep = self.keep;
             self.by_peer.retain(|_, (_, heard)| now.saturating_duration_since(*heard) < keep);
-            if self.by_peer.len() >= self.capacity {
-                return;
+            // Forged HELLOs must not keep out who comes later; who is active is remembered again with its next message.
+            let oldest = self.by_peer.iter().min_by_key(|(_, (_, heard))| *heard).map(|(peer, _)| *peer);
+            if let Some(oldest) = oldest.filter(|_| self.by_peer.len() >= self.capacity) {
+                self.by_peer.remove(&oldest);
             }
         }
         self.by_peer.insert(peer, (own, now));
@@ -78,7 +80,7 @@ impl Proxy {
     ///
     /// # Errors
     /// When a limit in `config` cannot be.
-    pub fn new(port: Port, config: ObserverConfig, seed: u64) -> Result<Self, ConfigError> {
+    pub fn new(port: Port, config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         let own_addresses = OwnAddresses {
             by_peer: HashMap::new(),
             capacity: config.max_sessions,
@@ -226,12 +228,16 @@ mod tests {
         let address = |last| IpAddr::from([10, 0, 0, last]);
         own.remember(peer(1), address(1), start);
         own.remember(peer(2), address(2), start + keep / 2);
-        own.remember(peer(3), address(3), start + keep / 2);
-        assert_eq!(own.of(peer(3)), None, "no room while both were heard lately");
         own.remember(peer(2), address(4), start + keep / 2);
         assert_eq!(own.of(peer(2)), Some(address(4)), "a known peer may change");
-        own.remember(peer(3), address(3), start + keep);
-        assert_eq!((own.of(peer(1)), own.of(peer(3))), (None, Some(address(3))));
-        assert_eq!(own.by_peer.len(), 2);
+        own.remember(peer(3), address(3), start + keep / 2);
+        assert_eq!(
+            (own.of(peer(1)), own.of(peer(3))),
+            (None, Some(address(3))),
+            "the one silent longest gives way"
+        );
+        own.remember(peer(4), address(1), start + 2 * keep);
+        assert_eq!((own.of(peer(2)), own.of(peer(3)), own.of(peer(4))), (None, None, Some(address(1))));
+        assert_eq!(own.by_peer.len(), 1, "all who were silent for long are forgotten at once");
     }
 }

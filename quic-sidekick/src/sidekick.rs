@@ -3,7 +3,7 @@
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Flow, Sender};
+use sidekick_protocol::{Assistance, Flow, Reason, Sender};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -43,6 +43,20 @@ pub struct Stats {
     pub near_rtt: Option<Duration>,
 }
 
+/// Random bytes. The standard library keys its hashers with the system's randomness, and a keyed hash gives it away to nobody.
+fn seed() -> [u8; 32] {
+    let mut seed = [0; 32];
+    for bytes in seed.chunks_exact_mut(8) {
+        bytes.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
+    }
+    seed
+}
+
+/// The address as it is on the wire, whatever kind of socket shows it.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 /// The sender's side of Sidekick for one connection, for an application with its own event loop.
 ///
 /// It does no I/O and reads no clock. The application owns one more UDP socket, the *adjacent* one, bound to the same
@@ -61,7 +75,9 @@ pub struct Sidekick {
     lost: Vec<u64>,
     early_lost: u64,
     spurious: u64,
+    known_spurious: u64,
     foreign: u64,
+    stopped: bool,
     logged: Assistance,
 }
 
@@ -69,16 +85,16 @@ impl Sidekick {
     /// A sidekick for one connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        // The standard library's hasher is keyed at random; that is all the randomness that session ids need here.
-        let seed = RandomState::new().hash_one(config.proxy);
         Self {
-            sender: Sender::new(config.sender(), seed),
+            sender: Sender::new(config.sender(), seed()),
             config,
             path: None,
             lost: Vec::new(),
             early_lost: 0,
             spurious: 0,
+            known_spurious: 0,
             foreign: 0,
+            stopped: false,
             logged: Assistance::Seeking,
         }
     }
@@ -93,9 +109,17 @@ impl Sidekick {
         for packet in conn.sidekick_drain() {
             self.note(&packet, now);
         }
+        let stood_down = self.sender.assistance() == Assistance::Unassisted(Reason::StoodDown);
+        if stood_down && !std::mem::replace(&mut self.stopped, true) {
+            conn.sidekick_log(0);
+        }
     }
 
     fn note(&mut self, packet: &SentPacket, now: Instant) {
+        // Probes of another path are not of the flow that the proxy counts.
+        if self.stopped || !packet.active_path {
+            return;
+        }
         let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
         let path = Some((packet.path_id, flow));
         if self.path != path {
@@ -114,7 +138,7 @@ impl Sidekick {
         conn: &mut Connection<F>,
         now: Instant,
     ) {
-        if from != self.config.proxy {
+        if canonical(from) != canonical(self.config.proxy) {
             self.foreign += 1;
             return;
         }
@@ -141,9 +165,12 @@ impl Sidekick {
 
     /// Hands the losses found to the connection, and learns from it which of them were none.
     fn apply<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
-        let spurious = conn.sidekick_spurious();
-        self.sender.on_spurious(spurious.saturating_sub(self.spurious));
-        self.spurious = self.spurious.max(spurious);
+        let known = conn.sidekick_spurious();
+        // The connection forgets those of a path that it drops.
+        let more = known.saturating_sub(self.known_spurious);
+        self.known_spurious = known;
+        self.spurious += more;
+        self.sender.on_spurious(more);
         self.sender.drain_lost(&mut self.lost);
         if let Some((path_id, _)) = self.path
             && !self.lost.is_empty()
@@ -181,7 +208,14 @@ impl Sidekick {
 
     /// Says goodbye to the proxy; drain [`Sidekick::send`] once more.
     pub fn stop(&mut self) {
+        self.stopped = true;
         self.sender.stop();
+    }
+
+    /// Goes on without the proxy, because the adjacent socket failed.
+    pub fn abandon(&mut self) {
+        self.stopped = true;
+        self.sender.abandon();
     }
 
     /// Whether the connection is helped, and what came of it.

@@ -65,6 +65,9 @@ pub struct Assisted<A> {
     handle: Handle,
 }
 
+/// Datagrams taken in from the adjacent socket at a time, so that a flood there does not hold up the connection.
+const MAX_RECEIVED: usize = 32;
+
 /// The identity, if tokio-quiche and this crate use the same quiche. Its name is what the compiler prints if not.
 fn tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io(
     conn: &mut QuicheConnection,
@@ -108,16 +111,26 @@ impl<A> Assisted<A> {
         *self.handle.status.lock().unwrap_or_else(PoisonError::into_inner) = self.sidekick.status();
     }
 
-    /// Takes in every datagram that waits at the adjacent socket.
+    /// Takes in datagrams that wait at the adjacent socket; what is left wakes the worker again.
     fn receive(&mut self, conn: &mut QuicheConnection) {
         let mut datagram = [0; MAX_MESSAGE_LEN + 1];
-        let Some(socket) = &self.adjacent else { return };
-        loop {
+        for _ in 0..MAX_RECEIVED {
+            let Some(socket) = &self.adjacent else { return };
             match socket.try_recv(&mut datagram) {
                 Ok(len) => self.sidekick.recv(&datagram[..len], self.proxy, hooked(conn), clock()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Nobody listens there (yet): the ICMP error of an earlier message, reported once.
-                Err(error) => tracing::debug!(%error, "the proxy's port does not answer"),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return,
+                    // Nobody listens there (yet), or there is no route: an earlier message's ICMP error, told once.
+                    io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::Interrupted => tracing::debug!(%error, "the proxy does not answer"),
+                    _ => {
+                        tracing::warn!(%error, proxy = %self.proxy, "the socket for the proxy failed: unassisted");
+                        self.sidekick.abandon();
+                        self.adjacent = None;
+                    }
+                },
             }
         }
     }

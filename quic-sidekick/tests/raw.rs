@@ -58,7 +58,7 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
     let config = Config { every_packets: NonZeroU16::new(4), ..Config::new(proxy_addr, mode) };
     let mut sidekick = Sidekick::new(config);
     sidekick.attach(&mut client);
-    let mut observer = Observer::new(ObserverConfig::default(), 3).unwrap();
+    let mut observer = Observer::new(ObserverConfig::default(), [3; 32]).unwrap();
     let flow = Flow { source: client_addr, destination: server_addr };
 
     let content: Vec<u8> = (0..SIZE).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();

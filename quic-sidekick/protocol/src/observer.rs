@@ -1,6 +1,6 @@
 //! The proxy's half: counts the packets of the flows it was asked to count, and reports them (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes about 600 bytes and nothing is kept for a flow without one.
+//! Memory is bounded by [`ObserverConfig`]: a session takes less than a kilobyte and nothing is kept for a flow without one.
 
 mod session;
 mod table;

@@ -170,6 +170,12 @@ impl Sender {
         self.forget();
     }
 
+    /// Stops because the proxy cannot be spoken to (any more).
+    pub fn abandon(&mut self) {
+        self.stop();
+        self.assistance = Assistance::Unassisted(Reason::ProxyLost);
+    }
+
     /// Says goodbye to the proxy, if there is a session.
     fn leave(&mut self) {
         if matches!(self.phase, Phase::Joined(_)) {

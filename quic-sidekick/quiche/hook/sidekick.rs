@@ -45,6 +45,8 @@ pub struct SentPacket {
     pub local_addr: SocketAddr,
     /// The address it is sent to.
     pub peer_addr: SocketAddr,
+    /// Whether its path was the active one; a packet of another path probes it.
+    pub active_path: bool,
 }
 
 /// How the congestion controller learns of an early loss.
@@ -157,6 +159,7 @@ impl<F: BufFactory> Connection<F> {
             head,
             local_addr: path.local_addr(),
             peer_addr: path.peer_addr(),
+            active_path: path.active(),
         });
     }
 }
