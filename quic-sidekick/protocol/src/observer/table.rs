@@ -128,4 +128,25 @@ impl Table {
             .map(|session| (session.peer, session.id))
             .collect()
     }
+
+    /// Panics unless every index says the same about every session.
+    #[cfg(test)]
+    pub(super) fn check(&self) {
+        let live = || self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
+        assert_eq!(live().count(), self.by_peer.len());
+        assert_eq!(live().count(), self.deadlines.len());
+        assert_eq!(self.slots.len(), live().count() + self.free.len());
+        assert_eq!(self.sources.values().sum::<usize>(), live().count());
+        for (index, Slot { session, expires, deadline }) in live() {
+            assert_eq!(self.by_peer.get(&(session.peer, session.id)), Some(&index));
+            assert!(self.deadlines.contains(&(*deadline, index)) && deadline <= expires);
+            assert!(session.quack_due.is_none_or(|due| *deadline <= due), "a quACK would be late");
+            let same = live().filter(|(_, other)| other.session.peer.ip() == session.peer.ip()).count();
+            assert_eq!(self.of_source(session.peer.ip()), same);
+        }
+        for (flow, index) in &self.by_flow {
+            let session = self.slots[*index].as_ref().map(|slot| &slot.session);
+            assert!(session.is_some_and(|session| session.confirmed && session.flow == *flow));
+        }
+    }
 }

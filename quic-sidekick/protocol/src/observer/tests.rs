@@ -299,6 +299,7 @@ proptest! {
                     epochs[usize::try_from(message.session.0).unwrap()] = accept.epoch;
                 }
             }
+            b.observer.table.check();
             prop_assert!(b.observer.sessions() <= 4);
             prop_assert_eq!(b.observer.next_deadline().is_none(), b.observer.sessions() == 0);
             prop_assert!(b.observer.next_deadline().is_none_or(|at| at > b.now));

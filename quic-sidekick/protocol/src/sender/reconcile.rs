@@ -120,7 +120,8 @@ impl Reconciler {
                         // Told by the counts alone, at no cost.
                         Err(DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. }) => {}
                         Err(_) => {
-                            budget = budget.saturating_sub(self.candidates.len() * self.quack.threshold())
+                            let work = self.candidates.len() * self.quack.threshold();
+                            budget = budget.saturating_sub(work);
                         }
                     }
                     if budget == 0 {
