@@ -1,13 +1,31 @@
 //! The plugin in an event loop of our own: two connections in memory, a proxy between them, and a near segment that
-//! swallows chosen packets.
-#![allow(clippy::disallowed_methods, reason = "quiche reads the real clock; so must the loop around it")]
+//! swallows chosen packets. All in virtual time, so that a busy machine changes nothing.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "quiche asks the clock, and so does the loop around it; it is a virtual one"
+)]
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "virtual time stands in for two C functions; each has its argument")]
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quic_sidekick::{Assistance, Config, MAX_MESSAGE_LEN, Mode, Sidekick, Status, quiche};
 use sidekick_protocol::{Flow, Observer, ObserverConfig};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+#[path = "../quiche/tests/support/world.rs"]
+#[allow(
+    unreachable_pub,
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "the file belongs to the hooked quiche's tests and keeps to the lints there"
+)]
+mod world;
+
+/// What one round of the loop takes, in nanoseconds.
+const ROUND: u64 = 100_000;
 
 const SIZE: usize = 2 << 20;
 
@@ -47,6 +65,8 @@ struct Run {
 
 /// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
 fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
+    world::enter(nth);
+    let mut time = 0;
     let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
     let (proxy_addr, adjacent) = (address("192.0.2.254:5252"), address("192.0.2.1:5000"));
     let (mut client_config, mut server_config) = configs(controller);
@@ -119,18 +139,19 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
             moved = true;
         }
 
+        time += ROUND;
         if !moved {
-            let deadlines = [
+            let next = [
                 client.timeout_instant(),
                 server.timeout_instant(),
                 sidekick.timeout_instant(),
                 observer.next_deadline(),
             ];
-            let next = deadlines.into_iter().flatten().min().unwrap();
-            std::thread::park_timeout(
-                next.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)),
-            );
+            let next = next.into_iter().flatten().min().unwrap();
+            let wait = next.saturating_duration_since(Instant::now());
+            time += u64::try_from(wait.as_nanos()).unwrap();
         }
+        world::set_time(time);
         for conn in [&mut client, &mut server] {
             if conn.timeout_instant().is_some_and(|at| at <= Instant::now()) {
                 conn.on_timeout();
@@ -138,6 +159,7 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
         }
     }
     assert_eq!(received, content, "the bytes that arrived are those that were sent");
+    world::leave();
     Run { status: sidekick.status(), swallowed, lost_end_to_end: client.stats().lost }
 }
 
