@@ -1,0 +1,83 @@
+//! What an observer may use, and what it has done.
+
+use std::time::Duration;
+use thiserror::Error;
+
+/// The limits of an [`Observer`](super::Observer).
+#[derive(Clone, Debug)]
+pub struct ObserverConfig {
+    /// Most sessions at once, at least 1.
+    pub max_sessions: usize,
+    /// Most sessions of one source address at once, at least 1.
+    pub max_sessions_per_source: usize,
+    /// Power sums kept for a session, 1 to 255: as many as a poll may ask for.
+    pub kept_sums: u8,
+    /// The largest threshold granted, 1 to `kept_sums`.
+    pub max_threshold: u8,
+    /// The shortest interval between timed quACKs that is granted.
+    pub min_every: Duration,
+    /// A session ends when its sender was not heard for this long; a sender polls at least every 20 s while it sends.
+    pub idle_timeout: Duration,
+}
+
+impl Default for ObserverConfig {
+    fn default() -> Self {
+        Self {
+            max_sessions: 1024,
+            max_sessions_per_source: 64,
+            kept_sums: 80,
+            max_threshold: 40,
+            min_every: Duration::from_millis(1),
+            idle_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A limit of [`ObserverConfig`] that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `max_sessions` or `max_sessions_per_source` is 0.
+    #[error("at least one session must be allowed")]
+    NoSessions,
+    /// `max_threshold` or `kept_sums` is 0, or the first exceeds the second.
+    #[error("the largest threshold must be at least 1 and at most the number of sums kept")]
+    Threshold,
+}
+
+impl ObserverConfig {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.max_sessions == 0 || self.max_sessions_per_source == 0 {
+            return Err(ConfigError::NoSessions);
+        }
+        if self.max_threshold == 0 || self.max_threshold > self.kept_sums {
+            return Err(ConfigError::Threshold);
+        }
+        Ok(())
+    }
+}
+
+/// Counters since the observer began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObserverStats {
+    /// Datagrams added to a session's sums.
+    pub counted: u64,
+    /// Datagrams of a session's flow that did not count.
+    pub ignored: u64,
+    /// Datagrams at the proxy's port that were no message, or one that only a proxy sends.
+    pub malformed: u64,
+    /// HELLOs refused.
+    pub refused: u64,
+    /// HELLOs received.
+    pub hellos: u64,
+    /// Polls answered.
+    pub polls: u64,
+    /// quACKs sent.
+    pub quacks_sent: u64,
+    /// Bytes of messages sent.
+    pub bytes_sent: u64,
+    /// Sessions opened.
+    pub sessions_opened: u64,
+    /// Sessions ended by the idle timeout.
+    pub sessions_expired: u64,
+}
