@@ -87,7 +87,7 @@ struct Joined {
     undecodable: u32,
     /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
     last_progress: Instant,
-    /// Packets declared lost since then because an answer to a poll lacked them.
+    /// Packets given up since then because an answer to a poll lacked them.
     tail_declared: usize,
     /// The epoch before, whose ACCEPT may still be on its way.
     previous_epoch: u32,
@@ -207,7 +207,9 @@ impl Sender {
             {
                 // Until now there was nothing to report.
                 joined.probe.progress();
-                joined.last_progress = now;
+                if joined.tail_declared == 0 {
+                    joined.last_progress = now;
+                }
             }
             if self.history.push(identifier, tag, now) {
                 self.reconciler.forget_oldest();
@@ -233,10 +235,15 @@ impl Sender {
                 Ok(())
             }
             Body::UnknownSession => {
-                // It was restarted: join again at once.
                 if matches!(self.phase, Phase::Joined(_)) {
-                    self.assistance = Assistance::Seeking;
-                    self.seek(now);
+                    if self.failures == 0 {
+                        // It was restarted: join again at once.
+                        self.failures = 1;
+                        self.assistance = Assistance::Seeking;
+                        self.seek(now);
+                    } else {
+                        self.lose(Reason::ProxyLost, now);
+                    }
                 }
                 Ok(())
             }

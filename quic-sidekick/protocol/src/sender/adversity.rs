@@ -319,3 +319,26 @@ fn sequence_numbers_wrap() {
         assert_eq!(inject(&mut s, Body::Quack(quack)), outcome, "{sequence}");
     }
 }
+
+/// A connection that has said all it had to say before the proxy was found, or after, and then is silent.
+#[test]
+fn an_idle_flow_asks_little_and_keeps_its_proxy() {
+    for packets in [1, 3, 40] {
+        let mut s = simulation(near(1));
+        for _ in 0..packets {
+            s.send(Some(false));
+        }
+        s.run(15_000 * MS);
+        assert!(s.sender.stats().polls < 10, "{packets} before: {:?}", s.sender.stats());
+        assert_eq!(s.sender.stats().epochs, 1, "{packets} before: {:?}", s.sender.assistance());
+        s.stream(100, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "{packets} before");
+        for _ in 0..packets {
+            s.send(None);
+        }
+        let polls = s.sender.stats().polls;
+        s.run(15_000 * MS);
+        assert!(s.sender.stats().polls < polls + 10, "{packets} after: {:?}", s.sender.stats());
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "{packets} after");
+    }
+}

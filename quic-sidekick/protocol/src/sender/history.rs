@@ -79,6 +79,14 @@ impl History {
         self.pending.iter().skip(self.horizon).take_while(|entry| entry.time_sent <= time).count()
     }
 
+    /// Forgets what was sent no later than `time`; returns how many that were.
+    pub(super) fn forget_until(&mut self, time: Instant) -> usize {
+        let forgotten = self.pending.iter().take_while(|entry| entry.time_sent <= time).count();
+        self.pending.drain(..forgotten);
+        self.horizon = self.horizon.saturating_sub(forgotten);
+        forgotten
+    }
+
     /// The proxy has had every chance to see what was sent until `time`.
     pub(super) fn mark_tail(&mut self, time: Instant) {
         for entry in self.pending.iter_mut().take_while(|entry| entry.time_sent <= time) {

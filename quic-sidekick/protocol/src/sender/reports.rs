@@ -83,13 +83,14 @@ impl Sender {
         }
         joined.sequence = Some(quack.sequence);
         joined.last_heard = now;
+        joined.probe.heard();
         let answered = joined.probe.answer(quack.token);
         if let Some(polled_at) = answered {
             self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(polled_at)));
         }
         if quack.count == 0 {
-            if answered.is_some_and(|polled_at| self.history.unseen_until(polled_at) >= TAIL_LIMIT) {
-                self.doubt(now);
+            if let Some(polled_at) = answered {
+                self.before_epoch(polled_at, now);
             }
             return Ok(());
         }
@@ -140,6 +141,17 @@ impl Sender {
         let Phase::Joined(joined) = &self.phase else { return };
         if now.saturating_duration_since(joined.last_progress) >= SILENCE {
             self.lose(Reason::NotOnPath, now);
+        }
+    }
+
+    /// The answer to a poll knew of no packet. What was sent a probe timeout before the poll had passed when the epoch began,
+    /// or is lost, or does not pass by the proxy. The end-to-end mechanism knows what to do about each.
+    fn before_epoch(&mut self, polled_at: Instant, now: Instant) {
+        let Phase::Joined(joined) = &mut self.phase else { return };
+        let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
+        joined.tail_declared += self.history.forget_until(until);
+        if joined.tail_declared > SLOW_TAIL_LIMIT {
+            self.doubt(now);
         }
     }
 

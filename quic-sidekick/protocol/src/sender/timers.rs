@@ -23,13 +23,14 @@ pub(super) fn return_after(failures: u32) -> Duration {
 /// A request that is repeated with doubling intervals until it is answered.
 #[derive(Debug)]
 pub(super) struct Backoff {
+    since: Instant,
     pub(super) at: Instant,
     interval: Duration,
 }
 
 impl Backoff {
     pub(super) fn start(now: Instant, interval: Duration) -> Self {
-        Self { at: now + interval, interval }
+        Self { since: now, at: now + interval, interval }
     }
 
     fn again(&mut self, now: Instant) {
@@ -42,6 +43,8 @@ impl Backoff {
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     outstanding: Option<(u32, Instant)>,
+    /// When the first poll left that nothing was heard after.
+    unheard_since: Option<Instant>,
     last_polled: Option<Instant>,
     doublings: u32,
 }
@@ -50,7 +53,13 @@ impl Probe {
     pub(super) fn sent(&mut self, token: u32, now: Instant) {
         self.outstanding = Some((token, now));
         self.last_polled = Some(now);
+        self.unheard_since.get_or_insert(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+    }
+
+    /// The proxy has said something.
+    pub(super) fn heard(&mut self) {
+        self.unheard_since = None;
     }
 
     /// When the poll was sent that `token` answers.
@@ -111,20 +120,20 @@ impl Sender {
         Some(again.map_or(at, |again| again.max(at)))
     }
 
-    /// When a silent proxy is given up.
+    /// When a silent proxy is given up: a while after a request that it has not answered, or without polls after the first
+    /// packet that it owes a report on.
     fn silent_at(&self) -> Option<Instant> {
         let Phase::Joined(joined) = &self.phase else { return None };
-        if !self.config.poll && joined.granted.every.is_none() && joined.sequence.is_some() {
-            // Nothing obliges the proxy to speak.
-            return None;
-        }
-        let waiting_since = match self.history.oldest() {
-            Some(sent) => joined.last_heard.max(sent),
-            None if joined.renewing.is_some() || joined.sequence.is_none() => joined.last_heard,
-            None => return None,
-        };
-        let every = joined.granted.every.unwrap_or_default();
-        Some(waiting_since + SILENCE.max(scale(every, 10, 1)))
+        let asked =
+            earlier(joined.probe.unheard_since, joined.renewing.as_ref().map(|request| request.since));
+        let patience = SILENCE.max(self.near_rtt.retry_interval());
+        let owed = joined
+            .granted
+            .every
+            .zip(self.history.oldest())
+            .filter(|_| !self.config.poll)
+            .map(|(every, sent)| joined.last_heard.max(sent) + patience.max(scale(every, 10, 1)));
+        earlier(asked.map(|at| at + patience), owed)
     }
 
     fn keep_alive_at(&self) -> Option<Instant> {
