@@ -1,5 +1,5 @@
 # The two commands are `make demo` and `make test`; both install or name what they need (`make deps`).
-# They share one build profile, so that nothing is compiled twice.
+# They share one build profile. Checking other feature sets and quiche's own tests still compiles BoringSSL a few times.
 
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1

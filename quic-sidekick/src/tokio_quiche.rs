@@ -20,8 +20,7 @@
 //! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
 //! ```
 //!
-//! Without it the application does not compile, and the error names
-//! `tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io`.
+//! Without it the application does not compile; the first error says that tokio-quiche does not run on the hooked quiche.
 
 use crate::{Config, MAX_MESSAGE_LEN, Sidekick, Status};
 use ::tokio_quiche::metrics::Metrics;
@@ -68,13 +67,18 @@ pub struct Assisted<A> {
 /// Datagrams taken in from the adjacent socket at a time, so that a flood there does not hold up the connection.
 const MAX_RECEIVED: usize = 32;
 
-/// The identity, if tokio-quiche and this crate use the same quiche. Its name is what the compiler prints if not.
-fn tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io(
-    conn: &mut QuicheConnection,
-) -> &mut quiche::Connection<::tokio_quiche::buf_factory::BufFactory> {
-    conn
-}
-use tokio_quiche_needs_the_hooked_quiche_see_patch_crates_io as hooked;
+/// Stands for the hooked quiche's connections; tokio-quiche's must be such. It is there for its message.
+#[diagnostic::on_unimplemented(
+    message = "tokio-quiche does not run on the hooked quiche",
+    label = "this is the connection of another quiche",
+    note = "add the quiche of quic-sidekick to [patch.crates-io] in the root Cargo.toml, as its README shows"
+)]
+trait Hooked {}
+
+impl<F: quiche::BufFactory> Hooked for quiche::Connection<F> {}
+
+const fn requires_the_hooked_quiche<C: Hooked>() {}
+const _: () = requires_the_hooked_quiche::<QuicheConnection>();
 
 #[allow(
     clippy::disallowed_methods,
@@ -117,7 +121,7 @@ impl<A> Assisted<A> {
         for _ in 0..MAX_RECEIVED {
             let Some(socket) = &self.adjacent else { return };
             match socket.try_recv(&mut datagram) {
-                Ok(len) => self.sidekick.recv(&datagram[..len], self.proxy, hooked(conn), clock()),
+                Ok(len) => self.sidekick.recv(&datagram[..len], self.proxy, conn, clock()),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     // Nobody listens there (yet), or there is no route: an earlier message's ICMP error, told once.
@@ -162,7 +166,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         match self.open(conn) {
             Ok(socket) => {
                 self.adjacent = Some(socket);
-                self.sidekick.attach(hooked(conn));
+                self.sidekick.attach(conn);
             }
             Err(error) => tracing::warn!(%error, proxy = %self.proxy, "no socket for the proxy: unassisted"),
         }
@@ -175,7 +179,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
 
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         // The worker has just sent: take note of it before the timers are read.
-        self.sidekick.on_sent(hooked(conn), clock());
+        self.sidekick.on_sent(conn, clock());
         self.flush();
         let deadline = self.sidekick.timeout_instant();
         tokio::select! {
@@ -191,7 +195,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
 
     fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         self.receive(conn);
-        self.sidekick.on_timeout(hooked(conn), clock());
+        self.sidekick.on_timeout(conn, clock());
         self.flush();
         self.app.process_writes(conn)
     }

@@ -192,7 +192,13 @@ impl Cli {
     pub(crate) fn plan(self) -> anyhow::Result<Plan> {
         let target = target(&self.url, &self.file)?;
         let (cc, assistance) = match self.sidekick {
-            Sidekick::Off => (self.cc.unwrap_or(Cc::Cubic), None),
+            Sidekick::Off => {
+                ensure!(
+                    self.proxy.is_none(),
+                    "--proxy is of no use without --sidekick: say what to do with its reports, for example --sidekick pacubic"
+                );
+                (self.cc.unwrap_or(Cc::Cubic), None)
+            }
             Sidekick::On(mode) => {
                 let Some(proxy) = self.proxy else {
                     bail!(
@@ -302,7 +308,9 @@ fn parse_proxy(text: &str) -> Result<ProxyName, String> {
     if let Ok(ip) = bare.parse::<IpAddr>() {
         return Ok(ProxyName { host: ip.to_string(), port: quic_sidekick::DEFAULT_PORT });
     }
-    if let Ok(address) = text.parse::<SocketAddr>() {
+    if let Ok(address) = text.parse::<SocketAddr>()
+        && address.port() != 0
+    {
         return Ok(ProxyName { host: address.ip().to_string(), port: address.port() });
     }
     let (host, port) = match text.split_once(':') {
@@ -365,6 +373,11 @@ mod tests {
     fn contradictions_are_named() {
         let said = complaint(&["--sidekick", "pacubic"]);
         assert!(said.contains("--proxy"), "{said}");
+        let said = complaint(&["--proxy", "gw"]);
+        assert!(said.contains("--sidekick"), "{said}");
+        for nowhere in ["gw:0", "127.0.0.1:0", "[::1]:0", "gw:99999", ""] {
+            assert!(parse_proxy(nowhere).is_err(), "{nowhere}");
+        }
         let said = complaint(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "bbr2"]);
         assert!(said.contains("cubic-rfc9438") && said.contains("--cc bbr2"), "{said}");
         let said = complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);

@@ -83,7 +83,9 @@ async fn resolve(name: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
 
 /// The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
 async fn proxy_address(proxy: &ProxyName, server: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let found = resolve(&proxy.host, proxy.port).await?;
+    let found = resolve(&proxy.host, proxy.port)
+        .await
+        .context("cannot ask the proxy for help (see --proxy; without --sidekick none is needed)")?;
     let same = found.iter().find(|a| a.is_ipv4() == server.is_ipv4());
     same.or(found.first()).copied().with_context(|| format!("{} has no address", proxy.host))
 }

@@ -21,6 +21,7 @@ mod tls;
 mod upload;
 mod watch;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -47,7 +48,11 @@ fn main() -> ExitCode {
 fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
     // Silent unless RUST_LOG asks: the progress bar and the summary say what a user wants to know.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     let plan = cli.plan()?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(upload_or_interrupt(&plan));

@@ -89,7 +89,12 @@ impl Outcome {
 
 /// Uploads the plan's file. When `stop` fires, the connection is closed and an error returned.
 pub(crate) async fn upload(plan: &Plan, mut stop: oneshot::Receiver<()>) -> anyhow::Result<Outcome> {
-    let source = Source::open(&plan.file)?;
+    // Opening a named pipe waits for its writer: not on this thread, which has to hear of Ctrl-C.
+    let file = plan.file.clone();
+    let source = tokio::select! {
+        source = tokio::task::spawn_blocking(move || Source::open(&file)) => source.context("the file could not be opened")??,
+        _ = &mut stop => bail!("stopped"),
+    };
     let len = source.len();
     // Before the handshake there is nothing to say goodbye to.
     let mut link = tokio::select! {
@@ -273,6 +278,22 @@ fn why(error: anyhow::Error, link: &Link) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_can_be_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let arguments = ["h3-upload", pipe.to_str().unwrap(), "https://127.0.0.1:1/x"];
+        let plan = crate::cli::Cli::parse_from(arguments).plan().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        stop.send(()).unwrap();
+        let error = runtime.block_on(upload(&plan, stopped)).err().unwrap();
+        assert_eq!(error.to_string(), "stopped");
+        runtime.shutdown_background();
+    }
 
     #[test]
     fn a_server_cannot_garble_the_terminal() {

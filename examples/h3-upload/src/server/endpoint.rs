@@ -1,5 +1,6 @@
 //! The QUIC endpoint: its settings, its connections, and an orderly end.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::identity::Identity;
+use crate::identity::{Identity, RootFile};
 use crate::request;
 use crate::store::Store;
 
@@ -31,6 +32,7 @@ const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 pub(crate) async fn serve(
     listen: SocketAddr,
     identity: Identity,
+    identity_file: RootFile,
     idle: Duration,
     store: Store,
 ) -> anyhow::Result<()> {
@@ -38,7 +40,14 @@ pub(crate) async fn serve(
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let endpoint = Endpoint::server(config(identity, idle)?, listen)
         .with_context(|| format!("cannot listen on {listen}: choose another address with --listen"))?;
-    println!("ready: listening on {}", endpoint.local_addr().context("cannot tell the port")?);
+    // Only now: another server's clients may still need the file that was there.
+    identity_file.write()?;
+    let address = endpoint.local_addr().context("cannot tell the port")?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready: listening on {address}")
+        .and_then(|()| out.flush())
+        .context("cannot say on standard output that the server is ready")?;
+    drop(out);
 
     let mut connections = JoinSet::new();
     loop {

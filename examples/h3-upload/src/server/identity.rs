@@ -1,6 +1,6 @@
 //! The server's certificate and key: from files, or made up for a test.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use rcgen::{
@@ -18,21 +18,28 @@ pub(crate) struct Identity {
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
+/// A made-up root certificate and the file that is to hold it, if any.
+pub(crate) struct RootFile(Option<(PathBuf, String)>);
+
+impl RootFile {
+    pub(crate) fn write(self) -> anyhow::Result<()> {
+        let Some((file, root)) = self.0 else { return Ok(()) };
+        std::fs::write(&file, root)
+            .with_context(|| format!("cannot write the root certificate to {}", file.display()))
+    }
+}
+
 /// Does what the command line says.
-pub(crate) fn load(cli: &Cli) -> anyhow::Result<Identity> {
+pub(crate) fn load(cli: &Cli) -> anyhow::Result<(Identity, RootFile)> {
     match (&cli.cert, &cli.key, cli.self_signed.as_slice()) {
-        (Some(cert), Some(key), _) => from_files(cert, key),
+        (Some(cert), Some(key), _) => Ok((from_files(cert, key)?, RootFile(None))),
         (_, _, []) => bail!(
             "HTTP/3 needs a certificate: give --cert FILE --key FILE, or for a test --self-signed localhost \
              --write-ca ca.pem"
         ),
         (_, _, names) => {
             let (identity, root) = made_up(names)?;
-            if let Some(file) = &cli.write_ca {
-                std::fs::write(file, root)
-                    .with_context(|| format!("cannot write the root certificate to {}", file.display()))?;
-            }
-            Ok(identity)
+            Ok((identity, RootFile(cli.write_ca.clone().map(|file| (file, root)))))
         }
     }
 }

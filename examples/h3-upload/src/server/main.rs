@@ -43,9 +43,9 @@ fn run(cli: cli::Cli) -> anyhow::Result<()> {
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
     let store = store::Store::new(&cli.dir, cli.max_bytes)?;
-    let identity = identity::load(&cli)?;
+    let (identity, root) = identity::load(&cli)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     // Dropping the runtime drops every unfinished upload, and with it its temporary file.
     let idle = Duration::from_secs(cli.idle_timeout.into());
-    runtime.block_on(endpoint::serve(cli.listen, identity, idle, store))
+    runtime.block_on(endpoint::serve(cli.listen, identity, root, idle, store))
 }

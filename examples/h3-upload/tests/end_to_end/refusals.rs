@@ -166,3 +166,16 @@ fn servers_that_cannot_start() {
         "cannot listen on",
     );
 }
+
+/// A server that cannot start must not spoil the file that another's clients trust.
+#[test]
+fn a_server_that_cannot_listen_writes_no_root_certificate() {
+    let running = Server::start(&[]);
+    let before = std::fs::read(running.ca()).unwrap();
+    let (dir, ca) = (running.dir(), running.ca());
+    let (dir, ca) = (dir.to_str().unwrap(), ca.to_str().unwrap());
+    let listen = format!("127.0.0.1:{}", running.port);
+    let second = server(&["--dir", dir, "--listen", &listen, "--self-signed", "localhost", "--write-ca", ca]);
+    assert_complains(&second, "choose another address");
+    assert_eq!(std::fs::read(running.ca()).unwrap(), before);
+}
