@@ -20,7 +20,8 @@
 //! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
 //! ```
 //!
-//! Without it the application does not compile; the first error says that tokio-quiche does not run on the hooked quiche.
+//! Without it the application does not compile; one of the errors says that tokio-quiche does not run on the
+//! hooked quiche.
 
 use crate::{Config, MAX_MESSAGE_LEN, Sidekick, Status};
 use ::tokio_quiche::metrics::Metrics;
