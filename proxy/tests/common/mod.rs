@@ -25,15 +25,19 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 const MARK: &str = "SIDEKICK_TEST_INSIDE";
 
 /// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name` is the
-/// path of the calling test: this test program is run again, for that test alone, under unshare(1), which
-/// needs no privilege.
+/// path of the calling test: this test program is run again, for that test alone, under unshare(1). That needs no
+/// privilege where user namespaces are allowed; root does without them.
 pub fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         run("ip link set lo up");
         return body();
     }
-    let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
+    let mut unshare = Command::new("unshare");
+    if !nix::unistd::geteuid().is_root() {
+        unshare.args(["--user", "--map-root-user"]);
+    }
+    let output = unshare
+        .args(["--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .env(MARK, "1")
