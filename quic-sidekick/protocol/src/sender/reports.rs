@@ -140,6 +140,7 @@ impl Sender {
     fn doubt(&mut self, now: Instant) {
         let Phase::Joined(joined) = &self.phase else { return };
         if now.saturating_duration_since(joined.last_progress) >= SILENCE {
+            self.leave();
             self.lose(Reason::NotOnPath, now);
         }
     }

@@ -170,8 +170,8 @@ impl Sender {
                     self.say_new_epoch = true;
                 }
                 if due(self.silent_at()) {
-                    // Without polls, a proxy that sees nothing says nothing.
                     self.leave();
+                    // Without polls, a proxy that sees nothing says nothing.
                     if self.assistance != Assistance::Assisted && !self.config.poll {
                         self.lose(Reason::NotOnPath, now);
                     } else {
