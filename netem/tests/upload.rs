@@ -43,8 +43,7 @@ fn every_mode_finds_losses_early() {
         let (early, near) = (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
         // The sender's messages to the proxy are lost there as well, and so is what went before the proxy was found.
         assert!(early >= near / 3 && early <= near, "{early} found early of {near} lost near");
-        // On a busy machine the proxy's threads may be apart by more than a poll waits for.
-        assert!(number(&record, "/packets/spurious") <= early / 3, "{record}");
+        assert!(number(&record, "/packets/spurious") <= early / 10, "{record}");
     }
 }
 
