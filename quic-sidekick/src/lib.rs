@@ -46,5 +46,5 @@ pub mod tokio_quiche;
 
 pub use config::{Config, Mode, ParseModeError};
 pub use quiche;
-pub use sidekick::{Sidekick, Stats, Status};
-pub use sidekick_protocol::{Assistance, DEFAULT_PORT, MAX_MESSAGE_LEN, Reason};
+pub use sidekick::{Sidekick, Status};
+pub use sidekick_protocol::{Assistance, DEFAULT_PORT, MAX_MESSAGE_LEN, Reason, SenderStats};

@@ -3,7 +3,7 @@
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Flow, Reason, Sender};
+use sidekick_protocol::{Assistance, Flow, Reason, Sender, SenderStats};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -16,29 +16,9 @@ const LOG_CAPACITY: usize = 16_384;
 pub struct Status {
     /// Whether it is helped now; its `Display` is a sentence for a user.
     pub assistance: Assistance,
-    /// Counters since the connection began.
-    pub stats: Stats,
-}
-
-/// Counters since the connection began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Packets declared lost early. quiche's own `lost` does not contain them.
-    pub early_lost: u64,
-    /// Of these, packets that the receiver had after all.
-    pub spurious: u64,
-    /// quACKs taken in.
-    pub quacks_received: u64,
-    /// Their bytes, without UDP and IP headers.
-    pub quack_bytes: u64,
-    /// quACKs that could not be decoded.
-    pub undecodable: u64,
-    /// Epochs begun.
-    pub epochs: u64,
-    /// Polls sent.
-    pub polls: u64,
-    /// Datagrams at the adjacent socket that did not come from the proxy, or were no message that a proxy sends.
-    pub malformed: u64,
+    /// Counters since the connection began. `early_lost` counts what the connection took for lost, and quiche's own `lost`
+    /// does not contain it; `malformed` counts datagrams from elsewhere than the proxy, too.
+    pub stats: SenderStats,
     /// The near segment's smoothed round-trip time, once it was measured.
     pub near_rtt: Option<Duration>,
 }
@@ -74,7 +54,6 @@ pub struct Sidekick {
     path: Option<(usize, Flow)>,
     lost: Vec<u64>,
     early_lost: u64,
-    spurious: u64,
     known_spurious: u64,
     foreign: u64,
     stopped: bool,
@@ -91,7 +70,6 @@ impl Sidekick {
             path: None,
             lost: Vec::new(),
             early_lost: 0,
-            spurious: 0,
             known_spurious: 0,
             foreign: 0,
             stopped: false,
@@ -169,7 +147,6 @@ impl Sidekick {
         // The connection forgets those of a path that it drops.
         let more = known.saturating_sub(self.known_spurious);
         self.known_spurious = known;
-        self.spurious += more;
         self.sender.on_spurious(more);
         self.sender.drain_lost(&mut self.lost);
         if let Some((path_id, _)) = self.path
@@ -221,20 +198,12 @@ impl Sidekick {
     /// Whether the connection is helped, and what came of it.
     #[must_use]
     pub fn status(&self) -> Status {
-        let stats = self.sender.stats();
+        let stats = *self.sender.stats();
+        let malformed = stats.malformed + self.foreign;
         Status {
             assistance: self.sender.assistance(),
-            stats: Stats {
-                early_lost: self.early_lost,
-                spurious: self.spurious,
-                quacks_received: stats.quacks_received,
-                quack_bytes: stats.quack_bytes,
-                undecodable: stats.undecodable,
-                epochs: stats.epochs,
-                polls: stats.polls,
-                malformed: stats.malformed + self.foreign,
-                near_rtt: self.sender.near_rtt(),
-            },
+            stats: SenderStats { early_lost: self.early_lost, malformed, ..stats },
+            near_rtt: self.sender.near_rtt(),
         }
     }
 }

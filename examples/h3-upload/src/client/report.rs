@@ -180,7 +180,7 @@ impl<'a> Report<'a> {
                 polls: stats.polls,
                 malformed: stats.malformed,
             },
-            near_rtt_ms: stats.near_rtt.map(milliseconds),
+            near_rtt_ms: outcome.sidekick.as_ref().and_then(|s| s.near_rtt).map(milliseconds),
             rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
         }
     }

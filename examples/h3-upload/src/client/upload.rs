@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use quic_sidekick::tokio_quiche::Handle;
-use quic_sidekick::{Assistance, Stats, Status};
+use quic_sidekick::{Assistance, SenderStats, Status};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// How the plugin fared; all zero if it was not asked for.
-    pub(crate) fn sidekick_stats(&self) -> Stats {
+    pub(crate) fn sidekick_stats(&self) -> SenderStats {
         self.sidekick.as_ref().map(|s| s.stats).unwrap_or_default()
     }
 
