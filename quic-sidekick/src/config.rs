@@ -101,7 +101,7 @@ impl Config {
             every: self.every,
             ..Terms::default()
         };
-        SenderConfig { terms, poll: self.poll }
+        SenderConfig { terms, poll: self.poll, ..SenderConfig::default() }
     }
 }
 

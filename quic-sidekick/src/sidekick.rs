@@ -64,8 +64,15 @@ impl Sidekick {
     /// A sidekick for one connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
+        Self::with_seed(config, seed())
+    }
+
+    /// A sidekick whose random numbers follow from `seed`, for a simulation that must repeat. Elsewhere take
+    /// [`Sidekick::new`]: who can guess the numbers can pretend to be the proxy.
+    #[must_use]
+    pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {
         Self {
-            sender: Sender::new(config.sender(), seed()),
+            sender: Sender::new(config.sender(), seed),
             config,
             path: None,
             lost: Vec::new(),

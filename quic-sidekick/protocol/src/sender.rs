@@ -26,13 +26,18 @@ pub struct SenderConfig {
     /// The terms to ask for.
     pub terms: Terms,
     /// Whether to poll when packets stay unreported for longer than the near segment's probe timeout. Without it the
-    /// loss of a lone or last packet is left to the end-to-end mechanism.
+    /// loss of a lone or last packet is left to the end-to-end mechanism. Polls that set the session up, until the near
+    /// RTT is known, and that keep it alive are sent in any case.
     pub poll: bool,
+    /// How many packets sent after a missing one must have been seen before it counts as lost at once; at least 1. The
+    /// default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow whose packets are too far apart to overtake each
+    /// other takes 1.
+    pub packet_threshold: u32,
 }
 
 impl Default for SenderConfig {
     fn default() -> Self {
-        Self { terms: Terms::default(), poll: true }
+        Self { terms: Terms::default(), poll: true, packet_threshold: 3 }
     }
 }
 
@@ -128,7 +133,11 @@ impl Sender {
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
-            config: SenderConfig { terms: config.terms.normalised(), ..config },
+            config: SenderConfig {
+                terms: config.terms.normalised(),
+                packet_threshold: config.packet_threshold.max(1),
+                ..config
+            },
             numbers: Numbers::new(seed),
             flow: None,
             session: SessionId(0),

@@ -72,7 +72,7 @@ fn a_proxy_that_forgets_the_session_and_dies_is_no_assistance() {
 #[test]
 fn an_interval_that_the_wire_cannot_carry_is_rounded() {
     let terms = Terms { every: Some(Duration::from_secs_f64(1.0 / 33.0)), ..Terms::default() };
-    let config = SenderConfig { terms, poll: true };
+    let config = SenderConfig { terms, ..SenderConfig::default() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(1), 3);
     s.stream(1000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
@@ -257,7 +257,7 @@ fn addresses_of_dual_stack_sockets_are_those_on_the_wire() {
 #[test]
 fn without_polls_and_timed_quacks_silence_proves_nothing() {
     let terms = Terms { every_packets: NonZeroU16::new(32), every: None, ..Terms::default() };
-    let config = SenderConfig { terms, poll: false };
+    let config = SenderConfig { terms, poll: false, ..SenderConfig::default() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(1), 3);
     s.stream(600, 100 * MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
@@ -344,4 +344,25 @@ fn an_idle_flow_asks_little_and_keeps_its_proxy() {
         assert!(s.sender.stats().polls < polls + 10, "{packets} after: {:?}", s.sender.stats());
         assert_eq!(s.sender.assistance(), Assistance::Assisted, "{packets} after");
     }
+}
+
+#[test]
+fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
+    let mut s = joined(near(1), 80);
+    // As if the HELLO had been repeated.
+    s.sender.near_rtt = NearRtt::default();
+    let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
+    let mut first = None;
+    for sequence in 0..2000 {
+        let last = send(&mut s);
+        let first = *first.get_or_insert(last);
+        seen.insert(last);
+        s.run(30 * MS);
+        let sums = Sums::new(seen.sums());
+        let quack = Quack { epoch: 7, sequence, token: 0, age_us: 0, first, last, count: seen.count(), sums };
+        inject(&mut s, Body::Quack(quack)).unwrap();
+    }
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.sender.near_rtt(), None);
+    assert!((60..66).contains(&s.sender.stats().polls), "{} in a minute", s.sender.stats().polls);
 }

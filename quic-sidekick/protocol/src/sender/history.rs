@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 pub(super) const MAX_PENDING: usize = 8192;
 /// More packets that were given up are not reckoned with.
 const MAX_LIMBO: usize = 512;
-/// Later packets that must have been seen before a missing one counts as lost (kPacketThreshold, RFC 9002, 6.1.1).
-const PACKET_THRESHOLD: u32 = 3;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -90,7 +88,7 @@ impl History {
     /// The proxy has had every chance to see what was sent until `time`.
     pub(super) fn mark_tail(&mut self, time: Instant) {
         for entry in self.pending.iter_mut().take_while(|entry| entry.time_sent <= time) {
-            entry.later_seen = PACKET_THRESHOLD;
+            entry.later_seen = u32::MAX;
         }
     }
 
@@ -104,8 +102,15 @@ impl History {
             .map(|at| at + delay)
     }
 
-    /// Moves what counts as lost at `now` to the end of `lost` (tags), and into limbo for `grace`.
-    pub(super) fn take_lost(&mut self, now: Instant, delay: Duration, grace: Duration, lost: &mut Vec<u64>) {
+    /// Moves what counts as lost at `now`, after so many later `packets` or `delay`, to the end of `lost` (tags), and into
+    /// limbo for `grace`.
+    pub(super) fn take_lost(
+        &mut self,
+        now: Instant,
+        (packets, delay): (u32, Duration),
+        grace: Duration,
+        lost: &mut Vec<u64>,
+    ) {
         self.limbo.retain(|(_, until)| *until > now);
         let Self { pending, limbo, horizon } = self;
         let mut before_horizon = *horizon;
@@ -113,7 +118,7 @@ impl History {
             let suspect = before_horizon > 0;
             before_horizon = before_horizon.saturating_sub(1);
             let waited = entry.later_seen_at.is_some_and(|at| at + delay <= now);
-            if entry.later_seen < PACKET_THRESHOLD && !waited {
+            if entry.later_seen < packets && !waited {
                 return true;
             }
             lost.push(entry.tag);

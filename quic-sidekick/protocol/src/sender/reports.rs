@@ -180,7 +180,8 @@ impl Sender {
     /// Declares lost what has waited long enough (SPEC.md, section 7.3).
     fn declare(&mut self, grace: Duration, now: Instant) {
         let before = self.lost.len();
-        self.history.take_lost(now, self.near_rtt.loss_delay(), grace, &mut self.lost);
+        let patience = (self.config.packet_threshold, self.near_rtt.loss_delay());
+        self.history.take_lost(now, patience, grace, &mut self.lost);
         let declared = u64::try_from(self.lost.len() - before).unwrap_or(0);
         self.stats.early_lost += declared;
         self.distrust.declared(declared);

@@ -69,3 +69,6 @@ impl NearRtt {
         (2 * self.bound()).max(Duration::from_millis(20))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,6 +102,31 @@ fn without_polls_a_lost_last_packet_is_left_alone() {
 }
 
 #[test]
+fn packets_that_cannot_overtake_are_lost_with_the_next_quack_and_no_poll() {
+    let terms = Terms { every_packets: NonZeroU16::new(2), every: None, ..Terms::default() };
+    let config = SenderConfig { terms, poll: false, packet_threshold: 1 };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 15);
+    s.stream(20, 20 * MS);
+    let mut waits = Vec::new();
+    for _ in 0..2 {
+        s.stream(1, 20 * MS);
+        let lost = s.send(Some(true));
+        s.run(20 * MS);
+        s.stream(4, 20 * MS);
+        let (tag, waited) = s.declared.pop().unwrap();
+        assert_eq!(tag, lost);
+        waits.push(waited);
+    }
+    waits.sort();
+    assert_eq!(
+        waits,
+        [22 * MS, 42 * MS],
+        "the packet after the lost one brings a quACK, or the one after that"
+    );
+    assert_eq!(s.false_alarms(), [0; 0]);
+}
+
+#[test]
 fn reordering_of_two_packets_is_no_loss() {
     for seed in 0..40 {
         let jitter = Near { delay: 5 * MS, jitter: 2 * MS, loss_percent: 0 };
@@ -161,7 +186,8 @@ fn more_missing_than_the_kept_sums_begins_a_new_epoch() {
 #[test]
 fn quacks_by_number_of_packets() {
     let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
-    let mut s = Simulation::new(SenderConfig { terms, poll: true }, ObserverConfig::default(), near(0), 12);
+    let config = SenderConfig { terms, ..SenderConfig::default() };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 12);
     s.stream(400, MS);
     s.run(100 * MS);
     let quacks = s.sender.stats().quacks_received;

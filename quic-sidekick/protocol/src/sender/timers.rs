@@ -47,6 +47,8 @@ pub(super) struct Probe {
     unheard_since: Option<Instant>,
     last_polled: Option<Instant>,
     doublings: u32,
+    /// Polls since the last whose answer came before the next was sent.
+    unanswered: u32,
 }
 
 impl Probe {
@@ -55,6 +57,7 @@ impl Probe {
         self.last_polled = Some(now);
         self.unheard_since.get_or_insert(now);
         self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
+        self.unanswered = self.unanswered.saturating_add(1);
     }
 
     /// The proxy has said something.
@@ -64,7 +67,9 @@ impl Probe {
 
     /// When the poll was sent that `token` answers.
     pub(super) fn answer(&mut self, token: u32) -> Option<Instant> {
-        self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token).map(|(_, sent)| sent)
+        let (_, sent) = self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token)?;
+        self.unanswered = 0;
+        Some(sent)
     }
 
     /// A quACK named a packet that was not known to have arrived.
@@ -74,6 +79,12 @@ impl Probe {
 
     fn patience(&self, timeout: Duration) -> Duration {
         scale(timeout, 1 << self.doublings, 1)
+    }
+
+    /// How long the newest poll stands when its answer is to be timed. Reports do not shorten it: it has to outgrow a near
+    /// RTT that nobody knows.
+    fn measuring_interval(&self, retry_interval: Duration) -> Duration {
+        scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1).min(SILENCE)
     }
 }
 
@@ -105,6 +116,12 @@ impl Sender {
             // of more sums, nothing more is understood.
             let soon = self.near_rtt.retry_interval();
             return Some(joined.probe.last_polled.unwrap_or(joined.last_said) + soon);
+        }
+        if self.near_rtt.smoothed().is_none() {
+            // No loss can be timed, nor the near segment's share of the path be told, before an answer was. Another poll
+            // meanwhile would only make the sender miss the answer to this one.
+            let interval = joined.probe.measuring_interval(self.near_rtt.retry_interval());
+            return Some(joined.probe.last_polled.unwrap_or(joined.last_said) + interval);
         }
         if !self.config.poll || self.history.is_empty() {
             return None;

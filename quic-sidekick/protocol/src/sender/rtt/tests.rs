@@ -1,0 +1,47 @@
+use crate::testing::{Near, Simulation};
+use crate::{Assistance, ObserverConfig, SenderConfig};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn near(delay_ms: u32, loss_percent: u64) -> Near {
+    Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent }
+}
+
+/// Sends a packet every millisecond, and all of them arrive; of the messages, those of the first `lost` milliseconds do not.
+fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
+    for ms in 0..millis {
+        s.near.loss_percent = if ms < lost { 100 } else { 0 };
+        s.send(Some(false));
+        s.run(MS);
+    }
+}
+
+/// Two HELLOs make it unclear which of them was accepted, and the next quACK is not the answer to the first poll.
+#[test]
+fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
+    for poll in [true, false] {
+        let config = SenderConfig { poll, ..SenderConfig::default() };
+        let mut s = Simulation::new(config, ObserverConfig::default(), near(1, 100), 3);
+        stream_while_messages_are_lost(&mut s, 102, 99);
+        assert_eq!((s.sender.stats().epochs, s.sender.stats().polls), (1, 1), "ACCEPT has just come");
+        // The proxy hears the poll, and its answer is lost.
+        stream_while_messages_are_lost(&mut s, 98, 5);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted);
+        assert_eq!(s.sender.near_rtt(), None);
+        stream_while_messages_are_lost(&mut s, 1000, 0);
+        assert_eq!(s.sender.near_rtt(), Some(2 * MS), "polls: {poll}");
+        assert_eq!(s.sender.stats().polls, 2, "polls: {poll}");
+    }
+}
+
+/// However long an answer takes, some poll is left to stand until it comes.
+#[test]
+fn a_long_near_rtt_is_measured() {
+    for delay in (50..=450).step_by(25) {
+        let mut s = Simulation::new(SenderConfig::default(), ObserverConfig::default(), near(delay, 0), 3);
+        stream_while_messages_are_lost(&mut s, 5000, 0);
+        assert_eq!(s.sender.near_rtt(), Some(2 * delay * MS), "{delay} ms away");
+        assert_eq!(s.sender.stats().epochs, 1, "{delay} ms away");
+    }
+}
