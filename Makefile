@@ -4,41 +4,56 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build demo test format lint unit upstream clean
+.PHONY: help deps build-deps build demo figures test test-netem-vm format lint unit upstream clean
 
 help:
 	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
+	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
-	@echo "make deps    install what the build needs (as root on Debian or Ubuntu), or say what to install"
+	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (two or three minutes)"
+	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
 deps:
+	@.ci/deps test
+
+# What does without the browser and the virtual machine of the tests.
+build-deps:
 	@.ci/deps
 
-build: deps
+build: build-deps
 	$(CARGO) build --locked --workspace
 
 demo: build
 	@target/debug/sidekick-lab demo
 
-test: deps format lint unit upstream
+figures: build
+	target/debug/sidekick-lab figures --out target/figures
 
-format: deps
+test: deps format lint unit upstream test-netem-vm
+
+format: build-deps
 	$(CARGO) fmt --all --check
 
 # Every feature combination that a user can choose is checked, not only the one that the workspace builds.
-lint: deps
+lint: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem --features quic-sidekick/tokio-quiche
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
 
-unit: build
+unit: deps build
 	$(CARGO) test --locked --workspace
 
 # quiche's own unit tests, on the sources with the hook in them.
-upstream: deps
+upstream: build-deps
 	quic-sidekick/quiche/run-upstream-tests.sh
+
+# The lab over the kernel's queueing disciplines, which the kernel of a container or of this machine may not have.
+test-netem-vm: deps build
+	@mkdir -p target/vm
+	netem/vm/run <netem/vm/paper >target/vm/records.jsonl
+	@target/debug/sidekick-lab compare target/vm/records.jsonl
 
 clean:
 	$(CARGO) clean

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use sidekick_netem::figures::plan::Shard;
 
-/// Run real programs over an emulated two-segment path, and see what a Sidekick does for them
+/// Run transports over an emulated two-segment path, and see what a Sidekick does for them
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-lab", version)]
 pub(crate) struct Cli {
@@ -20,6 +21,50 @@ pub(crate) enum Command {
     Run(Run),
     /// Upload one file with several senders over the same lossy path, and compare
     Demo(Demo),
+    /// Run every experiment in virtual time, and put plots, heat maps and tables on one page
+    ///
+    /// Writes DIR/index.html, which needs nothing else to be looked at; a CSV file for each plot, heat map and table; and
+    /// DIR/shard-1-of-1.jsonl with the record of every run. All cores are used. A run that fails takes no other with it: it
+    /// is named with its command line, on the page too, and the exit status is 1.
+    ///
+    /// To spread the work, let I go from 1 to N with `--shard I/N --out DIR`, on as many machines as you like, collect the
+    /// shard files, and run `--merge FILES --out DIR` once.
+    Figures(Figures),
+    /// Run in virtual time what other backends have run, and see whether they agree
+    ///
+    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, the packets lost at random within
+    /// what chance allows. The exit status is 1 if something that can be trusted does not agree, or nothing can be trusted.
+    Compare(Compare),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Compare {
+    /// Files of lines that `sidekick-lab run --json` printed
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Figures {
+    /// Where the page, the CSV files and the records go; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// Fewer points and seeds: for a first look, under three minutes on two cores
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only this experiment; may be given several times. Its name is in the links of the page
+    #[arg(long, value_name = "EXPERIMENT")]
+    pub(crate) only: Vec<String>,
+    /// Compare with these records of other backends: lines that `sidekick-lab run --json` printed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Do the I-th of N parts of the runs and write DIR/shard-I-of-N.jsonl, and no page
+    #[arg(long, value_name = "I/N", conflicts_with = "merge")]
+    pub(crate) shard: Option<Shard>,
+    /// Run nothing: make the page from these shard files, or from all in these directories [default: from those in
+    /// --out]. Give --quick, --only and --compare as they were given to the shards
+    #[arg(long, value_name = "PATH", num_args = 0..)]
+    pub(crate) merge: Option<Vec<PathBuf>>,
 }
 
 #[derive(Debug, Args)]
@@ -32,15 +77,26 @@ pub(crate) struct Run {
     /// How often to run it, with a seed that is higher by one each time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) runs: u64,
-    /// Upload this file, and not one made from the seed
+    /// Who carries the packets: sim (virtual time), user (real programs, links made by this program) or tc (real
+    /// programs, links made by the kernel, where it has sch_netem)
+    #[arg(long, default_value = "sim")]
+    pub(crate) backend: String,
+    /// Upload this file, and not one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
+    /// Write what the links were given and what they delivered to DIR/seed-N/near-sent.pcap, near-delivered.pcap,
+    /// far-sent.pcap and far-delivered.pcap
+    #[arg(long, value_name = "DIR")]
+    pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: Common,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
+    /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
+    #[arg(long, default_value = "user")]
+    pub(crate) backend: String,
     /// Upload this file, and not 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
@@ -50,9 +106,6 @@ pub(crate) struct Demo {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
-    #[arg(long, default_value = "user")]
-    pub(crate) backend: String,
     /// Seed of the losses and of the file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
@@ -84,5 +137,24 @@ mod tests {
             ("upload-paper", 3, 7, true)
         );
         assert_eq!(run.set, ["near.loss_percent=2", "flow.cc=bbr2"]);
+    }
+
+    #[test]
+    fn figures_are_made_whole_in_shards_or_from_shards() {
+        let figures = |line: &str| match Cli::try_parse_from(line.split_whitespace())?.command {
+            Command::Figures(figures) => Ok::<_, clap::Error>(figures),
+            _ => panic!("not figures"),
+        };
+        let plain = figures("sidekick-lab figures --quick --out o").unwrap();
+        assert!(plain.quick && plain.shard.is_none() && plain.merge.is_none());
+        let shard = figures("sidekick-lab figures --shard 2/4 --out o").unwrap();
+        assert_eq!(shard.shard, Shard::new(2, 4));
+        let here = figures("sidekick-lab figures --merge --out o").unwrap();
+        assert_eq!(here.merge, Some(Vec::new()));
+        let there = figures("sidekick-lab figures --merge a b --out o").unwrap();
+        assert_eq!(there.merge, Some(vec!["a".into(), "b".into()]));
+        for bad in ["--shard 5/4 --out o", "--shard 1/4 --merge --out o", "--quick"] {
+            assert!(figures(&format!("sidekick-lab figures {bad}")).is_err(), "{bad}");
+        }
     }
 }

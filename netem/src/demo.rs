@@ -5,8 +5,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::progress::Progress;
+use crate::record::RunRecord;
 use crate::report::{outcome, remarks, seconds, short_hash, table};
-use crate::run::{Bench, RunError, RunRecord};
+use crate::run::{Bench, RunError};
 use crate::scenario::{CongestionControl, Mode, Scenario, ScenarioError};
 use crate::source::SourceFile;
 

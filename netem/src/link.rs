@@ -1,147 +1,150 @@
 //! One direction of an emulated link, without I/O and without a clock.
 //!
-//! A packet meets, in this order: random loss, a drop-tail byte queue in front of a rate limit, and a delay. The caller
-//! passes the time with each call, as a [`Duration`] since any fixed start:
+//! A packet meets, in this order: random loss, outages, the MTU, corruption, duplication (each for itself), then the queue
+//! with its discipline in front of a rate limit or a trace, and at last the delay with its jitter, or the luck to be
+//! spared it. The caller passes the time with each call, as a [`Duration`] since any fixed start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a [`Verdict`];
-//! 2. [`Link::next_deadline`] says when the next packet leaves;
+//! 2. [`Link::next_deadline`] says when to ask again;
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed and n alone, so that
-//! two runs with one seed lose the same packets in the same order.
+//! two runs with one seed lose the same packets in the same order. Everything else that is left to chance draws from a
+//! stream of its own: jitter does not change which packets are lost.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
-use serde::Serialize;
+mod codel;
+mod config;
+mod counters;
+mod dice;
+mod fifo;
+mod frame;
+mod jitter;
+mod loss;
+mod outage;
+mod queue;
+mod red;
+mod trace;
+mod transmitter;
 
-use crate::units::{BitRate, Percent};
+pub use codel::CoDelConfig;
+pub use config::{DEFAULT_QUEUE_BYTES, Discipline, LinkConfig};
+pub use counters::{LinkCounters, Verdict};
+pub use frame::{Ecn, EthernetFrame, Frame};
+pub use jitter::{Jitter, JitterShape};
+pub use loss::LossModel;
+pub use outage::{Outage, Outages};
+pub use red::RedParameters;
+pub use trace::{Trace, TraceError};
 
-/// What one direction of a link does to packets.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinkConfig {
-    /// Time from the end of a packet's transmission to its arrival.
-    pub delay: Duration,
-    /// Transmission rate; `None` is no limit.
-    pub rate: Option<BitRate>,
-    /// Chance of each packet to be lost at random.
-    pub loss: Percent,
-    /// Bytes that may wait for transmission, the packet in transmission not counted.
-    pub queue_bytes: u64,
-}
+use dice::Dice;
+use loss::LossState;
+use queue::{Line, Queue};
+use transmitter::Transmitter;
 
-/// What became of a packet that was pushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It will arrive.
-    Accepted,
-    /// Lost at random.
-    LostAtRandom,
-    /// The queue was full.
-    QueueFull,
-}
-
-/// Counts of one direction of a link. Bytes are those of whole frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct LinkCounters {
-    /// Packets that reached the link.
-    pub packets: u64,
-    /// Packets that left it at the other end.
-    pub delivered: u64,
-    /// Bytes of the delivered packets.
-    pub delivered_bytes: u64,
-    /// Packets lost at random.
-    pub lost_random: u64,
-    /// Packets dropped by a full queue.
-    pub lost_queue: u64,
-}
-
-impl LinkCounters {
-    /// Packets that the link dropped, whatever the cause.
-    pub fn lost(&self) -> u64 {
-        self.lost_random + self.lost_queue
-    }
-}
-
+/// Packets that have begun to leave, by arrival and then by their order.
 #[derive(Debug)]
-struct InFlight<P> {
-    arrival: Duration,
-    bytes: u64,
-    packet: P,
+struct Way<P> {
+    packets: BTreeMap<(Duration, u64), P>,
+    /// Packets that ever began.
+    begun: u64,
+    /// The latest arrival of those that keep their order.
+    latest: Duration,
 }
 
 /// One direction of an emulated link that carries packets of type `P`.
 #[derive(Debug)]
 pub struct Link<P> {
     config: LinkConfig,
-    random: ChaCha8Rng,
-    /// When the transmitter has sent all that it accepted.
-    idle_at: Duration,
-    /// Start of transmission and size of each packet that may still be waiting.
-    waiting: VecDeque<(Duration, u64)>,
-    waiting_bytes: u64,
-    in_flight: VecDeque<InFlight<P>>,
+    dice: Dice,
+    loss: LossState,
+    queue: Queue<P>,
+    transmitter: Transmitter,
+    way: Way<P>,
     counters: LinkCounters,
 }
 
-impl<P> Link<P> {
-    /// A link whose random losses follow from `seed` and `stream`: links of one run share the seed and differ in the
-    /// stream.
+impl<P: Frame> Link<P> {
+    /// A link whose chances follow from `seed` and `stream`: links of one run share the seed and differ in the stream,
+    /// which must be below 2^32.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(stream);
         Self {
-            config,
-            random,
-            idle_at: Duration::ZERO,
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            in_flight: VecDeque::new(),
+            dice: Dice::new(seed, stream),
+            loss: LossState::default(),
+            queue: Queue::new(&config),
+            transmitter: Transmitter::new(&config),
+            way: Way { packets: BTreeMap::new(), begun: 0, latest: Duration::ZERO },
             counters: LinkCounters::default(),
+            config,
         }
     }
 
-    /// Takes a packet of `bytes` bytes that reaches the link at `now`.
-    pub fn push(&mut self, now: Duration, bytes: u64, packet: P) -> Verdict {
+    /// Takes a packet that reaches the link at `now`. Where the packet is doubled, the verdict is that of the first.
+    pub fn push(&mut self, now: Duration, mut packet: P) -> Verdict {
         self.counters.packets += 1;
-        // One draw a packet, also when nothing can be lost: the n-th packet's fate then hangs on nothing but n.
-        let lost = self.config.loss.strikes(self.random.next_u64());
-        if lost {
+        let luck = self.dice.luck();
+        if self.loss.strikes(self.config.loss, self.config.loss_model, &luck) {
             self.counters.lost_random += 1;
             return Verdict::LostAtRandom;
         }
-        self.start_transmissions(now);
-        let start = self.idle_at.max(now);
-        if start > now {
-            if self.waiting_bytes + bytes > self.config.queue_bytes {
-                self.counters.lost_queue += 1;
-                return Verdict::QueueFull;
-            }
-            self.waiting.push_back((start, bytes));
-            self.waiting_bytes += bytes;
+        if self.config.outages.contains(now) {
+            self.counters.lost_outage += 1;
+            return Verdict::LostInOutage;
         }
-        let transmission = self.config.rate.map_or(Duration::ZERO, |rate| rate.time_for(bytes));
-        self.idle_at = start + transmission;
-        self.in_flight.push_back(InFlight { arrival: self.idle_at + self.config.delay, bytes, packet });
-        Verdict::Accepted
+        if self.config.mtu_bytes.is_some_and(|most| packet.bytes() > most + ETHERNET_HEADER) {
+            self.counters.lost_mtu += 1;
+            return Verdict::TooLarge;
+        }
+        if self.config.corrupt.strikes(luck.corrupt) {
+            self.counters.corrupted += 1;
+            packet.corrupt(luck.corrupt_place);
+        }
+        let second = self.config.duplicate.strikes(luck.duplicate).then(|| packet.clone());
+        let verdict = self.enqueue(now, packet);
+        if let Some(second) = second {
+            self.counters.duplicated += 1;
+            self.enqueue(now, second);
+        }
+        verdict
     }
 
-    /// When the next packet arrives at the other end; `None` when the link is empty.
+    /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain yet; `None` when the
+    /// link is empty.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.in_flight.front().map(|next| next.arrival)
+        let arrival = self.way.packets.keys().next().map(|&(arrival, _)| arrival);
+        let start = self.queue.since().map(|since| self.transmitter.ready_at(since));
+        match (arrival, start) {
+            // What still waits cannot arrive first, unless it may overtake.
+            (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => Some(arrival.min(start)),
+            (arrival, start) => arrival.or(start),
+        }
     }
 
-    /// The oldest packet, if it has arrived by `now`.
+    /// The oldest packet that has arrived by `now`, if any.
     pub fn pop(&mut self, now: Duration) -> Option<P> {
-        if self.next_deadline()? > now {
-            return None;
-        }
-        let next = self.in_flight.pop_front()?;
+        self.start_transmissions(now);
+        let next = self.way.packets.first_entry().filter(|next| next.key().0 <= now)?;
+        let packet = next.remove();
         self.counters.delivered += 1;
-        self.counters.delivered_bytes += next.bytes;
-        Some(next.packet)
+        self.counters.delivered_bytes += packet.bytes();
+        Some(packet)
+    }
+
+    /// The present configuration.
+    pub fn config(&self) -> &LinkConfig {
+        &self.config
+    }
+
+    /// Goes on with another configuration from `now` on. Packets that wait meet the new rate and the new delay, but still
+    /// do not overtake those before them; packets under way are not touched, and nothing that has been accepted is
+    /// dropped for a smaller limit.
+    pub fn set_config(&mut self, now: Duration, config: LinkConfig) {
+        self.start_transmissions(now);
+        self.transmitter.set_config(now, &config);
+        self.queue.set_config(&self.config, &config);
+        self.config = config;
     }
 
     /// The counts so far.
@@ -149,194 +152,61 @@ impl<P> Link<P> {
         self.counters
     }
 
-    /// Packets accepted and not yet popped.
+    /// Packets accepted and not yet popped, nor dropped by CoDel.
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.queue.len() + self.way.packets.len()
     }
 
+    fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
+        self.start_transmissions(now);
+        let idle_at = self.transmitter.idle_at();
+        let line = Line {
+            busy: !self.queue.is_empty() || self.transmitter.ready_at(now) > now,
+            idle_since: (self.queue.is_empty() && idle_at <= now).then_some(idle_at),
+        };
+        let (verdict, marked) = self.queue.offer(now, packet, line, self.dice.red());
+        self.counters.marked += u64::from(marked);
+        match verdict {
+            Verdict::QueueFull => self.counters.lost_queue += 1,
+            Verdict::DroppedEarly => self.counters.lost_aqm += 1,
+            _ => self.start_transmissions(now),
+        }
+        verdict
+    }
+
+    /// Puts on its way all that has begun to leave by `now`, each packet at its own time.
     fn start_transmissions(&mut self, now: Duration) {
-        while let Some(&(start, bytes)) = self.waiting.front() {
+        while let Some(since) = self.queue.since() {
+            let start = self.transmitter.ready_at(since);
             if start > now {
                 break;
             }
-            self.waiting.pop_front();
-            self.waiting_bytes -= bytes;
+            let taken = self.queue.take(start);
+            self.counters.lost_aqm += taken.dropped;
+            self.counters.marked += u64::from(taken.marked);
+            if let Some(waiting) = taken.packet {
+                self.send(start, waiting.packet);
+            }
         }
     }
+
+    fn send(&mut self, start: Duration, packet: P) {
+        let end = self.transmitter.send(start, packet.bytes());
+        let arrival = if self.config.reorder.strikes(self.dice.reorder()) {
+            self.counters.reordered += 1;
+            end
+        } else {
+            let delay = self.config.jitter.delay(self.config.delay, self.dice.jitter());
+            self.way.latest = self.way.latest.max(end + delay);
+            self.way.latest
+        };
+        self.way.packets.insert((arrival, self.way.begun), packet);
+        self.way.begun += 1;
+    }
 }
+
+/// What a frame is larger than its IP packet.
+const ETHERNET_HEADER: u64 = 14;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn config(delay_ms: u64, mbit: Option<f64>, loss: f64, queue_bytes: u64) -> LinkConfig {
-        LinkConfig {
-            delay: Duration::from_millis(delay_ms),
-            rate: mbit.map(|mbit| BitRate::from_mbit(mbit).unwrap()),
-            loss: Percent::new(loss).unwrap(),
-            queue_bytes,
-        }
-    }
-
-    /// Pushes packets numbered from 0 and returns `(number, arrival)` of each that arrives, popping on the way.
-    fn carry(
-        config: LinkConfig,
-        seed: u64,
-        packets: &[(Duration, u64)],
-    ) -> (Vec<(usize, Duration)>, LinkCounters) {
-        let mut link = Link::new(config, seed, 0);
-        let mut arrived = Vec::new();
-        for (number, &(now, bytes)) in packets.iter().enumerate() {
-            while let Some(deadline) = link.next_deadline().filter(|&deadline| deadline <= now) {
-                arrived.push((link.pop(now).unwrap(), deadline));
-            }
-            link.push(now, bytes, number);
-        }
-        while let Some(deadline) = link.next_deadline() {
-            assert!(
-                link.pop(deadline - Duration::from_nanos(1)).is_none(),
-                "a packet came before its deadline"
-            );
-            arrived.push((link.pop(deadline).unwrap(), deadline));
-        }
-        (arrived, link.counters())
-    }
-
-    /// The same, the slow way: for each packet the whole history is searched again, in nanoseconds.
-    fn oracle(config: LinkConfig, lost: &[bool], packets: &[(Duration, u64)]) -> Vec<(usize, Duration)> {
-        let bits_per_second = config.rate.map(BitRate::bits_per_second);
-        let mut accepted: Vec<(u128, u128, u64, usize)> = Vec::new();
-        for (number, &(now, bytes)) in packets.iter().enumerate() {
-            let now = now.as_nanos();
-            if lost[number] {
-                continue;
-            }
-            let busy_until = accepted.iter().map(|&(_, end, _, _)| end).max().unwrap_or(0);
-            let backlog: u64 =
-                accepted.iter().filter(|&&(start, ..)| start > now).map(|&(_, _, bytes, _)| bytes).sum();
-            if busy_until > now && backlog + bytes > config.queue_bytes {
-                continue;
-            }
-            let start = busy_until.max(now);
-            let transmission = bits_per_second
-                .map_or(0, |rate| (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(rate)));
-            accepted.push((start, start + transmission, bytes, number));
-        }
-        let delay = config.delay.as_nanos();
-        accepted
-            .into_iter()
-            .map(|(_, end, _, number)| (number, Duration::from_nanos(u64::try_from(end + delay).unwrap())))
-            .collect()
-    }
-
-    /// Which of the first `count` packets the seed loses, found with a link that does nothing else.
-    fn losses(loss: f64, seed: u64, count: usize) -> Vec<bool> {
-        let mut link = Link::new(config(0, None, loss, 0), seed, 0);
-        (0..count).map(|_| link.push(Duration::ZERO, 1, ()) == Verdict::LostAtRandom).collect()
-    }
-
-    #[test]
-    fn a_lone_packet_takes_its_transmission_and_the_delay() {
-        // 1,250 bytes at 10 Mbit/s are 1 ms.
-        let (arrived, _) = carry(config(25, Some(10.0), 0.0, 65_000), 1, &[(Duration::from_millis(3), 1250)]);
-        assert_eq!(arrived, [(0, Duration::from_millis(3 + 1 + 25))]);
-    }
-
-    #[test]
-    fn the_queue_drops_the_tail_and_not_the_packet_in_transmission() {
-        let burst = [(Duration::ZERO, 1000); 5];
-        let (arrived, counters) = carry(config(0, Some(8.0), 0.0, 2000), 1, &burst);
-        let ms = Duration::from_millis;
-        assert_eq!(arrived, [(0, ms(1)), (1, ms(2)), (2, ms(3))]);
-        assert_eq!((counters.packets, counters.lost_queue, counters.lost_random), (5, 2, 0));
-    }
-
-    #[test]
-    fn a_lost_packet_takes_no_room_and_no_time() {
-        let (arrived, counters) = carry(config(1, Some(8.0), 100.0, 2000), 1, &[(Duration::ZERO, 1000); 9]);
-        assert!(arrived.is_empty());
-        assert_eq!((counters.lost_random, counters.lost_queue), (9, 0));
-    }
-
-    #[test]
-    fn the_loss_share_is_within_its_binomial_bounds() {
-        for (seed, percent) in [(1_u64, 1.0), (2, 3.6), (3, 15.0), (4, 50.0)] {
-            let count = 100_000_usize;
-            let lost = losses(percent, seed, count).iter().filter(|&&lost| lost).count() as f64;
-            let chance = percent / 100.0;
-            let expected = count as f64 * chance;
-            let sigma = (expected * (1.0 - chance)).sqrt();
-            assert!((lost - expected).abs() < 5.0 * sigma, "seed {seed}: {lost} lost, expected {expected}");
-        }
-    }
-
-    #[test]
-    fn streams_of_one_seed_differ() {
-        let fates = |stream| {
-            let mut link = Link::new(config(0, None, 50.0, 0), 7, stream);
-            (0..64).map(|_| link.push(Duration::ZERO, 1, ())).collect::<Vec<_>>()
-        };
-        assert_ne!(fates(0), fates(1));
-        assert_eq!(fates(2), fates(2));
-    }
-
-    prop_compose! {
-        fn traffic()(gaps in prop::collection::vec((0_u64..3_000_000, 40_u64..1600), 1..300)) -> Vec<(Duration, u64)> {
-            let mut now = Duration::ZERO;
-            gaps.into_iter().map(|(gap, bytes)| { now += Duration::from_nanos(gap); (now, bytes) }).collect()
-        }
-    }
-
-    prop_compose! {
-        fn any_config()(
-            delay_ms in 0_u64..60,
-            mbit in prop::option::of(0.5_f64..200.0),
-            loss in prop_oneof![Just(0.0), 0.0_f64..100.0],
-            queue_bytes in 0_u64..20_000,
-        ) -> LinkConfig {
-            config(delay_ms, mbit, loss, queue_bytes)
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn it_agrees_with_the_oracle(config in any_config(), packets in traffic(), seed: u64) {
-            let (arrived, counters) = carry(config, seed, &packets);
-            let lost = losses(config.loss.get(), seed, packets.len());
-            prop_assert_eq!(&arrived, &oracle(config, &lost, &packets));
-            prop_assert_eq!(counters.lost_random, lost.iter().filter(|&&lost| lost).count() as u64);
-        }
-
-        #[test]
-        fn packets_are_conserved_and_keep_their_order(config in any_config(), packets in traffic(), seed: u64) {
-            let (arrived, counters) = carry(config, seed, &packets);
-            prop_assert_eq!(counters.packets, packets.len() as u64);
-            prop_assert_eq!(counters.packets, counters.delivered + counters.lost());
-            prop_assert_eq!(counters.delivered, arrived.len() as u64);
-            prop_assert_eq!(counters.delivered_bytes, arrived.iter().map(|&(n, _)| packets[n].1).sum::<u64>());
-            prop_assert!(arrived.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
-        }
-
-        #[test]
-        fn no_window_carries_more_than_the_rate(mbit in 0.5_f64..200.0, packets in traffic(), seed: u64) {
-            let config = config(5, Some(mbit), 2.0, 30_000);
-            let rate = u128::from(config.rate.unwrap().bits_per_second());
-            let (arrived, _) = carry(config, seed, &packets);
-            // Between any two arrivals fit at most the packets after the first: each ends its own transmission there.
-            for (first, &(_, from)) in arrived.iter().enumerate() {
-                let mut bits = 0_u128;
-                for &(number, until) in &arrived[first + 1..] {
-                    bits += u128::from(packets[number].1) * 8;
-                    let window = (until - from).as_nanos();
-                    prop_assert!(bits * 1_000_000_000 <= rate * window, "{} bits in {} ns", bits, window);
-                }
-            }
-        }
-
-        #[test]
-        fn a_seed_gives_one_run(config in any_config(), packets in traffic(), seed: u64) {
-            prop_assert_eq!(carry(config, seed, &packets), carry(config, seed, &packets));
-        }
-    }
-}
+mod tests;

@@ -3,19 +3,32 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde::Serialize;
+use sidekick_netem::figures::agreement::{self, Agreement, Verdict};
+use sidekick_netem::figures::data::Sheet;
+use sidekick_netem::figures::job::{Case, Job};
 use sidekick_netem::path::Backend;
 use sidekick_netem::programs::Programs;
 use sidekick_netem::progress::Progress;
-use sidekick_netem::run::{Bench, UPLOAD_PROGRAMS};
-use sidekick_netem::scenario::{SETTINGS, Scenario, built_in};
+use sidekick_netem::record::RunRecord;
+use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, UPLOAD_PROGRAMS, audio_bytes};
+use sidekick_netem::scenario::{FlowKind, Scenario, built_in, settings};
 use sidekick_netem::source::SourceFile;
-use sidekick_netem::{demo, enclosure, report};
+use sidekick_netem::{demo, enclosure, report, sim};
+
+/// How often progress is looked at.
+const TICK: Duration = Duration::from_millis(100);
 
 mod cli;
+mod figures_command;
+
+virtual_time::in_force!();
 
 use cli::{Cli, Command, Common};
 
@@ -32,39 +45,50 @@ fn main() -> ExitCode {
 fn work(command: &Command) -> Result<ExitCode> {
     match command {
         Command::List => list().map(|()| ExitCode::SUCCESS),
+        Command::Run(run) if run.backend == "sim" => simulate(run).map(|()| ExitCode::SUCCESS),
         Command::Run(run) => {
-            in_enclosure(&run.common, || prepare_run(run).map(drop), |bench| do_run(run, bench))
+            let pcap = run.pcap.as_deref();
+            let check = || prepare_real_run(run).map(|scenario| programs_of(&scenario));
+            in_enclosure(&run.backend, &run.common, pcap, check, |bench| do_run(run, bench))
         }
-        Command::Demo(demo) => in_enclosure(&demo.common, || check_file(demo), |bench| do_demo(demo, bench)),
+        Command::Figures(figures) => figures_command::run(figures),
+        Command::Compare(compare) => compare_backends(compare),
+        Command::Demo(demo) => {
+            let check = || check_file(demo).map(|()| UPLOAD_PROGRAMS);
+            in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo(demo, bench))
+        }
     }
 }
 
-/// Checks outside the enclosure all that can be checked there, then does the work inside.
+/// Checks outside the enclosure all that can be checked there, the programs that `check` names among it, then does the
+/// work inside.
 fn in_enclosure(
+    backend: &str,
     common: &Common,
-    check: impl FnOnce() -> Result<()>,
+    pcap: Option<&Path>,
+    check: impl FnOnce() -> Result<[&'static str; 3]>,
     inside: impl FnOnce(&Bench<'_>) -> Result<bool>,
 ) -> Result<ExitCode> {
-    let backend = backend(&common.backend)?;
+    let backend = real_backend(backend)?;
     let programs = Programs::find(common.programs.as_deref())?;
     let Some(directory) = enclosure::inside() else {
-        check()?;
-        for name in UPLOAD_PROGRAMS {
+        for name in check()? {
             programs.path(name)?;
         }
         return Ok(ExitCode::from(enclosure::enter()?));
     };
     enclosure::end_with_outer(directory.clone());
-    let bench = Bench { backend, programs: &programs, directory: &directory };
+    let bench = Bench { backend, programs: &programs, directory: &directory, pcap };
     Ok(if inside(&bench)? { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn backend(name: &str) -> Result<Backend> {
+/// A backend of real programs.
+fn real_backend(name: &str) -> Result<Backend> {
     match name {
         "user" => Ok(Backend::User),
         "tc" => Ok(Backend::Tc),
-        "sim" => bail!("backend sim is not in this build; take user, or tc where the kernel has sch_netem"),
-        other => bail!("there is no backend `{other}`; take user, or tc where the kernel has sch_netem"),
+        "sim" => bail!("the demo runs real programs; take user, or tc where the kernel has sch_netem"),
+        other => bail!("there is no backend `{other}`; take sim, user, or tc where the kernel has sch_netem"),
     }
 }
 
@@ -82,16 +106,24 @@ fn list() -> Result<()> {
         text += &format!("  {name:24} {description}\n");
     }
     text += "\nSettings, for --set and for scenario files:\n";
-    for setting in SETTINGS {
-        text += &format!("  {:24} {}: {}\n", setting.key, setting.meaning, setting.takes);
+    let width = settings().map(|setting| setting.name().len()).max().unwrap_or_default();
+    for setting in settings() {
+        text += &format!("  {:width$} {}: {}\n", setting.name(), setting.meaning, setting.takes);
     }
     print(&text)
+}
+
+fn programs_of(scenario: &Scenario) -> [&'static str; 3] {
+    if scenario.flow.kind == FlowKind::Audio { AUDIO_PROGRAMS } else { UPLOAD_PROGRAMS }
 }
 
 fn prepare_run(run: &cli::Run) -> Result<Scenario> {
     let mut scenario = Scenario::load(&run.scenario)?;
     scenario.apply(&run.set)?;
     if let Some(path) = &run.file {
+        if scenario.flow.kind == FlowKind::Audio {
+            bail!("--file is for uploads, and {} is a call; leave it out", scenario.name);
+        }
         let about = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if !about.is_file() || about.len() == 0 {
             bail!("{} is no file with anything in it", path.display());
@@ -99,6 +131,16 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
         scenario.flow.bytes = about.len();
     }
     Ok(scenario)
+}
+
+fn prepare_real_run(run: &cli::Run) -> Result<Scenario> {
+    let scenario = prepare_run(run)?;
+    match scenario.only_in_virtual_time() {
+        None => Ok(scenario),
+        Some(setting) => {
+            bail!("backend {} cannot do {setting}; take --backend sim, or leave it out", run.backend)
+        }
+    }
 }
 
 fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Result<SourceFile> {
@@ -109,13 +151,114 @@ fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Resul
     }
 }
 
-fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
+/// Runs a scenario in virtual time.
+fn simulate(run: &cli::Run) -> Result<()> {
+    if run.file.is_some() {
+        bail!("backend sim makes its own contents; leave --file out, or take --backend user");
+    }
     let scenario = prepare_run(run)?;
     let mut records = Vec::new();
-    for seed in (0..run.runs).map(|number| run.common.seed.wrapping_add(number)) {
-        let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
-        let mut progress = Progress::begin(format!("{}, seed {seed}", scenario.name), file.bytes);
-        let record = bench.upload(&scenario, seed, &file, &mut progress)?;
+    for seed in seeds(run) {
+        // A run that fails takes no other with it.
+        let record = match simulate_once(&scenario, seed, run.pcap.as_deref()) {
+            Ok(record) => RunRecord { settings: run.set.clone(), ..record },
+            Err(error) if run.runs > 1 => {
+                eprintln!("seed {seed}: {error:#}");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        if run.common.json {
+            print_json(&record)?;
+        }
+        records.push(record);
+    }
+    if !run.common.json {
+        print(&report::summary(&scenario, &records))?;
+    }
+    match run.runs - records.len() as u64 {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} runs came to nothing; their sentences are above", run.runs),
+    }
+}
+
+/// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real time.
+fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<RunRecord> {
+    let pcap = pcap.map(|directory| directory.join(format!("seed-{seed}")));
+    let bytes = match scenario.flow.kind {
+        FlowKind::Audio => audio_bytes(&scenario.flow),
+        _ => scenario.flow.bytes,
+    };
+    let mut progress = Progress::begin_later(format!("{}, seed {seed}", scenario.name), bytes);
+    let (delivered, passed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let ended = mpsc::channel::<()>();
+    let (running, end) = ended;
+    let record = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            // Dropped at the end, however it comes.
+            let _running = running;
+            let watch = &mut |time: Duration, bytes| {
+                delivered.store(bytes, Ordering::Relaxed);
+                passed.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+            };
+            sim::run(scenario, seed, pcap.as_deref(), watch)
+        });
+        while end.recv_timeout(TICK) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let time = Duration::from_millis(passed.load(Ordering::Relaxed));
+            progress.show_virtual(delivered.load(Ordering::Relaxed), time);
+        }
+        run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    progress.end(&report::outcome(&record));
+    Ok(record)
+}
+
+/// Runs on `sim` what files of records hold, and prints both side by side.
+fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
+    let mut others = Vec::new();
+    for file in &compare.files {
+        others.extend(agreement::read(file)?);
+    }
+    let agreement = Agreement::of(&others);
+    let jobs: Vec<Job> = agreement.cases().flat_map(Case::jobs).collect();
+    if jobs.is_empty() {
+        bail!("there are no runs of backend user or tc to compare with");
+    }
+    let outcomes = figures_command::simulate(&jobs.iter().collect::<Vec<_>>());
+    let results = jobs.into_iter().zip(outcomes).collect();
+    let Sheet { columns, rows } = agreement.sheet(&results);
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    print(&format!("{}\n", report::table(&columns, rows, columns.len())))?;
+    match agreement.verdict(&results) {
+        Verdict::Agree => Ok(ExitCode::SUCCESS),
+        Verdict::Differ => bail!("the backends do not agree; the table says where"),
+        Verdict::NothingToTrust => {
+            bail!(
+                "nothing can be said: the machine was too slow in every run; make the records again with less going on"
+            )
+        }
+    }
+}
+
+fn seeds(run: &cli::Run) -> impl Iterator<Item = u64> {
+    let first = run.common.seed;
+    (0..run.runs).map(move |number| first.wrapping_add(number))
+}
+
+fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
+    let scenario = prepare_real_run(run)?;
+    let mut records = Vec::new();
+    for seed in seeds(run) {
+        let label = format!("{}, seed {seed}", scenario.name);
+        let (record, progress) = if scenario.flow.kind == FlowKind::Audio {
+            let mut progress = Progress::begin(label, audio_bytes(&scenario.flow));
+            (bench.call(&scenario, seed, &mut progress)?, progress)
+        } else {
+            let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
+            let mut progress = Progress::begin(label, file.bytes);
+            (bench.upload(&scenario, seed, &file, &mut progress)?, progress)
+        };
+        let record = RunRecord { settings: run.set.clone(), ..record };
         progress.end(&report::outcome(&record));
         for remark in report::remarks(&record) {
             eprintln!("seed {seed}: {remark}");
@@ -126,14 +269,7 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
         records.push(record);
     }
     if !run.common.json {
-        let (mode, cc) = (scenario.sidekick.mode.name(), scenario.congestion_control().name());
-        let mut text = format!("{}: sidekick {mode}, {cc}\n{}\n", scenario.name, report::runs(&records));
-        if let Some((median, least, most)) =
-            report::median(records.iter().map(|record| record.goodput_mbit_s))
-        {
-            text += &format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n");
-        }
-        print(&text)?;
+        print(&report::summary(&scenario, &records))?;
     }
     Ok(true)
 }

@@ -1,10 +1,14 @@
 //! The whole path of a scenario, ready to carry packets: topology and links, by either backend.
 
-use serde::Serialize;
+use std::io;
+use std::path::Path as FilePath;
+
+use serde::{Deserialize, Serialize};
 
 use crate::namespace::{Namespace, NamespaceError};
-use crate::relay::{DirectionCounters, Relay, RelayError, SegmentCounters};
-use crate::scenario::{Direction, Scenario};
+use crate::pcap::SegmentPcap;
+use crate::relay::{DirectionCounters, PathClock, Relay, RelayError, SegmentCounters};
+use crate::scenario::{Direction, Place, Scenario};
 use crate::tc::{self, TcError};
 use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, Topology};
 
@@ -16,6 +20,8 @@ pub mod streams {
     pub const FAR: (u64, u64) = (2, 3);
     /// Contents of generated files.
     pub const FILE: u64 = 4;
+    /// Faults of a scenario's events, each in a stream that is higher by a multiple of 2^32.
+    pub const FAULTS: u64 = 5;
 }
 
 /// Who makes the links.
@@ -38,7 +44,7 @@ impl Backend {
 }
 
 /// Counts of both segments.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounters {
     /// Sender to proxy.
     pub near: SegmentCounters,
@@ -49,10 +55,18 @@ pub struct PathCounters {
 impl PathCounters {
     /// Frames that this machine lost because it was too slow.
     pub fn overruns(&self) -> u64 {
+        self.directions().iter().map(|direction| direction.overruns).sum()
+    }
+
+    /// The share of frames that this machine put out more than a millisecond late, in percent.
+    pub fn late_percent(&self) -> f64 {
+        let late: u64 = self.directions().iter().map(|direction| direction.late).sum();
+        let all: u64 = self.directions().iter().map(|direction| direction.link.delivered).sum();
+        if all == 0 { 0.0 } else { late as f64 * 100.0 / all as f64 }
+    }
+
+    fn directions(&self) -> [DirectionCounters; 4] {
         [self.near.to_receiver, self.near.to_sender, self.far.to_receiver, self.far.to_sender]
-            .iter()
-            .map(|direction| direction.overruns)
-            .sum()
     }
 }
 
@@ -68,6 +82,12 @@ pub enum PathError {
     /// A link of the kernel.
     #[error(transparent)]
     Tc(#[from] TcError),
+    /// The pcap files.
+    #[error("cannot make a pcap file; give --pcap a directory that can be written to")]
+    Pcap(#[source] io::Error),
+    /// pcap files of links that are not ours.
+    #[error("backend tc writes no pcap files; leave --pcap out, or use --backend user")]
+    NoPcap,
 }
 
 /// A path that carries packets until it is dropped.
@@ -96,26 +116,58 @@ impl Path {
     ///
     /// [`PathError`] of the step that failed.
     pub fn build(backend: Backend, scenario: &Scenario, seed: u64) -> Result<Self, PathError> {
+        Self::build_with_pcap(backend, scenario, seed, None)
+    }
+
+    /// The same, with the pcap files of both segments in a directory, if any is given.
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] of the step that failed.
+    pub fn build_with_pcap(
+        backend: Backend,
+        scenario: &Scenario,
+        seed: u64,
+        directory: Option<&FilePath>,
+    ) -> Result<Self, PathError> {
+        let pcap = |segment| {
+            directory.map(|at| SegmentPcap::create(at, segment)).transpose().map_err(PathError::Pcap)
+        };
+        // Outages are the only faults that real programs can meet.
+        let near_segment = scenario.faults.first_stage(Place::Near, &scenario.near);
+        let far_segment = scenario.faults.first_stage(Place::Far, &scenario.far);
         match backend {
             Backend::User => {
                 // One of its own for each path: the kernel takes old interfaces away in its own time.
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
+                let (near_pcap, far_pcap) = (pcap("near")?, pcap("far")?);
+                let clock = PathClock::default();
                 let relays = lab.enter(|| -> Result<_, RelayError> {
-                    let near = Relay::start("near", NEAR_ENDS, &scenario.near, seed, streams::NEAR)?;
-                    let far = Relay::start("far", FAR_ENDS, &scenario.far, seed, streams::FAR)?;
+                    let near = Relay::start(
+                        "near",
+                        NEAR_ENDS,
+                        &near_segment,
+                        seed,
+                        streams::NEAR,
+                        &clock,
+                        near_pcap,
+                    )?;
+                    let far =
+                        Relay::start("far", FAR_ENDS, &far_segment, seed, streams::FAR, &clock, far_pcap)?;
                     Ok((near, far))
                 });
                 let (near, far) = relays??;
                 Ok(Self { links: Links::User { near, far, _lab: lab }, topology })
             }
+            Backend::Tc if directory.is_some() => Err(PathError::NoPcap),
             Backend::Tc => {
                 let topology = Topology::direct()?;
                 for (host, interface, segment, direction) in [
-                    (&topology.sender, NEAR, &scenario.near, Direction::ToReceiver),
-                    (&topology.proxy, NEAR, &scenario.near, Direction::ToSender),
-                    (&topology.proxy, FAR, &scenario.far, Direction::ToReceiver),
-                    (&topology.receiver, FAR, &scenario.far, Direction::ToSender),
+                    (&topology.sender, NEAR, &near_segment, Direction::ToReceiver),
+                    (&topology.proxy, NEAR, &near_segment, Direction::ToSender),
+                    (&topology.proxy, FAR, &far_segment, Direction::ToReceiver),
+                    (&topology.receiver, FAR, &far_segment, Direction::ToSender),
                 ] {
                     tc::apply(host, interface, &segment.link(direction))?;
                 }
@@ -127,6 +179,21 @@ impl Path {
     /// The hosts.
     pub fn topology(&self) -> &Topology {
         &self.topology
+    }
+
+    /// Packets and bytes that have reached the receiver so far; cheaper than all the [counts](Self::counters).
+    ///
+    /// # Errors
+    ///
+    /// [`PathError`] when a link has failed or cannot be asked.
+    pub fn arrived(&mut self) -> Result<(u64, u64), PathError> {
+        match &self.links {
+            Links::User { .. } => {
+                let far = self.counters()?.far.to_receiver.link;
+                Ok((far.delivered, far.delivered_bytes))
+            }
+            Links::Tc => Ok(tc::received(&self.topology.receiver, FAR)?),
+        }
     }
 
     /// The counts so far.
@@ -144,7 +211,7 @@ impl Path {
             Links::Tc => {
                 let Topology { sender, proxy, receiver } = &self.topology;
                 let ask = |host, interface| -> Result<DirectionCounters, TcError> {
-                    Ok(DirectionCounters { link: tc::counters(host, interface)?, overruns: 0 })
+                    Ok(DirectionCounters { link: tc::counters(host, interface)?, overruns: 0, late: 0 })
                 };
                 Ok(PathCounters {
                     near: SegmentCounters { to_receiver: ask(sender, NEAR)?, to_sender: ask(proxy, NEAR)? },

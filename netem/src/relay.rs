@@ -3,16 +3,17 @@
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::link::{Link, LinkCounters};
+use crate::link::{EthernetFrame, Link, LinkCounters};
+use crate::pcap::SegmentPcap;
 use crate::scenario::{Direction, Segment};
 
 mod socket;
@@ -21,6 +22,9 @@ use socket::FrameSocket;
 
 /// Frames taken from one end before the other end, and the frames that are due, get their turn.
 const BATCH: usize = 32;
+
+/// From here on a frame is put out late.
+const LATE: Duration = Duration::from_millis(1);
 
 /// Timer slack of the relay's thread, in nanoseconds: the kernel's usual 50 µs is half of a packet at 100 Mbit/s.
 const TIMER_SLACK_NS: u64 = 1_000;
@@ -35,7 +39,7 @@ pub struct RelayError {
 }
 
 /// Counts of one direction of a segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectionCounters {
     /// What the link model did.
     #[serde(flatten)]
@@ -43,15 +47,34 @@ pub struct DirectionCounters {
     /// Frames that were lost before or after the model because this machine was too slow. Not 0: the figures are not to
     /// be trusted.
     pub overruns: u64,
+    /// Frames that this machine put out more than a millisecond late. Many of them: delays are not to be trusted.
+    #[serde(default)]
+    pub late: u64,
 }
 
 /// Counts of both directions of a segment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentCounters {
     /// Sender to receiver.
     pub to_receiver: DirectionCounters,
     /// Receiver to sender.
     pub to_sender: DirectionCounters,
+}
+
+/// The time of a path's relays. It stands at zero until the first frame comes, so that outages and traces count from the
+/// beginning of the traffic, as in virtual time, and not from that of the programs.
+#[derive(Clone, Debug, Default)]
+pub struct PathClock(Arc<OnceLock<Instant>>);
+
+impl PathClock {
+    fn begin(&self) {
+        #[allow(clippy::disallowed_methods, reason = "the edge: real frames meet the model in real time")]
+        self.0.get_or_init(Instant::now);
+    }
+
+    fn now(&self) -> Duration {
+        self.0.get().map_or(Duration::ZERO, Instant::elapsed)
+    }
 }
 
 /// A running relay; it stops when this is dropped.
@@ -65,7 +88,8 @@ pub struct Relay {
 
 impl Relay {
     /// Starts to carry frames between the interfaces `ends` (the sender's side first) of the calling thread's network
-    /// namespace. Random losses follow from `seed` and the two `streams` (to the receiver, to the sender).
+    /// namespace. All that is left to chance follows from `seed` and the two `streams` (to the receiver, to the sender).
+    /// Writes frames down in `pcap`, if any. The relays of one path share a `clock`.
     ///
     /// # Errors
     ///
@@ -76,6 +100,8 @@ impl Relay {
         segment: &Segment,
         seed: u64,
         streams: (u64, u64),
+        clock: &PathClock,
+        pcap: Option<SegmentPcap>,
     ) -> Result<Self, RelayError> {
         let failed = |what| move |source: io::Error| RelayError { segment: name, what, source };
         let counters = Arc::new(Mutex::new(SegmentCounters::default()));
@@ -88,6 +114,8 @@ impl Relay {
             receiver_end: FrameSocket::open(ends.1).map_err(failed("open its end towards the receiver"))?,
             counters: Arc::clone(&counters),
             stopped,
+            clock: clock.clone(),
+            pcap,
         };
         let thread = std::thread::Builder::new()
             .name(format!("{name} relay"))
@@ -134,18 +162,24 @@ impl Drop for Relay {
 /// One direction: the link, and the frames it had no chance to see.
 #[derive(Debug)]
 struct Lane {
-    link: Link<Vec<u8>>,
+    link: Link<EthernetFrame>,
     not_received: u64,
     not_sent: u64,
+    late: u64,
 }
 
 impl Lane {
-    fn new(link: Link<Vec<u8>>) -> Self {
-        Self { link, not_received: 0, not_sent: 0 }
+    fn new(link: Link<EthernetFrame>) -> Self {
+        Self { link, not_received: 0, not_sent: 0, late: 0 }
     }
 
     /// Takes what waits at `from`, up to a batch. Returns whether more may be waiting.
-    fn take_in(&mut self, from: &mut FrameSocket, clock: impl Fn() -> Duration) -> io::Result<bool> {
+    fn take_in(
+        &mut self,
+        from: &mut FrameSocket,
+        pcap: &mut Option<SegmentPcap>,
+        clock: &PathClock,
+    ) -> io::Result<bool> {
         let mut more = true;
         for _ in 0..BATCH {
             let Some(frame) = from.receive()? else {
@@ -153,9 +187,13 @@ impl Lane {
                 break;
             };
             // Only IPv4 is the experiment's; anything else a kernel says by itself.
-            if socket::is_ipv4(frame) {
-                let frame = frame.to_vec();
-                self.link.push(clock(), frame.len() as u64, frame);
+            if let Some(frame) = EthernetFrame::from_ipv4(frame) {
+                clock.begin();
+                let now = clock.now();
+                if let Some(pcap) = pcap {
+                    pcap.sent(now, frame.as_bytes())?;
+                }
+                self.link.push(now, frame);
             }
         }
         self.not_received = from.overruns();
@@ -163,17 +201,31 @@ impl Lane {
     }
 
     /// Puts out at `to` what is due.
-    fn give_out(&mut self, to: &FrameSocket, clock: impl Fn() -> Duration) -> io::Result<()> {
-        while let Some(frame) = self.link.pop(clock()) {
-            if !to.send(&frame)? {
+    fn give_out(
+        &mut self,
+        to: &FrameSocket,
+        pcap: &mut Option<SegmentPcap>,
+        clock: &PathClock,
+    ) -> io::Result<()> {
+        loop {
+            let now = clock.now();
+            let due = self.link.next_deadline();
+            let Some(frame) = self.link.pop(now) else { return Ok(()) };
+            if due.is_some_and(|due| now > due + LATE) {
+                self.late += 1;
+            }
+            if let Some(pcap) = pcap {
+                pcap.delivered(now, frame.as_bytes())?;
+            }
+            if !to.send(frame.as_bytes())? {
                 self.not_sent += 1;
             }
         }
-        Ok(())
     }
 
     fn counters(&self) -> DirectionCounters {
-        DirectionCounters { link: self.link.counters(), overruns: self.not_received + self.not_sent }
+        let overruns = self.not_received + self.not_sent;
+        DirectionCounters { link: self.link.counters(), overruns, late: self.late }
     }
 }
 
@@ -185,23 +237,22 @@ struct Carrier {
     receiver_end: FrameSocket,
     counters: Arc<Mutex<SegmentCounters>>,
     stopped: PipeReader,
+    clock: PathClock,
+    pcap: Option<SegmentPcap>,
 }
 
 impl Carrier {
     fn carry(&mut self) -> Result<(), RelayError> {
         // A coarser timer only costs precision.
         let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK_NS);
-        #[allow(clippy::disallowed_methods, reason = "the edge: real frames meet the model in real time")]
-        let start = Instant::now();
-        let clock = || start.elapsed();
         loop {
-            let step = self.exchange(clock);
+            let step = self.exchange();
             let more = step.map_err(|source| self.failed("carry frames", source))?;
             *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = SegmentCounters {
                 to_receiver: self.to_receiver.counters(),
                 to_sender: self.to_sender.counters(),
             };
-            let timeout = if more { Some(Duration::ZERO) } else { self.until_next(clock()) };
+            let timeout = if more { Some(Duration::ZERO) } else { self.until_next(self.clock.now()) };
             let stop = self.wait(timeout).map_err(|source| self.failed("wait for frames", source))?;
             if stop {
                 return Ok(());
@@ -210,11 +261,12 @@ impl Carrier {
     }
 
     /// One round over both directions. Returns whether more frames may be waiting.
-    fn exchange(&mut self, clock: impl Fn() -> Duration + Copy) -> io::Result<bool> {
-        let more_up = self.to_receiver.take_in(&mut self.sender_end, clock)?;
-        self.to_receiver.give_out(&self.receiver_end, clock)?;
-        let more_down = self.to_sender.take_in(&mut self.receiver_end, clock)?;
-        self.to_sender.give_out(&self.sender_end, clock)?;
+    fn exchange(&mut self) -> io::Result<bool> {
+        let clock = &self.clock;
+        let more_up = self.to_receiver.take_in(&mut self.sender_end, &mut self.pcap, clock)?;
+        self.to_receiver.give_out(&self.receiver_end, &mut self.pcap, clock)?;
+        let more_down = self.to_sender.take_in(&mut self.receiver_end, &mut self.pcap, clock)?;
+        self.to_sender.give_out(&self.sender_end, &mut self.pcap, clock)?;
         Ok(more_up || more_down)
     }
 

@@ -3,7 +3,12 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 
-use crate::run::RunRecord;
+use crate::record::RunRecord;
+use crate::scenario::{FlowKind, Scenario};
+
+/// More packets than this leaving a link late spoil a run's delays, in percent: a call's 99th percentile stands on one in a
+/// hundred.
+pub const MOST_LATE_PERCENT: f64 = 0.1;
 
 /// Digits of a SHA-256 that a table shows.
 const SHORT_HASH: usize = 12;
@@ -55,8 +60,64 @@ pub fn runs(records: &[RunRecord]) -> Table {
     table(&header, rows, 0)
 }
 
+/// The calls of one scenario, a row each.
+pub fn calls(records: &[RunRecord]) -> Table {
+    let header = [
+        "seed",
+        "p50 ms",
+        "p90 ms",
+        "p95 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "max ms",
+        "played",
+        "late",
+        "lost near",
+        "found early",
+        "found end to end",
+        "spurious",
+        "quACKs",
+    ];
+    let rows = records.iter().map(|record| {
+        let (packets, call) = (&record.packets, record.audio.unwrap_or_default());
+        let waits = call.dejitter_ms;
+        let waits = [waits.p50, waits.p90, waits.p95, waits.p99, waits.p999, waits.max];
+        let mut row = vec![record.seed.to_string()];
+        row.extend(waits.map(|wait| format!("{wait:.1}")));
+        let counts = [call.played, call.late, packets.lost_near, packets.lost_early, packets.lost_end_to_end];
+        row.extend(
+            counts.into_iter().chain([packets.spurious, record.quacks.received]).map(|n| n.to_string()),
+        );
+        row
+    });
+    table(&header, rows, 0)
+}
+
+/// The runs of one scenario: a table, and the median.
+pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
+    let mode = if scenario.flow.split { "split proxy" } else { scenario.sidekick.mode.name() };
+    if scenario.flow.kind == FlowKind::Audio {
+        return format!("{}: sidekick {mode}\n{}\n", scenario.name, calls(records));
+    }
+    let cc = scenario.congestion_control().name();
+    let mut text = format!("{}: sidekick {mode}, {cc}\n{}\n", scenario.name, runs(records));
+    if let Some((median, least, most)) = median(records.iter().map(|record| record.goodput_mbit_s)) {
+        text += &format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n");
+    }
+    text
+}
+
 /// What one run came to, in a few words.
 pub fn outcome(record: &RunRecord) -> String {
+    if let Some(call) = &record.audio {
+        let waits = &call.dejitter_ms;
+        return format!(
+            "de-jitter latency p99 {:.1} ms, at most {:.1} ms, in {}",
+            waits.p99,
+            waits.max,
+            seconds(record.time_s)
+        );
+    }
     format!("{:.2} Mbit/s in {}", record.goodput_mbit_s, seconds(record.time_s))
 }
 
@@ -80,6 +141,11 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)>
     Some(((lower + upper) / 2.0, least, most))
 }
 
+/// The share of packets that this machine delayed, in percent, where a run is about delays: a call.
+pub fn late_percent(record: &RunRecord) -> f64 {
+    if record.audio.is_some() { record.links.late_percent() } else { 0.0 }
+}
+
 /// What must be said besides the figures of a run, if anything.
 pub fn remarks(record: &RunRecord) -> Vec<String> {
     let mut remarks = Vec::new();
@@ -91,6 +157,13 @@ pub fn remarks(record: &RunRecord) -> Vec<String> {
         remarks.push(format!(
             "this machine was too slow for {overruns} packets, which look like losses that the scenario does not have; \
              run it again with less going on"
+        ));
+    }
+    let late = late_percent(record);
+    if late > MOST_LATE_PERCENT {
+        remarks.push(format!(
+            "this machine was busy: {late:.1} % of packets left a link more than a millisecond late, so that delays are longer \
+             than the scenario's; run it again with less going on"
         ));
     }
     remarks

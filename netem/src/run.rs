@@ -1,26 +1,27 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
+use crate::record::{Packets, Quacks, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
-use crate::topology::{NEAR, PROXY_NEAR, RECEIVER};
+use crate::topology::{NEAR, NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+mod audio;
+
+pub use audio::{AUDIO_PROGRAMS, bytes as audio_bytes};
 
 /// The programs that an upload needs.
 pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
 
-const SERVER_PORT: u16 = 4433;
-const PROXY_PORT: u16 = 5252;
-/// An address on the near segment that no host has.
-const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
 /// The name under which the server stores the upload.
 const UPLOAD: &str = "upload";
 
@@ -28,79 +29,6 @@ const UPLOAD: &str = "upload";
 const TICK: Duration = Duration::from_millis(250);
 /// A path on which nothing at all arrives for so long will not bring the upload to its end.
 const SILENCE: Duration = Duration::from_secs(90);
-
-/// What happened to the packets.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Packets {
-    /// Packets the sender sent.
-    pub sent: u64,
-    /// Of these, retransmissions.
-    pub retransmitted: u64,
-    /// Packets towards the receiver that the near segment dropped, whatever the cause.
-    pub lost_near: u64,
-    /// Packets towards the receiver that the far segment dropped, whatever the cause.
-    pub lost_far: u64,
-    /// Packets the sender took for lost that were not.
-    pub spurious: u64,
-    /// Losses the sender learned of from quACKs.
-    pub lost_early: u64,
-    /// Losses the sender learned of from the receiver's acknowledgements.
-    pub lost_end_to_end: u64,
-}
-
-/// What the proxy told the sender.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Quacks {
-    /// quACKs that arrived.
-    pub received: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Those that told of more missing packets than their threshold allows.
-    pub undecodable: u64,
-    /// Times the count began anew.
-    pub epochs: u64,
-    /// Times the sender asked.
-    pub polls: u64,
-}
-
-/// The record of one run.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunRecord {
-    /// The scenario's name.
-    pub scenario: String,
-    /// Who made the links.
-    pub backend: &'static str,
-    /// The seed of losses and of generated files.
-    pub seed: u64,
-    /// The Sidekick mode.
-    pub mode: &'static str,
-    /// The congestion controller.
-    pub cc: &'static str,
-    /// Size of the upload.
-    pub bytes: u64,
-    /// From the first packet to the server's answer.
-    pub time_s: f64,
-    /// Bytes over time.
-    pub goodput_mbit_s: f64,
-    /// What happened to the packets.
-    pub packets: Packets,
-    /// What the proxy told the sender.
-    pub quacks: Quacks,
-    /// Packets that the receiver sent, all of them acknowledgements but for a few.
-    pub ack_packets: u64,
-    /// Whether the proxy was helping at the end.
-    pub assisted: bool,
-    /// A sentence about that help.
-    pub assistance: String,
-    /// Round trip sender to proxy, as the sender measured it.
-    pub near_rtt_ms: Option<f64>,
-    /// Round trip sender to receiver, as the sender measured it.
-    pub rtt_ms: Option<f64>,
-    /// SHA-256 of the file that the server stored; it is that of the file that was sent.
-    pub sha256: String,
-    /// Counts of all four links.
-    pub links: PathCounters,
-}
 
 /// The client's report, as far as it is used here.
 #[derive(Debug, Deserialize)]
@@ -140,11 +68,22 @@ pub enum RunError {
     /// The client's report cannot be read.
     #[error("h3-upload printed no report that the lab can read")]
     Report(#[from] serde_json::Error),
+    /// The sender or the receiver said that the call failed.
+    #[error("the call failed: {0}")]
+    Call(String),
+    /// The report of one of the two cannot be read.
+    #[error("{program} printed no report that the lab can read")]
+    CallReport {
+        /// The program.
+        program: &'static str,
+        /// What is wrong with the report.
+        source: serde_json::Error,
+    },
     /// The proxy did not last.
-    #[error("sidekick-proxy ended during the upload: {0}")]
+    #[error("sidekick-proxy ended during the run: {0}")]
     ProxyEnded(String),
     /// The path fell silent.
-    #[error("the upload stalled: no packet has arrived for {} s", SILENCE.as_secs())]
+    #[error("the run stalled: no packet has arrived for {} s", SILENCE.as_secs())]
     Stalled,
     /// The server stored something else.
     #[error("the server stored {stored} where {sent} was sent")]
@@ -173,6 +112,8 @@ pub struct Bench<'a> {
     pub programs: &'a Programs,
     /// Where the files of a run may be put.
     pub directory: &'a FilePath,
+    /// Where pcap files go, a directory for each seed.
+    pub pcap: Option<&'a FilePath>,
 }
 
 impl Bench<'_> {
@@ -196,7 +137,8 @@ impl Bench<'_> {
         let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
         std::fs::create_dir(&store).map_err(io("make a directory for the server"))?;
 
-        let mut path = Path::build(self.backend, scenario, seed)?;
+        let pcap = self.pcap.map(|directory| directory.join(format!("seed-{seed}")));
+        let mut path = Path::build_with_pcap(self.backend, scenario, seed, pcap.as_deref())?;
         let hosts = path.topology();
         let start = |name, arguments: Vec<String>, host| {
             Program::start(self.programs, name, &arguments, host, directory.path())
@@ -249,19 +191,18 @@ fn watch(
     let mut silent = Duration::ZERO;
     loop {
         let ended =
-            client.wait(TICK).map_err(|source| RunError::Io { what: "wait for h3-upload", source })?;
+            client.wait(TICK).map_err(|source| RunError::Io { what: "wait for the sender", source })?;
         if let Some(ended) = ended {
             return Ok(ended);
         }
-        let counters = path.counters()?;
-        let received = counters.far.to_receiver.link;
-        silent = if received.delivered == last { silent + TICK } else { Duration::ZERO };
-        last = received.delivered;
+        let (packets, bytes) = path.arrived()?;
+        silent = if packets == last { silent + TICK } else { Duration::ZERO };
+        last = packets;
         if silent > SILENCE {
             return Err(RunError::Stalled);
         }
-        progress.show(received.delivered_bytes);
-        at(received.delivered_bytes);
+        progress.show(bytes);
+        at(bytes);
     }
 }
 
@@ -276,10 +217,11 @@ fn record(
     let ClientPackets { sent, retransmitted, lost_end_to_end, lost_early, spurious } = report.packets;
     RunRecord {
         scenario: scenario.name.clone(),
-        backend: backend.name(),
+        backend: backend.name().to_owned(),
         seed,
-        mode: scenario.sidekick.mode.name(),
-        cc: scenario.congestion_control().name(),
+        flow: scenario.flow.kind.name().to_owned(),
+        mode: scenario.sidekick.mode.name().to_owned(),
+        cc: scenario.congestion_control().name().to_owned(),
         bytes: report.bytes,
         time_s: report.time_s,
         goodput_mbit_s: report.goodput_mbit_s,
@@ -300,6 +242,7 @@ fn record(
         rtt_ms: report.rtt_ms,
         sha256,
         links,
+        ..RunRecord::default()
     }
 }
 
@@ -335,7 +278,13 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     let (file, ca) = (file.display().to_string(), ca.display().to_string());
     let cc = scenario.congestion_control().name();
     let mut arguments = words(&[&file, &url, "--cafile", &ca, "--json", "--quiet", "--cc", cc]);
-    arguments.extend(words(&["--sidekick", sidekick.mode.name()]));
+    arguments.extend(sidekick_arguments(sidekick));
+    arguments
+}
+
+/// What the sending programs are told of the proxy.
+fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
+    let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {
         let poll = if sidekick.poll { "on" } else { "off" };
         arguments.extend(words(&["--proxy", &asked_proxy(sidekick.proxy).to_string(), "--poll", poll]));

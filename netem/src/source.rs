@@ -23,6 +23,66 @@ pub struct SourceFile {
     pub sha256: String,
 }
 
+/// The contents of a generated file: bytes that follow from a seed, made as they are taken.
+#[derive(Clone, Debug)]
+pub struct Content {
+    random: ChaCha8Rng,
+    chunk: Vec<u8>,
+    taken: usize,
+    left: u64,
+}
+
+impl Content {
+    /// `bytes` bytes that follow from `seed`.
+    pub fn new(bytes: u64, seed: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(streams::FILE);
+        Self { random, chunk: Vec::new(), taken: 0, left: bytes }
+    }
+
+    /// The next bytes; empty at the end.
+    pub fn peek(&mut self) -> &[u8] {
+        if self.taken == self.chunk.len() && self.left > 0 {
+            self.chunk.resize(CHUNK, 0);
+            self.random.fill_bytes(&mut self.chunk);
+            self.chunk.truncate(usize::try_from(self.left).unwrap_or(CHUNK).min(CHUNK));
+            self.left -= self.chunk.len() as u64;
+            self.taken = 0;
+        }
+        self.chunk.get(self.taken..).unwrap_or_default()
+    }
+
+    /// Takes so many of the bytes that [`Content::peek`] showed.
+    pub fn take(&mut self, bytes: usize) {
+        self.taken = (self.taken + bytes).min(self.chunk.len());
+    }
+
+    /// Whether all has been taken.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0 && self.taken == self.chunk.len()
+    }
+
+    /// The SHA-256 of what has not been taken, in hexadecimal.
+    pub fn sha256(mut self) -> String {
+        let mut digest = Sha256::new();
+        loop {
+            let bytes = self.peek();
+            if bytes.is_empty() {
+                break;
+            }
+            digest.update(bytes);
+            let length = bytes.len();
+            self.take(length);
+        }
+        hexadecimal(&digest.finalize())
+    }
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 impl SourceFile {
     /// Writes `bytes` bytes that follow from `seed`.
     ///
@@ -30,16 +90,13 @@ impl SourceFile {
     ///
     /// The system's, from writing.
     pub fn generate(path: &Path, bytes: u64, seed: u64) -> io::Result<Self> {
-        let mut random = ChaCha8Rng::seed_from_u64(seed);
-        random.set_stream(streams::FILE);
+        let mut content = Content::new(bytes, seed);
         let mut file = BufWriter::new(File::create(path)?);
-        let mut chunk = vec![0; CHUNK];
-        let mut left = bytes;
-        while left > 0 {
-            random.fill_bytes(&mut chunk);
-            let now = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-            file.write_all(chunk.get(..now).unwrap_or(&chunk))?;
-            left -= now as u64;
+        while !content.is_empty() {
+            let chunk = content.peek();
+            file.write_all(chunk)?;
+            let length = chunk.len();
+            content.take(length);
         }
         file.into_inner().map_err(io::IntoInnerError::into_error)?;
         Self::open(path)
@@ -79,7 +136,7 @@ pub fn sha256(path: &Path) -> io::Result<String> {
         let Some(bytes) = chunk.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
         digest.update(bytes);
     }
-    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&digest.finalize()))
 }
 
 #[cfg(test)]
@@ -96,6 +153,23 @@ mod tests {
         assert_ne!(one.sha256, other.sha256);
         assert_eq!(one.head(&directory.path().join("d"), 200_001).unwrap().sha256, one.sha256);
         assert_eq!(one.head(&directory.path().join("e"), 10).unwrap().bytes, 10);
+    }
+
+    #[test]
+    fn what_is_made_on_the_way_is_what_a_file_would_hold() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        for bytes in [1, 65_535, 65_536, 200_001] {
+            let file = SourceFile::generate(&path, bytes, 3).unwrap();
+            assert_eq!(Content::new(bytes, 3).sha256(), file.sha256);
+            let (mut content, mut all) = (Content::new(bytes, 3), Vec::new());
+            while !content.is_empty() {
+                let some = content.peek().iter().take(1000).copied().collect::<Vec<_>>();
+                content.take(some.len());
+                all.extend(some);
+            }
+            assert_eq!(all, std::fs::read(&path).unwrap());
+        }
     }
 
     #[test]

@@ -4,18 +4,16 @@
 //! side of the rate without a difference to arrivals. The kernel draws its losses from its own random numbers, so that a
 //! seed does not repeat them.
 
+use std::io;
+
 use serde::Deserialize;
 
 use crate::link::{LinkConfig, LinkCounters};
 use crate::namespace::{Namespace, NamespaceError};
-use crate::units::BitRate;
 
-/// Packets that `netem` may hold during their delay. It is not the queue of the scenario and must never fill.
-const DELAY_LINE_PACKETS: u32 = 100_000;
+mod commands;
 
-/// What `tbf` may send at once: a large frame and a little, or a millisecond's worth, whichever is more. Less costs
-/// throughput when the kernel's timer is late.
-const LEAST_BURST: u64 = 3_028;
+pub use commands::commands;
 
 /// Why the kernel's links could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -23,54 +21,37 @@ pub enum TcError {
     /// The kernel knows no such queueing discipline.
     #[error("this kernel has no sch_{0}; use --backend user")]
     NoDiscipline(&'static str),
+    /// A setting that no queueing discipline has.
+    #[error("tc cannot do {setting}; {instead}, or use --backend user or --backend sim")]
+    Beyond {
+        /// The setting, with its section.
+        setting: String,
+        /// What to do about it.
+        instead: &'static str,
+    },
     /// `tc` failed otherwise.
     #[error(transparent)]
     Failed(#[from] NamespaceError),
     /// The statistics cannot be read.
     #[error("`tc -s -j qdisc show` printed what the lab cannot read")]
     Statistics(#[from] serde_json::Error),
-}
-
-/// The arguments of `tc`, one list a call, that make `interface` send like one direction of a link.
-pub fn commands(interface: &str, link: &LinkConfig) -> Vec<Vec<String>> {
-    let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let mut commands = Vec::new();
-    let mut place = "root handle 1:";
-    if needs_netem(link) {
-        let delay = link.delay.as_nanos().div_ceil(1000);
-        let loss = link.loss.get();
-        let loss = if loss > 0.0 { format!("loss random {loss}%") } else { String::new() };
-        commands.push(words(format!(
-            "qdisc add dev {interface} {place} netem limit {DELAY_LINE_PACKETS} delay {delay}us {loss}"
-        )));
-        place = "parent 1:1 handle 2:";
-    }
-    if let Some(rate) = link.rate {
-        let bits = rate.bits_per_second();
-        let (burst, limit) = (burst(rate), link.queue_bytes);
-        commands.push(words(format!(
-            "qdisc add dev {interface} {place} tbf rate {bits}bit burst {burst} limit {limit}"
-        )));
-    }
-    commands
-}
-
-/// Whether the link has what only `netem` can do.
-pub fn needs_netem(link: &LinkConfig) -> bool {
-    link.loss.get() > 0.0 || !link.delay.is_zero()
-}
-
-fn burst(rate: BitRate) -> u64 {
-    LEAST_BURST.max(rate.bits_per_second() / 8 / 1000)
+    /// The interface's counts cannot be read.
+    #[error("cannot read what has reached the interface {interface} in /proc/net/dev")]
+    Interface {
+        /// The interface.
+        interface: String,
+        /// Why.
+        source: io::Error,
+    },
 }
 
 /// Makes `interface` of `host` send like one direction of a link.
 ///
 /// # Errors
 ///
-/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs.
+/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs, [`TcError::Beyond`] where every kernel does.
 pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
-    for command in commands(interface, link) {
+    for command in commands(interface, link)? {
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
         host.run("tc", &arguments).map_err(|error| refused(error, &command))?;
     }
@@ -80,8 +61,8 @@ pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(),
 fn refused(error: NamespaceError, command: &[String]) -> TcError {
     match &error {
         NamespaceError::Tool { message, .. } if message.contains("qdisc kind is unknown") => {
-            let netem = command.iter().any(|word| word == "netem");
-            TcError::NoDiscipline(if netem { "netem" } else { "tbf" })
+            let named = commands::DISCIPLINES.iter().find(|kind| command.iter().any(|word| word == *kind));
+            TcError::NoDiscipline(named.copied().unwrap_or("netem"))
         }
         _ => error.into(),
     }
@@ -125,64 +106,61 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
         delivered_bytes: last.bytes,
         lost_random,
         lost_queue,
+        ..LinkCounters::default()
     })
+}
+
+/// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike [`counters`], so that it
+/// can be asked often while a measurement is on.
+///
+/// # Errors
+///
+/// [`TcError`] when the kernel does not tell.
+pub fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
+    host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
+        .and_then(|table| read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+        .map_err(|source| TcError::Interface { interface: interface.to_owned(), source })
+}
+
+/// Reads the line of an interface in /proc/net/dev: bytes first, then packets.
+fn read_received(table: &str, interface: &str) -> Option<(u64, u64)> {
+    let (_, counts) =
+        table.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| name.trim() == interface)?;
+    let mut counts = counts.split_whitespace().map(str::parse);
+    let (bytes, packets) = (counts.next()?.ok()?, counts.next()?.ok()?);
+    Some((packets, bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Direction, Scenario};
-
-    fn lines(interface: &str, link: &LinkConfig) -> Vec<String> {
-        commands(interface, link).iter().map(|command| format!("tc {}", command.join(" "))).collect()
-    }
-
-    #[test]
-    fn the_papers_upload_in_tc_words() {
-        let scenario = Scenario::load("upload-paper").unwrap();
-        assert_eq!(
-            lines("near", &scenario.near.link(Direction::ToReceiver)),
-            [
-                "tc qdisc add dev near root handle 1: netem limit 100000 delay 1000us loss random 1%",
-                "tc qdisc add dev near parent 1:1 handle 2: tbf rate 100000000bit burst 12500 limit 65000",
-            ]
-        );
-        assert_eq!(
-            lines("far", &scenario.far.link(Direction::ToSender)),
-            [
-                "tc qdisc add dev far root handle 1: netem limit 100000 delay 25000us",
-                "tc qdisc add dev far parent 1:1 handle 2: tbf rate 10000000bit burst 3028 limit 65000",
-            ]
-        );
-    }
-
-    #[test]
-    fn only_what_a_link_needs_is_asked_for() {
-        let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"]).unwrap();
-        assert_eq!(
-            lines("near", &scenario.near.link(Direction::ToReceiver)),
-            ["tc qdisc add dev near root handle 1: tbf rate 100000000bit burst 12500 limit 65000"]
-        );
-        assert_eq!(
-            lines("far", &scenario.far.link(Direction::ToReceiver)),
-            ["tc qdisc add dev far root handle 1: netem limit 100000 delay 25000us"]
-        );
-        scenario.apply(&["near.rate_mbit=unlimited"]).unwrap();
-        assert!(lines("near", &scenario.near.link(Direction::ToReceiver)).is_empty());
-    }
 
     #[test]
     fn drops_are_told_apart_by_their_cause() {
+        // From Linux 6.1 with iproute2 6.1, 401 frames into a link: netem's numbers hold those of tbf below it.
         let json = r#"[
-            {"kind":"netem","handle":"1:","root":true,"bytes":90000,"packets":90,"drops":7,"qlen":3},
-            {"kind":"tbf","handle":"2:","parent":"1:1","bytes":90000,"packets":90,"drops":2,"qlen":1}
+            {"kind":"netem","handle":"1:","root":true,"refcnt":2,"options":{"limit":100000,"delay":{"delay":0.05,
+             "jitter":0,"correlation":0},"loss-random":{"loss":0.1,"correlation":0},"ecn":false,"gap":0},"bytes":4416,
+             "packets":4,"drops":328,"overlimits":0,"requeues":0,"backlog":99498,"qlen":69},
+            {"kind":"tbf","handle":"2:","parent":"1:1","options":{"rate":125000,"burst":3028,"lat":135776},"bytes":4416,
+             "packets":4,"drops":298,"overlimits":626,"requeues":0,"backlog":18746,"qlen":13}
         ]"#;
         let counters = read_counters(json).unwrap();
-        assert_eq!((counters.lost_random, counters.lost_queue), (5, 2));
-        assert_eq!((counters.packets, counters.delivered, counters.delivered_bytes), (100, 90, 90_000));
+        assert_eq!((counters.lost_random, counters.lost_queue), (30, 298));
+        assert_eq!((counters.packets, counters.delivered, counters.delivered_bytes), (401, 4, 4416));
         assert_eq!(read_counters("[]").unwrap(), LinkCounters::default());
         assert!(read_counters("Error").is_err());
+    }
+
+    #[test]
+    fn what_reached_an_interface_is_read_from_its_own_line() {
+        let table = "Inter-|   Receive                            |  Transmit\n \
+                     face |bytes    packets errs drop|bytes    packets errs drop\n    \
+                     lo:       1       2    0    0        3       4    0    0\n   \
+                     far: 2224181    1612    0    0   102856     780    0    0\n";
+        assert_eq!(read_received(table, "far"), Some((1612, 2_224_181)));
+        assert_eq!(read_received(table, "near"), None);
+        assert_eq!(read_received("far: many", "far"), None);
     }
 
     #[test]

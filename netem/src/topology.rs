@@ -21,6 +21,14 @@ pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
 /// The receiver.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
 
+/// An address on the near segment that no host has.
+pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
+
+/// The port of the receiver's server.
+pub const SERVER_PORT: u16 = 4433;
+/// The port of the proxy.
+pub const PROXY_PORT: u16 = 5252;
+
 /// The interface on the near segment, in the sender's and in the proxy's namespace.
 pub const NEAR: &str = "near";
 /// The interface on the far segment, in the proxy's and in the receiver's namespace.

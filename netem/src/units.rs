@@ -22,6 +22,11 @@ impl BitRate {
         (least..=most).contains(&mbit).then(|| Self((mbit * 1e6).round() as u64))
     }
 
+    /// A whole number of bits a second; `None` for 0.
+    pub(crate) fn from_bits_per_second(bits: u64) -> Option<Self> {
+        (bits > 0).then_some(Self(bits))
+    }
+
     /// Bits a second.
     pub fn bits_per_second(self) -> u64 {
         self.0
@@ -57,10 +62,13 @@ impl Percent {
 
     /// Whether an event of this chance happens, decided by 64 random bits. 0 never does, 100 always does.
     pub fn strikes(self, random: u64) -> bool {
-        // 53 bits are what an f64 holds exactly: the draw is uniform over [0, 1).
-        let draw = (random >> 11) as f64 / (1_u64 << 53) as f64;
-        draw < self.0 / 100.0
+        unit_interval(random) < self.0 / 100.0
     }
+}
+
+/// A number uniform over [0, 1), out of 64 random bits: 53 are what an `f64` holds exactly.
+pub(crate) fn unit_interval(random: u64) -> f64 {
+    (random >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 impl fmt::Display for Percent {

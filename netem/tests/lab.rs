@@ -85,7 +85,8 @@ impl Programs {
 
     /// Starts a run whose client stays, and returns once that client is there.
     fn start_and_stay(&self) -> Child {
-        let mut lab = self.lab(&["run", "upload-paper", "--set", "sidekick.mode=pacubic"]);
+        let mut lab =
+            self.lab(&["run", "upload-paper", "--backend", "user", "--set", "sidekick.mode=pacubic"]);
         let lab = lab.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (sender, receiver) = channel();
         let up = self.directory.path().join("up");
@@ -186,8 +187,11 @@ fn text(bytes: &[u8]) -> String {
 fn json_is_one_object_a_run() {
     let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
     let settings = ["--set", "flow.bytes=5000", "--set", "sidekick.mode=pacubic"];
-    let arguments =
-        [&["run", "upload-paper", "--json", "--seed", "7", "--runs", "2"], &settings[..]].concat();
+    let arguments = [
+        &["run", "upload-paper", "--backend", "user", "--json", "--seed", "7", "--runs", "2"],
+        &settings[..],
+    ]
+    .concat();
     let output = programs.run(&arguments);
     let (out, error) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{error}");
@@ -233,7 +237,15 @@ fn a_given_file_is_uploaded() {
     let programs = Programs::with_client(CLIENT_THAT_UPLOADS);
     let file = programs.directory.path().join("file");
     fs::write(&file, "abc").unwrap();
-    let output = programs.run(&["run", "upload-paper", "--json", "--file", file.to_str().unwrap()]);
+    let output = programs.run(&[
+        "run",
+        "upload-paper",
+        "--backend",
+        "user",
+        "--json",
+        "--file",
+        file.to_str().unwrap(),
+    ]);
     let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     assert!(text(&output.stdout).contains(expected), "{}", text(&output.stderr));
 }
@@ -245,7 +257,7 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
         (CLIENT_THAT_SPOILS, "sidekick-lab: h3-upload printed no report that the lab can read"),
     ] {
         let programs = Programs::with_client(client);
-        let output = programs.run(&["run", "upload-paper", "--json"]);
+        let output = programs.run(&["run", "upload-paper", "--backend", "user", "--json"]);
         let error = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
         assert!(error.lines().last().unwrap().starts_with(sentence), "{error}");
@@ -258,10 +270,11 @@ fn a_proxy_that_does_not_last_is_told_of() {
     let programs = Programs::with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
     let proxy = "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";
     fs::write(programs.directory.path().join("sidekick-proxy"), format!("#!/bin/sh\n{proxy}\n")).unwrap();
-    let output = programs.run(&["run", "upload-paper", "--set", "sidekick.mode=pacubic"]);
+    let output =
+        programs.run(&["run", "upload-paper", "--backend", "user", "--set", "sidekick.mode=pacubic"]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    let sentence = "sidekick-lab: sidekick-proxy ended during the upload: the interface is gone";
+    let sentence = "sidekick-lab: sidekick-proxy ended during the run: the interface is gone";
     assert_eq!(error.lines().last(), Some(sentence));
 }
 
@@ -269,14 +282,23 @@ fn a_proxy_that_does_not_last_is_told_of() {
 fn what_cannot_be_run_is_said_before_anything_starts() {
     let nowhere = Path::new("/nonexistent");
     for (arguments, sentence) in [
-        (&["run", "audio-paper"][..], "scenario `audio-paper` is not in this build; it has upload-paper"),
-        (&["run", "upload-paper", "--backend", "sim"], "backend sim is not in this build"),
+        (&["run", "uplaod"][..], "there is no scenario `uplaod`; take one of upload-paper, audio-paper,"),
+        (&["run", "upload-paper", "--backend", "ns3"], "there is no backend `ns3`; take sim, user, or tc"),
+        (&["run", "upload-paper", "--file", "/nonexistent"], "backend sim makes its own contents"),
+        (&["demo", "--backend", "sim"], "the demo runs real programs"),
         (
             &["run", "upload-paper", "--set", "near.loss=1"],
             "there is no setting `near.loss`; the settings are near.",
         ),
-        (&["run", "upload-paper"], "there is no program `h3-upload-server` in /nonexistent"),
+        (
+            &["run", "upload-paper", "--backend", "user"],
+            "there is no program `h3-upload-server` in /nonexistent",
+        ),
         (&["demo", "--file", "/nonexistent"], "cannot read /nonexistent"),
+        (
+            &["run", "upload-paper", "--set", "faults.events=near-outage at 5 for 5; rain at 9"],
+            "`rain at 9` is no event for faults.events: an event begins with one of near-outage, ",
+        ),
     ] {
         let output = Command::new(LAB).args(arguments).arg("--programs").arg(nowhere).output().unwrap();
         let error = text(&output.stderr);
@@ -287,11 +309,28 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
 }
 
 #[test]
+fn real_programs_meet_no_fault_but_an_outage() {
+    let programs = Programs::with_client(CLIENT_THAT_FAILS);
+    for backend in ["user", "tc"] {
+        let set = "faults.events=near-outage at 5 for 5; proxy-restart at 9";
+        let mut lab = Command::new(LAB);
+        lab.args(["run", "upload-paper", "--backend", backend, "--set", set, "--programs"]);
+        let output = lab.arg(programs.directory.path()).output().unwrap();
+        let error = text(&output.stderr);
+        let sentence = format!(
+            "sidekick-lab: backend {backend} cannot do faults.events with proxy-restart; take --backend sim, or leave it \
+             out\n"
+        );
+        assert_eq!((output.status.code(), error), (Some(1), sentence));
+    }
+}
+
+#[test]
 fn list_names_scenarios_and_settings() {
     let output = Command::new(LAB).arg("list").output().unwrap();
     let out = text(&output.stdout);
     assert!(output.status.success());
-    for name in ["upload-paper", "near.loss_percent", "sidekick.every_packets", "flow.cc"] {
+    for name in ["upload-paper", "audio-paper", "near.loss_percent", "flow.cc", "proxy-lies too-much|"] {
         assert!(out.contains(name), "{out}");
     }
 }

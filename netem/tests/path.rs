@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use sidekick_netem::enclosure;
-use sidekick_netem::link::{Link, Verdict};
+use sidekick_netem::link::{EthernetFrame, Link, Verdict};
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario, Segment};
@@ -54,16 +54,20 @@ fn socket(host: &Namespace, address: Ipv4Addr) -> UdpSocket {
     socket
 }
 
-/// The numbers of those of `sent` that one more link, made from the model, lets through.
+/// The numbers of those of `sent` that one more link, made from the model, lets through unharmed.
 fn survivors(sent: &[u32], segment: &Segment, direction: Direction, seed: u64, stream: u64) -> Vec<u32> {
     let mut link = Link::new(segment.link(direction), seed, stream);
+    let mut frame = [0; 34];
+    frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
+    let frame = EthernetFrame::from_ipv4(&frame).unwrap();
     // Far apart, so that no queue is met.
     let mut now = Duration::ZERO;
     sent.iter()
         .copied()
         .filter(|_| {
             now += Duration::from_secs(1);
-            link.push(now, 1, ()) == Verdict::Accepted
+            let harmed = link.counters().corrupted;
+            link.push(now, frame.clone()) == Verdict::Accepted && link.counters().corrupted == harmed
         })
         .collect()
 }
@@ -130,6 +134,31 @@ fn what_is_lost_is_what_the_model_loses() {
             (lost - n * chance).abs() < 5.0 * (n * chance * (1.0 - chance)).sqrt(),
             "seed {seed}: {lost} lost"
         );
+    });
+}
+
+#[test]
+fn a_corrupted_packet_is_lost_at_its_receiver() {
+    enclosed("a_corrupted_packet_is_lost_at_its_receiver", || {
+        let seed = 7;
+        let scenario = scenario(&["near.corrupt_percent=30", "near.loss_percent=10"]);
+        let directory = tempfile::tempdir().unwrap();
+        let mut path = Path::build_with_pcap(Backend::User, &scenario, seed, Some(directory.path())).unwrap();
+        let (sender, receiver) =
+            (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));
+        let count = 300;
+        let sent: Vec<u32> = (0..count).collect();
+        let unharmed = survivors(&sent, &scenario.near, Direction::ToReceiver, seed, streams::NEAR.0);
+        carry(&sender, &receiver, count, &unharmed);
+        let near = path.counters().unwrap().near.to_receiver.link;
+        assert_eq!(near.corrupted + near.lost_random, u64::from(count) - unharmed.len() as u64, "{near:?}");
+        drop(path);
+        let frames = |name: &str| {
+            let file = std::fs::read(directory.path().join(name)).unwrap();
+            let (_, capture) = pcap_parser::parse_pcap(&file).unwrap();
+            capture.blocks.len() as u64
+        };
+        assert_eq!((frames("near-sent.pcap"), frames("near-delivered.pcap")), (near.packets, near.delivered));
     });
 }
 

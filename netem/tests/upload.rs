@@ -9,7 +9,7 @@ use serde_json::Value;
 /// Runs the upload with these settings and gives its record. The lab itself fails unless the stored file is the one sent.
 fn upload(settings: &[&str]) -> Value {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
-    lab.args(["run", "upload-paper", "--seed", "7", "--json"]);
+    lab.args(["run", "upload-paper", "--backend", "user", "--seed", "7", "--json"]);
     for setting in settings {
         lab.args(["--set", setting]);
     }

@@ -5,7 +5,6 @@
     reason = "quiche asks the clock, and so does the loop around it; it is a virtual one"
 )]
 #![cfg(target_os = "linux")]
-#![allow(unsafe_code, reason = "virtual time stands in for two C functions; each has its argument")]
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,16 +12,10 @@ use quic_sidekick::{Assistance, Config, MAX_MESSAGE_LEN, Mode, Sidekick, Status,
 use sidekick_protocol::{Flow, Observer, ObserverConfig};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use virtual_time::World;
 
-#[path = "../quiche/tests/support/world.rs"]
-#[allow(
-    unreachable_pub,
-    dead_code,
-    clippy::cast_possible_truncation,
-    reason = "the file belongs to the hooked quiche's tests and keeps to the lints there"
-)]
-mod world;
+virtual_time::in_force!();
 
 /// What one round of the loop takes, in nanoseconds.
 const ROUND: u64 = 100_000;
@@ -65,7 +58,7 @@ struct Run {
 
 /// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
 fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
-    world::enter(nth);
+    let world = World::enter(nth).unwrap();
     let mut time = 0;
     let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
     let (proxy_addr, adjacent) = (address("192.0.2.254:5252"), address("192.0.2.1:5000"));
@@ -151,7 +144,7 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
             let wait = next.saturating_duration_since(Instant::now());
             time += u64::try_from(wait.as_nanos()).unwrap();
         }
-        world::set_time(time);
+        world.set(Duration::from_nanos(time));
         for conn in [&mut client, &mut server] {
             if conn.timeout_instant().is_some_and(|at| at <= Instant::now()) {
                 conn.on_timeout();
@@ -159,7 +152,6 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
         }
     }
     assert_eq!(received, content, "the bytes that arrived are those that were sent");
-    world::leave();
     Run { status: sidekick.status(), swallowed, lost_end_to_end: client.stats().lost }
 }
 

@@ -1,6 +1,5 @@
 use super::*;
-use crate::path::PathCounters;
-use crate::run::{Packets, Quacks};
+use crate::record::{Packets, Quacks};
 
 fn row(sender: Sender, goodput: f64, hash: &str) -> Row {
     Row::of(sender, vec![record(sender, goodput, hash)], &file()).unwrap()
@@ -9,10 +8,10 @@ fn row(sender: Sender, goodput: f64, hash: &str) -> Row {
 fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
     RunRecord {
         scenario: SCENARIO.to_owned(),
-        backend: "user",
+        backend: "user".to_owned(),
         seed: 1,
-        mode: sender.mode.name(),
-        cc: sender.cc.name(),
+        mode: sender.mode.name().to_owned(),
+        cc: sender.cc.name().to_owned(),
         bytes: 1000,
         time_s: 0.008 / goodput,
         goodput_mbit_s: goodput,
@@ -32,7 +31,7 @@ fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
         near_rtt_ms: Some(2.1),
         rtt_ms: Some(53.0),
         sha256: hash.to_owned(),
-        links: PathCounters::default(),
+        ..RunRecord::default()
     }
 }
 

@@ -17,14 +17,6 @@ const FRAME_ROOM: usize = 2048;
 /// Receive buffer asked for: a third of a second at 100 Mbit/s, for when this machine is busy elsewhere.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-const ETHERNET_HEADER: usize = 14;
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
-
-/// Whether an Ethernet frame carries IPv4.
-pub(super) fn is_ipv4(frame: &[u8]) -> bool {
-    frame.len() > ETHERNET_HEADER && frame.get(12..14) == Some(&ETHERTYPE_IPV4)
-}
-
 #[derive(Debug)]
 pub(super) struct FrameSocket {
     socket: OwnedFd,
@@ -97,21 +89,5 @@ impl FrameSocket {
 impl AsFd for FrameSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_whole_ipv4_frames_are_taken() {
-        let mut frame = vec![0_u8; 60];
-        frame[12..14].copy_from_slice(&ETHERTYPE_IPV4);
-        assert!(is_ipv4(&frame));
-        assert!(!is_ipv4(&frame[..14]));
-        frame[13] = 0x06;
-        assert!(!is_ipv4(&frame), "ARP is not IPv4");
-        assert!(!is_ipv4(&[]));
     }
 }

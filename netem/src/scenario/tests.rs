@@ -1,4 +1,7 @@
+use std::time::Duration;
+
 use super::*;
+use crate::units::BitRate;
 use proptest::prelude::*;
 
 fn upload() -> Scenario {
@@ -41,8 +44,8 @@ fn every_built_in_scenario_loads_and_describes_itself() {
 fn an_unknown_setting_names_those_there_are() {
     let error = upload().apply(&["near.los=3"]).unwrap_err().to_string();
     assert!(error.contains("`near.los`"), "{error}");
-    for setting in SETTINGS {
-        assert!(error.contains(setting.key), "{error}");
+    for setting in settings() {
+        assert!(error.contains(&setting.name()), "{error}");
     }
     assert!(!error.contains('\n'), "{error}");
 }
@@ -50,8 +53,8 @@ fn an_unknown_setting_names_those_there_are() {
 #[test]
 fn a_wrong_value_names_those_that_are_taken() {
     for (assignment, takes) in [
-        ("sidekick.mode=fast", "off, early-loss, pacubic or path-aware-bbr"),
-        ("sidekick.mode=reinject", "off, early-loss, pacubic or path-aware-bbr in this build"),
+        ("sidekick.mode=fast", "off, early-loss, pacubic, path-aware-bbr or reinject"),
+        ("sidekick.mode=auto", "off, early-loss, pacubic, path-aware-bbr or reinject in this build"),
         ("flow.cc=bbr", "cubic, cubic-rfc9438, reno or bbr2"),
         ("near.loss_percent=101", "percent from 0 to 100"),
         ("near.loss_percent=nan", "percent from 0 to 100"),
@@ -67,8 +70,6 @@ fn a_wrong_value_names_those_that_are_taken() {
 
 #[test]
 fn names_that_are_not_there_say_so() {
-    let later = Scenario::load("audio-paper").unwrap_err().to_string();
-    assert_eq!(later, "scenario `audio-paper` is not in this build; it has upload-paper");
     let unknown = Scenario::load("uplaod").unwrap_err().to_string();
     assert!(unknown.starts_with("there is no scenario `uplaod`; take one of upload-paper"), "{unknown}");
     let missing = Scenario::load("/nowhere/x.toml").unwrap_err().to_string();
@@ -90,10 +91,28 @@ fn the_mode_chooses_its_controller_and_refuses_others() {
 #[test]
 fn files_are_held_to_the_same_settings() {
     let error = |text: &str| Scenario::parse("mine.toml", text).unwrap_err().to_string();
-    assert!(error("[near]\nlosses = 1").contains("`near.losses`"));
-    assert!(error("near = 1").contains("there is no setting `near`"));
-    assert!(error("[near").starts_with("mine.toml is not valid TOML"));
-    assert!(error("[far]\nrate_mbit = [1]").contains("is no value for far.rate_mbit"));
+    for (text, start) in [
+        (
+            "[near]\nlosses = 1",
+            "mine.toml, line 2: there is no setting `near.losses`; the settings are near.delay_ms",
+        ),
+        ("near = 1", "mine.toml, line 1: there is no setting `near`"),
+        ("\n\n[near", "mine.toml, line 3: not valid TOML"),
+        (
+            "# a path\n[far]\ndelay_ms = 1\nrate_mbit = [1]",
+            "mine.toml, line 4: `[1]` is no value for far.rate_mbit",
+        ),
+        (
+            "[far]\nrate_mbit = -5.0",
+            "mine.toml, line 2: `-5.0` is no value for far.rate_mbit; it takes Mbit/s from",
+        ),
+        (
+            "[sidekick]\nmode = \"pacubic\"\n[flow]\ncc = \"reno\"",
+            "mine.toml, line 4: flow.cc = reno does not go",
+        ),
+    ] {
+        assert!(error(text).starts_with(start), "{}", error(text));
+    }
     let plain =
         Scenario::parse("mine.toml", "[far]\nrate_mbit = \"unlimited\"\n[sidekick]\npoll = false").unwrap();
     assert_eq!((plain.far.rate, plain.sidekick.poll), (None, false));
@@ -105,13 +124,26 @@ proptest! {
         let _ = Scenario::parse("any", &text);
         let mut scenario = upload();
         let _ = scenario.apply(&[text]);
-        for setting in SETTINGS {
-            if scenario.set(setting.key, &value).is_err() {
+        for setting in settings() {
+            let name = setting.name();
+            if scenario.set(&name, &value).is_err() {
                 // A refused value must leave the scenario as it was, valid or not by its other settings.
                 let before = scenario.clone();
-                let _ = scenario.set(setting.key, &value);
+                let _ = scenario.set(&name, &value);
                 prop_assert_eq!(&before, &scenario);
             }
         }
     }
+}
+
+#[test]
+fn calls_are_reinjected_and_nothing_else() {
+    for (name, settings, instead) in [
+        ("audio-paper", "sidekick.mode=pacubic", "set sidekick.mode to off or reinject"),
+        ("upload-paper", "sidekick.mode=reinject", "in this build only audio is re-injected"),
+    ] {
+        let error = Scenario::load(name).unwrap().apply(&[settings]).unwrap_err().to_string();
+        assert!(error.starts_with("flow.kind = ") && error.ends_with(instead), "{error}");
+    }
+    Scenario::load("audio-paper").unwrap().apply(&["sidekick.mode=reinject"]).unwrap();
 }

@@ -1,8 +1,7 @@
 //! Uploads with early loss, over lossy paths in virtual time.
 #![cfg(target_os = "linux")]
 
-#[path = "support/world.rs"]
-mod world;
+virtual_time::in_force!();
 
 #[path = "support"]
 mod hooked {
@@ -49,7 +48,7 @@ impl Proxy {
     }
 
     fn random(&mut self, below: u64) -> u64 {
-        world::next_random(&mut self.random) % below
+        virtual_time::next_random(&mut self.random) % below
     }
 }
 
@@ -200,7 +199,7 @@ impl Chaos {
 fn any_sequence_of_reports_delivers() {
     for seed in 0..160 {
         let mut random = seed;
-        let mut draw = |below| world::next_random(&mut random) % below;
+        let mut draw = |below| virtual_time::next_random(&mut random) % below;
         let controller = CONTROLLERS[usize::try_from(seed).unwrap() % CONTROLLERS.len()];
         let scenario = Scenario {
             bytes: 20_000 + usize::try_from(draw(200_000)).unwrap(),

@@ -5,8 +5,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 
-#[path = "support/world.rs"]
-mod world;
+virtual_time::in_force!();
 
 #[path = "support"]
 mod hooked {

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
-use crate::world;
+use virtual_time::{next_random, World};
 
 const MILLISECOND: u64 = 1_000_000;
 /// The upload's stream, the first that a client opens.
@@ -86,13 +86,12 @@ pub struct Outcome {
 /// What is uploaded.
 pub fn payload(bytes: usize) -> Vec<u8> {
     let mut state = 7;
-    (0..bytes).map(|_| world::next_random(&mut state).to_le_bytes()[0]).collect()
+    (0..bytes).map(|_| next_random(&mut state).to_le_bytes()[0]).collect()
 }
 
 /// Uploads, and returns what happened and the client as it is then.
 pub fn upload(scenario: &Scenario, assist: &mut dyn Assist) -> (Outcome, Connection) {
-    world::enter(scenario.seed);
-    let mut transfer = Transfer::new(scenario);
+    let mut transfer = Transfer::new(scenario, World::enter(scenario.seed).unwrap());
     transfer.run(assist);
     let outcome = Outcome {
         finished: transfer.now,
@@ -100,11 +99,11 @@ pub fn upload(scenario: &Scenario, assist: &mut dyn Assist) -> (Outcome, Connect
         datagrams: transfer.datagrams,
         received: transfer.received,
     };
-    world::leave();
     (outcome, transfer.client)
 }
 
 struct Transfer<'a> {
+    world: World,
     scenario: &'a Scenario,
     client: Connection,
     server: Connection,
@@ -125,12 +124,13 @@ struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    fn new(scenario: &'a Scenario) -> Self {
+    fn new(scenario: &'a Scenario, world: World) -> Self {
         let mut config = config(scenario.controller);
         let (client_id, server_id) = (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
         let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
         let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
         Self {
+            world,
             scenario,
             client: client.unwrap(),
             server: server.unwrap(),
@@ -215,7 +215,7 @@ impl<'a> Transfer<'a> {
         let backlog = (starts - self.now) * self.scenario.rate / MILLISECOND;
         let lost_near = self.happens(self.scenario.near_loss) || backlog + size > self.scenario.queue;
         let lost_far = self.happens(self.scenario.far_loss);
-        let jitter = world::next_random(&mut self.random) % (self.scenario.jitter + 1);
+        let jitter = next_random(&mut self.random) % (self.scenario.jitter + 1);
         if lost_near {
             return (None, None);
         }
@@ -225,7 +225,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn happens(&mut self, per_mille: u64) -> bool {
-        world::next_random(&mut self.random) % 1000 < per_mille
+        next_random(&mut self.random) % 1000 < per_mille
     }
 
     fn launch(&mut self, arrives: Option<u64>, to_server: bool, datagram: &[u8]) {
@@ -245,7 +245,7 @@ impl<'a> Transfer<'a> {
         let next = next.unwrap_or_else(|| panic!("nothing more will happen in {:?}", self.scenario));
         assert!(next < LIMIT && !self.client.is_closed(), "the upload hangs in {:?}", self.scenario);
         self.now = self.now.max(next);
-        world::set_time(self.now);
+        self.world.set(Duration::from_nanos(self.now));
 
         if arrival == Some(next) {
             if let Some((_, (to_server, mut datagram))) = self.flying.pop_first() {

@@ -1,0 +1,98 @@
+//! Where the programs touch the system: the clock, signals, waiting, and sockets.
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+/// Datagrams taken from one socket before the other and the timers get their turn.
+const BATCH: usize = 32;
+/// Longer than any datagram of a stream or message of a proxy, so that one cut to this length is seen to be too long.
+const RECEIVE_LEN: usize = 2048;
+
+/// The time.
+#[allow(clippy::disallowed_methods, reason = "the programs' only clock")]
+#[must_use]
+pub fn clock() -> Instant {
+    Instant::now()
+}
+
+/// Ctrl-C and SIGTERM as something to wait for, in place of a sudden end.
+#[derive(Debug)]
+pub struct Interrupts(SignalFd);
+
+impl Interrupts {
+    /// From here on they do not end the program. Call it before other threads are started.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn catch() -> io::Result<Self> {
+        let mut signals = SigSet::empty();
+        signals.add(Signal::SIGINT);
+        signals.add(Signal::SIGTERM);
+        signals.thread_block()?;
+        Ok(Self(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
+    }
+
+    /// Whether there was one since the last call.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn pending(&self) -> io::Result<bool> {
+        Ok(self.0.read_signal()?.is_some())
+    }
+}
+
+impl AsFd for Interrupts {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of `sources` has something to read, or until `deadline`.
+///
+/// # Errors
+/// The system's.
+pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result<()> {
+    let mut polled: Vec<_> = sources.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(clock()));
+    match ppoll(&mut polled, timeout.map(TimeSpec::from), None) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes in what waits at a socket that does not block, up to a batch; the rest is still there when [`wait`] looks. That
+/// nobody listens at the other end (an ICMP message says so) is no error: somebody may, soon.
+///
+/// # Errors
+/// The system's.
+pub fn receive(socket: &UdpSocket, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
+    let mut buffer = [0; RECEIVE_LEN];
+    for _ in 0..BATCH {
+        match socket.recv_from(&mut buffer) {
+            Ok((len, from)) => take(buffer.get(..len).unwrap_or_default(), from),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if is_passing(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a socket's error says something about the network, which may be better soon, and not about the socket. What
+/// such an error kept from being sent is as good as lost.
+#[must_use]
+pub fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock,
+    };
+    let kinds =
+        [ConnectionRefused, HostUnreachable, NetworkUnreachable, NetworkDown, Interrupted, WouldBlock];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
+}

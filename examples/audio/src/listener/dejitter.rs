@@ -1,0 +1,201 @@
+//! The de-jitter buffer: plays packets in their order, and knows how long each waited and which are missing.
+
+use hdrhistogram::{CreationError, Histogram};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crate::report::DejitterMs;
+
+/// A packet so far ahead of the one to be played is not believed, unless its successor comes next (in the manner of
+/// RFC 3550, appendix A.1): as many packets wait or are missing at most.
+pub(super) const WINDOW: u32 = 4096;
+
+/// What became of a packet on its arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It was played or waits for those before it.
+    Taken,
+    /// It had arrived before.
+    Duplicate,
+    /// It was passed over already.
+    TooLate,
+    /// It is too far from the others.
+    Unbelievable,
+}
+
+/// A packet that has not come although a later one has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Missing {
+    noticed: Instant,
+    /// When to ask for it next.
+    pub(super) nack_at: Instant,
+}
+
+#[derive(Debug)]
+pub(super) struct Dejitter {
+    playout_limit: Duration,
+    /// The packet to be played next.
+    next: u32,
+    /// The first packet of which nothing is known yet.
+    end: u32,
+    /// Those between the two: either they wait since they arrived, or they are missing.
+    waiting: BTreeMap<u32, Instant>,
+    missing: BTreeMap<u32, Missing>,
+    /// Some of those passed over, the latest.
+    passed_over: BTreeSet<u32>,
+    /// The last packet that was too far ahead.
+    stray: Option<u32>,
+    total: Option<u32>,
+    waits_us: Histogram<u64>,
+    played: u64,
+    late: u64,
+}
+
+impl Dejitter {
+    pub(super) fn new(playout_limit: Duration) -> Result<Self, CreationError> {
+        // A packet can wait for one that itself became missing later; but never longer than this.
+        let longest = micros(playout_limit).saturating_mul(2).max(2);
+        Ok(Self {
+            playout_limit,
+            next: 0,
+            end: 0,
+            waiting: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            passed_over: BTreeSet::new(),
+            stray: None,
+            total: None,
+            waits_us: Histogram::new_with_bounds(1, longest, 3)?,
+            played: 0,
+            late: 0,
+        })
+    }
+
+    pub(super) fn arrive(&mut self, sequence: u32, now: Instant) -> Arrival {
+        if sequence < self.next {
+            let passed_over = self.passed_over.remove(&sequence);
+            return if passed_over { Arrival::TooLate } else { Arrival::Duplicate };
+        }
+        if self.waiting.contains_key(&sequence) {
+            return Arrival::Duplicate;
+        }
+        if self.total.is_some_and(|total| sequence >= total) {
+            return Arrival::Unbelievable;
+        }
+        if sequence - self.next >= WINDOW {
+            let follows =
+                self.stray.replace(sequence).is_some_and(|stray| stray.checked_add(1) == Some(sequence));
+            if !follows {
+                return Arrival::Unbelievable;
+            }
+            self.leap(sequence, now);
+        }
+        self.stray = None;
+        self.know_until(sequence, now);
+        self.end = self.end.max(sequence.saturating_add(1));
+        self.missing.remove(&sequence);
+        self.waiting.insert(sequence, now);
+        self.play(now);
+        Arrival::Taken
+    }
+
+    /// The stream has this many packets. False if that cannot be.
+    pub(super) fn ends(&mut self, total: u32, now: Instant) -> bool {
+        if self.total.is_some_and(|known| known != total) || total < self.end || total - self.next > WINDOW {
+            return false;
+        }
+        self.total = Some(total);
+        self.know_until(total, now);
+        true
+    }
+
+    /// Every packet was played or passed over.
+    pub(super) fn is_complete(&self) -> bool {
+        self.total.is_some_and(|total| self.next >= total)
+    }
+
+    /// Packets before `sequence` of which nothing is known are missing.
+    fn know_until(&mut self, sequence: u32, now: Instant) {
+        for missing in self.end..sequence {
+            self.missing.insert(missing, Missing { noticed: now, nack_at: now });
+        }
+        self.end = self.end.max(sequence);
+    }
+
+    /// Plays what waits and gives up the rest before `sequence`.
+    fn leap(&mut self, sequence: u32, now: Instant) {
+        for (_, since) in std::mem::take(&mut self.waiting) {
+            self.played += 1;
+            self.waits_us.saturating_record(micros(now.saturating_duration_since(since)));
+        }
+        let missing = u64::try_from(self.missing.len()).unwrap_or(u64::MAX);
+        self.late = self.late.saturating_add(missing).saturating_add(u64::from(sequence - self.end));
+        self.missing.clear();
+        (self.next, self.end) = (sequence, sequence);
+    }
+
+    fn play(&mut self, now: Instant) {
+        while let Some(since) = self.waiting.remove(&self.next) {
+            self.played += 1;
+            self.waits_us.saturating_record(micros(now.saturating_duration_since(since)));
+            self.next = self.next.saturating_add(1);
+        }
+    }
+
+    /// When the packet to be played next is passed over.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.missing.first_key_value().map(|(_, missing)| missing.noticed + self.playout_limit)
+    }
+
+    /// Passes over what is too late. Those missing were noticed in their order, so the first is always the first due.
+    pub(super) fn on_deadline(&mut self, now: Instant) {
+        while self.deadline().is_some_and(|deadline| deadline <= now)
+            && let Some((sequence, _)) = self.missing.pop_first()
+        {
+            self.late += 1;
+            self.passed_over.insert(sequence);
+            if self.passed_over.len() > usize::try_from(WINDOW).unwrap_or(usize::MAX) {
+                self.passed_over.pop_first();
+            }
+            self.next = sequence.saturating_add(1);
+            self.play(now);
+        }
+    }
+
+    /// Those missing, in their order.
+    pub(super) fn missing(&mut self) -> impl Iterator<Item = (u32, &mut Missing)> {
+        self.missing.iter_mut().map(|(sequence, missing)| (*sequence, missing))
+    }
+
+    /// When to ask next.
+    pub(super) fn nack_at(&self) -> Option<Instant> {
+        self.missing.values().map(|missing| missing.nack_at).min()
+    }
+
+    pub(super) fn played(&self) -> u64 {
+        self.played
+    }
+
+    pub(super) fn late(&self) -> u64 {
+        self.late
+    }
+
+    pub(super) fn latency(&self) -> DejitterMs {
+        let ms = |us: u64| Duration::from_micros(us).as_secs_f64() * 1000.0;
+        let quantile = |q| ms(self.waits_us.value_at_quantile(q));
+        DejitterMs {
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: ms(self.waits_us.max()),
+        }
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+use proptest::prelude::*;
+
+const MS: Duration = Duration::from_millis(1);
+const LIMIT: Duration = Duration::from_secs(1);
+
+#[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+fn start() -> (Dejitter, Instant) {
+    (Dejitter::new(LIMIT).unwrap(), Instant::now())
+}
+
+/// By the definition: a packet is playable when it and every packet before it have arrived. The longest wait and how many
+/// waited, of packets that arrive a millisecond apart in this order.
+fn waits(order: &[u32]) -> (u64, usize) {
+    let arrived = |sequence: u32| order.iter().position(|&s| s == sequence).unwrap();
+    let all = (0..u32::try_from(order.len()).unwrap()).map(|sequence| {
+        let playable = (0..=sequence).map(arrived).max().unwrap();
+        u64::try_from(playable - arrived(sequence)).unwrap()
+    });
+    let waits: Vec<_> = all.collect();
+    (*waits.iter().max().unwrap(), waits.iter().filter(|wait| **wait > 0).count())
+}
+
+proptest! {
+    #[test]
+    fn waits_are_those_of_the_definition(order in Just((0..60_u32).collect::<Vec<_>>()).prop_shuffle()) {
+        let (mut dejitter, mut now) = start();
+        for &sequence in &order {
+            prop_assert_eq!(dejitter.arrive(sequence, now), Arrival::Taken);
+            prop_assert_eq!(dejitter.arrive(sequence, now), Arrival::Duplicate);
+            now += MS;
+        }
+        let (longest, waited) = waits(&order);
+        prop_assert_eq!((dejitter.played(), dejitter.late(), dejitter.missing().count()), (60, 0, 0));
+        prop_assert_eq!(dejitter.latency().max.round(), longest as f64);
+        let zero = dejitter.waits_us.count_at(0);
+        prop_assert_eq!(usize::try_from(zero).unwrap(), 60 - waited);
+    }
+
+    #[test]
+    fn each_packet_is_played_or_late_whatever_comes(
+        steps in proptest::collection::vec((0..20_000_u32, 0..400_u32), 1..300),
+    ) {
+        let (mut dejitter, mut now) = start();
+        let mut last = 0;
+        for (step, wait) in steps {
+            // Now and then far off, mostly nearby; the far ones come in pairs, to be believed.
+            let sequence = if step % 7 == 0 { step } else { last + step % 5 };
+            for sequence in [sequence, sequence + 1] {
+                dejitter.arrive(sequence, now);
+            }
+            last = dejitter.end;
+            now += wait * MS;
+            dejitter.on_deadline(now);
+            prop_assert!(dejitter.deadline().is_none_or(|deadline| deadline > now));
+            let known = u64::from(dejitter.end);
+            let waiting = dejitter.waiting.len() + dejitter.missing.len();
+            let waiting = u64::try_from(waiting).unwrap();
+            prop_assert!(waiting <= WINDOW.into());
+            prop_assert_eq!(dejitter.played() + dejitter.late() + waiting, known);
+        }
+    }
+}
+
+#[test]
+fn the_missing_are_passed_over_in_their_order() {
+    let (mut dejitter, now) = start();
+    dejitter.arrive(1, now);
+    dejitter.arrive(3, now + 20 * MS);
+    dejitter.on_deadline(now + LIMIT - MS);
+    assert_eq!((dejitter.played(), dejitter.late()), (0, 0));
+    dejitter.on_deadline(now + LIMIT);
+    assert_eq!((dejitter.played(), dejitter.late()), (1, 1));
+    assert_eq!(dejitter.deadline(), Some(now + LIMIT + 20 * MS));
+    assert_eq!(dejitter.arrive(0, now + LIMIT), Arrival::TooLate);
+    assert_eq!(dejitter.arrive(0, now + LIMIT), Arrival::Duplicate);
+    dejitter.on_deadline(now + LIMIT + 20 * MS);
+    assert_eq!((dejitter.played(), dejitter.late()), (2, 2));
+    assert_eq!(dejitter.latency().max.round(), 1000.0);
+}
+
+#[test]
+fn a_leap_needs_two_packets_in_a_row() {
+    let (mut dejitter, now) = start();
+    dejitter.arrive(0, now);
+    for stray in [WINDOW + 1, u32::MAX, WINDOW + 9, u32::MAX] {
+        assert_eq!(dejitter.arrive(stray, now), Arrival::Unbelievable);
+    }
+    assert_eq!(dejitter.arrive(1, now), Arrival::Taken);
+    assert_eq!(dejitter.arrive(9000, now), Arrival::Unbelievable);
+    assert_eq!(dejitter.arrive(9001, now), Arrival::Taken);
+    assert_eq!((dejitter.played(), dejitter.late()), (3, 8999));
+}
+
+#[test]
+fn the_end_is_believed_once_and_only_near_what_came() {
+    let (mut dejitter, now) = start();
+    for sequence in 0..10 {
+        dejitter.arrive(sequence, now);
+    }
+    assert!(!dejitter.ends(9, now), "there was a tenth packet");
+    assert!(!dejitter.ends(11 + WINDOW, now));
+    assert!(dejitter.ends(12, now) && dejitter.ends(12, now) && !dejitter.ends(13, now));
+    assert_eq!(dejitter.arrive(12, now), Arrival::Unbelievable);
+    assert_eq!(dejitter.missing().map(|(sequence, _)| sequence).collect::<Vec<_>>(), [10, 11]);
+    dejitter.on_deadline(now + LIMIT);
+    assert!(dejitter.is_complete());
+    assert_eq!((dejitter.played(), dejitter.late()), (10, 2));
+}

@@ -1,0 +1,181 @@
+//! `audio-send`: the sending end of an audio-like stream, with or without a Sidekick proxy's help.
+//!
+//! The example to copy from for a transport that is not QUIC: [`audio::Talker`] holds a `sidekick_protocol::Sender`, tells
+//! it of every datagram, and sends again what it finds lost; this program adds two sockets and a clock.
+
+mod cli;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use audio::edge::{self, Interrupts, clock};
+use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
+use clap::Parser as _;
+use sidekick_protocol::{Flow, MAX_MESSAGE_LEN};
+
+use cli::{Cli, Plan};
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("audio-send: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let plan = cli.plan()?;
+    let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
+    let report = Call::new(&plan)?.talk(&interrupts)?;
+    let text = if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) };
+    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    ensure!(
+        report.acknowledged,
+        "{} has not confirmed the end of the stream; see that audio-receive listens there, and that the way is open",
+        plan.dest
+    );
+    Ok(())
+}
+
+/// A talker with its sockets.
+struct Call {
+    talker: Talker,
+    media: UdpSocket,
+    /// The socket for the proxy, which is no part of the stream.
+    adjacent: Option<UdpSocket>,
+}
+
+impl Call {
+    fn new(plan: &Plan) -> anyhow::Result<Self> {
+        let media = socket(SocketAddr::new(unspecified(plan.dest), 0), plan.dest)?;
+        let source = media.local_addr().context("cannot tell the socket's own address")?;
+        let mut config = TalkerConfig { ..plan.stream.clone() };
+        let mut adjacent = None;
+        if let Some(assistance) = &plan.assistance {
+            // The proxy takes the address from which it is spoken to for that of the stream.
+            adjacent = Some(socket(SocketAddr::new(source.ip(), 0), assistance.proxy)?);
+            config.reinject = Some(Reinject {
+                flow: Flow { source, destination: plan.dest },
+                every_packets: assistance.every_packets,
+                every: assistance.every,
+                threshold: assistance.threshold,
+                poll: assistance.poll,
+                seed: random(),
+            });
+        }
+        Ok(Self { talker: Talker::new(config, clock())?, media, adjacent })
+    }
+
+    fn talk(mut self, interrupts: &Interrupts) -> anyhow::Result<TalkerReport> {
+        let mut interrupted = false;
+        loop {
+            self.take_in()?;
+            let now = clock();
+            if interrupts.pending().context("cannot wait for Ctrl-C")? {
+                if std::mem::replace(&mut interrupted, true) {
+                    break;
+                }
+                self.talker.stop(now);
+            }
+            if self.talker.next_deadline().is_some_and(|deadline| deadline <= now) {
+                self.talker.on_deadline(now);
+            }
+            self.give_out()?;
+            if self.talker.is_finished() {
+                break;
+            }
+            let mut sources = vec![interrupts.as_fd(), self.media.as_fd()];
+            sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
+            edge::wait(&sources, self.talker.next_deadline()).context("cannot wait for datagrams")?;
+        }
+        Ok(self.talker.report(clock()))
+    }
+
+    fn take_in(&mut self) -> anyhow::Result<()> {
+        let talker = &mut self.talker;
+        // What is no datagram of the stream changes nothing, and there is nobody to tell.
+        edge::receive(&self.media, |datagram, _| {
+            let _ = talker.handle(datagram, clock());
+        })
+        .context("cannot receive from the listener")?;
+        if let Some(adjacent) = &self.adjacent {
+            edge::receive(adjacent, |message, _| {
+                let _ = talker.handle_proxy(message, clock());
+            })
+            .context("cannot receive from the proxy")?;
+        }
+        Ok(())
+    }
+
+    fn give_out(&mut self) -> anyhow::Result<()> {
+        let mut datagram = Vec::new();
+        while self.talker.transmit(&mut datagram, clock()) {
+            sent(self.media.send(&datagram)).context("cannot send to the listener")?;
+        }
+        let mut message = [0; MAX_MESSAGE_LEN];
+        while let Some(len) = self.talker.transmit_to_proxy(&mut message) {
+            if let Some(adjacent) = &self.adjacent {
+                let message = message.get(..len).unwrap_or_default();
+                sent(adjacent.send(message)).context("cannot send to the proxy")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A datagram that the network did not take is lost, as others are on their way.
+fn sent(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Err(error) if !edge::is_passing(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<UdpSocket> {
+    let socket = UdpSocket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
+    socket.connect(peer).with_context(|| format!("there is no way from {own} to {peer}"))?;
+    socket.set_nonblocking(true).context("cannot set up a socket")?;
+    Ok(socket)
+}
+
+fn unspecified(like: SocketAddr) -> std::net::IpAddr {
+    match like {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Random bytes: the standard library keys its hashers with the system's randomness.
+fn random() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for chunk in bytes.chunks_exact_mut(8) {
+        chunk.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
+    }
+    bytes
+}
+
+fn summary(report: &TalkerReport) -> String {
+    let packets = &report.packets;
+    let again = packets.retransmitted_quack + packets.retransmitted_nack;
+    let mut text = format!(
+        "{} packets in {:.1} s; {again} of them sent again: {} for quACKs, {} for NACKs, {} for nothing\n",
+        packets.sent,
+        report.time_s,
+        packets.retransmitted_quack,
+        packets.retransmitted_nack,
+        packets.spurious
+    );
+    if report.mode != "off" {
+        text += &format!(
+            "{}; {} quACKs in {} bytes, {} polls\n",
+            report.assistance, report.quacks.received, report.quacks.bytes, report.quacks.polls
+        );
+    }
+    text
+}

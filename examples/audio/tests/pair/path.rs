@@ -1,0 +1,177 @@
+//! Two segments in virtual time: a talker, a proxy between them if there is one, and a listener.
+
+use audio::wire::{Body, Datagram};
+use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
+use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observer, ObserverConfig};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+const NEAR: Duration = MS;
+const FAR: Duration = Duration::from_millis(25);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    ProxyOnTheWay,
+    ProxyItself,
+    Listener,
+    Talker,
+    TalkersAdjacentSocket,
+}
+
+/// When, in which order, where, and what.
+type Arrival = (Instant, u64, Stop, Vec<u8>);
+
+/// A datagram that the path may lose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Passing {
+    /// On the near segment: a packet of the stream, sent for the n-th time (from 0).
+    Near { sequence: u32, attempt: u32 },
+    /// On the far segment, likewise.
+    Far { sequence: u32, attempt: u32 },
+    /// Anything from the listener to the talker: the n-th (from 0).
+    Back(u32),
+}
+
+pub(crate) struct Path<L> {
+    pub(crate) now: Instant,
+    pub(crate) talker: Talker,
+    pub(crate) listener: Listener,
+    proxy: Option<Observer>,
+    flow: Flow,
+    loses: L,
+    in_flight: BinaryHeap<Reverse<Arrival>>,
+    order: u64,
+    attempts: BTreeMap<u32, u32>,
+    backs: u32,
+}
+
+pub(crate) fn flow() -> Flow {
+    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:5004".parse().unwrap() }
+}
+
+/// Help as the paper asked for it: a quACK of 8 sums every 2 packets.
+pub(crate) fn every_two_packets(poll: bool) -> Reinject {
+    Reinject {
+        flow: flow(),
+        every_packets: NonZeroU16::new(2),
+        every: None,
+        threshold: 8,
+        poll,
+        seed: [7; 32],
+    }
+}
+
+impl<L: FnMut(Passing) -> bool> Path<L> {
+    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    pub(crate) fn new(config: TalkerConfig, loses: L) -> Self {
+        let now = Instant::now();
+        let proxy =
+            config.reinject.as_ref().map(|_| Observer::new(ObserverConfig::default(), [9; 32]).unwrap());
+        Self {
+            now,
+            talker: Talker::new(config, now).unwrap(),
+            listener: Listener::new(ListenerConfig::default()).unwrap(),
+            proxy,
+            flow: flow(),
+            loses,
+            in_flight: BinaryHeap::new(),
+            order: 0,
+            attempts: BTreeMap::new(),
+            backs: 0,
+        }
+    }
+
+    fn launch(&mut self, delay: Duration, to: Stop, datagram: Vec<u8>) {
+        self.order += 1;
+        self.in_flight.push(Reverse((self.now + delay, self.order, to, datagram)));
+    }
+
+    fn drain(&mut self) {
+        let mut datagram = Vec::new();
+        while self.talker.transmit(&mut datagram, self.now) {
+            if let Body::Media { sequence, .. } = Datagram::parse(&datagram).unwrap().body {
+                let attempts = self.attempts.entry(sequence).or_default();
+                let attempt = *attempts;
+                *attempts += 1;
+                if (self.loses)(Passing::Near { sequence, attempt }) {
+                    continue;
+                }
+            }
+            self.launch(NEAR, Stop::ProxyOnTheWay, datagram.clone());
+        }
+        while self.listener.transmit(&mut datagram) {
+            self.backs += 1;
+            if !(self.loses)(Passing::Back(self.backs - 1)) {
+                self.launch(NEAR + FAR, Stop::Talker, datagram.clone());
+            }
+        }
+        let mut message = [0; MAX_MESSAGE_LEN];
+        while let Some(len) = self.talker.transmit_to_proxy(&mut message) {
+            self.launch(NEAR, Stop::ProxyItself, message[..len].to_vec());
+        }
+        while let Some((_, len)) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message)) {
+            self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..len].to_vec());
+        }
+    }
+
+    fn arrive(&mut self, at: Stop, datagram: &[u8]) {
+        let now = self.now;
+        match at {
+            Stop::ProxyOnTheWay => {
+                if let Some(proxy) = &mut self.proxy {
+                    proxy.observe(&self.flow, 0, datagram, datagram.len(), now);
+                }
+                if let Body::Media { sequence, .. } = Datagram::parse(datagram).unwrap().body {
+                    let attempt = self.attempts[&sequence] - 1;
+                    if (self.loses)(Passing::Far { sequence, attempt }) {
+                        return;
+                    }
+                }
+                self.launch(FAR, Stop::Listener, datagram.to_vec());
+            }
+            Stop::ProxyItself => {
+                let from = "192.0.2.1:5000".parse().unwrap();
+                let proxy = self.proxy.as_mut().unwrap();
+                // A BYE ends the session; whatever comes after it is refused.
+                let _ = proxy.handle(from, datagram, now);
+            }
+            Stop::Listener => self.listener.handle(datagram, now).unwrap(),
+            Stop::Talker => self.talker.handle(datagram, now).unwrap(),
+            Stop::TalkersAdjacentSocket => {
+                let _ = self.talker.handle_proxy(datagram, now);
+            }
+        }
+    }
+
+    /// Until both ends have finished. Fails if that takes an hour of virtual time.
+    pub(crate) fn run(&mut self) {
+        let until = self.now + 3_600_000 * MS;
+        loop {
+            self.talker.on_deadline(self.now);
+            self.listener.on_deadline(self.now);
+            if let Some(proxy) = &mut self.proxy {
+                proxy.on_deadline(self.now);
+            }
+            self.drain();
+            if self.talker.is_finished() && self.listener.is_finished() {
+                return;
+            }
+            let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
+            let proxy = self.proxy.as_ref().and_then(Observer::next_deadline);
+            let deadlines = [arrival, self.talker.next_deadline(), self.listener.next_deadline(), proxy];
+            let next = deadlines.into_iter().flatten().min().expect("nobody waits for anything");
+            assert!(next <= until, "it does not end");
+            assert!(next > self.now || arrival == Some(next), "a machine would spin");
+            self.now = self.now.max(next);
+            if arrival == Some(next)
+                && let Some(Reverse((_, _, stop, datagram))) = self.in_flight.pop()
+            {
+                self.arrive(stop, &datagram);
+                self.drain();
+            }
+        }
+    }
+}

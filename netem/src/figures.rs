@@ -1,0 +1,80 @@
+//! `sidekick-lab figures`: every experiment, run, drawn and put on one page.
+//!
+//! - [`job`]: what is run; [`quantity`]: what is taken from the records; [`model`]: what is shown, which says what must be
+//!   run for it; [`sender`] and [`palette`]: who is compared, in which colour;
+//! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]: backends side by side;
+//! - [`plan`]: the list of all runs and its shards; [`pool`]: does them on all cores; [`store`]: shard files;
+//! - [`draw`], [`data`], [`page`]: pictures, tables, the page. [`write()`] puts all of it into a directory.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+pub mod agreement;
+pub mod data;
+pub mod draw;
+pub mod experiments;
+pub mod job;
+pub mod model;
+pub mod page;
+pub mod palette;
+pub mod plan;
+pub mod pool;
+pub mod quantity;
+pub mod reference;
+pub mod sender;
+pub mod store;
+
+use plan::Plan;
+use quantity::Results;
+
+/// The name of the page.
+pub const PAGE: &str = "index.html";
+
+/// Why the page or a CSV file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Drawing.
+    #[error(transparent)]
+    Draw(#[from] draw::DrawError),
+    /// A CSV file.
+    #[error("cannot make {name}")]
+    Csv {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: csv::Error,
+    },
+    /// Writing.
+    #[error("cannot write {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Writes the page and the CSV files into `directory`, each whole or not at all, the page last.
+///
+/// # Errors
+///
+/// [`WriteError`].
+pub fn write(
+    plan: &Plan,
+    results: &Results,
+    about: &page::About,
+    directory: &Path,
+) -> Result<PathBuf, WriteError> {
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.join(name);
+        store::write_whole(&path, bytes).map_err(|source| WriteError::Io { path: path.clone(), source })?;
+        Ok::<_, WriteError>(path)
+    };
+    let page = page::page(plan, results, about)?;
+    for part in plan.experiments().iter().flat_map(|experiment| &experiment.parts) {
+        let name = page::csv_name(part);
+        let csv = data::for_programs(part, results).csv();
+        write(&name, &csv.map_err(|source| WriteError::Csv { name: name.clone(), source })?)?;
+    }
+    write(PAGE, page.as_bytes())
+}

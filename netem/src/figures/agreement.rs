@@ -1,0 +1,350 @@
+//! The same runs on several backends, side by side, and whether they agree.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::data::Sheet;
+use super::job::Case;
+use super::quantity::{Measure, Quantity, Results, Summary, measures};
+use crate::record::RunRecord;
+use crate::report::{MOST_LATE_PERCENT, late_percent};
+
+/// How far the goodput of a backend may be from that of `sim`, as a share of it.
+const GOODPUT_WITHIN: f64 = 0.1;
+/// How far the 99th percentile of the de-jitter delay may be from that of `sim`, in milliseconds.
+const DEJITTER_WITHIN_MS: f64 = 5.0;
+/// How far the number of lost packets may be from what is expected, in standard deviations of a binomial distribution.
+const DEVIATIONS: f64 = 5.0;
+/// Seeds of `sim` that a comparison takes: they cost little, and their median is steady.
+const SEEDS: u64 = 10;
+
+/// Records of other backends, each with the same case on `sim`.
+#[derive(Debug)]
+pub struct Agreement {
+    /// Its name in file names.
+    pub id: &'static str,
+    others: Vec<Other>,
+}
+
+/// What another backend made of a case.
+#[derive(Debug)]
+struct Other {
+    backend: String,
+    case: Case,
+    /// The case in words.
+    words: String,
+    records: Vec<RunRecord>,
+}
+
+/// Why a file of records cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum CompareError {
+    /// Reading.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Not a record.
+    #[error("{path}, line {line}: {message}; each line has to be one that `sidekick-lab run --json` printed")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+}
+
+/// Reads the records of a file, one a line.
+///
+/// # Errors
+///
+/// [`CompareError`].
+pub fn read(path: &Path) -> Result<Vec<RunRecord>, CompareError> {
+    let text =
+        fs::read_to_string(path).map_err(|source| CompareError::Read { path: path.to_owned(), source })?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(number, line)| {
+            serde_json::from_str(line).map_err(|error| CompareError::Malformed {
+                path: path.to_owned(),
+                line: number + 1,
+                message: error.to_string(),
+            })
+        })
+        .collect()
+}
+
+impl Agreement {
+    /// Sorts records by what was run; those of `sim` itself are left out.
+    #[must_use]
+    pub fn of(records: &[RunRecord]) -> Self {
+        let mut groups: BTreeMap<(&str, &[String], &str), Vec<RunRecord>> = BTreeMap::new();
+        for record in records.iter().filter(|record| record.backend != "sim") {
+            let key = (record.scenario.as_str(), record.settings.as_slice(), record.backend.as_str());
+            groups.entry(key).or_default().push(record.clone());
+        }
+        let other = |((scenario, settings, backend), records): ((&str, &[String], &str), Vec<RunRecord>)| {
+            let set = |case: Case, text: &String| match text.split_once('=') {
+                Some((setting, value)) => case.set(setting.trim(), value.trim()),
+                None => case,
+            };
+            Other {
+                backend: backend.to_owned(),
+                case: settings.iter().fold(Case::of(scenario), set).seeds(SEEDS),
+                words: [scenario, &settings.join(" ")].join(" ").trim_end().to_owned(),
+                records,
+            }
+        };
+        Self { id: "agreement", others: groups.into_iter().map(other).collect() }
+    }
+
+    /// What must be run on `sim`.
+    pub fn cases(&self) -> impl Iterator<Item = &Case> {
+        self.others.iter().map(|other| &other.case)
+    }
+
+    /// A row for each figure of each comparison.
+    #[must_use]
+    pub fn sheet(&self, results: &Results) -> Sheet {
+        let columns =
+            ["what was run", "figure", "sim", "backend", "there", "difference", "verdict"].map(str::to_owned);
+        let rows = self.others.iter().flat_map(|other| other.rows(results)).map(|row| row.words).collect();
+        Sheet { columns: columns.into(), rows }
+    }
+
+    /// What all of it comes to.
+    #[must_use]
+    pub fn verdict(&self, results: &Results) -> Verdict {
+        let mut trusted = self.others.iter().filter(|other| other.distrust().is_none()).peekable();
+        if trusted.peek().is_none() {
+            return Verdict::NothingToTrust;
+        }
+        let agree = trusted.all(|other| other.rows(results).iter().all(|row| row.agrees));
+        if agree { Verdict::Agree } else { Verdict::Differ }
+    }
+}
+
+/// What comparisons come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All that can be trusted agrees.
+    Agree,
+    /// Something that can be trusted does not.
+    Differ,
+    /// The machine was too slow in every run.
+    NothingToTrust,
+}
+
+/// One comparison.
+struct Row {
+    words: Vec<String>,
+    agrees: bool,
+}
+
+impl Other {
+    fn rows(&self, results: &Results) -> Vec<Row> {
+        vec![self.main_row(results), self.loss_row(results)]
+    }
+
+    /// The share of packets that the near segment lost at random: a link without its losses would be faster, not slower,
+    /// and could pass for one that agrees.
+    fn loss_row(&self, results: &Results) -> Row {
+        let share = |records: &mut dyn Iterator<Item = &RunRecord>| {
+            let links = records.map(|record| record.links.near.to_receiver.link);
+            links.fold((0, 0), |(lost, all), link| (lost + link.lost_random, all + link.packets))
+        };
+        let jobs: Vec<_> = self.case.jobs().collect();
+        let of_sim = jobs.iter().filter_map(|job| results.get(job)?.as_ref().ok());
+        let (sim_lost, sim_all) = share(&mut of_sim.into_iter());
+        let (lost, all) = share(&mut self.records.iter());
+        let percent = |lost: u64, all: u64| if all == 0 { 0.0 } else { lost as f64 * 100.0 / all as f64 };
+        let chance = percent(sim_lost, sim_all) / 100.0;
+        let expected = all as f64 * chance;
+        let deviation = (expected * (1.0 - chance)).sqrt();
+        let agrees = (lost as f64 - expected).abs() <= DEVIATIONS * deviation.max(1.0);
+        let words = [
+            self.words.clone(),
+            "lost near, %".to_owned(),
+            format!("{:.2}", percent(sim_lost, sim_all)),
+            self.backend.clone(),
+            format!("{:.2}", percent(lost, all)),
+            format!("{:+.0} packets of {all}", lost as f64 - expected),
+            if agrees { "agrees" } else { "differs" }.to_owned(),
+        ];
+        Row { words: words.into(), agrees }
+    }
+
+    fn main_row(&self, results: &Results) -> Row {
+        if self.records.iter().any(|record| record.audio.is_some()) {
+            self.compare(results, "de-jitter p99, ms", measures::dejitter_p99, 1, |sim, there| {
+                let difference = there - sim;
+                (format!("{difference:+.1} ms"), difference.abs() <= DEJITTER_WITHIN_MS)
+            })
+        } else {
+            self.compare(results, "goodput, Mbit/s", measures::goodput, 2, |sim, there| {
+                let difference = there / sim - 1.0;
+                (format!("{:+.1} %", difference * 100.0), difference.abs() <= GOODPUT_WITHIN)
+            })
+        }
+    }
+
+    fn compare(
+        &self,
+        results: &Results,
+        figure: &str,
+        measure: Measure,
+        decimals: usize,
+        compare: impl Fn(f64, f64) -> (String, bool),
+    ) -> Row {
+        let sim = Quantity::Of(self.case.clone(), measure).summary(results);
+        let there = Summary::of(self.records.iter().filter_map(measure));
+        let text = |summary: Option<Summary>| {
+            summary.map_or_else(|| "–".to_owned(), |summary| summary.text(decimals))
+        };
+        let (difference, verdict, agrees) = match (sim, there) {
+            (Some(sim), Some(there)) => {
+                let (difference, agrees) = compare(sim.median, there.median);
+                (difference, if agrees { "agrees" } else { "differs" }, agrees)
+            }
+            (None, _) => (String::new(), "nothing came of sim", false),
+            (_, None) => (String::new(), "no such figure", false),
+        };
+        let mut verdict = verdict.to_owned();
+        if let Some(doubt) = self.doubt() {
+            verdict = format!("{verdict}; {doubt}");
+        }
+        let words = [self.words.clone(), figure.to_owned(), text(sim), self.backend.clone(), text(there)];
+        Row { words: words.into_iter().chain([difference, verdict]).collect(), agrees }
+    }
+
+    /// Why these records are not to be trusted, if the machine that made them was too slow.
+    fn distrust(&self) -> Option<String> {
+        let overruns: u64 = self.records.iter().map(|record| record.links.overruns()).sum();
+        if overruns > 0 {
+            return Some(format!(
+                "not to be trusted: that machine was too slow for {overruns} packets, which count as losses"
+            ));
+        }
+        let late = self.records.iter().map(late_percent).fold(0.0, f64::max);
+        (late > MOST_LATE_PERCENT).then(|| {
+            format!("not to be trusted: on that machine {late:.1} % of packets left a link over a millisecond late")
+        })
+    }
+
+    /// What has to be said of these records, if anything.
+    fn doubt(&self) -> Option<String> {
+        let few = self.backend == "tc" && self.records.len() < 3;
+        let few =
+            few.then(|| "the kernel takes no seed, so that fewer than three runs prove little".to_owned());
+        self.distrust().or(few)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Audio, Dejitter};
+
+    fn record(backend: &str, goodput: f64) -> RunRecord {
+        RunRecord {
+            scenario: "upload-paper".into(),
+            backend: backend.into(),
+            settings: vec!["flow.cc=bbr2".into()],
+            goodput_mbit_s: goodput,
+            ..RunRecord::default()
+        }
+    }
+
+    fn verdict(others: &[RunRecord], sim: &RunRecord) -> Verdict {
+        let agreement = Agreement::of(others);
+        let results = agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
+        agreement.verdict(&results)
+    }
+
+    fn verdicts(others: &[RunRecord], sim: &RunRecord) -> Vec<String> {
+        let agreement = Agreement::of(others);
+        let results = agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
+        let rows = agreement.sheet(&results).rows;
+        rows.iter().filter(|row| row[1] != "lost near, %").map(|row| row[5..].join(", ")).collect()
+    }
+
+    #[test]
+    fn goodput_agrees_within_a_tenth() {
+        let sim = record("sim", 8.0);
+        let others = [record("user", 8.7), record("user", 8.76), record("user", 9.9), record("sim", 1.0)];
+        assert_eq!(verdicts(&others, &sim), ["+9.5 %, agrees"]);
+        assert_eq!(verdicts(&[record("user", 7.12)], &sim), ["-11.0 %, differs"]);
+        assert_eq!(verdict(&others, &sim), Verdict::Agree);
+        assert_eq!(verdict(&[record("user", 7.12)], &sim), Verdict::Differ);
+    }
+
+    #[test]
+    fn dejitter_agrees_within_five_milliseconds() {
+        let audio = |backend, p99| {
+            let dejitter_ms = Dejitter { p99, ..Dejitter::default() };
+            RunRecord { audio: Some(Audio { dejitter_ms, ..Audio::default() }), ..record(backend, 0.1) }
+        };
+        let sim = audio("sim", 22.4);
+        assert_eq!(verdicts(&[audio("user", 27.4)], &sim), ["+5.0 ms, agrees"]);
+        assert_eq!(verdicts(&[audio("user", 16.0)], &sim), ["-6.4 ms, differs"]);
+    }
+
+    #[test]
+    fn a_link_without_its_losses_does_not_agree() {
+        let losing = |backend: &str, lost_random| {
+            let mut record = record(backend, 8.0);
+            record.links.near.to_receiver.link.packets = 5000;
+            record.links.near.to_receiver.link.lost_random = lost_random;
+            record
+        };
+        let sim = losing("sim", 50);
+        assert_eq!(verdict(&[losing("tc", 81)], &sim), Verdict::Agree);
+        assert_eq!(verdict(&[losing("tc", 0)], &sim), Verdict::Differ);
+        assert_eq!(verdict(&[losing("tc", 100)], &sim), Verdict::Differ);
+    }
+
+    #[test]
+    fn what_cannot_be_trusted_is_said() {
+        let mut slow = record("user", 8.0);
+        slow.links.near.to_receiver.overruns = 7;
+        slow.goodput_mbit_s = 6.0;
+        assert_eq!(verdict(std::slice::from_ref(&slow), &record("sim", 8.0)), Verdict::NothingToTrust);
+        let beside = RunRecord { backend: "tc".into(), ..record("tc", 8.1) };
+        assert_eq!(verdict(&[slow.clone(), beside], &record("sim", 8.0)), Verdict::Agree, "of the rest");
+        let [verdict] = verdicts(&[slow], &record("sim", 8.0)).try_into().unwrap();
+        assert!(
+            verdict.contains("differs; not to be trusted: that machine was too slow for 7 packets"),
+            "{verdict}"
+        );
+        let mut busy = RunRecord { audio: Some(Audio::default()), ..record("user", 6.0) };
+        busy.links.far.to_receiver.link.delivered = 1000;
+        busy.links.far.to_receiver.late = 3;
+        let [verdict] = verdicts(&[busy], &record("sim", 8.0)).try_into().unwrap();
+        assert!(
+            verdict.ends_with("on that machine 0.3 % of packets left a link over a millisecond late"),
+            "{verdict}"
+        );
+        let [verdict] = verdicts(&[record("tc", 8.0)], &record("sim", 8.0)).try_into().unwrap();
+        assert!(verdict.contains("the kernel takes no seed"), "{verdict}");
+    }
+
+    #[test]
+    fn a_file_of_records_is_read_line_by_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("records");
+        let line = serde_json::to_string(&record("tc", 8.0)).unwrap();
+        fs::write(&path, format!("{line}\n\n{line}\n")).unwrap();
+        assert_eq!(read(&path).unwrap(), [record("tc", 8.0), record("tc", 8.0)]);
+        fs::write(&path, format!("{line}\n{{}}\n")).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("records, line 2: "));
+        let absent = read(&directory.path().join("none")).unwrap_err().to_string();
+        assert!(absent.starts_with("cannot read "), "{absent}");
+    }
+}

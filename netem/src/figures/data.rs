@@ -1,0 +1,166 @@
+//! The figures behind the pictures: tables for the page, and CSV files.
+
+use super::draw::ratio;
+use super::model::{Entry, HeatMap, Part, Plot, Table};
+use super::quantity::{Results, Summary};
+
+/// What a part shows, in rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sheet {
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// What stands where nothing came of the runs.
+const NOTHING: &str = "–";
+
+impl Sheet {
+    fn new(columns: &[&str]) -> Self {
+        Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// As a CSV file.
+    ///
+    /// # Errors
+    ///
+    /// [`csv::Error`], if a row has not as many entries as there are columns.
+    pub fn csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(&self.columns)?;
+        for row in &self.rows {
+            writer.write_record(row)?;
+        }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    }
+}
+
+/// What a part shows as a reader wants it: medians with their ranges, a row for each x.
+#[must_use]
+pub fn for_reading(part: &Part, results: &Results) -> Sheet {
+    match part {
+        Part::Plot(plot) => plot_for_reading(plot, results),
+        Part::Heat(heat) => heat_for_reading(heat, results),
+        Part::Table(table) => table_for_reading(table, results),
+        Part::Agreement(agreement) => agreement.sheet(results),
+    }
+}
+
+/// What a part shows as a program wants it: a row for each mark of a plot and each cell of a heat map, one figure an entry.
+#[must_use]
+pub fn for_programs(part: &Part, results: &Results) -> Sheet {
+    match part {
+        Part::Plot(plot) => plot_for_programs(plot, results),
+        Part::Heat(heat) => heat_for_programs(heat, results),
+        Part::Table(table) => table_for_programs(table, results),
+        Part::Agreement(agreement) => agreement.sheet(results),
+    }
+}
+
+fn plot_for_reading(plot: &Plot, results: &Results) -> Sheet {
+    let drawn = plot.drawn(results);
+    let mut all: Vec<f64> = drawn.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
+    all.sort_by(f64::total_cmp);
+    all.dedup();
+    let mut sheet = Sheet::new(&[plot.x.name]);
+    sheet.columns.extend(drawn.iter().map(|(curve, _)| curve.name.clone()));
+    for x in all {
+        let mut row = vec![format!("{x:.*}", plot.x.decimals)];
+        for (_, points) in &drawn {
+            let point = points.iter().find(|(at, _)| at.total_cmp(&x).is_eq());
+            row.push(point.map_or_else(String::new, |(_, summary)| summary.text(plot.y.decimals)));
+        }
+        sheet.rows.push(row);
+    }
+    sheet
+}
+
+fn plot_for_programs(plot: &Plot, results: &Results) -> Sheet {
+    let (x, y) = (plot.x.name, plot.y.name);
+    let mut sheet = Sheet::new(&["curve", "source", x, y, "least", "most", "runs"]);
+    for (curve, points) in plot.drawn(results) {
+        let source = if curve.is_published() { "published" } else { "measured" };
+        for (x, summary) in points {
+            let mut row = vec![curve.name.clone(), source.to_owned(), x.to_string()];
+            row.extend(figures(&summary));
+            sheet.rows.push(row);
+        }
+    }
+    sheet
+}
+
+fn figures(summary: &Summary) -> [String; 4] {
+    let Summary { median, least, most, runs } = summary;
+    [median.to_string(), least.to_string(), most.to_string(), runs.to_string()]
+}
+
+fn heat_for_reading(heat: &HeatMap, results: &Results) -> Sheet {
+    let mut sheet = Sheet::new(&[heat.y.0]);
+    sheet.columns.extend(heat.x.1.iter().cloned());
+    for (name, cells) in heat.y.1.iter().zip(&heat.cells) {
+        let text = |summary: Option<Summary>| match summary {
+            Some(Summary { median, least, most, .. }) if least < most => {
+                format!("{} ({} to {})", ratio(median), ratio(least), ratio(most))
+            }
+            Some(Summary { median, .. }) => ratio(median),
+            None => NOTHING.to_owned(),
+        };
+        let cells = cells.iter().map(|cell| text(cell.summary(results)));
+        sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
+    }
+    sheet
+}
+
+fn heat_for_programs(heat: &HeatMap, results: &Results) -> Sheet {
+    let mut sheet = Sheet::new(&[heat.x.0, heat.y.0, "ratio", "least", "most", "runs"]);
+    for (y, cells) in heat.y.1.iter().zip(&heat.cells) {
+        for (x, cell) in heat.x.1.iter().zip(cells) {
+            let Some(summary) = cell.summary(results) else { continue };
+            let mut row = vec![x.clone(), y.clone()];
+            row.extend(figures(&summary));
+            sheet.rows.push(row);
+        }
+    }
+    sheet
+}
+
+fn table_for_reading(table: &Table, results: &Results) -> Sheet {
+    let text = |entry: &Entry| match entry {
+        Entry::Text(text) | Entry::Published(text) => text.clone(),
+        Entry::Figure(quantity, decimals) => {
+            quantity.summary(results).map_or_else(|| NOTHING.to_owned(), |summary| summary.text(*decimals))
+        }
+    };
+    let rows = table.rows.iter().map(|row| row.iter().map(text).collect()).collect();
+    Sheet { columns: table.columns.clone(), rows }
+}
+
+/// A column of figures becomes four: median, least, most, runs.
+fn table_for_programs(table: &Table, results: &Results) -> Sheet {
+    let is_figure = |column: usize| {
+        table.rows.iter().filter_map(|row| row.get(column)).any(|entry| matches!(entry, Entry::Figure(..)))
+    };
+    let mut sheet = Sheet::default();
+    for (column, name) in table.columns.iter().enumerate() {
+        sheet.columns.push(name.clone());
+        if is_figure(column) {
+            sheet.columns.extend(["least", "most", "runs"].map(|which| format!("{name}: {which}")));
+        }
+    }
+    for row in &table.rows {
+        let entries = row.iter().enumerate().flat_map(|(column, entry)| match entry {
+            Entry::Figure(quantity, _) => quantity
+                .summary(results)
+                .as_ref()
+                .map_or_else(|| vec![String::new(); 4], |summary| figures(summary).into()),
+            Entry::Text(text) | Entry::Published(text) => {
+                let mut entries = vec![text.clone()];
+                entries.resize(if is_figure(column) { 4 } else { 1 }, String::new());
+                entries
+            }
+        });
+        sheet.rows.push(entries.collect());
+    }
+    sheet
+}

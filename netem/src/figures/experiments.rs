@@ -1,0 +1,76 @@
+//! The experiments, a file each.
+
+use super::job::Case;
+use super::model::{Axis, Curve, Experiment};
+use super::quantity::{Measure, Quantity};
+use super::sender::Sender;
+use crate::record::RunRecord;
+
+mod ack_reduction;
+mod audio;
+mod backends;
+mod fairness;
+mod first_byte;
+mod heat;
+mod quack_bytes;
+mod sec_quic;
+mod smaq;
+mod upload;
+mod window;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// For a first look: under three minutes on two cores.
+    Quick,
+    /// Everything: under thirty minutes.
+    Whole,
+}
+
+impl Scope {
+    /// The one or the other.
+    fn pick<T>(self, quick: T, whole: T) -> T {
+        match self {
+            Self::Quick => quick,
+            Self::Whole => whole,
+        }
+    }
+}
+
+/// All experiments, in the order of the page. `others` are records of other backends.
+#[must_use]
+pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
+    vec![
+        upload::by_loss(scope),
+        upload::by_size(scope),
+        audio::experiment(scope),
+        ack_reduction::experiment(scope),
+        fairness::experiment(scope),
+        window::experiment(scope),
+        quack_bytes::experiment(scope),
+        heat::experiment(scope),
+        smaq::experiment(scope),
+        sec_quic::experiment(scope),
+        first_byte::experiment(scope),
+        backends::experiment(others),
+    ]
+}
+
+const GOODPUT: Axis = Axis::linear("goodput, Mbit/s", 2);
+
+/// The curve of a sender: one case for each x.
+fn sender_curve(sender: &Sender, measure: Measure, cases: impl IntoIterator<Item = (f64, Case)>) -> Curve {
+    let points = cases.into_iter().map(|(x, case)| (x, Quantity::Of(sender.of(&case), measure)));
+    Curve::measured(sender.name, sender.colour, points)
+}
+
+fn paragraphs(paragraphs: &[&str]) -> Vec<String> {
+    paragraphs.iter().map(|&paragraph| paragraph.to_owned()).collect()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    paragraphs(words)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! Fewer acknowledgements: figure 4c of the Sidekick paper.
+
+use super::{GOODPUT, Scope, paragraphs, sender_curve};
+use crate::figures::job::Case;
+use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
+use crate::figures::palette::{GREEN, VERMILION};
+use crate::figures::quantity::{Measure, measures};
+use crate::figures::reference;
+use crate::figures::sender::{BBR2, CUBIC, CUBIC_RFC9438};
+
+const DELAY: Axis = Axis::logarithmic("longest delay of an acknowledgement, ms", 0);
+
+pub(super) fn experiment(scope: Scope) -> Experiment {
+    let delays: &[u32] =
+        scope.pick(&[1, 5, 25, 100, 400], &[1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 200, 400, 800]);
+    let case = |delay: u32| {
+        // Without the rule of every second packet the delay alone decides, as the paper's did.
+        Case::of("ack-reduction-paper").set("flow.ack_delay_ms", delay).set("flow.ack_packets", 65_535)
+    };
+    let cases = || delays.iter().map(|&delay| (f64::from(delay), case(delay)));
+    let plot = |id: &str, title: &str, y: Axis, measure: Measure, column: &str| {
+        let ours = [CUBIC, CUBIC_RFC9438, BBR2].iter().map(|sender| sender_curve(sender, measure, cases()));
+        let published = [
+            ("published: QUIC", CUBIC_RFC9438.colour, "quic"),
+            ("published: Sidekick, quACK every 15 ms", VERMILION, "sidekick_15ms_50"),
+            ("published: Sidekick, every 60 ms", GREEN, "sidekick_60ms_200"),
+        ]
+        .map(|(name, colour, series)| {
+            Curve::published(name, colour, reference::ack_reduction(series, column))
+        });
+        let curves = ours.chain(published).collect();
+        Part::Plot(Plot { id: id.into(), title: title.into(), x: DELAY, y, curves })
+    };
+    Experiment {
+        id: "ack-reduction",
+        title: "What rare acknowledgements cost",
+        shows: paragraphs(&[
+            "Figure 4c of the Sidekick paper: a slow, long near segment (25 ms, 10 Mbit/s) and a fast, short far one, no loss. \
+             The receiver holds acknowledgements back. Without help the window stops moving, and goodput falls; the published \
+             Sidekick lets the proxy's quACKs move it. Ours are plain senders: what a Sidekick has to be measured against.",
+        ]),
+        parts: vec![
+            plot(
+                "ack-reduction-goodput",
+                "Goodput of 10 MiB",
+                GOODPUT,
+                measures::goodput,
+                "goodput_mbit_s_median",
+            ),
+            plot(
+                "ack-reduction-packets",
+                "Packets that the receiver sends",
+                Axis::logarithmic("packets", 0),
+                measures::ack_packets,
+                "receiver_tx_packets",
+            ),
+        ],
+    }
+}

@@ -1,0 +1,117 @@
+//! Audio over a lossy first hop: figure 4a of the Sidekick paper.
+
+use super::{Scope, paragraphs, words};
+use crate::figures::job::Case;
+use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Plot, Points, Scale, Table};
+use crate::figures::palette::{Colour, GREEN, GREY, ORANGE, VIOLET};
+use crate::figures::quantity::{Measure, Quantity, measures};
+use crate::figures::reference;
+use crate::record::RunRecord;
+
+/// A sender: its name, its colour, its settings, and the series that was published of it.
+struct Row {
+    name: &'static str,
+    colour: Colour,
+    settings: &'static [(&'static str, &'static str)],
+    published: &'static str,
+}
+
+const ROWS: [Row; 4] = [
+    Row { name: "end to end", colour: GREY, settings: &[("sidekick.mode", "off")], published: "base" },
+    Row {
+        name: "Sidekick, quACK every 2 packets",
+        colour: VIOLET,
+        settings: &[
+            ("sidekick.mode", "reinject"),
+            ("sidekick.every_packets", "2"),
+            ("sidekick.threshold", "8"),
+        ],
+        published: "sidekick_2p_t8",
+    },
+    Row {
+        name: "Sidekick, every 4",
+        colour: GREEN,
+        settings: &[
+            ("sidekick.mode", "reinject"),
+            ("sidekick.every_packets", "4"),
+            ("sidekick.threshold", "16"),
+        ],
+        published: "sidekick_4p_t16",
+    },
+    Row {
+        name: "Sidekick, every 8",
+        colour: ORANGE,
+        settings: &[
+            ("sidekick.mode", "reinject"),
+            ("sidekick.every_packets", "8"),
+            ("sidekick.threshold", "32"),
+        ],
+        published: "sidekick_8p_t32",
+    },
+];
+
+const PERCENTILES: Axis = Axis { scale: Scale::Nines, ..Axis::linear("percentile of all packets", 1) };
+
+fn percentiles(record: &RunRecord) -> Vec<(f64, f64)> {
+    let Some(audio) = record.audio else { return Vec::new() };
+    let of = audio.dejitter_ms;
+    vec![(50.0, of.p50), (90.0, of.p90), (95.0, of.p95), (99.0, of.p99), (99.9, of.p999)]
+}
+
+pub(super) fn experiment(scope: Scope) -> Experiment {
+    let case = |row: &Row| Case::of("audio-paper").with(row.settings).seeds(scope.pick(3, 10));
+    let ours = ROWS.iter().map(|row| Curve {
+        name: row.name.to_owned(),
+        colour: row.colour,
+        points: Points::Traced(case(row), percentiles),
+    });
+    let published = |row: &Row| {
+        let points =
+            reference::audio(row.published).into_iter().filter(|(percentile, _)| *percentile <= 99.9);
+        Curve::published(format!("published: {}", row.name), row.colour, points.collect())
+    };
+    let plot = Plot {
+        id: "audio-dejitter".into(),
+        title: "Delay in the de-jitter buffer".into(),
+        x: PERCENTILES,
+        y: Axis::linear("delay, ms", 1),
+        curves: ours.chain(ROWS.iter().map(published)).collect(),
+    };
+    Experiment {
+        id: "audio",
+        title: "Audio over a first hop with 3.6 % loss",
+        shows: paragraphs(&[
+            "Figure 4a of the Sidekick paper: small packets at a constant rate, each played when all before it have come. A \
+             packet that is lost before the proxy comes a round trip to the far end later, or, where the Sidekick sends \
+             it again, as soon as a quACK has told of it. The curve is the share of packets that waited no longer than that.",
+        ]),
+        parts: vec![Part::Plot(plot), Part::Table(table(case))],
+    }
+}
+
+fn table(case: impl Fn(&Row) -> Case) -> Table {
+    let figures: [(Measure, &str, f64); 3] = [
+        (measures::dejitter_p99, "p99, ms", 99.0),
+        (|record| record.audio.map(|audio| audio.dejitter_ms.p999), "p99.9, ms", 99.9),
+        (|record| record.audio.map(|audio| audio.dejitter_ms.max), "longest, ms", 100.0),
+    ];
+    let mut columns = words(&["sender"]);
+    for (_, name, _) in figures {
+        columns.extend([name.to_owned(), "published".to_owned()]);
+    }
+    columns.push("packets never played".to_owned());
+    let row = |row: &Row| {
+        let mut entries = vec![Entry::text(row.name)];
+        for (measure, _, percentile) in figures {
+            let published = reference::audio(row.published);
+            let published = published.iter().find(|(at, _)| *at == percentile);
+            entries.push(Entry::Figure(Quantity::Of(case(row), measure), 1));
+            entries.push(Entry::Published(published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}"))));
+        }
+        let late: Measure = |record| record.audio.map(|audio| audio.late as f64);
+        entries.push(Entry::Figure(Quantity::Of(case(row), late), 0));
+        entries
+    };
+    let rows = ROWS.iter().map(row).collect();
+    Table { id: "audio-tail".into(), title: "The longest waits".into(), columns, rows }
+}

@@ -1,0 +1,56 @@
+//! Who is faster where: heat maps over size, loss and delay, in the manner of "Dissecting performance of production QUIC".
+
+use super::{Scope, paragraphs};
+use crate::figures::job::Case;
+use crate::figures::model::{Experiment, HeatMap, Part};
+use crate::figures::quantity::{Quantity, measures};
+use crate::figures::sender::{BBR2, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
+
+/// Who is compared with whom.
+const PAIRS: [(&str, Sender, Sender); 2] =
+    [("pacubic", PACUBIC, CUBIC_RFC9438), ("path-aware-bbr2", PATH_AWARE_BBR2, BBR2)];
+
+pub(super) fn experiment(scope: Scope) -> Experiment {
+    let sizes: &[(&str, u64)] = scope.pick(
+        &[("100 kB", 100_000), ("1 MB", 1_000_000), ("5 MB", 5_000_000)],
+        &[("10 kB", 10_000), ("100 kB", 100_000), ("1 MB", 1_000_000), ("10 MB", 10_000_000)],
+    );
+    let losses: &[&str] =
+        scope.pick(&["0", "1", "4", "15"], &["0", "0.1", "0.5", "1", "2", "4", "8", "15", "30"]);
+    let delays: &[u32] = scope.pick(&[5, 100], &[5, 25, 100]);
+    let map = |(id, of, to): &(&str, Sender, Sender), delay: u32| {
+        let case = |loss: &str, bytes: u64| {
+            Case::of("upload-paper")
+                .set("near.loss_percent", loss)
+                .set("far.delay_ms", delay)
+                .set("flow.bytes", bytes)
+                // The queue holds what the path holds at 100 ms.
+                .set("far.queue_bytes", 250_000)
+                .seeds(scope.pick(2, 3))
+        };
+        let cell = |loss: &str, bytes: u64| {
+            let case = case(loss, bytes);
+            Quantity::Ratio { of: of.of(&case), to: to.of(&case), measure: measures::goodput }
+        };
+        let row = |loss: &&str| sizes.iter().map(|(_, bytes)| cell(loss, *bytes)).collect();
+        Part::Heat(HeatMap {
+            id: format!("heat-{id}-{delay}-ms"),
+            title: format!("{} against {}, far segment of {delay} ms", of.name, to.name),
+            x: ("size", sizes.iter().map(|(name, _)| (*name).to_owned()).collect()),
+            y: ("near loss", losses.iter().map(|loss| format!("{loss} %")).collect()),
+            ratio: of.name.to_owned(),
+            cells: losses.iter().map(row).collect(),
+        })
+    };
+    let parts = PAIRS.iter().flat_map(|pair| delays.iter().map(move |&delay| map(pair, delay)));
+    Experiment {
+        id: "heat",
+        title: "Where a Sidekick is worth it",
+        shows: paragraphs(&[
+            "The goodput of a Sidekick sender in relation to the same controller without one, over size, loss and delay, in the \
+             manner of Dissecting Performance of Production QUIC (WWW '21). A cell has the median of the ratios of runs with \
+             the same seed; white is no difference.",
+        ]),
+        parts: parts.collect(),
+    }
+}

@@ -1,0 +1,62 @@
+//! Bytes on the link by what a quACK consists of: figure 7 of the Sidekick paper.
+
+use super::{Scope, paragraphs};
+use crate::figures::job::Case;
+use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
+use crate::figures::palette::{BLUE, BROWN, ORANGE, VERMILION};
+use crate::figures::quantity::{Measure, Quantity, measures};
+use crate::figures::sender::PACUBIC;
+use crate::record::QuackStyles;
+
+const EVERY: Axis = Axis::logarithmic("a quACK every, ms", 0);
+
+/// Name, colour and bytes of each way.
+const STYLES: [(&str, crate::figures::palette::Colour, Measure); 4] = [
+    ("power sums (what is sent)", VERMILION, |record| kilobytes(record.quack_styles?, |of| of.power_sums)),
+    ("echo of every identifier", BLUE, |record| kilobytes(record.quack_styles?, |of| of.echo_every)),
+    ("echo of a window of identifiers", BROWN, |record| kilobytes(record.quack_styles?, |of| of.echo_window)),
+    ("hash of all", ORANGE, |record| kilobytes(record.quack_styles?, |of| of.hash_of_all)),
+];
+
+fn kilobytes(styles: QuackStyles, bytes: fn(&QuackStyles) -> u64) -> Option<f64> {
+    Some(bytes(&styles) as f64 / 1e3)
+}
+
+pub(super) fn experiment(scope: Scope) -> Experiment {
+    let intervals: &[u32] = scope.pick(&[5, 15, 30, 60, 120], &[2, 5, 10, 15, 30, 60, 120, 240]);
+    let case = |every: u32| {
+        let case = Case::of("upload-paper").set("near.loss_percent", 1).set("sidekick.every_ms", every);
+        PACUBIC.of(&case).seeds(scope.pick(2, 5))
+    };
+    let points = |measure: Measure| {
+        intervals.iter().map(move |&every| (f64::from(every), Quantity::Of(case(every), measure)))
+    };
+    let bytes =
+        STYLES.iter().map(|(name, colour, measure)| Curve::measured(*name, *colour, points(*measure)));
+    Experiment {
+        id: "quack-bytes",
+        title: "What a quACK costs on the link",
+        shows: paragraphs(&[
+            "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. What the proxy sent, and what it would have sent \
+             at the same times if it echoed identifiers. The window is of the packets of the last round trip of an empty path, \
+             the least that it could be. The threshold is 20 at every interval. A hash of all identifiers is always small, but the \
+             sender would have to guess which packets are missing. The second plot is what the interval does to goodput.",
+        ]),
+        parts: vec![
+            Part::Plot(Plot {
+                id: "quack-bytes-by-interval".into(),
+                title: "Payload of all quACKs".into(),
+                x: EVERY,
+                y: Axis::logarithmic("kB", 1),
+                curves: bytes.collect(),
+            }),
+            Part::Plot(Plot {
+                id: "quack-interval-goodput".into(),
+                title: "Goodput".into(),
+                x: EVERY,
+                y: super::GOODPUT,
+                curves: vec![Curve::measured(PACUBIC.name, PACUBIC.colour, points(measures::goodput))],
+            }),
+        ],
+    }
+}

@@ -1,0 +1,51 @@
+//! The congestion window over time: figure 9 of the Sidekick paper.
+
+use super::{Scope, paragraphs};
+use crate::figures::job::Case;
+use crate::figures::model::{Axis, Curve, Experiment, Part, Plot, Points};
+use crate::figures::sender::{BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
+use crate::record::RunRecord;
+
+const SENDERS: [Sender; 5] = [CUBIC, CUBIC_RFC9438, BBR2, PACUBIC, PATH_AWARE_BBR2];
+const TIME: Axis = Axis::linear("time, s", 1);
+
+fn window(record: &RunRecord) -> Vec<(f64, f64)> {
+    record.window.iter().map(|sample| (sample.time_s, sample.window_bytes as f64 / 1e3)).collect()
+}
+
+fn delivered(record: &RunRecord) -> Vec<(f64, f64)> {
+    record.window.iter().map(|sample| (sample.time_s, sample.delivered_bytes as f64 / 1e6)).collect()
+}
+
+pub(super) fn experiment(scope: Scope) -> Experiment {
+    let case = |sender: &Sender| {
+        let case = Case::of("upload-paper")
+            .set("near.loss_percent", 1)
+            .set("flow.bytes", 50_000_000)
+            .set("flow.seconds", 20)
+            .set("flow.sample_ms", scope.pick(500, 200));
+        sender.of(&case)
+    };
+    let plot = |id: &str, title: &str, y: Axis, trace: fn(&RunRecord) -> Vec<(f64, f64)>| {
+        let curve = |sender: &Sender| Curve {
+            name: sender.name.to_owned(),
+            colour: sender.colour,
+            points: Points::Traced(case(sender), trace),
+        };
+        let curves = SENDERS.iter().map(curve).collect();
+        Part::Plot(Plot { id: id.into(), title: title.into(), x: TIME, y, curves })
+    };
+    Experiment {
+        id: "window",
+        title: "The congestion window over time",
+        shows: paragraphs(&[
+            "Figure 9 of the Sidekick paper: one run each at 1 % near loss. The path holds 64 kilobytes in flight and 65 in the \
+             queue of the far segment: a window that stays below the first leaves the path idle, one above their sum \
+             overflows the queue. The second plot is what the receiver's application has had by then.",
+        ]),
+        parts: vec![
+            plot("window-size", "Congestion window", Axis::linear("congestion window, kB", 0), window),
+            plot("window-delivered", "Bytes delivered", Axis::linear("delivered, MB", 2), delivered),
+        ],
+    }
+}

@@ -1,0 +1,148 @@
+//! What is run: cases, and the jobs that they are made of.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
+
+use crate::record::RunRecord;
+use crate::scenario::{Scenario, ScenarioError};
+
+/// A scenario with some settings changed, run with the seeds from 1 on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Case {
+    scenario: String,
+    /// In the order of their names, so that the same changes are the same case however they were put together.
+    settings: BTreeMap<String, String>,
+    seeds: u64,
+}
+
+impl Case {
+    /// A scenario as it stands, run once.
+    #[must_use]
+    pub fn of(scenario: &str) -> Self {
+        Self { scenario: scenario.to_owned(), settings: BTreeMap::new(), seeds: 1 }
+    }
+
+    /// Changes a setting.
+    #[must_use]
+    pub fn set(mut self, setting: &str, value: impl Display) -> Self {
+        self.settings.insert(setting.to_owned(), value.to_string());
+        self
+    }
+
+    /// Changes several settings.
+    #[must_use]
+    pub fn with(self, settings: &[(&str, &str)]) -> Self {
+        settings.iter().fold(self, |case, (setting, value)| case.set(setting, value))
+    }
+
+    /// Runs it with the seeds from 1 to `seeds`.
+    #[must_use]
+    pub fn seeds(mut self, seeds: u64) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// One job a seed.
+    pub fn jobs(&self) -> impl Iterator<Item = Job> + use<> {
+        let Self { scenario, settings, seeds } = self.clone();
+        (1..=seeds).map(move |seed| Job { scenario: scenario.clone(), settings: settings.clone(), seed })
+    }
+
+    /// The command line that runs all of it, on the given backend.
+    #[must_use]
+    pub fn command(&self, backend: &str) -> String {
+        let runs = if self.seeds == 1 { String::new() } else { format!(" --runs {}", self.seeds) };
+        command(&self.scenario, &self.settings, backend, 1) + &runs
+    }
+}
+
+/// One run: a scenario, the settings that are changed, and a seed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Job {
+    scenario: String,
+    settings: BTreeMap<String, String>,
+    seed: u64,
+}
+
+impl Job {
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The scenario's name, the settings in the order of their names, and the seed: the same text for the same run in
+    /// every version and on every machine.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let mut text = self.scenario.clone();
+        for (setting, value) in &self.settings {
+            let _ = write!(text, " {setting}={value}");
+        }
+        text + &format!(" seed={}", self.seed)
+    }
+
+    /// The command line that does this run alone.
+    #[must_use]
+    pub fn command(&self) -> String {
+        command(&self.scenario, &self.settings, "sim", self.seed)
+    }
+
+    /// The scenario with its settings.
+    ///
+    /// # Errors
+    ///
+    /// [`ScenarioError`] where this build has no such scenario or setting.
+    pub fn load(&self) -> Result<Scenario, ScenarioError> {
+        let mut scenario = Scenario::load(&self.scenario)?;
+        scenario.apply(&self.assignments())?;
+        Ok(scenario)
+    }
+
+    /// The settings that are changed, as `--set` takes them.
+    #[must_use]
+    pub fn assignments(&self) -> Vec<String> {
+        self.settings.iter().map(|(setting, value)| format!("{setting}={value}")).collect()
+    }
+}
+
+fn command(scenario: &str, settings: &BTreeMap<String, String>, backend: &str, seed: u64) -> String {
+    let mut text = format!("sidekick-lab run {scenario} --backend {backend}");
+    for (setting, value) in settings {
+        let _ = write!(text, " --set {setting}={value}");
+    }
+    text + &format!(" --seed {seed}")
+}
+
+/// What became of a job: its record, or a sentence that says why there is none.
+pub type Outcome = Result<RunRecord, String>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_settings_does_not_make_another_job() {
+        let one = Case::of("upload-paper").set("near.loss_percent", 2).set("flow.cc", "reno");
+        let other = Case::of("upload-paper").with(&[
+            ("flow.cc", "bbr2"),
+            ("flow.cc", "reno"),
+            ("near.loss_percent", "2"),
+        ]);
+        assert_eq!(one, other);
+        let jobs: Vec<_> = one.seeds(3).jobs().collect();
+        assert_eq!(jobs.len(), 3);
+        assert_eq!(jobs[2].identity(), "upload-paper flow.cc=reno near.loss_percent=2 seed=3");
+    }
+
+    #[test]
+    fn a_command_line_does_what_it_stands_for() {
+        let case = Case::of("upload-paper").set("near.loss_percent", 2).seeds(5);
+        let all = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 1 --runs 5";
+        assert_eq!(case.command("sim"), all);
+        let job = case.jobs().nth(3).unwrap();
+        let one = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 4";
+        assert_eq!(job.command(), one);
+        assert_eq!(job.load().unwrap().near.loss.get(), 2.0);
+    }
+}

@@ -1,0 +1,282 @@
+//! What a page is made of: experiments, and their plots, heat maps and tables.
+//!
+//! Every part says which cases it is drawn from, so that the list of what must be run follows from what is shown.
+
+use super::agreement::Agreement;
+use super::job::Case;
+use super::palette::Colour;
+use super::quantity::{Quantity, Results, Summary};
+use crate::record::RunRecord;
+
+/// An experiment: a question, and what answers it.
+#[derive(Debug)]
+pub struct Experiment {
+    /// Its name in links, file names and on the command line.
+    pub id: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// What it shows, a paragraph each.
+    pub shows: Vec<String>,
+    /// The answer.
+    pub parts: Vec<Part>,
+}
+
+impl Experiment {
+    /// What must be run, in the order in which it is shown.
+    pub fn cases(&self) -> impl Iterator<Item = &Case> {
+        self.parts.iter().flat_map(Part::cases)
+    }
+}
+
+/// A part of the answer.
+#[derive(Debug)]
+pub enum Part {
+    /// Curves.
+    Plot(Plot),
+    /// Ratios over two settings.
+    Heat(HeatMap),
+    /// Figures in rows.
+    Table(Table),
+    /// Backends side by side.
+    Agreement(Agreement),
+}
+
+impl Part {
+    /// Its name in file names, unlike that of all others.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Plot(plot) => &plot.id,
+            Self::Heat(heat) => &heat.id,
+            Self::Table(table) => &table.id,
+            Self::Agreement(agreement) => agreement.id,
+        }
+    }
+
+    fn cases(&self) -> Vec<&Case> {
+        match self {
+            Self::Plot(plot) => plot.curves.iter().flat_map(Curve::cases).collect(),
+            Self::Heat(heat) => heat.cells.iter().flatten().flat_map(Quantity::cases).collect(),
+            Self::Table(table) => table.rows.iter().flatten().flat_map(Entry::cases).collect(),
+            Self::Agreement(agreement) => agreement.cases().collect(),
+        }
+    }
+}
+
+/// How values lie along an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Evenly.
+    Linear,
+    /// By their logarithm. Values of zero or less are not shown.
+    Logarithmic,
+    /// Percentiles by their distance from 100: 90, 99 and 99.9 lie as far apart. 100 is not shown.
+    Nines,
+}
+
+/// An axis.
+#[derive(Clone, Copy, Debug)]
+pub struct Axis {
+    /// What it shows, with the unit.
+    pub name: &'static str,
+    /// How.
+    pub scale: Scale,
+    /// Where an even axis begins.
+    pub from: f64,
+    /// Decimals of its values in tables.
+    pub decimals: usize,
+}
+
+impl Axis {
+    /// An axis of even steps from zero.
+    #[must_use]
+    pub const fn linear(name: &'static str, decimals: usize) -> Self {
+        Self { name, scale: Scale::Linear, from: 0.0, decimals }
+    }
+
+    /// A logarithmic axis.
+    #[must_use]
+    pub const fn logarithmic(name: &'static str, decimals: usize) -> Self {
+        Self { name, scale: Scale::Logarithmic, from: 0.0, decimals }
+    }
+
+    /// Whether a value has a place on the axis.
+    #[must_use]
+    pub fn shows(&self, value: f64) -> bool {
+        match self.scale {
+            Scale::Linear => value >= self.from,
+            Scale::Logarithmic => value > 0.0,
+            Scale::Nines => (0.0..100.0).contains(&value),
+        }
+    }
+}
+
+/// Curves over two axes.
+#[derive(Debug)]
+pub struct Plot {
+    /// Its name in file names.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// To the right.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// The curves, in the order of the legend.
+    pub curves: Vec<Curve>,
+}
+
+impl Plot {
+    /// The curves, each with those of its points that can be shown.
+    #[must_use]
+    pub fn drawn(&self, results: &Results) -> Vec<(&Curve, Vec<(f64, Summary)>)> {
+        let shown = |(x, summary): &(f64, Summary)| self.x.shows(*x) && self.y.shows(summary.median);
+        let points = |curve: &Curve| curve.drawn(results).into_iter().filter(shown).collect();
+        self.curves.iter().map(|curve| (curve, points(curve))).collect()
+    }
+}
+
+/// A curve.
+#[derive(Debug)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its colour.
+    pub colour: Colour,
+    /// What it goes through.
+    pub points: Points,
+}
+
+/// What a curve goes through.
+#[derive(Debug)]
+pub enum Points {
+    /// A case for each x.
+    Measured(Vec<(f64, Quantity)>),
+    /// One case, whose every run gives points. Runs have their x in common.
+    Traced(Case, fn(&RunRecord) -> Vec<(f64, f64)>),
+    /// Somebody else's figures; drawn dashed.
+    Published(Vec<(f64, f64)>),
+}
+
+impl Curve {
+    /// A curve of a case for each x.
+    pub fn measured(
+        name: impl Into<String>,
+        colour: Colour,
+        points: impl IntoIterator<Item = (f64, Quantity)>,
+    ) -> Self {
+        Self { name: name.into(), colour, points: Points::Measured(points.into_iter().collect()) }
+    }
+
+    /// A curve that others published.
+    pub fn published(name: impl Into<String>, colour: Colour, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.into(), colour, points: Points::Published(points) }
+    }
+
+    /// Whether others published it.
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        matches!(self.points, Points::Published(_))
+    }
+
+    fn cases(&self) -> Vec<&Case> {
+        match &self.points {
+            Points::Measured(points) => points.iter().flat_map(|(_, quantity)| quantity.cases()).collect(),
+            Points::Traced(case, _) => vec![case],
+            Points::Published(_) => Vec::new(),
+        }
+    }
+
+    /// The points there are, from left to right.
+    fn drawn(&self, results: &Results) -> Vec<(f64, Summary)> {
+        match &self.points {
+            Points::Measured(points) => {
+                points.iter().filter_map(|(x, quantity)| Some((*x, quantity.summary(results)?))).collect()
+            }
+            Points::Traced(case, trace) => {
+                let records = case.jobs().filter_map(|job| results.get(&job)?.as_ref().ok());
+                let mut points: Vec<(f64, f64)> = records.flat_map(trace).collect();
+                points.sort_by(|one, other| one.0.total_cmp(&other.0));
+                points
+                    .chunk_by(|one, other| one.0.total_cmp(&other.0).is_eq())
+                    .filter_map(|same| Some((same.first()?.0, Summary::of(same.iter().map(|(_, y)| *y))?)))
+                    .collect()
+            }
+            Points::Published(points) => points.iter().map(|(x, y)| (*x, Summary::published(*y))).collect(),
+        }
+    }
+}
+
+/// Ratios over two settings.
+#[derive(Debug)]
+pub struct HeatMap {
+    /// Its name in file names.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// What lies to the right, with the unit, and the names of the columns.
+    pub x: (&'static str, Vec<String>),
+    /// What lies upwards, with the unit, and the names of the rows from below.
+    pub y: (&'static str, Vec<String>),
+    /// What the ratio is of.
+    pub ratio: String,
+    /// The ratios, row by row from below.
+    pub cells: Vec<Vec<Quantity>>,
+}
+
+/// Figures in rows.
+#[derive(Debug)]
+pub struct Table {
+    /// Its name in file names.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// The columns' names, with units.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<Entry>>,
+}
+
+/// An entry of a table.
+#[derive(Debug)]
+pub enum Entry {
+    /// A word.
+    Text(String),
+    /// A figure, with so many decimals.
+    Figure(Quantity, usize),
+    /// Somebody else's figure, or word.
+    Published(String),
+}
+
+impl Entry {
+    /// A word.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text(text.into())
+    }
+
+    fn cases(&self) -> Vec<&Case> {
+        match self {
+            Self::Figure(quantity, _) => quantity.cases().collect(),
+            Self::Text(_) | Self::Published(_) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_summed_up_at_each_x() {
+        let case = Case::of("a").seeds(2);
+        let record = |times: f64| RunRecord { time_s: times, ..RunRecord::default() };
+        let results: Results = case.jobs().zip([record(1.0), record(3.0)].map(Ok)).collect();
+        let curve = Curve {
+            name: String::new(),
+            colour: Colour(0, 0, 0),
+            points: Points::Traced(case, |record| vec![(2.0, record.time_s), (1.0, record.time_s * 10.0)]),
+        };
+        let middle: Vec<_> = curve.drawn(&results).iter().map(|(x, summary)| (*x, summary.median)).collect();
+        assert_eq!(middle, [(1.0, 20.0), (2.0, 2.0)]);
+    }
+}

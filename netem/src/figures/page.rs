@@ -1,0 +1,229 @@
+//! The page: one HTML file that asks for nothing from anywhere.
+
+use std::collections::HashSet;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::data::{self, Sheet};
+use super::draw::{self, DrawError};
+use super::job::{Case, Job};
+use super::model::{Experiment, HeatMap, Part, Plot};
+use super::palette::Colour;
+use super::plan::Plan;
+use super::quantity::Results;
+
+const STYLE: &str = include_str!("page/style.css");
+/// Longest side of the drawing of a key in a legend.
+const KEY: (u32, u32) = (44, 16);
+
+/// What is said at the top.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The command line that made the page.
+    pub command: String,
+    /// Programs and libraries, with their versions.
+    pub versions: Vec<(String, String)>,
+}
+
+/// The page of a plan.
+///
+/// # Errors
+///
+/// [`DrawError`].
+pub fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
+    let failed = failures(plan.jobs().iter(), results);
+    let sections = plan
+        .experiments()
+        .iter()
+        .map(|experiment| section(experiment, results))
+        .collect::<Result<Vec<_>, _>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                // A browser that is told so asks nobody for anything, whatever the page should come to contain.
+                meta http-equiv="Content-Security-Policy"
+                    content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+                // Without this a browser asks for an icon.
+                link rel="icon" href="data:,";
+                title { "quic-sidekick: figures" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "quic-sidekick: figures" }
+                (introduction(plan, about))
+                @if !failed.is_empty() { (failure_note(&failed)) }
+                nav {
+                    ul {
+                        @for experiment in plan.experiments() {
+                            li { a href={ "#" (experiment.id) } { (experiment.title) } }
+                        }
+                    }
+                }
+                main { @for section in &sections { (section) } }
+            }
+        }
+    };
+    Ok(page.into_string())
+}
+
+fn introduction(plan: &Plan, about: &About) -> Markup {
+    html! {
+        p {
+            "Every figure here was measured in virtual time with the real programs' code over an emulated path: "
+            "sender, near segment, proxy, far segment, receiver. Points are medians, bars and brackets go from the least to the most "
+            "of the runs with different seeds, which count from 1. Dashed curves and open circles are figures that others published."
+        }
+        p.soft {
+            (plan.jobs().len()) " runs, list " code { (plan.digest().chars().take(12).collect::<String>()) }
+            @for (name, version) in &about.versions { "; " (name) " " (version) }
+            "; made by " code { (about.command) } "."
+        }
+    }
+}
+
+fn failures<'a>(jobs: impl Iterator<Item = &'a Job>, results: &'a Results) -> Vec<(&'a Job, &'a str)> {
+    let sentence = |job: &Job| match results.get(job) {
+        Some(Ok(_)) => None,
+        Some(Err(sentence)) => Some(sentence.as_str()),
+        None => Some("it was not run"),
+    };
+    jobs.filter_map(|job| Some((job, sentence(job)?))).collect()
+}
+
+fn failure_note(failed: &[(&Job, &str)]) -> Markup {
+    html! {
+        div.failed {
+            p { strong { (failed.len()) " runs came to nothing" } ". A figure that needs one of them is left out." }
+            details {
+                summary { "Which, and why" }
+                pre { @for (job, sentence) in failed { (job.command()) "\n    " (sentence) "\n" } }
+            }
+        }
+    }
+}
+
+fn section(experiment: &Experiment, results: &Results) -> Result<Markup, DrawError> {
+    let parts = experiment.parts.iter().map(|part| figure(part, results)).collect::<Result<Vec<_>, _>>()?;
+    let mut known = HashSet::new();
+    let cases: Vec<&Case> = experiment.cases().filter(|case| known.insert(*case)).collect();
+    let mut known = HashSet::new();
+    let jobs: Vec<Job> =
+        cases.iter().flat_map(|case| case.jobs()).filter(|job| known.insert(job.clone())).collect();
+    let failed = failures(jobs.iter(), results);
+    Ok(html! {
+        section {
+            h2 id=(experiment.id) { (experiment.title) }
+            @for paragraph in &experiment.shows { p { (paragraph) } }
+            @if !failed.is_empty() { (failure_note(&failed)) }
+            @for part in &parts { (part) }
+            @if !cases.is_empty() {
+                details {
+                    summary { "The command lines of these " (jobs.len()) " runs" }
+                    pre { @for case in &cases { (case.command("sim")) "\n" } }
+                }
+            }
+        }
+    })
+}
+
+fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
+    let sheet = data::for_reading(part, results);
+    let rows = data::for_programs(part, results).rows.len();
+    let file = csv_name(part);
+    Ok(match part {
+        Part::Plot(plot) => html! {
+            figure id=(plot.id) data-kind="plot" data-points=(rows) data-csv=(file) {
+                figcaption { h3 { (plot.title) } }
+                (legend(plot))
+                (nothing(rows))
+                div.plot { (PreEscaped(draw::plot(plot, results)?)) }
+                (folded(&sheet, &file))
+            }
+        },
+        Part::Heat(heat) => html! {
+            figure id=(heat.id) data-kind="heat" data-points=(rows) data-csv=(file) {
+                figcaption { h3 { (heat.title) } (heat_legend(heat)) }
+                (nothing(rows))
+                div.plot { (PreEscaped(draw::heat_map(heat, results)?)) }
+                (folded(&sheet, &file))
+            }
+        },
+        Part::Table(_) | Part::Agreement(_) if sheet.rows.is_empty() => html! {},
+        Part::Table(table) => html! { (open(&table.id, &table.title, &sheet, &file)) },
+        Part::Agreement(agreement) => html! { (open(agreement.id, "Backends side by side", &sheet, &file)) },
+    })
+}
+
+fn nothing(rows: usize) -> Markup {
+    html! {
+        @if rows == 0 { p.failed { strong { "There is nothing to show" } ": no run came to such a figure." } }
+    }
+}
+
+/// The name of a part's CSV file.
+#[must_use]
+pub fn csv_name(part: &Part) -> String {
+    format!("{}.csv", part.id())
+}
+
+fn folded(sheet: &Sheet, file: &str) -> Markup {
+    html! {
+        details {
+            summary { "Table (" a href=(file) { (file) } ")" }
+            (table(sheet))
+        }
+    }
+}
+
+fn open(id: &str, title: &str, sheet: &Sheet, file: &str) -> Markup {
+    html! {
+        figure id=(id) data-kind="table" data-points=(sheet.rows.len()) data-csv=(file) {
+            figcaption { h3 { (title) } }
+            (table(sheet))
+            p.soft { a href=(file) { (file) } }
+        }
+    }
+}
+
+fn table(sheet: &Sheet) -> Markup {
+    html! {
+        div.scroll {
+            table {
+                thead { tr { @for column in &sheet.columns { th { (column) } } } }
+                tbody { @for row in &sheet.rows { tr { @for entry in row { td { (entry) } } } } }
+            }
+        }
+    }
+}
+
+fn legend(plot: &Plot) -> Markup {
+    html! {
+        ul.legend {
+            @for curve in &plot.curves {
+                li { (key(curve.colour, curve.is_published())) (curve.name) }
+            }
+        }
+    }
+}
+
+fn key(colour: Colour, published: bool) -> Markup {
+    let ((width, height), colour) = (KEY, colour.hex());
+    let (middle, dashes) = (height / 2, if published { "10 6" } else { "none" });
+    html! {
+        svg viewBox={ "0 0 " (width) " " (height) } aria-hidden="true" {
+            path d={ "M0 " (middle) "H" (width) } stroke=(colour) stroke-width="3" stroke-dasharray=(dashes) {}
+        }
+    }
+}
+
+fn heat_legend(heat: &HeatMap) -> Markup {
+    html! {
+        p.soft { "Blue, above 1: " (heat.ratio) " is the faster; orange, below 1: the slower." }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! The list of what is run, and its parts for several machines.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use super::job::Job;
+use super::model::Experiment;
+
+/// Experiments, and every run that they need, once each and in a fixed order.
+#[derive(Debug)]
+pub struct Plan {
+    experiments: Vec<Experiment>,
+    jobs: Vec<Job>,
+    digest: String,
+}
+
+impl Plan {
+    /// What these experiments need.
+    #[must_use]
+    pub fn of(experiments: Vec<Experiment>) -> Self {
+        let mut known = HashSet::new();
+        let jobs: Vec<Job> = experiments
+            .iter()
+            .flat_map(Experiment::cases)
+            .flat_map(super::job::Case::jobs)
+            .filter(|job| known.insert(job.clone()))
+            .collect();
+        let mut digest = Sha256::new();
+        for job in &jobs {
+            digest.update(job.identity());
+            digest.update("\n");
+        }
+        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { experiments, jobs, digest }
+    }
+
+    /// The experiments.
+    #[must_use]
+    pub fn experiments(&self) -> &[Experiment] {
+        &self.experiments
+    }
+
+    /// Every run, in the fixed order.
+    #[must_use]
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// SHA-256 of the list of runs: two plans with the same digest run the same.
+    #[must_use]
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// The runs of one shard, with their places in the list.
+    pub fn shard(&self, shard: Shard) -> impl Iterator<Item = (usize, &Job)> {
+        self.jobs.iter().enumerate().filter(move |(index, _)| shard.has(*index))
+    }
+}
+
+/// One of several parts of a plan, as `1/4` has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shard {
+    number: usize,
+    of: usize,
+}
+
+/// The most shards that a plan is cut into.
+const MOST_SHARDS: usize = 10_000;
+
+/// Not of the form `I/N`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no shard; give I/N with I from 1 to N and N up to {MOST_SHARDS}, for example 1/4")]
+pub struct NoShard {
+    text: String,
+}
+
+impl Shard {
+    /// The whole plan.
+    pub const WHOLE: Self = Self { number: 1, of: 1 };
+
+    /// Shard `number`, from 1, of `of`; `None` if there is none.
+    #[must_use]
+    pub fn new(number: usize, of: usize) -> Option<Self> {
+        ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number)).then_some(Self { number, of })
+    }
+
+    /// Whether it is the whole plan.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.of == 1
+    }
+
+    /// How many shards the plan is cut into.
+    #[must_use]
+    pub fn of(self) -> usize {
+        self.of
+    }
+
+    /// All shards of the same cut.
+    pub fn siblings(self) -> impl Iterator<Item = Self> {
+        (1..=self.of).map(move |number| Self { number, of: self.of })
+    }
+
+    fn has(self, index: usize) -> bool {
+        index % self.of == self.number - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = NoShard;
+
+    fn from_str(text: &str) -> Result<Self, NoShard> {
+        let parse = || {
+            let (number, of) = text.split_once('/')?;
+            Self::new(number.parse().ok()?, of.parse().ok()?)
+        };
+        parse().ok_or_else(|| NoShard { text: text.to_owned() })
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.number, self.of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::job::Case;
+    use crate::figures::model::{Entry, Part, Table};
+    use crate::figures::quantity::{Quantity, measures};
+    use proptest::prelude::*;
+
+    fn plan(cases: &[Case]) -> Plan {
+        let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::goodput), 1);
+        let table = Table {
+            id: "t".into(),
+            title: String::new(),
+            columns: Vec::new(),
+            rows: vec![cases.iter().map(entry).collect()],
+        };
+        Plan::of(vec![Experiment { id: "e", title: "", shows: Vec::new(), parts: vec![Part::Table(table)] }])
+    }
+
+    #[test]
+    fn a_run_that_two_figures_need_is_done_once() {
+        let one = plan(&[Case::of("a").seeds(2), Case::of("b"), Case::of("a").seeds(3)]);
+        let identities: Vec<_> = one.jobs().iter().map(Job::identity).collect();
+        assert_eq!(identities, ["a seed=1", "a seed=2", "b seed=1", "a seed=3"]);
+        assert_ne!(one.digest(), plan(&[Case::of("a").seeds(2)]).digest());
+        assert_eq!(one.digest().len(), 64);
+    }
+
+    #[test]
+    fn a_shard_is_written_as_it_is_read() {
+        assert_eq!("2/4".parse::<Shard>().unwrap().to_string(), "2/4");
+        for text in ["", "1", "0/4", "5/4", "1/0", "-1/4", "1/4/2", "1/99999", "x/y"] {
+            assert!(text.parse::<Shard>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn shards_have_every_run_once(jobs in 0_u64..60, shards in 1_usize..9) {
+            let plan = plan(&[Case::of("a").seeds(jobs)]);
+            let first = Shard::new(1, shards).unwrap();
+            let mut places: Vec<_> =
+                first.siblings().flat_map(|shard| plan.shard(shard)).map(|(index, _)| index).collect();
+            places.sort_unstable();
+            prop_assert_eq!(places, (0..plan.jobs().len()).collect::<Vec<_>>());
+        }
+    }
+}

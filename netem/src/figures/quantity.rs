@@ -1,0 +1,208 @@
+//! What is drawn: figures taken from records, over the seeds of a case.
+
+use std::collections::HashMap;
+
+use super::job::{Case, Job, Outcome};
+use crate::record::RunRecord;
+use crate::report;
+
+/// Takes one figure from a record; `None` where the record has none.
+pub type Measure = fn(&RunRecord) -> Option<f64>;
+
+/// What became of every job.
+pub type Results = HashMap<Job, Outcome>;
+
+/// A figure over the seeds of a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub least: f64,
+    /// The most.
+    pub most: f64,
+    /// How many runs these are of.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Of some figures; `None` of none. A figure that is no number is none.
+    pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let figures: Vec<f64> = figures.into_iter().filter(|figure| figure.is_finite()).collect();
+        let (median, least, most) = report::median(figures.iter().copied())?;
+        Some(Self { median, least, most, runs: figures.len() })
+    }
+
+    /// Of one figure that is not ours to repeat.
+    #[must_use]
+    pub fn published(figure: f64) -> Self {
+        Self { median: figure, least: figure, most: figure, runs: 0 }
+    }
+
+    /// The median, with the range where there is one, as a table shows it.
+    #[must_use]
+    pub fn text(&self, decimals: usize) -> String {
+        let Self { median, least, most, .. } = self;
+        let (middle, low, high) =
+            (format!("{median:.decimals$}"), format!("{least:.decimals$}"), format!("{most:.decimals$}"));
+        if low == high { middle } else { format!("{middle} ({low} to {high})") }
+    }
+}
+
+/// A figure that is to be found by running something.
+#[derive(Clone, Debug)]
+pub enum Quantity {
+    /// Of a case.
+    Of(Case, Measure),
+    /// Of one case in relation to another, seed by seed.
+    Ratio {
+        /// The case above the line.
+        of: Case,
+        /// The case below it.
+        to: Case,
+        /// What is compared.
+        measure: Measure,
+    },
+}
+
+impl Quantity {
+    /// What must be run.
+    pub fn cases(&self) -> impl Iterator<Item = &Case> {
+        match self {
+            Self::Of(case, _) => [Some(case), None],
+            Self::Ratio { of, to, .. } => [Some(of), Some(to)],
+        }
+        .into_iter()
+        .flatten()
+    }
+
+    /// What came of it; `None` unless every run of it came to something. A median of the others would show a sender
+    /// that fails at its best.
+    #[must_use]
+    pub fn summary(&self, results: &Results) -> Option<Summary> {
+        let came = |job: &Job| matches!(results.get(job), Some(Ok(_)));
+        if !self.cases().flat_map(Case::jobs).all(|job| came(&job)) {
+            return None;
+        }
+        match self {
+            Self::Of(case, measure) => {
+                Summary::of(case.jobs().filter_map(|job| figure(results, &job, *measure)))
+            }
+            Self::Ratio { of, to, measure } => {
+                Summary::of(of.jobs().zip(to.jobs()).filter_map(|(of, to)| {
+                    Some(figure(results, &of, *measure)? / figure(results, &to, *measure)?)
+                }))
+            }
+        }
+    }
+}
+
+fn figure(results: &Results, job: &Job, measure: Measure) -> Option<f64> {
+    measure(results.get(job)?.as_ref().ok()?)
+}
+
+/// What is taken from records.
+pub mod measures {
+    use super::RunRecord;
+
+    /// Mbit/s at the receiver's application.
+    #[must_use]
+    pub fn goodput(record: &RunRecord) -> Option<f64> {
+        Some(record.goodput_mbit_s)
+    }
+
+    /// Megabytes (10^6) that arrived.
+    #[must_use]
+    pub fn megabytes(record: &RunRecord) -> Option<f64> {
+        Some(record.bytes as f64 / 1e6)
+    }
+
+    /// Packets that the receiver sent.
+    #[must_use]
+    pub fn ack_packets(record: &RunRecord) -> Option<f64> {
+        Some(record.ack_packets as f64)
+    }
+
+    /// Milliseconds to the first byte of the first answer.
+    #[must_use]
+    pub fn first_byte(record: &RunRecord) -> Option<f64> {
+        record.first_byte_ms.first().copied()
+    }
+
+    /// Jain's fairness index of the two flows.
+    #[must_use]
+    pub fn jain(record: &RunRecord) -> Option<f64> {
+        record.competitor.as_ref().map(|competitor| competitor.jain)
+    }
+
+    /// Mbit/s of the first flow while both were there.
+    #[must_use]
+    pub fn beside(record: &RunRecord) -> Option<f64> {
+        record.competitor.as_ref().map(|competitor| competitor.beside_mbit_s)
+    }
+
+    /// Mbit/s of the second flow while both were there.
+    #[must_use]
+    pub fn competitor(record: &RunRecord) -> Option<f64> {
+        record.competitor.as_ref().map(|competitor| competitor.goodput_mbit_s)
+    }
+
+    /// Milliseconds in the de-jitter buffer that 99 % of the packets do not exceed.
+    #[must_use]
+    pub fn dejitter_p99(record: &RunRecord) -> Option<f64> {
+        record.audio.map(|audio| audio.dejitter_ms.p99)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(figures: &[(&Case, u64, Result<f64, &str>)]) -> Results {
+        let outcome = |figure: &Result<f64, &str>| match figure {
+            Ok(goodput) => Ok(RunRecord { goodput_mbit_s: *goodput, ..RunRecord::default() }),
+            Err(sentence) => Err((*sentence).to_owned()),
+        };
+        let job = |case: &Case, seed| case.clone().seeds(seed).jobs().last().unwrap();
+        figures.iter().map(|(case, seed, figure)| (job(case, *seed), outcome(figure))).collect()
+    }
+
+    #[test]
+    fn a_case_is_summed_up_over_its_seeds() {
+        let case = Case::of("a").seeds(3);
+        let results = results(&[(&case, 1, Ok(2.0)), (&case, 2, Ok(9.0)), (&case, 3, Ok(4.0))]);
+        let summary = Quantity::Of(case, measures::goodput).summary(&results).unwrap();
+        assert_eq!(summary, Summary { median: 4.0, least: 2.0, most: 9.0, runs: 3 });
+        assert_eq!(summary.text(1), "4.0 (2.0 to 9.0)");
+        assert_eq!(Summary::published(2.25).text(1), "2.2");
+    }
+
+    #[test]
+    fn a_ratio_is_of_runs_with_the_same_seed() {
+        let (of, to) = (Case::of("a").seeds(2), Case::of("b").seeds(2));
+        let results = results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
+        let ratio = Quantity::Ratio { of, to, measure: measures::goodput };
+        // Nothing can be said of the second seed: the divisor is zero.
+        assert_eq!(ratio.summary(&results), Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 }));
+        assert_eq!(ratio.cases().count(), 2);
+    }
+
+    #[test]
+    fn a_case_that_failed_once_has_no_figure() {
+        let (of, to) = (Case::of("a").seeds(3), Case::of("b").seeds(3));
+        let ran = |case| [1, 2, 3].map(|seed| (case, seed, Ok(4.0)));
+        let mut figures = [ran(&of), ran(&to)].concat();
+        let ratio = Quantity::Ratio { of: of.clone(), to: to.clone(), measure: measures::goodput };
+        assert!(ratio.summary(&results(&figures)).is_some());
+        figures[4].2 = Err("no");
+        let results = results(&figures);
+        assert_eq!(Quantity::Of(to, measures::goodput).summary(&results), None);
+        assert_eq!(ratio.summary(&results), None);
+        assert!(Quantity::Of(of, measures::goodput).summary(&results).is_some());
+    }
+
+    #[test]
+    fn what_was_not_run_has_no_figure() {
+        assert_eq!(Quantity::Of(Case::of("a"), measures::goodput).summary(&Results::new()), None);
+    }
+}

@@ -1,0 +1,81 @@
+//! The senders that are compared: name, settings and colour of each.
+
+use super::job::Case;
+use super::palette::{BLUE, BROWN, Colour, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION};
+
+/// A sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its name in legends and tables.
+    pub name: &'static str,
+    /// Its colour, in every plot.
+    pub colour: Colour,
+    /// What makes a scenario use it.
+    pub settings: &'static [(&'static str, &'static str)],
+}
+
+impl Sender {
+    /// A case with this sender.
+    #[must_use]
+    pub fn of(&self, case: &Case) -> Case {
+        case.clone().with(self.settings)
+    }
+}
+
+/// CUBIC as quiche ships it.
+pub const CUBIC: Sender = Sender {
+    name: "CUBIC, stock quiche",
+    colour: GREY,
+    settings: &[("sidekick.mode", "off"), ("flow.cc", "cubic")],
+};
+/// CUBIC without the rollback.
+pub const CUBIC_RFC9438: Sender = Sender {
+    name: "CUBIC, RFC 9438",
+    colour: ORANGE,
+    settings: &[("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
+};
+/// NewReno.
+pub const RENO: Sender =
+    Sender { name: "Reno", colour: PURPLE, settings: &[("sidekick.mode", "off"), ("flow.cc", "reno")] };
+/// BBR2.
+pub const BBR2: Sender =
+    Sender { name: "BBR2", colour: SKY, settings: &[("sidekick.mode", "off"), ("flow.cc", "bbr2")] };
+/// Early loss on CUBIC as in RFC 9438.
+pub const EARLY_LOSS: Sender = Sender {
+    name: "Sidekick, early loss",
+    colour: BROWN,
+    settings: &[("sidekick.mode", "early-loss"), ("flow.cc", "cubic-rfc9438")],
+};
+/// Path-aware CUBIC.
+pub const PACUBIC: Sender =
+    Sender { name: "Sidekick, PACUBIC", colour: VERMILION, settings: &[("sidekick.mode", "pacubic")] };
+/// Path-aware BBR2.
+pub const PATH_AWARE_BBR2: Sender = Sender {
+    name: "Sidekick, path-aware BBR2",
+    colour: BLUE,
+    settings: &[("sidekick.mode", "path-aware-bbr")],
+};
+/// A proxy that terminates the connection; CUBIC as in RFC 9438 on both sides of it.
+pub const SPLIT: Sender = Sender {
+    name: "split proxy",
+    colour: GREEN,
+    settings: &[("flow.split", "on"), ("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
+};
+
+/// All of them.
+pub const ALL: [Sender; 8] = [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, SPLIT];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_sender_has_a_colour_and_settings_of_its_own() {
+        let colours: HashSet<_> = ALL.iter().map(|sender| sender.colour).collect();
+        assert_eq!(colours.len(), ALL.len());
+        for sender in ALL {
+            sender.of(&Case::of("upload-paper")).jobs().next().unwrap().load().unwrap();
+        }
+    }
+}

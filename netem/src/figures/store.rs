@@ -1,0 +1,276 @@
+//! Shard files: what a machine writes down of its part of the runs, and how the parts come together.
+//!
+//! A file is JSON, an object a line: first a header that names the list of runs and the shard, then one for
+//! each run, with its record or with what went wrong.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::job::Outcome;
+use super::plan::{Plan, Shard};
+use super::quantity::Results;
+use crate::record::RunRecord;
+
+/// The first line of a shard file.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Header {
+    /// The lab's version.
+    version: String,
+    /// Digest of the list of runs.
+    plan: String,
+    /// How many runs the list has.
+    runs: usize,
+    /// Which shard this is, as `1/4`.
+    shard: String,
+}
+
+/// Another line: one run.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Line {
+    /// The run's place in the list.
+    index: usize,
+    /// What was run, for readers.
+    run: String,
+    /// Its record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    record: Option<RunRecord>,
+    /// Why there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+/// Why shards cannot be written, read or put together.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Writing.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Reading.
+    #[error("cannot read {path}")]
+    Read {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is nothing to put together.
+    #[error(
+        "there is no shard file in {path}; write them with `sidekick-lab figures --shard I/N --out {path}`"
+    )]
+    None {
+        /// Where they were looked for.
+        path: PathBuf,
+    },
+    /// Not a line of a shard file.
+    #[error("{path}, line {line}: {message}; this is no shard file of this version, run the shard again")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        message: String,
+    },
+    /// Runs of another plan.
+    #[error(
+        "{path} has runs of another list ({theirs} of version {version}, here {ours} of version {our_version}); \
+         give the options that it was made with (--quick, --only, --compare), or run the shard again"
+    )]
+    OtherPlan {
+        /// The file.
+        path: PathBuf,
+        /// Runs in its list.
+        theirs: usize,
+        /// The version that made it.
+        version: String,
+        /// Runs in this list.
+        ours: usize,
+        /// This version.
+        our_version: &'static str,
+    },
+    /// The plan was cut in another way.
+    #[error("{path} is shard {shard}, but {other} is one of {of}; take the files of one of the two away")]
+    OtherCut {
+        /// The file.
+        path: PathBuf,
+        /// Its shard.
+        shard: Shard,
+        /// The file read before.
+        other: PathBuf,
+        /// How many shards that one's plan was cut into.
+        of: usize,
+    },
+    /// Shards or runs are missing.
+    #[error(
+        "these shards are missing or incomplete: {missing}; run each with `sidekick-lab figures --shard I/N --out DIR`"
+    )]
+    Incomplete {
+        /// The shards, as `2/4`.
+        missing: String,
+    },
+}
+
+/// The name of a shard's file.
+#[must_use]
+pub fn file_name(shard: Shard) -> String {
+    format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
+}
+
+/// Writes what became of a shard's runs, given in the order of [`Plan::shard`], to its file in `directory`. The file is
+/// there whole, or not at all.
+///
+/// # Errors
+///
+/// [`StoreError::Write`].
+pub fn write(
+    plan: &Plan,
+    shard: Shard,
+    outcomes: &[Outcome],
+    directory: &Path,
+) -> Result<PathBuf, StoreError> {
+    let path = directory.join(file_name(shard));
+    let text = || -> io::Result<Vec<u8>> {
+        let mut text = BufWriter::new(Vec::new());
+        let header = Header {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            plan: plan.digest().to_owned(),
+            runs: plan.jobs().len(),
+            shard: shard.to_string(),
+        };
+        writeln!(text, "{}", serde_json::to_string(&header)?)?;
+        for ((index, job), outcome) in plan.shard(shard).zip(outcomes) {
+            let (record, error) = match outcome.clone() {
+                Ok(record) => (Some(record), None),
+                Err(error) => (None, Some(error)),
+            };
+            writeln!(
+                text,
+                "{}",
+                serde_json::to_string(&Line { index, run: job.identity(), record, error })?
+            )?;
+        }
+        text.into_inner().map_err(io::IntoInnerError::into_error)
+    };
+    text()
+        .and_then(|text| write_whole(&path, &text))
+        .map_err(|source| StoreError::Write { path: path.clone(), source })?;
+    Ok(path)
+}
+
+/// Writes a file under another name first, so that it is there whole or not at all.
+///
+/// # Errors
+///
+/// The system's.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or_else(|| Path::new("."));
+    let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    // A temporary file is its owner's alone; a result is for everybody who may see the directory.
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    }
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Reads the shard files among `paths`, which are files or directories of them, and puts them together.
+///
+/// # Errors
+///
+/// [`StoreError`] when one is not of this plan, or when not every run of the plan is there.
+pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
+    let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
+    let mut cut: Option<(PathBuf, Shard)> = None;
+    for path in shard_files(paths)? {
+        let (shard, lines) = read(plan, &path)?;
+        if let Some((other, first)) = &cut
+            && first.of() != shard.of()
+        {
+            return Err(StoreError::OtherCut { path, shard, other: other.clone(), of: first.of() });
+        }
+        cut.get_or_insert((path, shard));
+        outcomes.extend(lines);
+    }
+    let Some((_, first)) = cut else {
+        return Err(StoreError::None { path: paths.first().cloned().unwrap_or_default() });
+    };
+    let missing: Vec<String> = first
+        .siblings()
+        .filter(|shard| plan.shard(*shard).any(|(index, _)| !outcomes.contains_key(&index)))
+        .map(|shard| shard.to_string())
+        .collect();
+    if !missing.is_empty() {
+        return Err(StoreError::Incomplete { missing: missing.join(", ") });
+    }
+    let jobs = plan.jobs().iter().cloned().enumerate();
+    Ok(jobs.filter_map(|(index, job)| Some((job, outcomes.remove(&index)?))).collect())
+}
+
+fn shard_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let failed = |source| StoreError::Read { path: path.clone(), source };
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let entry = entry.map_err(failed)?.path();
+            let name = entry.file_name().and_then(OsStr::to_str).unwrap_or_default();
+            if name.starts_with("shard-") && name.ends_with(".jsonl") {
+                files.push(entry);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), StoreError> {
+    let failed = |source| StoreError::Read { path: path.to_owned(), source };
+    let malformed = |line, message: String| StoreError::Malformed { path: path.to_owned(), line, message };
+    let mut lines = BufReader::new(fs::File::open(path).map_err(failed)?).lines();
+    let first = lines.next().transpose().map_err(failed)?.unwrap_or_default();
+    let header: Header = serde_json::from_str(&first).map_err(|error| malformed(1, error.to_string()))?;
+    let our_version = env!("CARGO_PKG_VERSION");
+    if (header.plan.as_str(), header.version.as_str()) != (plan.digest(), our_version) {
+        return Err(StoreError::OtherPlan {
+            path: path.to_owned(),
+            theirs: header.runs,
+            version: header.version,
+            ours: plan.jobs().len(),
+            our_version,
+        });
+    }
+    let shard: Shard =
+        header.shard.parse().map_err(|error: super::plan::NoShard| malformed(1, error.to_string()))?;
+    let mut outcomes = Vec::new();
+    for (number, text) in lines.enumerate() {
+        let text = text.map_err(failed)?;
+        let line: Line =
+            serde_json::from_str(&text).map_err(|error| malformed(number + 2, error.to_string()))?;
+        let outcome = match (line.record, line.error) {
+            (Some(record), None) => Ok(record),
+            (None, Some(error)) => Err(error),
+            _ => return Err(malformed(number + 2, "neither a record nor an error".to_owned())),
+        };
+        outcomes.push((line.index, outcome));
+    }
+    Ok((shard, outcomes))
+}
+
+#[cfg(test)]
+mod tests;

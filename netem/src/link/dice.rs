@@ -1,0 +1,74 @@
+//! The random numbers of a link, a stream for each thing that is left to chance.
+//!
+//! With streams of their own, switching one thing on does not change what becomes of packets by another.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+/// Each cause draws from the link's stream plus a multiple of this. A link's own stream must be below it.
+const CAUSES_APART: u64 = 1 << 32;
+
+/// The random numbers of a link.
+#[derive(Debug)]
+pub(super) struct Dice {
+    loss: ChaCha8Rng,
+    loss_state: ChaCha8Rng,
+    jitter: ChaCha8Rng,
+    reorder: ChaCha8Rng,
+    duplicate: ChaCha8Rng,
+    corrupt: ChaCha8Rng,
+    red: ChaCha8Rng,
+}
+
+/// What a packet brings along in luck when it reaches the link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Luck {
+    pub(super) loss: u64,
+    pub(super) loss_state: u64,
+    pub(super) duplicate: u64,
+    pub(super) corrupt: u64,
+    pub(super) corrupt_place: u64,
+}
+
+impl Dice {
+    pub(super) fn new(seed: u64, stream: u64) -> Self {
+        let cause = |number: u64| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            random.set_stream(stream.wrapping_add(number * CAUSES_APART));
+            random
+        };
+        Self {
+            loss: cause(0),
+            loss_state: cause(1),
+            jitter: cause(2),
+            reorder: cause(3),
+            duplicate: cause(4),
+            corrupt: cause(5),
+            red: cause(6),
+        }
+    }
+
+    /// One draw of each kind a packet, also when nothing can happen to it: the n-th packet's luck then hangs on nothing
+    /// but n.
+    pub(super) fn luck(&mut self) -> Luck {
+        Luck {
+            loss: self.loss.next_u64(),
+            loss_state: self.loss_state.next_u64(),
+            duplicate: self.duplicate.next_u64(),
+            corrupt: self.corrupt.next_u64(),
+            corrupt_place: self.corrupt.next_u64(),
+        }
+    }
+
+    pub(super) fn jitter(&mut self) -> &mut impl Rng {
+        &mut self.jitter
+    }
+
+    pub(super) fn reorder(&mut self) -> u64 {
+        self.reorder.next_u64()
+    }
+
+    pub(super) fn red(&mut self) -> &mut impl Rng {
+        &mut self.red
+    }
+}

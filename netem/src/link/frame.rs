@@ -1,0 +1,206 @@
+//! What a link must know of the packets that it carries.
+
+/// The two bits of the IP header that explicit congestion notification uses (RFC 3168, section 5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ecn {
+    /// The transport does not take part.
+    #[default]
+    NotEct,
+    /// The transport takes part, codepoint ECT(1).
+    Ect1,
+    /// The transport takes part, codepoint ECT(0).
+    Ect0,
+    /// Congestion experienced.
+    Ce,
+}
+
+impl Ecn {
+    /// Reads the two low bits of the traffic class octet.
+    pub fn from_bits(traffic_class: u8) -> Self {
+        match traffic_class & 0b11 {
+            0b00 => Self::NotEct,
+            0b01 => Self::Ect1,
+            0b10 => Self::Ect0,
+            _ => Self::Ce,
+        }
+    }
+
+    /// The two bits.
+    pub fn bits(self) -> u8 {
+        match self {
+            Self::NotEct => 0b00,
+            Self::Ect1 => 0b01,
+            Self::Ect0 => 0b10,
+            Self::Ce => 0b11,
+        }
+    }
+
+    /// Whether a queue may mark the packet where it would drop it.
+    pub fn is_capable(self) -> bool {
+        self != Self::NotEct
+    }
+}
+
+/// A packet that a link can carry.
+pub trait Frame: Clone {
+    /// Size of the whole Ethernet frame, in bytes.
+    fn bytes(&self) -> u64;
+
+    /// The packet's ECN codepoint.
+    fn ecn(&self) -> Ecn;
+
+    /// Marks the packet with congestion experienced. Called only where [`Ecn::is_capable`] holds.
+    fn mark_ce(&mut self);
+
+    /// Damages the packet as noise on the way would, at a place that follows from 64 random bits. The receiver's UDP
+    /// checksum, or whatever stands for it, must notice: a corrupted packet costs the way and is lost at its end.
+    fn corrupt(&mut self, random: u64);
+}
+
+const ETHERNET_HEADER: usize = 14;
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const IPV4_HEADER: usize = 20;
+const UDP_HEADER: usize = 8;
+const PROTOCOL_UDP: u8 = 17;
+const TRAFFIC_CLASS: usize = ETHERNET_HEADER + 1;
+const PROTOCOL: usize = ETHERNET_HEADER + 9;
+const CHECKSUM: usize = ETHERNET_HEADER + 10;
+
+/// An Ethernet frame that carries IPv4, as the relays see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EthernetFrame(Vec<u8>);
+
+impl EthernetFrame {
+    /// Takes the bytes of a frame; `None` unless it carries IPv4 with a whole header.
+    pub fn from_ipv4(bytes: &[u8]) -> Option<Self> {
+        let is_ipv4 = bytes.get(12..ETHERNET_HEADER) == Some(&ETHERTYPE_IPV4)
+            && bytes.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 4)
+            && bytes.len() >= ETHERNET_HEADER + IPV4_HEADER;
+        is_ipv4.then(|| Self(bytes.to_vec()))
+    }
+
+    /// The whole frame.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Where the IP payload begins, as the header says.
+    fn ip_payload(&self) -> usize {
+        let words = self.0.get(ETHERNET_HEADER).map_or(0, |first| usize::from(first & 0x0f));
+        ETHERNET_HEADER + (4 * words).max(IPV4_HEADER)
+    }
+}
+
+impl Frame for EthernetFrame {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn ecn(&self) -> Ecn {
+        self.0.get(TRAFFIC_CLASS).map_or(Ecn::NotEct, |&class| Ecn::from_bits(class))
+    }
+
+    /// Sets the two bits and mends the header checksum (RFC 1624, equation 3).
+    fn mark_ce(&mut self) {
+        let Some(&[first, class]) = self.0.get(ETHERNET_HEADER..ETHERNET_HEADER + 2) else { return };
+        let Some(&[high, low]) = self.0.get(CHECKSUM..CHECKSUM + 2) else { return };
+        let marked = class | Ecn::Ce.bits();
+        let (old, new) = (u16::from_be_bytes([first, class]), u16::from_be_bytes([first, marked]));
+        let mut sum = u32::from(!u16::from_be_bytes([high, low])) + u32::from(!old) + u32::from(new);
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        let [.., high, low] = (!sum).to_be_bytes();
+        self.0[TRAFFIC_CLASS] = marked;
+        self.0[CHECKSUM..CHECKSUM + 2].copy_from_slice(&[high, low]);
+    }
+
+    /// Flips one bit of the UDP payload, or of the IP payload where it is not UDP or has none. The kernel of the
+    /// receiver finds the UDP checksum wrong and drops the datagram, so that no program ever sees it.
+    fn corrupt(&mut self, random: u64) {
+        let payload = self.ip_payload();
+        let udp_payload = payload + UDP_HEADER;
+        let is_udp = self.0.get(PROTOCOL) == Some(&PROTOCOL_UDP);
+        let from = if is_udp && self.0.len() > udp_payload { udp_payload } else { payload };
+        let Some(target) = self.0.get_mut(from..).filter(|target| !target.is_empty()) else { return };
+        let bit = random % (target.len() as u64 * 8);
+        if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|place| target.get_mut(place)) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The Internet checksum, the slow way (RFC 1071).
+    fn checksum(bytes: &[u8]) -> u16 {
+        let sum: u64 = bytes
+            .chunks(2)
+            .map(|pair| u64::from(u16::from_be_bytes([pair[0], *pair.get(1).unwrap_or(&0)])))
+            .sum();
+        let folded = (0..4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16));
+        !u16::try_from(folded).unwrap()
+    }
+
+    fn frame(class: u8, identification: u16, payload: &[u8]) -> EthernetFrame {
+        let mut bytes = vec![2_u8; 12];
+        bytes.extend(ETHERTYPE_IPV4);
+        let length = u16::try_from(IPV4_HEADER + payload.len()).unwrap();
+        let mut header = vec![0x45, class];
+        header.extend(length.to_be_bytes());
+        header.extend(identification.to_be_bytes());
+        header.extend([0x40, 0, 64, PROTOCOL_UDP, 0, 0, 10, 77, 1, 1, 10, 77, 2, 2]);
+        let sum = checksum(&header);
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        bytes.extend(header);
+        bytes.extend(payload);
+        EthernetFrame::from_ipv4(&bytes).unwrap()
+    }
+
+    fn header(frame: &EthernetFrame) -> &[u8] {
+        &frame.as_bytes()[ETHERNET_HEADER..ETHERNET_HEADER + IPV4_HEADER]
+    }
+
+    #[test]
+    fn only_whole_ipv4_frames_are_taken() {
+        let good = frame(0, 1, &[0; 30]);
+        assert!(EthernetFrame::from_ipv4(good.as_bytes()).is_some());
+        assert_eq!(EthernetFrame::from_ipv4(&good.as_bytes()[..ETHERNET_HEADER + 19]), None);
+        let mut arp = good.as_bytes().to_vec();
+        arp[13] = 0x06;
+        assert_eq!(EthernetFrame::from_ipv4(&arp), None);
+        assert_eq!(EthernetFrame::from_ipv4(&[]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_mark_keeps_the_header_checksum_right(class: u8, identification: u16) {
+            let mut marked = frame(class, identification, &[7; 20]);
+            prop_assert_eq!(checksum(header(&marked)), 0);
+            prop_assert_eq!(marked.ecn().bits(), class & 0b11);
+            marked.mark_ce();
+            prop_assert_eq!(marked.ecn(), Ecn::Ce);
+            prop_assert_eq!(checksum(header(&marked)), 0);
+            prop_assert_eq!(header(&marked)[1] >> 2, class >> 2);
+        }
+
+        #[test]
+        fn corruption_flips_one_bit_that_the_udp_checksum_covers(payload in prop::collection::vec(any::<u8>(), 0..60), random: u64) {
+            let before = frame(0, 1, &payload);
+            let mut after = before.clone();
+            after.corrupt(random);
+            let flipped: u32 =
+                before.as_bytes().iter().zip(after.as_bytes()).map(|(a, b)| (a ^ b).count_ones()).sum();
+            prop_assert_eq!(flipped, u32::from(!payload.is_empty()));
+            prop_assert_eq!(header(&before), header(&after));
+            if payload.len() > UDP_HEADER {
+                prop_assert_eq!(&after.as_bytes()[..ETHERNET_HEADER + IPV4_HEADER + UDP_HEADER],
+                    &before.as_bytes()[..ETHERNET_HEADER + IPV4_HEADER + UDP_HEADER]);
+            }
+            prop_assert!(payload.is_empty() || checksum(&after.as_bytes()[14..]) != checksum(&before.as_bytes()[14..]));
+        }
+    }
+}

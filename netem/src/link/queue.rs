@@ -1,0 +1,125 @@
+//! The queue in front of a transmitter: its limits, and who is dropped.
+
+use std::time::Duration;
+
+use rand_chacha::rand_core::Rng;
+
+use super::codel::{CoDel, Taken};
+use super::config::{Discipline, LinkConfig};
+use super::counters::Verdict;
+use super::fifo::Fifo;
+use super::frame::Frame;
+use super::red::{Red, RedVerdict};
+use crate::units::BitRate;
+
+#[derive(Debug)]
+enum Aqm {
+    None,
+    Red(Red),
+    CoDel(CoDel),
+}
+
+/// Packets that wait, and the discipline that they are under.
+#[derive(Debug)]
+pub(super) struct Queue<P> {
+    fifo: Fifo<P>,
+    aqm: Aqm,
+    most_bytes: u64,
+    most_packets: u64,
+    ecn: bool,
+}
+
+/// What the transmitter is doing when a packet comes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    /// Whether the packet has to wait.
+    pub(super) busy: bool,
+    /// Since when there has been nothing to send, if there is nothing.
+    pub(super) idle_since: Option<Duration>,
+}
+
+impl<P: Frame> Queue<P> {
+    pub(super) fn new(config: &LinkConfig) -> Self {
+        Self {
+            fifo: Fifo::default(),
+            aqm: Self::aqm(config),
+            most_bytes: config.queue_bytes,
+            most_packets: config.queue_packets.unwrap_or(u64::MAX),
+            ecn: config.ecn,
+        }
+    }
+
+    fn aqm(config: &LinkConfig) -> Aqm {
+        match config.queue {
+            Discipline::DropTail => Aqm::None,
+            Discipline::Red => Aqm::Red(Red::new(config.queue_bytes, mean_rate(config))),
+            Discipline::CoDel(codel) => Aqm::CoDel(CoDel::new(codel)),
+        }
+    }
+
+    /// Goes on with other limits, and under another discipline where it is another.
+    pub(super) fn set_config(&mut self, before: &LinkConfig, config: &LinkConfig) {
+        match &mut self.aqm {
+            _ if before.queue != config.queue => self.aqm = Self::aqm(config),
+            Aqm::Red(red) => red.retune(config.queue_bytes, mean_rate(config)),
+            Aqm::None | Aqm::CoDel(_) => {}
+        }
+        self.most_bytes = config.queue_bytes;
+        self.most_packets = config.queue_packets.unwrap_or(u64::MAX);
+        self.ecn = config.ecn;
+    }
+
+    /// Takes in a packet, or says why not; with whether it was marked.
+    pub(super) fn offer(
+        &mut self,
+        now: Duration,
+        mut packet: P,
+        line: Line,
+        random: &mut impl Rng,
+    ) -> (Verdict, bool) {
+        let mut marked = false;
+        if let Aqm::Red(red) = &mut self.aqm {
+            match red.judge(now, self.fifo.bytes(), line.idle_since, random) {
+                RedVerdict::Pass => {}
+                RedVerdict::Early if self.ecn && packet.ecn().is_capable() => marked = true,
+                RedVerdict::Early | RedVerdict::Forced => return (Verdict::DroppedEarly, false),
+            }
+        }
+        let full = self.fifo.bytes() + packet.bytes() > self.most_bytes
+            || self.fifo.len() as u64 >= self.most_packets;
+        if line.busy && full {
+            return (Verdict::QueueFull, false);
+        }
+        if marked {
+            packet.mark_ce();
+        }
+        self.fifo.put(now, packet);
+        (Verdict::Accepted, marked)
+    }
+
+    /// Takes out what is to be sent at `now`.
+    pub(super) fn take(&mut self, now: Duration) -> Taken<P> {
+        match &mut self.aqm {
+            Aqm::CoDel(codel) => codel.take(now, &mut self.fifo, self.ecn),
+            Aqm::None | Aqm::Red(_) => Taken { packet: self.fifo.take(), dropped: 0, marked: false },
+        }
+    }
+
+    /// Since when the oldest packet has been waiting.
+    pub(super) fn since(&self) -> Option<Duration> {
+        self.fifo.since()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.fifo.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.fifo.is_empty()
+    }
+}
+
+fn mean_rate(config: &LinkConfig) -> Option<BitRate> {
+    let trace = config.trace.as_ref().map(|trace| trace.mean_bits_per_second());
+    trace.and_then(BitRate::from_bits_per_second).or(config.rate)
+}

@@ -1,0 +1,181 @@
+//! What the links of a segment were given and what they delivered, in files for Wireshark and its like.
+//!
+//! The files are classic pcap with times in nanoseconds, counted from the start of the run; each holds both directions,
+//! which the addresses tell apart. What is in the one and not in the other is what the segment lost.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+/// Little-endian, times in nanoseconds.
+const MAGIC: u32 = 0xa1b2_3c4d;
+const VERSION: (u16, u16) = (2, 4);
+/// More than any frame has.
+const SNAPSHOT_BYTES: u32 = 262_144;
+const LINKTYPE_ETHERNET: u32 = 1;
+
+/// Writes Ethernet frames as a pcap file.
+#[derive(Debug)]
+pub struct PcapWriter<W: Write>(W);
+
+impl<W: Write> PcapWriter<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn new(mut out: W) -> io::Result<Self> {
+        out.write_all(&MAGIC.to_le_bytes())?;
+        out.write_all(&VERSION.0.to_le_bytes())?;
+        out.write_all(&VERSION.1.to_le_bytes())?;
+        // Time zone and accuracy, which nobody uses.
+        out.write_all(&[0; 8])?;
+        out.write_all(&SNAPSHOT_BYTES.to_le_bytes())?;
+        out.write_all(&LINKTYPE_ETHERNET.to_le_bytes())?;
+        Ok(Self(out))
+    }
+
+    /// Appends a frame that was seen at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer, and [`io::ErrorKind::InvalidInput`] for a frame of more than 262,144 bytes or a time beyond
+    /// 136 years.
+    pub fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+        let beyond = |_| io::Error::from(io::ErrorKind::InvalidInput);
+        let seconds = u32::try_from(now.as_secs()).map_err(beyond)?;
+        let length = u32::try_from(frame.len()).map_err(beyond)?;
+        if length > SNAPSHOT_BYTES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        for field in [seconds, now.subsec_nanos(), length, length] {
+            self.0.write_all(&field.to_le_bytes())?;
+        }
+        self.0.write_all(frame)
+    }
+
+    /// Writes out what is buffered.
+    ///
+    /// # Errors
+    ///
+    /// Those of the writer.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// The two files of a segment. They are whole once [`SegmentPcap::finish`] says so.
+#[derive(Debug)]
+pub struct SegmentPcap {
+    sent: PcapWriter<BufWriter<File>>,
+    delivered: PcapWriter<BufWriter<File>>,
+}
+
+impl SegmentPcap {
+    /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, which it makes too where it is not there.
+    ///
+    /// # Errors
+    ///
+    /// When the files cannot be made; the error names the file.
+    pub fn create(directory: &Path, segment: &str) -> io::Result<Self> {
+        let create = |what: &str| {
+            let path = directory.join(format!("{segment}-{what}.pcap"));
+            let named =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            std::fs::create_dir_all(directory).and_then(|()| File::create(&path)).map_err(named)
+        };
+        Ok(Self {
+            sent: PcapWriter::new(BufWriter::new(create("sent")?))?,
+            delivered: PcapWriter::new(BufWriter::new(create("delivered")?))?,
+        })
+    }
+
+    /// Writes down a frame that reached one of the segment's links at `now`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn sent(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+        self.sent.write(now, frame)
+    }
+
+    /// Writes out what is still buffered.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.sent.flush()?;
+        self.delivered.flush()
+    }
+
+    /// Writes down a frame that left one of them at the other end at `now`.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written.
+    pub fn delivered(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+        self.delivered.write(now, frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pcap_parser::{Linktype, parse_pcap};
+    use proptest::prelude::*;
+
+    fn read_back(file: &[u8]) -> Vec<(Duration, Vec<u8>)> {
+        let (rest, capture) = parse_pcap(file).unwrap();
+        assert!(rest.is_empty(), "{} bytes are left", rest.len());
+        assert!(capture.header.is_nanosecond_precision());
+        assert_eq!(capture.header.network, Linktype::ETHERNET);
+        let block = |block: &pcap_parser::LegacyPcapBlock<'_>| {
+            assert_eq!(block.origlen, block.caplen);
+            (Duration::new(block.ts_sec.into(), block.ts_usec), block.data.to_vec())
+        };
+        capture.blocks.iter().map(block).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn another_reader_reads_what_was_written(
+            frames in prop::collection::vec((0_u64..1 << 40, prop::collection::vec(any::<u8>(), 0..80)), 0..20)
+        ) {
+            let mut file = Vec::new();
+            let mut writer = PcapWriter::new(&mut file).unwrap();
+            let frames: Vec<_> =
+                frames.into_iter().map(|(nanos, frame)| (Duration::from_nanos(nanos), frame)).collect();
+            for (at, frame) in &frames {
+                writer.write(*at, frame).unwrap();
+            }
+            prop_assert_eq!(read_back(&file), frames);
+        }
+    }
+
+    #[test]
+    fn what_pcap_cannot_hold_is_refused() {
+        let mut writer = PcapWriter::new(Vec::new()).unwrap();
+        assert!(writer.write(Duration::ZERO, &vec![0; 262_145]).is_err());
+        assert!(writer.write(Duration::from_secs(1 << 32), &[0; 60]).is_err());
+        assert_eq!(read_back(&writer.0), []);
+    }
+
+    #[test]
+    fn a_segment_has_two_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let inner = directory.path().join("a/b");
+        let mut pcap = SegmentPcap::create(&inner, "near").unwrap();
+        let at = Duration::from_nanos(1_000_000_007);
+        pcap.sent(at, &[1; 60]).unwrap();
+        pcap.sent(2 * at, &[2; 60]).unwrap();
+        pcap.delivered(3 * at, &[2; 60]).unwrap();
+        drop(pcap);
+        let file = |name: &str| read_back(&std::fs::read(inner.join(name)).unwrap());
+        assert_eq!(file("near-sent.pcap"), [(at, vec![1; 60]), (2 * at, vec![2; 60])]);
+        assert_eq!(file("near-delivered.pcap"), [(3 * at, vec![2; 60])]);
+        let error = SegmentPcap::create(Path::new("/proc/nowhere"), "far").unwrap_err().to_string();
+        assert!(error.starts_with("/proc/nowhere/far-sent.pcap: "), "{error}");
+    }
+}

@@ -1,0 +1,224 @@
+//! The record of one run, as `--json` prints it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::PathCounters;
+
+mod call;
+
+/// What happened to the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Packets {
+    /// Packets the data sender sent.
+    pub sent: u64,
+    /// Of these, retransmissions.
+    pub retransmitted: u64,
+    /// Packets in the data's direction that the near segment dropped, whatever the cause; of all flows, as everything that
+    /// links count.
+    pub lost_near: u64,
+    /// Packets in the data's direction that the far segment dropped, whatever the cause.
+    pub lost_far: u64,
+    /// Packets that a quACK made the sender take for lost and that were not.
+    pub spurious: u64,
+    /// Losses the sender learned of from quACKs.
+    pub lost_early: u64,
+    /// Losses the sender learned of from the receiver.
+    pub lost_end_to_end: u64,
+}
+
+/// What the proxy told the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quacks {
+    /// quACKs that arrived.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Those that told of more missing packets than their threshold allows.
+    pub undecodable: u64,
+    /// Times the count began anew.
+    pub epochs: u64,
+    /// Times the sender asked.
+    pub polls: u64,
+}
+
+/// Percentiles of the time that packets waited in the de-jitter buffer, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Dejitter {
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 99.9th percentile.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+/// What an audio flow adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Audio {
+    /// Time in the de-jitter buffer.
+    pub dejitter_ms: Dejitter,
+    /// Packets that came too late to be played, or never.
+    pub late: u64,
+    /// Packets that were played.
+    pub played: u64,
+}
+
+/// The second flow of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CompetitorRecord {
+    /// Its congestion controller.
+    pub cc: String,
+    /// Its goodput while both flows were there.
+    pub goodput_mbit_s: f64,
+    /// The first flow's goodput in the same time.
+    pub beside_mbit_s: f64,
+    /// Jain's fairness index of the two, from 0.5 (one has all) to 1 (equal).
+    pub jain: f64,
+}
+
+/// Bytes that the proxy would have sent for the packets of this run, by the way it tells of them; each counts the
+/// payloads of as many messages as there were quACKs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QuackStyles {
+    /// Messages.
+    pub messages: u64,
+    /// Packets they told of.
+    pub packets: u64,
+    /// Power sums: what was sent.
+    pub power_sums: u64,
+    /// Every identifier since the message before.
+    pub echo_every: u64,
+    /// In every message, the identifiers of the last round trip of an empty path: the least that a window could be.
+    pub echo_window: u64,
+    /// A hash of all identifiers and their count.
+    pub hash_of_all: u64,
+}
+
+/// How often the faults of a scenario's events came to pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultCounts {
+    /// quACKs that were lost as they left the proxy.
+    pub quacks_lost: u64,
+    /// quACKs that were sent twice.
+    pub quacks_duplicated: u64,
+    /// quACKs that were overtaken by the next.
+    pub quacks_reordered: u64,
+    /// quACKs that were damaged.
+    pub quacks_corrupted: u64,
+    /// quACKs that were late.
+    pub quacks_delayed: u64,
+    /// quACKs in which the proxy told garbage.
+    pub quacks_falsified: u64,
+    /// Packets that the proxy forwarded and did not count.
+    pub packets_not_seen: u64,
+    /// Packets that the proxy counted and nobody sent.
+    pub packets_invented: u64,
+    /// Times that the proxy's program was started anew.
+    pub proxy_restarts: u64,
+    /// Times that the NAT forgot its mappings.
+    pub nat_rebindings: u64,
+    /// Packets that the NAT dropped because they came to a mapping that it had forgotten.
+    pub nat_drops: u64,
+    /// Times that a segment changed its delay or its rate.
+    pub path_changes: u64,
+}
+
+impl std::ops::Add for FaultCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            quacks_lost: self.quacks_lost + other.quacks_lost,
+            quacks_duplicated: self.quacks_duplicated + other.quacks_duplicated,
+            quacks_reordered: self.quacks_reordered + other.quacks_reordered,
+            quacks_corrupted: self.quacks_corrupted + other.quacks_corrupted,
+            quacks_delayed: self.quacks_delayed + other.quacks_delayed,
+            quacks_falsified: self.quacks_falsified + other.quacks_falsified,
+            packets_not_seen: self.packets_not_seen + other.packets_not_seen,
+            packets_invented: self.packets_invented + other.packets_invented,
+            proxy_restarts: self.proxy_restarts + other.proxy_restarts,
+            nat_rebindings: self.nat_rebindings + other.nat_rebindings,
+            nat_drops: self.nat_drops + other.nat_drops,
+            path_changes: self.path_changes + other.path_changes,
+        }
+    }
+}
+
+/// The data sender's window at one time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WindowSample {
+    /// Since the beginning of the run.
+    pub time_s: f64,
+    /// Congestion window, in bytes.
+    pub window_bytes: u64,
+    /// Bytes that the receiver's application has had by then.
+    pub delivered_bytes: u64,
+}
+
+/// The record of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The scenario's name.
+    pub scenario: String,
+    /// Who made the links.
+    pub backend: String,
+    /// The seed of losses and of generated files.
+    pub seed: u64,
+    /// Changes to the scenario's settings, as `--set` takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings: Vec<String>,
+    /// What was carried.
+    pub flow: String,
+    /// The Sidekick mode; `split` where the proxy terminated the connection.
+    pub mode: String,
+    /// The congestion controller.
+    pub cc: String,
+    /// Bytes that arrived at the receiver's application.
+    pub bytes: u64,
+    /// From the first packet to the server's answer, or to the end of the time limit.
+    pub time_s: f64,
+    /// Bytes over time.
+    pub goodput_mbit_s: f64,
+    /// What happened to the packets.
+    pub packets: Packets,
+    /// What the proxy told the sender.
+    pub quacks: Quacks,
+    /// Packets that the receiver of data sent, for all flows, all of them acknowledgements but for a few.
+    pub ack_packets: u64,
+    /// Whether the proxy was helping at the end.
+    pub assisted: bool,
+    /// A sentence about that help.
+    pub assistance: String,
+    /// Round trip sender to proxy, as the sender measured it.
+    pub near_rtt_ms: Option<f64>,
+    /// Round trip sender to receiver, as the sender measured it.
+    pub rtt_ms: Option<f64>,
+    /// From the first packet to the first byte of each answer, of a flow of requests, in milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_byte_ms: Vec<f64>,
+    /// Of an audio flow.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<Audio>,
+    /// The second flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub competitor: Option<CompetitorRecord>,
+    /// The proxy's bytes by the way it tells; backend `sim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quack_styles: Option<QuackStyles>,
+    /// The faults of the scenario's events, if it has any; backend `sim`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<FaultCounts>,
+    /// The window over time, where the run was asked to write it down; backend `sim`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub window: Vec<WindowSample>,
+    /// SHA-256 of what the receiver stored, which is that of what was sent; empty where nothing was stored.
+    pub sha256: String,
+    /// Counts of all four links.
+    pub links: PathCounters,
+}

@@ -1,0 +1,148 @@
+//! An audio call with the real programs.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use super::{Bench, RunError, TICK, proxy_arguments, sidekick_arguments, watch, words};
+use crate::path::Path;
+use crate::programs::{Ended, Program};
+use crate::progress::Progress;
+use crate::record::RunRecord;
+use crate::scenario::{Flow, Mode, ProxyFate, Scenario};
+use crate::topology::RECEIVER;
+
+/// The programs that a call needs.
+pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", "sidekick-proxy"];
+
+const PORT: u16 = 5004;
+/// How long a call lasts of which the scenario does not say it.
+const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
+/// How often to look whether the receiver has ended too: it stays for half a second.
+const RECEIVER_TICKS: u32 = 40;
+
+/// Bytes of the packets of the flow, without headers and repetitions.
+#[must_use]
+pub fn bytes(flow: &Flow) -> u64 {
+    let packets = length(flow).as_millis() / flow.frame_interval.as_millis().max(1);
+    u64::try_from(packets).unwrap_or(u64::MAX).saturating_mul(flow.frame_bytes.into())
+}
+
+fn length(flow: &Flow) -> Duration {
+    flow.limit.unwrap_or(DEFAULT_LENGTH)
+}
+
+impl Bench<'_> {
+    /// Makes the call of `scenario` once over its path.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError`], also when the call itself failed.
+    pub fn call(
+        &self,
+        scenario: &Scenario,
+        seed: u64,
+        progress: &mut Progress,
+    ) -> Result<RunRecord, RunError> {
+        let io = |what| move |source| RunError::Io { what, source };
+        let directory = tempfile::Builder::new()
+            .prefix("run-")
+            .tempdir_in(self.directory)
+            .map_err(io("make a directory for the run"))?;
+        let mut path = Path::build(self.backend, scenario, seed)?;
+        let hosts = path.topology();
+        let start = |name, arguments: Vec<String>, host| {
+            Program::start(self.programs, name, &arguments, host, directory.path())
+        };
+        let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
+        let mut receiver = start("audio-receive", words(&["--listen", &listen, "--json"]), &hosts.receiver)?;
+        let mut proxy = match (scenario.sidekick.mode, scenario.sidekick.proxy) {
+            (Mode::Off, _) | (_, ProxyFate::Absent) => None,
+            _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
+        };
+        receiver.wait_until_ready()?;
+        if let Some(proxy) = &mut proxy {
+            proxy.wait_until_ready()?;
+        }
+        let sender = start("audio-send", sender_arguments(scenario, seed), &hosts.sender)?;
+        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(bytes(&scenario.flow) / 2);
+        let sender = watch(sender, &mut path, progress, |carried| {
+            if half.is_some_and(|half| carried >= half) {
+                // A guard that is dropped kills its program.
+                proxy = None;
+            }
+        })?;
+        if !sender.status.success() {
+            return Err(RunError::Call(sender.last_words));
+        }
+        let receiver = ended(receiver)?;
+        let links = path.counters()?;
+        if let Some(mut proxy) = proxy {
+            if let Some(last_words) = proxy.ended().map_err(io("look at sidekick-proxy"))? {
+                return Err(RunError::ProxyEnded(last_words));
+            }
+            proxy.stop();
+        }
+        let unreadable = |program| move |source| RunError::CallReport { program, source };
+        let talker = serde_json::from_str(&sender.output).map_err(unreadable("audio-send"))?;
+        // Behind the line that says that it is ready.
+        let report = receiver.output.lines().last().unwrap_or_default();
+        let listener = serde_json::from_str(report).map_err(unreadable("audio-receive"))?;
+        Ok(RunRecord::of_call(scenario, self.backend.name(), seed, talker, &listener, links))
+    }
+}
+
+/// Waits until the receiver, too, has seen that the call is over.
+fn ended(mut receiver: Program) -> Result<Ended, RunError> {
+    for _ in 0..RECEIVER_TICKS {
+        let ended =
+            receiver.wait(TICK).map_err(|source| RunError::Io { what: "wait for audio-receive", source })?;
+        match ended {
+            Some(ended) if ended.status.success() => return Ok(ended),
+            Some(ended) => return Err(RunError::Call(ended.last_words)),
+            None => {}
+        }
+    }
+    Err(RunError::Call("audio-receive did not end after the stream".to_owned()))
+}
+
+fn sender_arguments(scenario: &Scenario, seed: u64) -> Vec<String> {
+    let Scenario { flow, sidekick, .. } = scenario;
+    let dest = SocketAddrV4::new(RECEIVER, PORT).to_string();
+    let (seconds, interval) = (length(flow).as_secs_f64(), flow.frame_interval.as_millis());
+    let (bytes, seed) = (flow.frame_bytes.to_string(), seed.to_string());
+    let mut arguments = words(&[&dest, "--json", "--seed", &seed, "--seconds", &seconds.to_string()]);
+    arguments.extend(words(&["--interval-ms", &interval.to_string(), "--bytes", &bytes]));
+    arguments.extend(sidekick_arguments(sidekick));
+    if sidekick.mode != Mode::Off && sidekick.every_packets.is_none() {
+        arguments.extend(words(&["--quack-every-packets", "0"]));
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(settings: &[&str]) -> String {
+        let mut scenario = Scenario::load("audio-paper").unwrap();
+        scenario.apply(settings).unwrap();
+        sender_arguments(&scenario, 3).join(" ")
+    }
+
+    #[test]
+    fn the_settings_reach_the_sender() {
+        let call = "10.77.2.2:5004 --json --seed 3 --seconds 60 --interval-ms 20 --bytes 240";
+        assert_eq!(sender(&[]), format!("{call} --sidekick off"));
+        let line = format!(
+            "{call} --sidekick reinject --proxy 10.77.1.2:5252 --poll off --quack-every-ms 0 --threshold 8"
+        );
+        assert_eq!(sender(&["sidekick.mode=reinject"]), format!("{line} --quack-every-packets 2"));
+        let by_time = ["sidekick.mode=reinject", "sidekick.every_packets=off"];
+        assert_eq!(sender(&by_time), format!("{line} --quack-every-packets 0"));
+    }
+
+    #[test]
+    fn a_minute_has_three_thousand_packets() {
+        assert_eq!(bytes(&Scenario::load("audio-paper").unwrap().flow), 3000 * 240);
+    }
+}

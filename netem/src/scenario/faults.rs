@@ -1,0 +1,150 @@
+//! Section `faults`: what goes wrong during a run, and when.
+
+use std::time::Duration;
+
+use super::ScenarioError;
+use super::settings::Setting;
+use crate::units::{BitRate, Percent};
+
+mod grammar;
+mod stages;
+
+/// The setting's full name. Its value is a list, in TOML an array of texts.
+pub(super) const EVENTS: &str = "faults.events";
+
+/// What goes wrong during a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// In the order in which they were given. Where two of one kind are in force, the later in the list holds.
+    pub events: Vec<Event>,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Event {
+    /// What.
+    pub fault: Fault,
+    /// When it begins, since the start of the run.
+    pub at: Duration,
+    /// How long it lasts; `None` is to the end of the run, but see [`Fault::ProxyRestart`] and [`Fault::NatRebinding`].
+    pub length: Option<Duration>,
+}
+
+/// What can go wrong. What concerns the proxy's observer makes no difference where no sender asks for help.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// A segment carries nothing.
+    Outage(Place),
+    /// A segment has another one-way delay.
+    Delay(Place, Duration),
+    /// A segment has another rate in each direction; `None` is no limit.
+    Rate(Place, Option<BitRate>),
+    /// Chance of each quACK to be lost as it leaves the proxy.
+    QuackLoss(Percent),
+    /// Chance of each quACK to be sent twice.
+    QuackDuplicate(Percent),
+    /// Chance of each quACK to be overtaken by the next.
+    QuackReorder(Percent),
+    /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has found: deliberately the
+    /// hardest case, since a UDP checksum finds every single wrong bit on the way.
+    QuackCorrupt(Percent),
+    /// quACKs are late by so much.
+    QuackDelay(Duration),
+    /// The proxy's program is killed, forgets all sessions without a word, and is back at once or after the event's
+    /// length.
+    ProxyRestart,
+    /// The proxy tells what is not so.
+    ProxyLies(Lie),
+    /// Chance of each packet to be forwarded without being seen by the proxy's program.
+    CaptureDrops(Percent),
+    /// A NAT between the sender and the near segment forgets its mappings, and gives a new port to each socket.
+    NatRebinding,
+}
+
+/// A segment of the path, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Sender to proxy.
+    Near,
+    /// Proxy to receiver.
+    Far,
+}
+
+/// What a lying proxy does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lie {
+    /// For one in four packets it counts a second that nobody sent.
+    TooMuch,
+    /// It does not count one in four packets that it forwards.
+    TooLittle,
+    /// Identifiers, count and sums of its quACKs are random numbers; all else in them is right.
+    Garbage,
+}
+
+impl Event {
+    /// Whether it is in force at a time since the start of the run.
+    pub fn is_in_force(&self, elapsed: Duration) -> bool {
+        let since = elapsed.checked_sub(self.at);
+        since.is_some_and(|since| self.length.is_none_or(|length| since < length))
+    }
+
+    /// When it ends, if it does before the run.
+    pub fn end(&self) -> Option<Duration> {
+        self.length.map(|length| self.at + length)
+    }
+}
+
+impl Faults {
+    /// What `pick` finds in the last event of the list that is in force at a time since the start of the run.
+    pub fn in_force<T>(&self, elapsed: Duration, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+        let events = self.events.iter().rev().filter(|event| event.is_in_force(elapsed));
+        events.filter_map(|event| pick(event.fault)).next()
+    }
+
+    /// The name of a fault of a proxy that listens, if there is one.
+    pub(super) fn of_the_proxy(&self) -> Option<&'static str> {
+        let of_the_path = |fault| {
+            matches!(fault, Fault::Outage(_) | Fault::Delay(..) | Fault::Rate(..) | Fault::NatRebinding)
+        };
+        self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
+    }
+
+    /// The name of a fault that only virtual time has, if there is one: other backends have none but outages.
+    pub fn only_in_virtual_time(&self) -> Option<&'static str> {
+        let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
+        other.map(|event| event.fault.name())
+    }
+}
+
+/// The settings of the section.
+pub(super) const SETTINGS: &[Setting<Faults>] = &[Setting {
+    key: "events",
+    takes: grammar::TAKES,
+    meaning: "what goes wrong, and when",
+    store: |faults, value| {
+        faults.events = grammar::events(value).ok()?;
+        Some(())
+    },
+}];
+
+/// What is wrong with a list of events.
+pub(super) fn objection(value: &str) -> Option<ScenarioError> {
+    grammar::events(value).err()
+}
+
+/// Events that stand one by one, each with its place in the file, as one text.
+pub(super) fn list<'a>(
+    events: impl Iterator<Item = (usize, &'a str)>,
+) -> Result<String, (usize, ScenarioError)> {
+    let mut texts = Vec::new();
+    for (place, text) in events {
+        match objection(text) {
+            Some(problem) => return Err((place, problem)),
+            None => texts.push(text),
+        }
+    }
+    Ok(if texts.is_empty() { "none".to_owned() } else { texts.join("; ") })
+}
+
+#[cfg(test)]
+mod tests;

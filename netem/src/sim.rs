@@ -1,0 +1,230 @@
+//! Backend `sim`: a scenario in virtual time, on one thread, without sockets.
+//!
+//! The real quiche (with the hook, which without a session behaves as the stock one does), the real plugin and the real
+//! observer stand in a row with the same links as the `user` backend has:
+//!
+//! ```text
+//! sender host ── near segment ── proxy ── far segment ── receiver host
+//! ```
+//!
+//! Everything that decides what happens and when follows from the seed, so that a seed gives the same record on every
+//! machine. Ciphertexts do not: TLS draws its keys out of reach, so that capture files and identifiers differ from run to
+//! run, in contents and not in sizes or times. What is not modelled: the time that processors take, and what kernels do to
+//! packets.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+use virtual_time::{NotInForce, World};
+
+use crate::path::{PathCounters, streams};
+use crate::pcap::SegmentPcap;
+use crate::record::{FaultCounts, RunRecord};
+use crate::scenario::{FlowKind, Mode, Place, ProxyFate, Scenario};
+use crate::topology::{PROXY_NEAR, PROXY_PORT, RECEIVER};
+
+mod audio;
+mod chain;
+mod client;
+mod faults;
+mod host;
+mod packet;
+mod proxy;
+mod quic;
+mod server;
+mod split;
+mod styles;
+mod tls;
+mod transfer;
+mod wire;
+
+use chain::{Node, Stuck, drive};
+use faults::{Nat, Schedule};
+use proxy::Proxy;
+use split::SplitProxy;
+use styles::Tally;
+use wire::Wire;
+
+/// Why a run in virtual time came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The program was linked wrongly.
+    #[error(transparent)]
+    NotInForce(#[from] NotInForce),
+    /// No progress for a minute.
+    #[error(
+        "the run made no progress for a minute after {:.3} s; repeat it with --seed {seed}", at.as_secs_f64()
+    )]
+    NoProgress {
+        /// When progress ended.
+        at: Duration,
+        /// The seed that repeats it.
+        seed: u64,
+    },
+    /// Nodes keep each other busy for ever.
+    #[error("the simulation runs in a circle at {:.3} s; repeat it with --seed {seed}", at.as_secs_f64())]
+    Loop {
+        /// When it stopped to advance.
+        at: Duration,
+        /// The seed that repeats it.
+        seed: u64,
+    },
+    /// An endpoint gave up.
+    #[error("{what} after {:.3} s; repeat it with --seed {seed}", at.as_secs_f64())]
+    Failed {
+        /// What it said.
+        what: String,
+        /// When.
+        at: Duration,
+        /// The seed that repeats it.
+        seed: u64,
+    },
+    /// The capture files.
+    #[error("cannot write a pcap file; give --pcap a directory that can be written to")]
+    Pcap(#[source] io::Error),
+    /// A run could not be set up.
+    #[error("cannot set up the simulation: {0}")]
+    SetUp(String),
+}
+
+/// Runs a scenario once in virtual time. `watch` hears now and then how much virtual time has passed and how many bytes
+/// the applications have had. With a directory for `pcap`, what the links were given and delivered is written down there.
+///
+/// # Errors
+///
+/// [`SimError`], with the seed that repeats the failure.
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    pcap: Option<&Path>,
+    watch: &mut dyn FnMut(Duration, u64),
+) -> Result<RunRecord, SimError> {
+    let world = World::enter(seed)?;
+    match scenario.flow.kind {
+        FlowKind::Upload | FlowKind::Download | FlowKind::Requests => {
+            transfer::run(scenario, seed, pcap, &world, watch)
+        }
+        FlowKind::Audio => audio::run(scenario, seed, pcap, &world, watch),
+    }
+}
+
+/// The parts of the path that are the same for all flows.
+struct Middle {
+    nat: Option<Nat>,
+    near: Wire,
+    proxy: Box<dyn Node>,
+    far: Wire,
+}
+
+impl Middle {
+    fn new(
+        scenario: &Scenario,
+        seed: u64,
+        start: Instant,
+        pcap: Option<&Path>,
+        split: Option<SplitProxy>,
+    ) -> Result<Self, SimError> {
+        let pcap = |segment| {
+            pcap.map(|directory| SegmentPcap::create(directory, segment)).transpose().map_err(SimError::Pcap)
+        };
+        let faults = &scenario.faults;
+        let wire = |place: Place, segment, streams| -> Result<Wire, SimError> {
+            let first = faults.first_stage(place, segment);
+            let wire = Wire::new(start, &first, seed, streams, pcap(place.name())?);
+            Ok(wire.then(faults.later_stages(place, segment)))
+        };
+        let schedule = Schedule::new(start, faults.clone());
+        let proxy: Box<dyn Node> = match split {
+            Some(split) => Box::new(split),
+            None => Box::new(Self::proxy(scenario, seed, &schedule).map_err(SimError::SetUp)?),
+        };
+        Ok(Self {
+            nat: Nat::new(&schedule),
+            near: wire(Place::Near, &scenario.near, streams::NEAR)?,
+            proxy,
+            far: wire(Place::Far, &scenario.far, streams::FAR)?,
+        })
+    }
+
+    fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
+        let there = match scenario.sidekick.proxy {
+            ProxyFate::OnPath | ProxyFate::WrongAddress | ProxyFate::Dies => true,
+            ProxyFate::Absent => false,
+        };
+        let observes = there && scenario.sidekick.mode != Mode::Off;
+        let dies_after = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.bytes / 2);
+        let tally = Tally::new(2 * (scenario.near.delay + scenario.far.delay));
+        let addresses = ((PROXY_NEAR, PROXY_PORT).into(), RECEIVER.into());
+        Proxy::new(addresses, (seed, observes), dies_after, tally, schedule)
+    }
+
+    /// Runs the whole path between two hosts.
+    fn drive(
+        &mut self,
+        (sender, receiver): (&mut dyn Node, &mut dyn Node),
+        (world, seed): (&World, u64),
+        limit: Option<Duration>,
+        watch: &mut dyn FnMut(Duration, u64),
+    ) -> Result<Duration, SimError> {
+        let Self { nat, near, proxy, far } = self;
+        let mut nodes: Vec<&mut dyn Node> = vec![sender];
+        nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
+        nodes.extend([near as &mut dyn Node, &mut **proxy, far, receiver]);
+        let end = drive(world, &mut nodes, limit, watch).map_err(|stuck| match stuck {
+            Stuck::NoProgress { at } | Stuck::Silence { at } => SimError::NoProgress { at, seed },
+            Stuck::Loop { at } => SimError::Loop { at, seed },
+        })?;
+        match self.near.pcap_failure().or_else(|| self.far.pcap_failure()) {
+            Some(error) => Err(SimError::Pcap(error)),
+            None => Ok(end),
+        }
+    }
+
+    fn counters(&self) -> PathCounters {
+        PathCounters { near: self.near.counters(), far: self.far.counters() }
+    }
+
+    /// The faults that came to pass, where the scenario has any.
+    fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
+        let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
+        let all = || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
+        (!scenario.faults.events.is_empty()).then(all)
+    }
+}
+
+/// The record of a run, as far as it is the same for all flows.
+fn record(scenario: &Scenario, seed: u64, middle: &Middle) -> RunRecord {
+    let links = middle.counters();
+    let mut record = RunRecord {
+        scenario: scenario.name.clone(),
+        backend: "sim".to_owned(),
+        seed,
+        flow: scenario.flow.kind.name().to_owned(),
+        mode: if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() }.to_owned(),
+        cc: scenario.congestion_control().name().to_owned(),
+        links,
+        quack_styles: middle.proxy.quack_styles(),
+        faults: middle.faults(scenario),
+        ..RunRecord::default()
+    };
+    let (near, far) = (links.near, links.far);
+    // Data on one direction, acknowledgements on the other.
+    let (near, far, acks) = match scenario.flow.kind {
+        FlowKind::Upload | FlowKind::Audio => (near.to_receiver, far.to_receiver, far.to_sender),
+        FlowKind::Download | FlowKind::Requests => (near.to_sender, far.to_sender, near.to_receiver),
+    };
+    record.packets.lost_near = near.link.lost();
+    record.packets.lost_far = far.link.lost();
+    record.ack_packets = acks.link.packets;
+    record
+}
+
+/// Bytes that follow from a run's seed, different for each purpose.
+fn seed_bytes(seed: u64, purpose: &str) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(seed.to_be_bytes());
+    digest.update(purpose.as_bytes());
+    digest.finalize().into()
+}

@@ -1,0 +1,194 @@
+//! An audio call: the talker at the sender, the listener at the receiver.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
+use sidekick_protocol::{Flow, MAX_MESSAGE_LEN};
+use virtual_time::World;
+
+use super::chain::Side;
+use super::host::{Endpoint, Host};
+use super::packet::Packet;
+use super::{Middle, SimError, seed_bytes};
+use crate::record::RunRecord;
+use crate::run::audio_bytes;
+use crate::scenario::{Mode, ProxyFate, Scenario};
+use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER};
+
+const TALKER_PORT: u16 = 40_000;
+const ADJACENT_PORT: u16 = 50_000;
+const LISTENER_PORT: u16 = 5004;
+
+/// Runs the call of a scenario once.
+pub(super) fn run(
+    scenario: &Scenario,
+    seed: u64,
+    pcap: Option<&Path>,
+    world: &World,
+    watch: &mut dyn FnMut(Duration, u64),
+) -> Result<RunRecord, SimError> {
+    let start = world.start();
+    let mut sender = Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
+    let mut receiver = Host::new(Side::Left, start, vec![Hearing::new(scenario)?], None, None);
+    let mut middle = Middle::new(scenario, seed, start, pcap, None)?;
+    let end = middle.drive((&mut sender, &mut receiver), (world, seed), None, watch)?;
+
+    let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first()) else {
+        return Err(SimError::SetUp("there is no call".to_owned()));
+    };
+    let report = listener.listener.report();
+    if !report.complete {
+        let what = "the end of the call did not reach the listener".to_owned();
+        return Err(SimError::Failed { what, at: end, seed });
+    }
+    let talker = talker.talker.report(start + end);
+    let (quack_styles, faults) = (middle.proxy.quack_styles(), middle.faults(scenario));
+    let record = RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters());
+    Ok(RunRecord { quack_styles, faults, ..record })
+}
+
+fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, SimError> {
+    let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
+    let local: SocketAddr = (SENDER, TALKER_PORT).into();
+    let listener: SocketAddr = (RECEIVER, LISTENER_PORT).into();
+    let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
+    let reinject = (sidekick.mode == Mode::Reinject).then(|| Reinject {
+        flow: Flow { source: local, destination: listener },
+        every_packets: sidekick.every_packets.and_then(NonZeroU16::new),
+        every: (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into())),
+        threshold: sidekick.threshold,
+        poll: sidekick.poll,
+        seed: seed_bytes(seed, "sidekick"),
+    });
+    let packets = audio_bytes(flow) / u64::from(flow.frame_bytes);
+    let config = TalkerConfig {
+        interval: flow.frame_interval,
+        payload: flow.frame_bytes.into(),
+        packets: u32::try_from(packets).unwrap_or(u32::MAX),
+        seed,
+        reinject,
+    };
+    let talker = Talker::new(config, start).map_err(|error| SimError::SetUp(error.to_string()))?;
+    let adjacent = (SENDER, ADJACENT_PORT).into();
+    Ok(Talking { talker, local, listener, adjacent, proxy: (host, PROXY_PORT).into(), buffer: Vec::new() })
+}
+
+/// The sender's end.
+struct Talking {
+    talker: Talker,
+    local: SocketAddr,
+    listener: SocketAddr,
+    adjacent: SocketAddr,
+    proxy: SocketAddr,
+    buffer: Vec<u8>,
+}
+
+impl Talking {
+    fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        while self.talker.transmit(&mut self.buffer, now) {
+            out.push(Packet::new(self.local, self.listener, &self.buffer));
+        }
+        let mut message = [0; MAX_MESSAGE_LEN];
+        while let Some(length) = self.talker.transmit_to_proxy(&mut message) {
+            out.push(Packet::new(self.adjacent, self.proxy, message.get(..length).unwrap_or_default()));
+        }
+    }
+}
+
+impl Endpoint for Talking {
+    fn owns(&self, destination: SocketAddr) -> bool {
+        destination == self.local || destination == self.adjacent
+    }
+
+    fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
+        // What either cannot use it counts.
+        if packet.destination == self.adjacent {
+            if packet.source == self.proxy {
+                let _ = self.talker.handle_proxy(&packet.payload, now);
+            }
+        } else if packet.source == self.listener {
+            let _ = self.talker.handle(&packet.payload, now);
+        }
+        self.send(now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.talker.next_deadline()
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        self.talker.on_deadline(now);
+        self.send(now, out);
+    }
+
+    fn delivered(&self) -> u64 {
+        0
+    }
+
+    fn is_done(&self) -> bool {
+        self.talker.is_finished()
+    }
+}
+
+/// The receiver's end. It answers to whoever spoke last, as the program does.
+struct Hearing {
+    listener: Listener,
+    local: SocketAddr,
+    talker: Option<SocketAddr>,
+    frame_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl Hearing {
+    fn new(scenario: &Scenario) -> Result<Self, SimError> {
+        let listener = Listener::new(ListenerConfig::default());
+        Ok(Self {
+            listener: listener.map_err(|error| SimError::SetUp(error.to_string()))?,
+            local: (RECEIVER, LISTENER_PORT).into(),
+            talker: None,
+            frame_bytes: scenario.flow.frame_bytes.into(),
+            buffer: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, out: &mut Vec<Packet>) {
+        while self.listener.transmit(&mut self.buffer) {
+            if let Some(talker) = self.talker {
+                out.push(Packet::new(self.local, talker, &self.buffer));
+            }
+        }
+    }
+}
+
+impl Endpoint for Hearing {
+    fn owns(&self, destination: SocketAddr) -> bool {
+        destination == self.local
+    }
+
+    fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
+        if self.listener.handle(&packet.payload, now).is_ok() {
+            self.talker = Some(packet.source);
+        }
+        self.send(out);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.listener.next_deadline()
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        self.listener.on_deadline(now);
+        self.send(out);
+    }
+
+    fn delivered(&self) -> u64 {
+        self.listener.report().played * self.frame_bytes
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}

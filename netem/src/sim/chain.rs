@@ -1,0 +1,231 @@
+//! The scheduler: nodes in a row, the packets between them, and the next thing that happens.
+//!
+//! Nodes are sans-IO state machines with a neighbour on either side. What a node puts out reaches its neighbour at the
+//! same instant: time passes only within links and endpoints. Things that fall on one instant happen in the order of the
+//! nodes, and for one node in the order in which they were put out, so that a run depends on its seed alone.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use virtual_time::World;
+
+use super::packet::Packet;
+use crate::record::{FaultCounts, QuackStyles};
+
+/// A run without any progress for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More things than this at one instant are a loop.
+const MOST_AT_ONCE: u32 = 1_000_000;
+
+/// The side of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Towards the sender.
+    Left,
+    /// Towards the receiver.
+    Right,
+}
+
+/// What a node puts out, and to which side.
+pub(super) type Outbox = Vec<(Side, Packet)>;
+
+/// One link, host or proxy.
+pub(super) trait Node {
+    /// A packet comes in from a side.
+    fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox);
+    /// When [`Node::on_deadline`] wants to be called.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// Does what is due; harmless when nothing is.
+    fn on_deadline(&mut self, now: Instant, out: &mut Outbox);
+    /// Bytes that applications here have had: a run in which no node has any more makes no progress.
+    fn delivered(&self) -> u64 {
+        0
+    }
+    /// What its quACKs came to, if it is a proxy that sent any.
+    fn quack_styles(&self) -> Option<QuackStyles> {
+        None
+    }
+    /// The faults that came to pass in it.
+    fn fault_counts(&self) -> FaultCounts {
+        FaultCounts::default()
+    }
+    /// Whether the run may end.
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// Why a run did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stuck {
+    /// No application had anything for a minute.
+    NoProgress { at: Duration },
+    /// Nothing more will ever happen.
+    Silence { at: Duration },
+    /// Nodes keep each other busy without any time passing.
+    Loop { at: Duration },
+}
+
+/// Runs until a node is done, or until `limit`. Returns when that was; `watch` hears the time and the bytes delivered
+/// now and then.
+pub(super) fn drive(
+    world: &World,
+    nodes: &mut [&mut dyn Node],
+    limit: Option<Duration>,
+    watch: &mut dyn FnMut(Duration, u64),
+) -> Result<Duration, Stuck> {
+    let start = world.start();
+    let limit = limit.map(|limit| start + limit);
+    let mut now = start;
+    let mut at_once = 0;
+    let (mut delivered, mut last_progress) = (0, start);
+    let mut travelling = VecDeque::new();
+    let mut out = Outbox::new();
+    let mut deadlines: Vec<_> = nodes.iter().map(|node| node.next_deadline()).collect();
+    loop {
+        let elapsed = now - start;
+        // Packets first: they are there already.
+        while let Some((index, from, packet)) = travelling.pop_front() {
+            let (Some(node), Some(deadline)) = (nodes.get_mut::<usize>(index), deadlines.get_mut(index))
+            else {
+                continue; // Off the end of the chain.
+            };
+            node.receive(from, packet, now, &mut out);
+            *deadline = node.next_deadline();
+            hand_over(index, &mut out, &mut travelling);
+            at_once += 1;
+            if at_once > MOST_AT_ONCE {
+                return Err(Stuck::Loop { at: elapsed });
+            }
+        }
+        if nodes.iter().any(|node| node.is_done()) {
+            return Ok(elapsed);
+        }
+        let so_far = nodes.iter().map(|node| node.delivered()).sum();
+        if so_far > delivered {
+            (delivered, last_progress) = (so_far, now);
+            watch(elapsed, delivered);
+        }
+        let Some(next) = deadlines.iter().flatten().min().copied() else {
+            return Err(Stuck::Silence { at: elapsed });
+        };
+        let next = next.max(now);
+        if limit.is_some_and(|limit| next >= limit) {
+            let end = limit.unwrap_or(next);
+            world.set(end - start);
+            return Ok(end - start);
+        }
+        if next > last_progress + PATIENCE {
+            return Err(Stuck::NoProgress { at: elapsed });
+        }
+        if next > now {
+            now = next;
+            world.set(now - start);
+            at_once = 0;
+        }
+        for (index, (node, deadline)) in nodes.iter_mut().zip(&mut deadlines).enumerate() {
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                node.on_deadline(now, &mut out);
+                *deadline = node.next_deadline();
+                hand_over(index, &mut out, &mut travelling);
+                at_once += 1;
+            }
+        }
+        if at_once > MOST_AT_ONCE {
+            return Err(Stuck::Loop { at: elapsed });
+        }
+    }
+}
+
+fn hand_over(index: usize, out: &mut Outbox, travelling: &mut VecDeque<(usize, Side, Packet)>) {
+    for (side, packet) in out.drain(..) {
+        let (neighbour, from) = match side {
+            Side::Left => (index.wrapping_sub(1), Side::Right),
+            Side::Right => (index + 1, Side::Left),
+        };
+        travelling.push_back((neighbour, from, packet));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a packet every millisecond until it has had `wanted` back.
+    struct Pinger {
+        next: Instant,
+        had: u64,
+        wanted: u64,
+        times: Vec<Instant>,
+    }
+
+    impl Node for Pinger {
+        fn receive(&mut self, _from: Side, packet: Packet, now: Instant, _out: &mut Outbox) {
+            self.had += packet.payload.len() as u64;
+            self.times.push(now);
+        }
+        fn next_deadline(&self) -> Option<Instant> {
+            Some(self.next)
+        }
+        fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+            let address = ([10, 0, 0, 1], 1).into();
+            out.push((Side::Right, Packet::new(address, address, &[0])));
+            self.next = now + Duration::from_millis(1);
+        }
+        fn delivered(&self) -> u64 {
+            self.had
+        }
+        fn is_done(&self) -> bool {
+            self.had >= self.wanted
+        }
+    }
+
+    /// Sends back what it gets, or swallows it.
+    struct Echo {
+        swallow: bool,
+    }
+
+    impl Node for Echo {
+        fn receive(&mut self, from: Side, packet: Packet, _now: Instant, out: &mut Outbox) {
+            if !self.swallow {
+                out.push((from, packet));
+            }
+        }
+        fn next_deadline(&self) -> Option<Instant> {
+            None
+        }
+        fn on_deadline(&mut self, _now: Instant, _out: &mut Outbox) {}
+    }
+
+    fn run(swallow: bool, limit: Option<Duration>) -> (Result<Duration, Stuck>, usize) {
+        let world = World::enter(1).unwrap();
+        let mut pinger = Pinger { next: world.start(), had: 0, wanted: 5, times: Vec::new() };
+        let mut echo = Echo { swallow };
+        let end = drive(&world, &mut [&mut pinger, &mut echo], limit, &mut |_, _| {});
+        (end, pinger.times.len())
+    }
+
+    #[test]
+    fn a_run_ends_when_a_node_is_done() {
+        assert_eq!(run(false, None), (Ok(Duration::from_millis(4)), 5));
+    }
+
+    #[test]
+    fn a_run_ends_at_its_limit() {
+        let limit = Duration::from_micros(2500);
+        assert_eq!(run(false, Some(limit)), (Ok(limit), 3));
+    }
+
+    #[test]
+    fn a_run_without_progress_ends_with_an_error() {
+        let (end, _) = run(true, None);
+        assert_eq!(end, Err(Stuck::NoProgress { at: PATIENCE }));
+    }
+
+    #[test]
+    fn a_run_in_which_nothing_will_happen_ends_with_an_error() {
+        let world = World::enter(1).unwrap();
+        let end = drive(&world, &mut [&mut Echo { swallow: true }], None, &mut |_, _| {});
+        assert_eq!(end, Err(Stuck::Silence { at: Duration::ZERO }));
+    }
+}

@@ -1,0 +1,240 @@
+//! The client's application: HTTP/3 requests, one after another.
+
+use std::time::Instant;
+
+use quic_sidekick::quiche::h3::{self, Header, NameValue};
+use quic_sidekick::quiche::{Connection, Error};
+use sha2::{Digest, Sha256};
+
+use super::quic::{App, Work};
+use crate::scenario::{Flow, FlowKind};
+use crate::source::{Content, hexadecimal};
+
+/// A request's answer, as far as it has come.
+struct Answer {
+    stream: u64,
+    upload: Option<Content>,
+    digest: Sha256,
+    status: Option<Vec<u8>>,
+    /// What came, of the answer to an upload: the SHA-256 of what the server had.
+    text: Vec<u8>,
+    first_byte: bool,
+}
+
+/// The client of a flow.
+pub(super) struct Client {
+    kind: FlowKind,
+    bytes: u64,
+    replayable: bool,
+    early: bool,
+    seed: u64,
+    left: u32,
+    begin: Instant,
+    http: Option<h3::Connection>,
+    answer: Option<Answer>,
+    delivered: u64,
+    buffer: Vec<u8>,
+    /// From the first packet to each answer's first byte.
+    pub(super) first_bytes: Vec<std::time::Duration>,
+    /// SHA-256 of what was carried, once it is known that it arrived.
+    pub(super) sha256: String,
+}
+
+impl Client {
+    /// The client of `flow`, which begins at `begin`; contents follow from `seed`.
+    pub(super) fn new(flow: &Flow, seed: u64, begin: Instant) -> Self {
+        Self {
+            kind: flow.kind,
+            bytes: flow.bytes,
+            replayable: flow.replayable,
+            early: flow.zero_rtt,
+            seed,
+            left: if flow.kind == FlowKind::Requests { flow.requests } else { 1 },
+            begin,
+            http: None,
+            answer: None,
+            delivered: 0,
+            buffer: vec![0; 64 * 1024],
+            first_bytes: Vec::new(),
+            sha256: String::new(),
+        }
+    }
+
+    /// Whether a request may be made now. One that must not be replayed does not go into early data (RFC 8470).
+    fn may_ask(&self, conn: &Connection) -> bool {
+        let safe = match self.kind {
+            FlowKind::Upload => false,
+            FlowKind::Download => true,
+            FlowKind::Requests | FlowKind::Audio => self.replayable,
+        };
+        conn.is_established() || (self.early && safe && conn.is_in_early_data())
+    }
+
+    fn ask(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+        if self.left == 0 || self.answer.is_some() || !self.may_ask(conn) {
+            return Ok(false);
+        }
+        let upload = self.kind == FlowKind::Upload;
+        let post = upload || (self.kind == FlowKind::Requests && !self.replayable);
+        let (method, path): (_, String) = if upload {
+            ("POST", "/upload".to_owned())
+        } else {
+            (if post { "POST" } else { "GET" }, format!("/{}", self.bytes))
+        };
+        let headers = [
+            Header::new(b":method", method.as_bytes()),
+            Header::new(b":scheme", b"https"),
+            Header::new(b":authority", b"receiver.example"),
+            Header::new(b":path", path.as_bytes()),
+        ];
+        match http.send_request(conn, &headers, !upload) {
+            Ok(stream) => {
+                self.answer = Some(Answer {
+                    stream,
+                    upload: upload.then(|| Content::new(self.bytes, self.seed)),
+                    digest: Sha256::new(),
+                    status: None,
+                    text: Vec::new(),
+                    first_byte: false,
+                });
+                Ok(true)
+            }
+            Err(h3::Error::StreamBlocked | h3::Error::Done) => Ok(false),
+            Err(error) => Err(format!("cannot send a request: {error}")),
+        }
+    }
+
+    fn upload(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+        let Some(Answer { stream, upload: Some(content), .. }) = &mut self.answer else { return Ok(false) };
+        let mut wrote = false;
+        while !content.is_empty() {
+            let bytes = content.peek();
+            match http.send_body(conn, *stream, bytes, false) {
+                Ok(written) => {
+                    content.take(written);
+                    wrote = true;
+                }
+                Err(h3::Error::Done | h3::Error::StreamBlocked) => return Ok(wrote),
+                Err(error) => return Err(format!("cannot send the body: {error}")),
+            }
+        }
+        match http.send_body(conn, *stream, b"", true) {
+            Ok(_) => {
+                if let Some(answer) = &mut self.answer {
+                    answer.upload = None;
+                }
+                Ok(true)
+            }
+            Err(h3::Error::Done | h3::Error::StreamBlocked) => Ok(wrote),
+            Err(error) => Err(format!("cannot end the body: {error}")),
+        }
+    }
+
+    fn poll(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+        now: Instant,
+    ) -> Result<bool, String> {
+        let mut received = false;
+        loop {
+            match http.poll(conn) {
+                Ok((_, h3::Event::Headers { list, .. })) => {
+                    if let Some(answer) = &mut self.answer {
+                        let status = list.iter().find(|header| header.name() == b":status");
+                        answer.status = status.map(|header| header.value().to_vec());
+                    }
+                }
+                Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream, now)?,
+                Ok((_, h3::Event::Finished)) => self.finish()?,
+                Ok((_, h3::Event::Reset(code))) => {
+                    return Err(format!("the server reset the stream: {code:#x}"));
+                }
+                Ok(_) => {}
+                Err(h3::Error::Done) => return Ok(received),
+                Err(error) => return Err(format!("HTTP/3: {error}")),
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+        stream: u64,
+        now: Instant,
+    ) -> Result<bool, String> {
+        let mut received = false;
+        loop {
+            match http.recv_body(conn, stream, &mut self.buffer) {
+                Ok(length) => {
+                    let bytes = self.buffer.get(..length).unwrap_or_default();
+                    let Some(answer) = &mut self.answer else { continue };
+                    received = true;
+                    self.delivered += length as u64;
+                    if !std::mem::replace(&mut answer.first_byte, true) {
+                        self.first_bytes.push(now - self.begin);
+                    }
+                    answer.digest.update(bytes);
+                    if self.kind == FlowKind::Upload {
+                        answer.text.extend_from_slice(bytes);
+                    }
+                }
+                Err(h3::Error::Done) => return Ok(received),
+                Err(error) => return Err(format!("cannot read the answer: {error}")),
+            }
+        }
+    }
+
+    /// The answer is whole: is it right?
+    fn finish(&mut self) -> Result<(), String> {
+        let Some(answer) = self.answer.take() else { return Ok(()) };
+        let status = String::from_utf8_lossy(answer.status.as_deref().unwrap_or_default()).into_owned();
+        if status != "200" {
+            return Err(format!("the server answered with status {status}"));
+        }
+        let sent = Content::new(self.bytes, self.seed).sha256();
+        let arrived = if self.kind == FlowKind::Upload {
+            String::from_utf8_lossy(&answer.text).into_owned()
+        } else {
+            hexadecimal(&answer.digest.finalize())
+        };
+        if arrived != sent {
+            return Err(format!("{arrived} arrived where {sent} was sent"));
+        }
+        self.sha256 = sent;
+        self.left -= 1;
+        Ok(())
+    }
+}
+
+impl App for Client {
+    fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
+        if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
+            let http = h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
+            match http {
+                Ok(http) => self.http = Some(http),
+                Err(h3::Error::TransportError(Error::Done)) => {}
+                Err(error) => return Err(format!("cannot begin HTTP/3: {error}")),
+            }
+        }
+        let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
+        let mut work = || -> Result<Work, String> {
+            let received = self.poll(&mut http, conn, now)?;
+            let asked = self.ask(&mut http, conn)?;
+            let wrote = self.upload(&mut http, conn)? || asked;
+            Ok(Work { received, wrote })
+        };
+        let done = work();
+        self.http = Some(http);
+        done
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn is_done(&self) -> bool {
+        self.left == 0
+    }
+}

@@ -1,0 +1,80 @@
+//! What goes wrong by the scenario's events: times and chances, one for each fault.
+//!
+//! Each fault draws from a random stream of its own, and draws whether it is in force or not. So the n-th quACK's luck
+//! hangs on nothing but n, and a fault changes nothing else that is left to chance.
+
+use std::time::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::path::streams;
+use crate::scenario::{Fault, Faults};
+use crate::units::Percent;
+
+mod egress;
+mod lies;
+mod nat;
+mod restarts;
+
+pub(super) use egress::Egress;
+pub(super) use lies::Lies;
+pub(super) use nat::Nat;
+pub(super) use restarts::{Power, Restarts};
+
+/// The faults of a run, by its clock.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    start: Instant,
+    faults: Faults,
+}
+
+impl Schedule {
+    /// The faults of a run that begins at `start`.
+    pub(super) fn new(start: Instant, faults: Faults) -> Self {
+        Self { start, faults }
+    }
+
+    /// What `pick` finds in the last event that is in force.
+    fn in_force<T>(&self, now: Instant, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
+        self.faults.in_force(now.saturating_duration_since(self.start), pick)
+    }
+
+    /// When each event of this fault begins, and how long it lasts, in the order of time.
+    fn times(&self, fault: Fault) -> Vec<(Instant, Option<Duration>)> {
+        let events = self.faults.events.iter().filter(|event| event.fault == fault);
+        let mut times: Vec<_> = events.map(|event| (self.start + event.at, event.length)).collect();
+        times.sort();
+        times
+    }
+}
+
+/// The random numbers of one fault.
+#[derive(Debug)]
+struct Chance(ChaCha8Rng);
+
+impl Chance {
+    /// Faults of one run differ in their `number`.
+    fn new(seed: u64, number: u64) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(streams::FAULTS + (number << 32));
+        Self(random)
+    }
+
+    /// Whether it happens this time. Every question costs one draw.
+    fn strikes(&mut self, chance: Option<Percent>) -> bool {
+        let random = self.0.next_u64();
+        chance.is_some_and(|chance| chance.strikes(random))
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What becomes of quACKs on their way out of the proxy.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::wire::{Body, Message};
+
+use super::{Chance, Schedule};
+use crate::link::Frame;
+use crate::record::FaultCounts;
+use crate::scenario::Fault;
+use crate::sim::packet::Packet;
+
+/// A quACK that waits to be overtaken does not wait longer than this.
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
+
+/// Where the proxy's messages leave it. Only quACKs come to harm here: what else is said is told on the links.
+#[derive(Debug)]
+pub(in crate::sim) struct Egress {
+    schedule: Schedule,
+    loss: Chance,
+    corrupt: Chance,
+    place: Chance,
+    duplicate: Chance,
+    reorder: Chance,
+    /// A quACK that the next one shall overtake, and until when it waits for that.
+    held: Option<(Instant, Packet)>,
+    /// quACKs that are late, by when they leave and in their order.
+    late: BTreeMap<(Instant, u64), Packet>,
+    number: u64,
+    /// What has happened so far.
+    pub(in crate::sim) counts: FaultCounts,
+}
+
+impl Egress {
+    /// The egress of a run with these faults, which draws from streams 0 to 4 of the faults.
+    pub(in crate::sim) fn new(schedule: Schedule, seed: u64) -> Self {
+        let chance = |number| Chance::new(seed, number);
+        Self {
+            schedule,
+            loss: chance(0),
+            corrupt: chance(1),
+            place: chance(2),
+            duplicate: chance(3),
+            reorder: chance(4),
+            held: None,
+            late: BTreeMap::new(),
+            number: 0,
+            counts: FaultCounts::default(),
+        }
+    }
+
+    /// A message that the proxy sends. What leaves is handed to `leave`.
+    pub(in crate::sim) fn push(&mut self, mut packet: Packet, now: Instant, leave: &mut impl FnMut(Packet)) {
+        if !matches!(Message::parse(&packet.payload), Ok(Message { body: Body::Quack(_), .. })) {
+            return leave(packet);
+        }
+        let chance = |pick: fn(Fault) -> Option<_>| self.schedule.in_force(now, pick);
+        let lost = self.loss.strikes(chance(|fault| match fault {
+            Fault::QuackLoss(chance) => Some(chance),
+            _ => None,
+        }));
+        let corrupt = self.corrupt.strikes(chance(|fault| match fault {
+            Fault::QuackCorrupt(chance) => Some(chance),
+            _ => None,
+        }));
+        let twice = self.duplicate.strikes(chance(|fault| match fault {
+            Fault::QuackDuplicate(chance) => Some(chance),
+            _ => None,
+        }));
+        let overtaken = self.reorder.strikes(chance(|fault| match fault {
+            Fault::QuackReorder(chance) => Some(chance),
+            _ => None,
+        }));
+        let place = self.place.next();
+        if lost {
+            self.counts.quacks_lost += 1;
+            return;
+        }
+        if corrupt {
+            self.counts.quacks_corrupted += 1;
+            // As in the memory of a host, where no checksum watches over it. Which bit it is does not hang on what the
+            // quACK says: identifiers are ciphertext, and differ between runs with one seed.
+            packet.corrupt(place);
+            packet.damaged = false;
+        }
+        if twice {
+            self.counts.quacks_duplicated += 1;
+            self.send(packet.clone(), now, leave);
+        }
+        match self.held.take() {
+            None if overtaken => self.held = Some((now + LONGEST_HOLD, packet)),
+            held => {
+                self.send(packet, now, leave);
+                if let Some((_, held)) = held {
+                    self.counts.quacks_reordered += 1;
+                    self.send(held, now, leave);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, packet: Packet, now: Instant, leave: &mut impl FnMut(Packet)) {
+        let delay = self.schedule.in_force(now, |fault| match fault {
+            Fault::QuackDelay(delay) => Some(delay),
+            _ => None,
+        });
+        match delay {
+            None => leave(packet),
+            Some(delay) => {
+                self.counts.quacks_delayed += 1;
+                self.late.insert((now + delay, self.number), packet);
+                self.number += 1;
+            }
+        }
+    }
+
+    /// When [`Egress::on_deadline`] wants to be called.
+    pub(in crate::sim) fn next_deadline(&self) -> Option<Instant> {
+        let held = self.held.as_ref().map(|(until, _)| *until);
+        self.late.keys().next().map(|&(at, _)| at).into_iter().chain(held).min()
+    }
+
+    /// Lets go what has waited long enough.
+    pub(in crate::sim) fn on_deadline(&mut self, now: Instant, leave: &mut impl FnMut(Packet)) {
+        if self.held.as_ref().is_some_and(|(until, _)| *until <= now)
+            && let Some((_, packet)) = self.held.take()
+        {
+            self.send(packet, now, leave);
+        }
+        while let Some(next) = self.late.first_entry().filter(|next| next.key().0 <= now) {
+            leave(next.remove());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

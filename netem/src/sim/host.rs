@@ -1,0 +1,108 @@
+//! A host at an end of the path, with its endpoints.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::chain::{Node, Outbox, Side};
+use super::packet::Packet;
+
+/// What runs on a host: one end of one flow.
+pub(super) trait Endpoint {
+    /// Whether datagrams for this address are its own.
+    fn owns(&self, destination: SocketAddr) -> bool;
+    /// A datagram for it.
+    fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>);
+    /// When [`Endpoint::on_deadline`] wants to be called.
+    fn next_deadline(&self) -> Option<Instant>;
+    /// Does what is due; harmless when nothing is.
+    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>);
+    /// Bytes that its application has had.
+    fn delivered(&self) -> u64;
+    /// Its congestion window, if it has one, in bytes.
+    fn window(&self) -> Option<u64> {
+        None
+    }
+    /// Whether it has done what it was there for, or failed at it.
+    fn is_done(&self) -> bool;
+}
+
+/// What the endpoints of a host had come to at one time.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) at: Duration,
+    pub(super) delivered: Vec<u64>,
+    pub(super) windows: Vec<Option<u64>>,
+}
+
+/// A host at an end of the path.
+pub(super) struct Host<E> {
+    side: Side,
+    start: Instant,
+    every: Option<Duration>,
+    next_sample: Option<Instant>,
+    pub(super) endpoints: Vec<E>,
+    pub(super) samples: Vec<Sample>,
+    out: Vec<Packet>,
+}
+
+impl<E: Endpoint> Host<E> {
+    /// A host whose path leads to `side`. It takes a sample at `first` and then as often as `every` says.
+    pub(super) fn new(
+        side: Side,
+        start: Instant,
+        endpoints: Vec<E>,
+        first: Option<Duration>,
+        every: Option<Duration>,
+    ) -> Self {
+        let next_sample = first.map(|first| start + first);
+        Self { side, start, every, next_sample, endpoints, samples: Vec::new(), out: Vec::new() }
+    }
+
+    fn send(&mut self, out: &mut Outbox) {
+        out.extend(self.out.drain(..).map(|packet| (self.side, packet)));
+    }
+}
+
+impl<E: Endpoint> Node for Host<E> {
+    fn receive(&mut self, _from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
+        // A host drops what is damaged, and what none of its sockets is for.
+        if packet.damaged {
+            return;
+        }
+        if let Some(endpoint) = self.endpoints.iter_mut().find(|endpoint| endpoint.owns(packet.destination)) {
+            endpoint.receive(packet, now, &mut self.out);
+            self.send(out);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = self.endpoints.iter().filter_map(Endpoint::next_deadline);
+        deadlines.chain(self.next_sample).min()
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+        if self.next_sample.is_some_and(|at| at <= now) {
+            self.next_sample = self.every.map(|every| now + every);
+            self.samples.push(Sample {
+                at: now - self.start,
+                delivered: self.endpoints.iter().map(Endpoint::delivered).collect(),
+                windows: self.endpoints.iter().map(Endpoint::window).collect(),
+            });
+        }
+        for endpoint in &mut self.endpoints {
+            if endpoint.next_deadline().is_some_and(|deadline| deadline <= now) {
+                endpoint.on_deadline(now, &mut self.out);
+            }
+        }
+        self.send(out);
+    }
+
+    fn delivered(&self) -> u64 {
+        self.endpoints.iter().map(Endpoint::delivered).sum()
+    }
+
+    fn is_done(&self) -> bool {
+        // The first flow is the one that is measured; a second one only keeps it company.
+        self.endpoints.first().is_some_and(Endpoint::is_done)
+    }
+}

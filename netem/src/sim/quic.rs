@@ -1,0 +1,304 @@
+//! A QUIC connection in virtual time: pacing, acknowledgement policy, and a Sidekick beside it.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use quic_sidekick::quiche::{self, Connection, ConnectionId, RecvInfo};
+use quic_sidekick::{Sidekick, Status};
+
+use super::host::Endpoint;
+use super::packet::Packet;
+use super::tls::SERVER_NAME;
+
+/// Room for any datagram.
+const ROOM: usize = 1500;
+
+/// What an application did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    /// It had bytes from the other side.
+    pub(super) received: bool,
+    /// It gave bytes to the other side.
+    pub(super) wrote: bool,
+}
+
+/// An application on a connection.
+pub(super) trait App {
+    /// Does what it can at `now`.
+    fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String>;
+    /// Bytes that it has had from the other side.
+    fn delivered(&self) -> u64;
+    /// Whether it has done what it was there for.
+    fn is_done(&self) -> bool;
+}
+
+/// When a receiver of data acknowledges: the policy of RFC 9000, section 13.2, at the edge of the connection, since
+/// quiche 0.30 acknowledges whenever it is asked to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AckPolicy {
+    /// After so many packets at once.
+    pub(super) packets: u16,
+    /// After so much time at the latest.
+    pub(super) delay: Duration,
+}
+
+impl AckPolicy {
+    /// Every packet at once.
+    pub(super) const AT_ONCE: Self = Self { packets: 1, delay: Duration::ZERO };
+}
+
+/// The sender's side of Sidekick, with the socket it speaks through.
+pub(super) struct Help {
+    pub(super) sidekick: Sidekick,
+    pub(super) adjacent: SocketAddr,
+    pub(super) proxy: SocketAddr,
+}
+
+/// A connection, its sockets, and the application on it.
+pub(super) struct Quic<A> {
+    pub(super) conn: Connection,
+    pub(super) app: A,
+    local: SocketAddr,
+    begin: Instant,
+    acks: AckPolicy,
+    unacknowledged: u16,
+    acknowledge_at: Option<Instant>,
+    release: Option<Instant>,
+    help: Option<Help>,
+    failure: Option<String>,
+    buffer: Box<[u8; ROOM]>,
+}
+
+impl<A: App> Quic<A> {
+    /// The end at `local` of a new connection to `peer`, which sends nothing before `begin`.
+    pub(super) fn connect(
+        app: A,
+        (local, peer): (SocketAddr, SocketAddr),
+        config: &mut quiche::Config,
+        session: Option<&[u8]>,
+        begin: Instant,
+    ) -> Result<Self, String> {
+        let id = connection_id(local, 1);
+        let mut conn = quiche::connect(Some(SERVER_NAME), &id, local, peer, config)
+            .map_err(|error| error.to_string())?;
+        if let Some(session) = session {
+            conn.set_session(session).map_err(|error| error.to_string())?;
+        }
+        Ok(Self::new(conn, app, local, begin))
+    }
+
+    /// The end at `local` of the connection that `peer` will make.
+    pub(super) fn accept(
+        app: A,
+        (local, peer): (SocketAddr, SocketAddr),
+        config: &mut quiche::Config,
+        begin: Instant,
+    ) -> Result<Self, String> {
+        let conn = quiche::accept(&connection_id(local, 2), None, local, peer, config)
+            .map_err(|error| error.to_string())?;
+        Ok(Self::new(conn, app, local, begin))
+    }
+
+    fn new(conn: Connection, app: A, local: SocketAddr, begin: Instant) -> Self {
+        Self {
+            conn,
+            app,
+            local,
+            begin,
+            acks: AckPolicy::AT_ONCE,
+            unacknowledged: 0,
+            acknowledge_at: None,
+            // The first flight.
+            release: Some(begin),
+            help: None,
+            failure: None,
+            buffer: Box::new([0; ROOM]),
+        }
+    }
+
+    /// How this end acknowledges from now on.
+    pub(super) fn acknowledge(mut self, acks: AckPolicy) -> Self {
+        self.acks = acks;
+        self
+    }
+
+    /// Takes help from the path.
+    pub(super) fn assist(mut self, mut help: Help) -> Self {
+        help.sidekick.attach(&mut self.conn);
+        self.help = Some(help);
+        self
+    }
+
+    /// What became of the help.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.help.as_ref().map(|help| help.sidekick.status())
+    }
+
+    /// Why this end gave up, if it did.
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    /// Takes a datagram of the connection in.
+    pub(super) fn take(&mut self, mut packet: Packet) {
+        let info = RecvInfo { from: packet.source, to: packet.destination };
+        // What cannot be decrypted is dropped, as on a real socket; a connection that broke says so when it sends.
+        let _ = self.conn.recv(&mut packet.payload, info);
+    }
+
+    /// Lets the application work, and sends what there is to send.
+    pub(super) fn work_and_send(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        self.work(now);
+        self.send(now, out);
+    }
+
+    fn work(&mut self, now: Instant) -> Work {
+        self.app.work(&mut self.conn, now).unwrap_or_else(|error| {
+            self.fail(error);
+            Work::default()
+        })
+    }
+
+    fn fail(&mut self, error: String) {
+        self.failure.get_or_insert(error);
+    }
+
+    fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        if now < self.begin {
+            return;
+        }
+        (self.unacknowledged, self.acknowledge_at) = (0, None);
+        loop {
+            self.release = paced_until(&self.conn, now);
+            if self.release.is_some() {
+                break;
+            }
+            match self.conn.send(self.buffer.as_mut_slice()) {
+                Ok((length, info)) => {
+                    let payload = self.buffer.get(..length).unwrap_or_default();
+                    out.push(Packet::new(info.from, info.to, payload));
+                    // The first flight makes early data possible, and the application may have some.
+                    if self.conn.is_in_early_data() {
+                        self.work(now);
+                    }
+                }
+                Err(quiche::Error::Done) => break,
+                Err(error) => {
+                    self.fail(format!("cannot send: {error}"));
+                    break;
+                }
+            }
+        }
+        if self.conn.is_closed() && !self.app.is_done() {
+            self.fail(last_words(&self.conn));
+        }
+        self.talk_to_proxy(now, out);
+    }
+
+    fn talk_to_proxy(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        let Some(Help { sidekick, adjacent, proxy }) = &mut self.help else { return };
+        sidekick.on_sent(&mut self.conn, now);
+        while let Some(length) = sidekick.send(self.buffer.as_mut_slice()) {
+            out.push(Packet::new(*adjacent, *proxy, self.buffer.get(..length).unwrap_or_default()));
+        }
+    }
+
+    /// Whether an acknowledgement may wait: nothing else is to be sent, nothing is amiss, and the policy allows it.
+    pub(super) fn may_wait(&mut self, work: Work, now: Instant) -> bool {
+        // Data that the application cannot have yet lies behind a gap, and a gap is told at once.
+        if !work.received || work.wrote || !self.conn.is_established() {
+            return false;
+        }
+        self.unacknowledged += 1;
+        if self.unacknowledged >= self.acks.packets {
+            return false;
+        }
+        let at = *self.acknowledge_at.get_or_insert(now + self.acks.delay);
+        now < at
+    }
+}
+
+impl<A: App> Endpoint for Quic<A> {
+    fn owns(&self, destination: SocketAddr) -> bool {
+        destination == self.local || self.help.as_ref().is_some_and(|help| help.adjacent == destination)
+    }
+
+    fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
+        if packet.destination == self.local {
+            self.take(packet);
+            let work = self.work(now);
+            if self.may_wait(work, now) {
+                return;
+            }
+        } else if let Some(help) = &mut self.help {
+            help.sidekick.recv(&packet.payload, packet.source, &mut self.conn, now);
+        }
+        self.work_and_send(now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let help = self.help.as_ref().and_then(|help| help.sidekick.timeout_instant());
+        let deadlines = [self.conn.timeout_instant(), self.release, self.acknowledge_at, help];
+        deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.begin))
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        if self.conn.timeout_instant().is_some_and(|at| at <= now) {
+            self.conn.on_timeout();
+        }
+        if let Some(help) = &mut self.help
+            && help.sidekick.timeout_instant().is_some_and(|at| at <= now)
+        {
+            help.sidekick.on_timeout(&mut self.conn, now);
+        }
+        self.work_and_send(now, out);
+    }
+
+    fn delivered(&self) -> u64 {
+        self.app.delivered()
+    }
+
+    fn window(&self) -> Option<u64> {
+        self.conn.path_stats().find(|path| path.active).map(|path| path.cwnd as u64)
+    }
+
+    fn is_done(&self) -> bool {
+        self.app.is_done() || self.failure.is_some()
+    }
+}
+
+/// Of the time that a packet may leave early, how much passes before the next ones are made.
+const LEEWAY: f64 = 0.8;
+
+/// Until when the connection has to wait, if it paces and the time has not come: as tokio-quiche does it, which lets
+/// packets go a few milliseconds early and in small bursts. BBR2 takes the time at which a datagram is made for the time
+/// at which it leaves, so that `SendInfo::at` alone would mislead it.
+fn paced_until(conn: &Connection, now: Instant) -> Option<Instant> {
+    let release = conn.get_next_release_time()?.time(now)?;
+    let early = conn.max_release_into_future();
+    (release.saturating_duration_since(now) >= early).then(|| now + early.mul_f64(LEEWAY))
+}
+
+/// An identifier that differs from one socket to the other. Its length is the longest that a short header can have.
+fn connection_id(address: SocketAddr, end: u8) -> ConnectionId<'static> {
+    let [high, low] = address.port().to_be_bytes();
+    let mut id = vec![end; quiche::MAX_CONN_ID_LEN];
+    id.extend([high, low]);
+    ConnectionId::from_vec(id.split_off(2))
+}
+
+/// Why a connection closed.
+fn last_words(conn: &Connection) -> String {
+    if conn.is_timed_out() {
+        return "the connection timed out".to_owned();
+    }
+    let word = |error: Option<&quiche::ConnectionError>, who: &str| {
+        error.map(|error| {
+            let reason = String::from_utf8_lossy(&error.reason);
+            format!("{who} closed the connection with code {:#x} {reason}", error.error_code)
+        })
+    };
+    word(conn.peer_error(), "the other end")
+        .or_else(|| word(conn.local_error(), "this end"))
+        .unwrap_or_else(|| "the connection closed".to_owned())
+}

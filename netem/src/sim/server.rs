@@ -1,0 +1,172 @@
+//! The server's application: it stores nothing, but knows what it had; and answers with as many bytes as it is asked for.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use quic_sidekick::quiche::Connection;
+use quic_sidekick::quiche::h3::{self, Header, NameValue};
+use sha2::{Digest, Sha256};
+
+use super::quic::{App, Work};
+use crate::source::{Content, hexadecimal};
+
+/// A request, from its headers to the end of its answer.
+enum Exchange {
+    /// The body is on its way.
+    Receiving { path: Vec<u8>, digest: Sha256 },
+    /// The answer waits for its turn.
+    Answering { headers_sent: bool, body: Body },
+}
+
+enum Body {
+    Text(Vec<u8>),
+    Made(Box<Content>),
+}
+
+/// The server of a flow.
+pub(super) struct Server {
+    seed: u64,
+    http: Option<h3::Connection>,
+    exchanges: BTreeMap<u64, Exchange>,
+    delivered: u64,
+    buffer: Vec<u8>,
+}
+
+impl Server {
+    /// A server whose contents follow from `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { seed, http: None, exchanges: BTreeMap::new(), delivered: 0, buffer: vec![0; 64 * 1024] }
+    }
+
+    fn poll(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+        let mut received = false;
+        loop {
+            match http.poll(conn) {
+                Ok((stream, h3::Event::Headers { list, .. })) => {
+                    let path = list.iter().find(|header| header.name() == b":path");
+                    let path = path.map(|header| header.value().to_vec()).unwrap_or_default();
+                    self.exchanges.insert(stream, Exchange::Receiving { path, digest: Sha256::new() });
+                    received = true;
+                }
+                Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream)?,
+                Ok((stream, h3::Event::Finished)) => self.answer(stream),
+                Ok(_) => {}
+                Err(h3::Error::Done) => return Ok(received),
+                Err(error) => return Err(format!("HTTP/3 at the server: {error}")),
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+        stream: u64,
+    ) -> Result<bool, String> {
+        let mut received = false;
+        loop {
+            match http.recv_body(conn, stream, &mut self.buffer) {
+                Ok(length) => {
+                    received = true;
+                    self.delivered += length as u64;
+                    if let Some(Exchange::Receiving { digest, .. }) = self.exchanges.get_mut(&stream) {
+                        digest.update(self.buffer.get(..length).unwrap_or_default());
+                    }
+                }
+                Err(h3::Error::Done) => return Ok(received),
+                Err(error) => return Err(format!("the server cannot read: {error}")),
+            }
+        }
+    }
+
+    /// The request is whole.
+    fn answer(&mut self, stream: u64) {
+        let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else { return };
+        let wanted = std::str::from_utf8(&path).ok().and_then(|path| path.strip_prefix('/')?.parse().ok());
+        let body = match wanted {
+            Some(bytes) => Body::Made(Box::new(Content::new(bytes, self.seed))),
+            None => Body::Text(hexadecimal(&digest.finalize()).into_bytes()),
+        };
+        self.exchanges.insert(stream, Exchange::Answering { headers_sent: false, body });
+    }
+
+    fn write(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+        let mut wrote = false;
+        let mut finished = Vec::new();
+        for (&stream, exchange) in &mut self.exchanges {
+            let Exchange::Answering { headers_sent, body } = exchange else { continue };
+            match give(http, conn, stream, headers_sent, body, &mut wrote) {
+                Ok(true) => finished.push(stream),
+                Ok(false) | Err(h3::Error::Done | h3::Error::StreamBlocked) => {}
+                Err(error) => return Err(format!("the server cannot answer: {error}")),
+            }
+        }
+        for stream in finished {
+            self.exchanges.remove(&stream);
+        }
+        Ok(wrote)
+    }
+}
+
+/// Writes as much of an answer as there is room for. Returns whether that was all of it.
+fn give(
+    http: &mut h3::Connection,
+    conn: &mut Connection,
+    stream: u64,
+    headers_sent: &mut bool,
+    body: &mut Body,
+    wrote: &mut bool,
+) -> Result<bool, h3::Error> {
+    if !*headers_sent {
+        http.send_response(conn, stream, &[Header::new(b":status", b"200")], false)?;
+        (*headers_sent, *wrote) = (true, true);
+    }
+    loop {
+        match body {
+            Body::Text(text) => {
+                let written = http.send_body(conn, stream, text, true)?;
+                text.drain(..written);
+                *wrote = true;
+                if text.is_empty() {
+                    return Ok(true);
+                }
+            }
+            Body::Made(content) if content.is_empty() => {
+                http.send_body(conn, stream, b"", true)?;
+                *wrote = true;
+                return Ok(true);
+            }
+            Body::Made(content) => {
+                let written = http.send_body(conn, stream, content.peek(), false)?;
+                content.take(written);
+                *wrote = true;
+            }
+        }
+    }
+}
+
+impl App for Server {
+    fn work(&mut self, conn: &mut Connection, _now: Instant) -> Result<Work, String> {
+        if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
+            let http = h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
+            self.http = Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
+        }
+        let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
+        let mut work = || -> Result<Work, String> {
+            let received = self.poll(&mut http, conn)?;
+            let wrote = self.write(&mut http, conn)?;
+            Ok(Work { received, wrote })
+        };
+        let done = work();
+        self.http = Some(http);
+        done
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,140 @@
+//! The settings of a QUIC connection: TLS, transport parameters, congestion control.
+
+use std::net::SocketAddr;
+
+use boring::pkey::PKey;
+use boring::ssl::{SslContextBuilder, SslMethod};
+use boring::x509::X509;
+use quic_sidekick::quiche::{self, Config, Connection, ConnectionId, RecvInfo};
+
+use crate::scenario::{Cipher, CongestionControl, Flow};
+
+/// The receiver's identity, for simulations only. An RSA key, because its signatures always have the same length.
+const CERTIFICATE: &[u8] = include_bytes!("identity/cert.pem");
+const KEY: &[u8] = include_bytes!("identity/key.pem");
+
+/// Room for 100 Mbit/s at 200 ms several times over, as the real programs have.
+const STREAM_WINDOW: u64 = 16 * 1024 * 1024;
+const CONNECTION_WINDOW: u64 = 64 * 1024 * 1024;
+/// As the real programs have.
+const IDLE_TIMEOUT_MS: u64 = 30_000;
+const STREAMS: u64 = 100;
+/// With one key for all, any server of a run resumes any other's sessions.
+const TICKET_KEY: [u8; 48] = [0x5a; 48];
+
+/// The name in the receiver's certificate.
+pub(super) const SERVER_NAME: &str = "receiver.example";
+/// A handshake and its session tickets take two.
+const SESSION_ROUNDS: usize = 10;
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Client,
+    Server,
+}
+
+/// The congestion controller's name in quiche.
+pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
+    match cc {
+        CongestionControl::Cubic => "cubic",
+        CongestionControl::CubicRfc9438 => "cubic-rfc9438",
+        CongestionControl::Reno => "reno",
+        CongestionControl::Bbr2 => "bbr2_gcongestion",
+    }
+}
+
+/// What a connection of this flow is set up with.
+pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<Config, String> {
+    let tls = context(flow.cipher, role).map_err(|error| error.to_string())?;
+    let build = || -> quiche::Result<Config> {
+        let mut config = Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls)?;
+        config.set_application_protos(quiche::h3::APPLICATION_PROTOCOL)?;
+        config.verify_peer(false);
+        config.set_cc_algorithm_name(controller_name(cc))?;
+        config.set_max_idle_timeout(IDLE_TIMEOUT_MS);
+        config.set_max_recv_udp_payload_size(1500);
+        config.set_max_send_udp_payload_size(flow.payload_bytes.into());
+        config.discover_pmtu(flow.pmtud);
+        config.set_initial_max_data(CONNECTION_WINDOW);
+        config.set_max_connection_window(CONNECTION_WINDOW);
+        config.set_initial_max_stream_data_bidi_local(STREAM_WINDOW);
+        config.set_initial_max_stream_data_bidi_remote(STREAM_WINDOW);
+        config.set_initial_max_stream_data_uni(STREAM_WINDOW);
+        config.set_max_stream_window(STREAM_WINDOW);
+        config.set_initial_max_streams_bidi(STREAMS);
+        config.set_initial_max_streams_uni(STREAMS);
+        let ack_delay_ms = u64::try_from(flow.ack_delay.as_millis()).unwrap_or(u64::MAX);
+        config.set_max_ack_delay(ack_delay_ms.clamp(1, (1 << 14) - 1));
+        if flow.zero_rtt {
+            config.enable_early_data();
+            config.set_ticket_key(&TICKET_KEY)?;
+        }
+        Ok(config)
+    };
+    build().map_err(|error| error.to_string())
+}
+
+/// A session to resume, of an earlier connection to the same server: one without a path, made in no time.
+pub(super) fn session(flow: &Flow, cc: CongestionControl) -> Result<Vec<u8>, String> {
+    let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+    let (local, peer) = (address(1), address(2));
+    let id = |byte| ConnectionId::from_vec(vec![byte; 8]);
+    let converse = || -> quiche::Result<Option<Vec<u8>>> {
+        let setting_up = |_| quiche::Error::TlsFail;
+        let mut of_client = config(flow, Role::Client, cc).map_err(setting_up)?;
+        let mut client = quiche::connect(Some(SERVER_NAME), &id(1), local, peer, &mut of_client)?;
+        let mut of_server = config(flow, Role::Server, cc).map_err(setting_up)?;
+        let mut server = quiche::accept(&id(2), None, peer, local, &mut of_server)?;
+        let mut buffer = [0; 1500];
+        for _ in 0..SESSION_ROUNDS {
+            pass_on(&mut client, &mut server, &mut buffer)?;
+            pass_on(&mut server, &mut client, &mut buffer)?;
+            if let Some(session) = client.session() {
+                return Ok(Some(session.to_vec()));
+            }
+        }
+        Ok(None)
+    };
+    let session = converse().map_err(|error| format!("cannot make a session to resume: {error}"))?;
+    session.ok_or_else(|| "the server gave no session to resume".to_owned())
+}
+
+fn pass_on(from: &mut Connection, to: &mut Connection, buffer: &mut [u8]) -> quiche::Result<()> {
+    loop {
+        match from.send(buffer) {
+            Ok((length, info)) => {
+                to.recv(
+                    buffer.get_mut(..length).unwrap_or_default(),
+                    RecvInfo { from: info.from, to: info.to },
+                )?;
+            }
+            Err(quiche::Error::Done) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn context(cipher: Cipher, role: Role) -> Result<SslContextBuilder, boring::error::ErrorStack> {
+    let mut context = SslContextBuilder::new(SslMethod::tls())?;
+    if role == Role::Server {
+        context.set_certificate(X509::from_pem(CERTIFICATE)?.as_ref())?;
+        context.set_private_key(PKey::private_key_from_pem(KEY)?.as_ref())?;
+    }
+    choose(&mut context, cipher);
+    Ok(context)
+}
+
+/// Offers and accepts this cipher suite alone. The `boring` crate has no call for it.
+#[allow(unsafe_code, reason = "one call of BoringSSL, with its argument")]
+fn choose(context: &mut SslContextBuilder, cipher: Cipher) {
+    let suite: u16 = match cipher {
+        Cipher::Aes => 0x1301,
+        Cipher::Chacha20 => 0x1303,
+    };
+    // SAFETY: the context lives, and BoringSSL copies the one number during the call; flags may be null.
+    let done = unsafe {
+        boring_sys::SSL_CTX_set1_tls13_ciphers(context.as_ptr(), &raw const suite, std::ptr::null(), 1)
+    };
+    debug_assert_eq!(done, 1, "RFC 8446 defines both suites");
+}

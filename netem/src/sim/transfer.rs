@@ -1,0 +1,249 @@
+//! Flows over HTTP/3: uploads, downloads, requests; one, or two beside each other.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use quic_sidekick::quiche::Connection;
+use quic_sidekick::{Assistance, Config as SidekickConfig, Mode as PluginMode, Sidekick};
+use virtual_time::World;
+
+use super::chain::Side;
+use super::client::Client;
+use super::host::{Endpoint, Host, Sample};
+use super::quic::{AckPolicy, App, Help, Quic};
+use super::server::Server;
+use super::split::{Half, Spliced, SplitProxy};
+use super::tls::{self, Role};
+use super::{Middle, SimError, record, seed_bytes};
+use crate::record::{CompetitorRecord, Quacks, RunRecord, WindowSample};
+use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
+use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER, SERVER_PORT};
+
+const CLIENT_PORT: u16 = 40_000;
+const ADJACENT_PORT: u16 = 50_000;
+
+/// Runs the flow or flows of a scenario once.
+pub(super) fn run(
+    scenario: &Scenario,
+    seed: u64,
+    pcap: Option<&Path>,
+    world: &World,
+    watch: &mut dyn FnMut(Duration, u64),
+) -> Result<RunRecord, SimError> {
+    let start = world.start();
+    let competitor = &scenario.competitor;
+    let first = (scenario.congestion_control(), Duration::ZERO);
+    let second = competitor.cc.map(|cc| (cc, competitor.start));
+    let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
+        let (client, server) =
+            ends(&scenario.flow, seed, number, cc, start + delay).map_err(SimError::SetUp)?;
+        // The second flow is a plain one.
+        let help = if number == 0 { help(scenario, seed) } else { None };
+        clients.push(match help {
+            Some(help) => client.assist(help),
+            None => client,
+        });
+        servers.push(server);
+        if scenario.flow.split {
+            spliced.push(splice(&scenario.flow, number, cc, start + delay).map_err(SimError::SetUp)?);
+        }
+    }
+    let every = scenario.flow.sample;
+    let first = every.map(|_| Duration::ZERO).or(second.map(|(_, start)| start));
+    let mut sender = Host::new(Side::Right, start, clients, first, every);
+    let mut receiver = Host::new(Side::Left, start, servers, first, every);
+    let split = scenario.flow.split.then(|| SplitProxy::new(spliced));
+    let mut middle = Middle::new(scenario, seed, start, pcap, split)?;
+    let end = middle.drive((&mut sender, &mut receiver), (world, seed), scenario.flow.limit, watch)?;
+
+    if end.is_zero() && scenario.flow.limit.is_none() {
+        let what = "nothing on this path takes any time; give a segment a delay or a rate".to_owned();
+        return Err(SimError::SetUp(what));
+    }
+    if second.is_some() && sender.endpoints.iter().any(|client| client.app.is_done()) {
+        let what = "a flow ended before the time of flow.seconds; set flow.bytes higher".to_owned();
+        return Err(SimError::SetUp(what));
+    }
+    let failed = sender.endpoints.iter().filter_map(Quic::failure).next();
+    if let Some(what) = failed.or_else(|| receiver.endpoints.iter().filter_map(Quic::failure).next()) {
+        return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
+    }
+    let mut record = record(scenario, seed, &middle);
+    if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
+        describe(&mut record, scenario, client, server, end);
+    }
+    let (windows, had) = match scenario.flow.kind {
+        FlowKind::Upload => (&sender.samples, &receiver.samples),
+        _ => (&receiver.samples, &sender.samples),
+    };
+    if let Some((cc, begin)) = second {
+        let at_end: Vec<_> = match scenario.flow.kind {
+            FlowKind::Upload => receiver.endpoints.iter().map(Endpoint::delivered).collect(),
+            _ => sender.endpoints.iter().map(Endpoint::delivered).collect(),
+        };
+        let at_begin = had.iter().find(|sample| sample.at >= begin);
+        record.competitor = at_begin.and_then(|sample| fairness(cc, sample, &at_end, end));
+    }
+    if every.is_some() {
+        record.window = window_samples(windows, had);
+    }
+    Ok(record)
+}
+
+/// Both ends of one flow.
+fn ends(
+    flow: &Flow,
+    seed: u64,
+    number: u16,
+    cc: CongestionControl,
+    begin: Instant,
+) -> Result<(Quic<Client>, Quic<Server>), String> {
+    let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
+    let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
+    let mut client_config = tls::config(flow, Role::Client, cc)?;
+    let mut server_config = tls::config(flow, Role::Server, cc)?;
+    let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
+    // The receiver of data is the one whose acknowledgements the scenario is about.
+    let (client_acks, server_acks) = match flow.kind {
+        FlowKind::Upload => (AckPolicy::AT_ONCE, lazy),
+        _ => (lazy, AckPolicy::AT_ONCE),
+    };
+    let app = Client::new(flow, seed, begin);
+    let session = if flow.zero_rtt { Some(tls::session(flow, cc)?) } else { None };
+    let client_end = Quic::connect(app, (client, server), &mut client_config, session.as_deref(), begin)?;
+    let server_end = Quic::accept(Server::new(seed), (server, client), &mut server_config, begin)?;
+    Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
+}
+
+/// Both halves of a flow at the splitting proxy.
+fn splice(flow: &Flow, number: u16, cc: CongestionControl, begin: Instant) -> Result<Spliced, String> {
+    let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
+    let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
+    let near = Quic::accept(Half, (server, client), &mut tls::config(flow, Role::Server, cc)?, begin)?;
+    let mut config = tls::config(flow, Role::Client, cc)?;
+    let far = Quic::connect(Half, (client, server), &mut config, None, begin)?;
+    // Both halves receive data for somebody, and acknowledge as a receiver does.
+    let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
+    Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy)))
+}
+
+/// The Sidekick of the scenario's mode.
+fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
+    let sidekick = &scenario.sidekick;
+    let mode = match sidekick.mode {
+        // Re-injection is for calls: the scenario's check has seen to it.
+        Mode::Off | Mode::Reinject => return None,
+        Mode::EarlyLoss => PluginMode::EarlyLoss,
+        Mode::Pacubic => PluginMode::Pacubic,
+        Mode::PathAwareBbr => PluginMode::PathAwareBbr,
+    };
+    let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
+    let proxy: SocketAddr = (host, PROXY_PORT).into();
+    let mut config = SidekickConfig::new(proxy, mode);
+    config.every_packets = sidekick.every_packets.and_then(NonZeroU16::new);
+    config.every = (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
+    config.threshold = sidekick.threshold;
+    config.poll = sidekick.poll;
+    let sidekick = Sidekick::with_seed(config, seed_bytes(seed, "sidekick"));
+    Some(Help { sidekick, adjacent: (SENDER, ADJACENT_PORT).into(), proxy })
+}
+
+/// Writes down what the endpoints of the first flow know.
+fn describe(
+    record: &mut RunRecord,
+    scenario: &Scenario,
+    client: &Quic<Client>,
+    server: &Quic<Server>,
+    end: Duration,
+) {
+    let upload = scenario.flow.kind == FlowKind::Upload;
+    let data_sender: &Connection = if upload { &client.conn } else { &server.conn };
+    record.bytes = if upload { server.delivered() } else { client.delivered() };
+    record.time_s = end.as_secs_f64();
+    record.goodput_mbit_s = mbit_s(record.bytes, end);
+    record.sha256.clone_from(&client.app.sha256);
+    record.first_byte_ms = match scenario.flow.kind {
+        FlowKind::Requests => client.app.first_bytes.iter().map(|time| time.as_secs_f64() * 1e3).collect(),
+        _ => Vec::new(),
+    };
+    let stats = data_sender.stats();
+    record.packets.sent = stats.sent as u64;
+    record.packets.retransmitted = stats.retrans as u64;
+    record.packets.lost_end_to_end = stats.lost as u64;
+    let path = client.conn.path_stats().find(|path| path.active);
+    record.rtt_ms = path.map(|path| path.rtt.as_secs_f64() * 1e3);
+    record.assistance = "not asked for".to_owned();
+    if let Some(status) = client.status() {
+        record.assisted = status.assistance == Assistance::Assisted;
+        record.assistance = status.assistance.to_string();
+        record.near_rtt_ms = status.near_rtt.map(|rtt| rtt.as_secs_f64() * 1e3);
+        record.packets.lost_early = status.stats.early_lost;
+        record.packets.spurious = status.stats.spurious;
+        record.quacks = Quacks {
+            received: status.stats.quacks_received,
+            bytes: status.stats.quack_bytes,
+            undecodable: status.stats.undecodable,
+            epochs: status.stats.epochs,
+            polls: status.stats.polls,
+        };
+    }
+}
+
+/// The two flows' shares of the time from `from` to `end`.
+fn fairness(cc: CongestionControl, from: &Sample, at_end: &[u64], end: Duration) -> Option<CompetitorRecord> {
+    let time = end.checked_sub(from.at)?;
+    let share = |number: usize| {
+        let (before, after) = (from.delivered.get(number)?, at_end.get(number)?);
+        Some(mbit_s(after.saturating_sub(*before), time))
+    };
+    let (one, other) = (share(0)?, share(1)?);
+    let squares = 2.0 * (one * one + other * other);
+    // Jain, Chiu and Hawe 1984, for two flows.
+    let jain = if squares > 0.0 { (one + other).powi(2) / squares } else { 1.0 };
+    Some(CompetitorRecord { cc: cc.name().to_owned(), goodput_mbit_s: other, beside_mbit_s: one, jain })
+}
+
+fn window_samples(windows: &[Sample], had: &[Sample]) -> Vec<WindowSample> {
+    windows
+        .iter()
+        .zip(had)
+        .map(|(window, had)| WindowSample {
+            time_s: window.at.as_secs_f64(),
+            window_bytes: window.windows.first().copied().flatten().unwrap_or(0),
+            delivered_bytes: had.delivered.first().copied().unwrap_or(0),
+        })
+        .collect()
+}
+
+fn mbit_s(bytes: u64, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { bytes as f64 * 8e-6 / time.as_secs_f64() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(before: [u64; 2], after: [u64; 2]) -> CompetitorRecord {
+        let from = Sample { at: Duration::from_secs(2), delivered: before.to_vec(), windows: Vec::new() };
+        fairness(CongestionControl::Reno, &from, &after, Duration::from_secs(10)).unwrap()
+    }
+
+    #[test]
+    fn only_the_time_beside_each_other_counts() {
+        // 8 s beside each other: 4 MB and 1 MB; what the first had before is its own.
+        let record = shares([9_000_000, 0], [13_000_000, 1_000_000]);
+        assert_eq!((record.beside_mbit_s, record.goodput_mbit_s), (4.0, 1.0));
+        // (4 + 1)^2 / (2 (16 + 1))
+        assert!((record.jain - 25.0 / 34.0).abs() < 1e-12, "{record:?}");
+    }
+
+    #[test]
+    fn equal_shares_are_fair_and_all_for_one_is_not() {
+        assert_eq!(shares([0, 0], [5_000, 5_000]).jain, 1.0);
+        assert_eq!(shares([0, 0], [5_000, 0]).jain, 0.5);
+        assert_eq!(shares([7, 7], [7, 7]).jain, 1.0, "nothing, for both");
+    }
+}

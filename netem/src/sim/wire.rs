@@ -1,0 +1,122 @@
+//! A segment of the path: a link of each direction.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::chain::{Node, Outbox, Side};
+use super::packet::Packet;
+use crate::link::Link;
+use crate::pcap::SegmentPcap;
+use crate::record::FaultCounts;
+use crate::relay::{DirectionCounters, SegmentCounters};
+use crate::scenario::{Direction, Segment};
+
+/// A segment of the path.
+pub(super) struct Wire {
+    start: Instant,
+    to_receiver: Link<Packet>,
+    to_sender: Link<Packet>,
+    /// What the segment will be, from when on.
+    later: VecDeque<(Duration, Segment)>,
+    changes: u64,
+    pcap: Option<SegmentPcap>,
+    pcap_failure: Option<io::Error>,
+}
+
+impl Wire {
+    /// The segment, with the random losses of `seed` and the two `streams` (to the receiver, to the sender): the same that
+    /// the `user` backend draws.
+    pub(super) fn new(
+        start: Instant,
+        segment: &Segment,
+        seed: u64,
+        streams: (u64, u64),
+        pcap: Option<SegmentPcap>,
+    ) -> Self {
+        Self {
+            pcap,
+            pcap_failure: None,
+            start,
+            to_receiver: Link::new(segment.link(Direction::ToReceiver), seed, streams.0),
+            to_sender: Link::new(segment.link(Direction::ToSender), seed, streams.1),
+            later: VecDeque::new(),
+            changes: 0,
+        }
+    }
+
+    /// The segment, which will be another from these times on. They stand in order.
+    pub(super) fn then(mut self, later: Vec<(Duration, Segment)>) -> Self {
+        self.later = later.into();
+        self
+    }
+
+    fn change(&mut self, elapsed: Duration) {
+        while let Some((at, segment)) = self.later.front().filter(|(at, _)| *at <= elapsed) {
+            self.to_receiver.set_config(*at, segment.link(Direction::ToReceiver));
+            self.to_sender.set_config(*at, segment.link(Direction::ToSender));
+            self.changes += 1;
+            self.later.pop_front();
+        }
+    }
+
+    /// Ends the capture files. Returns why they are not whole, if they are not.
+    pub(super) fn pcap_failure(&mut self) -> Option<io::Error> {
+        self.write_down(SegmentPcap::finish);
+        self.pcap_failure.take()
+    }
+
+    fn write_down(&mut self, write: impl FnOnce(&mut SegmentPcap) -> io::Result<()>) {
+        if let Some(pcap) = &mut self.pcap
+            && let Err(error) = write(pcap)
+        {
+            self.pcap_failure.get_or_insert(error);
+        }
+    }
+
+    pub(super) fn counters(&self) -> SegmentCounters {
+        let direction =
+            |link: &Link<Packet>| DirectionCounters { link: link.counters(), overruns: 0, late: 0 };
+        SegmentCounters { to_receiver: direction(&self.to_receiver), to_sender: direction(&self.to_sender) }
+    }
+}
+
+impl Node for Wire {
+    fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
+        let elapsed = now - self.start;
+        self.change(elapsed);
+        self.write_down(|pcap| pcap.sent(elapsed, &packet.to_frame()));
+        let link = match from {
+            Side::Left => &mut self.to_receiver,
+            Side::Right => &mut self.to_sender,
+        };
+        link.push(elapsed, packet);
+        // A link without rate and delay is a wire.
+        self.on_deadline(now, out);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let change = self.later.front().map(|&(at, _)| at);
+        let deadlines = [self.to_receiver.next_deadline(), self.to_sender.next_deadline(), change];
+        deadlines.into_iter().flatten().min().map(|deadline| self.start + deadline)
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+        let elapsed = now - self.start;
+        self.change(elapsed);
+        let before = out.len();
+        while let Some(packet) = self.to_receiver.pop(elapsed) {
+            out.push((Side::Right, packet));
+        }
+        while let Some(packet) = self.to_sender.pop(elapsed) {
+            out.push((Side::Left, packet));
+        }
+        for (_, packet) in out.iter().skip(before) {
+            self.write_down(|pcap| pcap.delivered(elapsed, &packet.to_frame()));
+        }
+    }
+
+    fn fault_counts(&self) -> FaultCounts {
+        FaultCounts { path_changes: self.changes, ..FaultCounts::default() }
+    }
+}

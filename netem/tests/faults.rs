@@ -1,0 +1,318 @@
+//! Uploads in virtual time during which something goes wrong: each arrives, and costs no more than is said here.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+use std::sync::OnceLock;
+
+use sidekick_netem::record::{FaultCounts, RunRecord};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::sim::{self, SimError};
+
+virtual_time::in_force!();
+
+const SEEDS: std::ops::RangeInclusive<u64> = 1..=5;
+/// Each mode, and the controller that it stands on.
+const MODES: [(&str, &str); 3] =
+    [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")];
+
+fn scenario(mode: &str, cc: &str, events: &str) -> Scenario {
+    let mut scenario = Scenario::load("upload-paper").unwrap();
+    let settings = [
+        "near.loss_percent=2".to_owned(),
+        "flow.bytes=4194304".to_owned(),
+        format!("sidekick.mode={mode}"),
+        format!("flow.cc={cc}"),
+        format!("faults.events={events}"),
+    ];
+    scenario.apply(&settings).unwrap();
+    scenario
+}
+
+fn run(scenario: &Scenario, seed: u64) -> Result<RunRecord, SimError> {
+    sim::run(scenario, seed, None, &mut |_, _| {})
+}
+
+fn upload(mode: &str, cc: &str, events: &str, seed: u64) -> RunRecord {
+    run(&scenario(mode, cc, events), seed)
+        .unwrap_or_else(|error| panic!("{mode}, {events}, seed {seed}: {error}"))
+}
+
+fn uploads(mode: &str, cc: &str, events: &str) -> Vec<RunRecord> {
+    let records: Vec<_> = SEEDS.map(|seed| upload(mode, cc, events, seed)).collect();
+    for (record, plain) in records.iter().zip(&undisturbed().0) {
+        assert_eq!(record.sha256, plain.sha256, "{mode}, {events}, seed {}", record.seed);
+        assert_eq!(record.bytes, 4 * 1024 * 1024);
+    }
+    records
+}
+
+fn median(records: &[RunRecord]) -> f64 {
+    let mut goodput: Vec<f64> = records.iter().map(|record| record.goodput_mbit_s).collect();
+    goodput.sort_by(f64::total_cmp);
+    goodput[goodput.len() / 2]
+}
+
+/// Plain uploads of the first controller, and the median goodput of each mode without a fault.
+fn undisturbed() -> &'static (Vec<RunRecord>, [f64; 3]) {
+    static UNDISTURBED: OnceLock<(Vec<RunRecord>, [f64; 3])> = OnceLock::new();
+    UNDISTURBED.get_or_init(|| {
+        let all = |mode, cc| SEEDS.map(|seed| upload(mode, cc, "none", seed)).collect::<Vec<_>>();
+        (all("off", "cubic"), MODES.map(|(mode, cc)| median(&all(mode, cc))))
+    })
+}
+
+/// A fault, how one sees that it came to pass, and the least share of a goodput that each mode has to keep.
+type Row = (&'static str, fn(&RunRecord, &FaultCounts) -> bool, [f64; 3]);
+
+/// What goodput is compared with.
+#[derive(Clone, Copy, Debug)]
+enum With {
+    /// That of the same mode without the fault.
+    Undisturbed,
+    /// That of the same controller without a Sidekick, under the same fault.
+    Plain,
+}
+
+/// Runs each row in each mode, prints a line of the table, and hands the records to `look`.
+fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
+    let mut failures = Vec::new();
+    for &(events, came_to_pass, floors) in rows {
+        let mut line = format!("| {events} |");
+        for (number, ((mode, cc), floor)) in MODES.into_iter().zip(floors).enumerate() {
+            let records = uploads(mode, cc, events);
+            let compared = match with {
+                With::Undisturbed => undisturbed().1[number],
+                With::Plain => median(&uploads("off", cc, events)),
+            };
+            let (goodput, assisted) =
+                (median(&records), records.iter().filter(|record| record.assisted).count());
+            line += &format!(" {goodput:.2} of {compared:.2}, {assisted} assisted |");
+            if goodput < floor * compared {
+                let what = format!("{goodput:.2} Mbit/s is below {floor} of {compared:.2}");
+                failures.push(format!("{events}, {mode}: {what}, seeds {SEEDS:?}"));
+            }
+            for record in &records {
+                let seen = record.faults.is_some_and(|counts| came_to_pass(record, &counts));
+                assert!(seen, "{events}, {mode}, seed {}: {:?}", record.seed, record.faults);
+                look(mode, record);
+            }
+        }
+        println!("{line}");
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// quACKs are cumulative: the loss of some costs little, and so does what else happens to them on the way. Only PACUBIC suffers from quACKs that are always late: the later they
+/// are, the longer the near segment seems to be, and the more its losses count.
+#[test]
+fn harm_to_quacks_costs_at_most_a_known_share() {
+    let rows: &[Row] = &[
+        ("quack-loss 50 at 0", |_, faults| faults.quacks_lost > 0, [0.9, 0.85, 0.95]),
+        ("quack-loss 100 at 1000 for 500", |_, faults| faults.quacks_lost > 0, [0.9, 0.85, 0.9]),
+        ("quack-duplicate 50 at 0", |_, faults| faults.quacks_duplicated > 0, [0.9, 0.95, 0.95]),
+        ("quack-reorder 50 at 0", |_, faults| faults.quacks_reordered > 0, [0.9, 0.95, 0.95]),
+        ("quack-delay 5 at 0", |_, faults| faults.quacks_delayed > 0, [0.9, 0.4, 0.95]),
+        ("quack-delay 40 at 1000 for 500", |_, faults| faults.quacks_delayed > 0, [0.9, 0.75, 0.9]),
+        ("capture-drops 0.1 at 0", |_, faults| faults.packets_not_seen > 0, [0.9, 0.95, 0.95]),
+    ];
+    table(With::Undisturbed, rows, |mode, record| {
+        assert!(record.assisted, "{mode}, seed {}: {}", record.seed, record.assistance);
+    });
+}
+
+/// Damage that no checksum has found cannot have anything declared lost. Where it hits the sums, the next quACK undoes it;
+/// a quACK whose sequence number is far ahead makes the next ones look old, until the sender gives up the session and
+/// seeks another.
+#[test]
+fn damaged_quacks_cost_some_of_the_help() {
+    let rows: &[Row] = &[("quack-corrupt 10 at 0", |_, faults| faults.quacks_corrupted > 0, [0.9, 0.9, 0.9])];
+    table(With::Undisturbed, rows, |mode, record| {
+        assert_eq!(record.packets.spurious, 0, "{mode}, seed {}", record.seed);
+    });
+    let rows: &[Row] = &[("quack-corrupt 50 at 0", |_, faults| faults.quacks_corrupted > 0, [0.8, 0.9, 0.9])];
+    table(With::Plain, rows, |_, _| {});
+}
+
+#[test]
+fn a_restarted_proxy_helps_again() {
+    let rows: &[Row] = &[
+        ("proxy-restart at 1500", |_, faults| faults.proxy_restarts == 1, [0.9, 0.95, 0.95]),
+        ("proxy-restart at 1500 for 800", |_, faults| faults.proxy_restarts == 1, [0.9, 0.75, 0.9]),
+        ("proxy-restart at 500 for 2000", |_, faults| faults.proxy_restarts == 1, [0.9, 0.5, 0.85]),
+    ];
+    table(With::Undisturbed, rows, |mode, record| {
+        assert!(record.assisted && record.quacks.epochs >= 2, "{mode}, seed {}: {record:?}", record.seed);
+    });
+}
+
+/// Who claims too little is found out by the receiver's acknowledgements. A proxy that counts what nobody sent, or tells
+/// garbage, cannot have anything declared lost that was not.
+#[test]
+fn a_lying_proxy_is_not_much_worse_than_none() {
+    let least = [0.9; 3];
+    let rows: &[Row] = &[
+        ("proxy-lies too-little at 0", |_, faults| faults.packets_not_seen > 0, least),
+        ("proxy-lies too-little at 500", |_, faults| faults.packets_not_seen > 0, least),
+    ];
+    table(With::Plain, rows, |mode, record| {
+        let stood_down = record.assistance == "unassisted: the proxy's reports were wrong too often";
+        assert!(stood_down, "{mode}, seed {}: {}", record.seed, record.assistance);
+        assert!(record.packets.spurious < 40, "{mode}, seed {}: {:?}", record.seed, record.packets);
+    });
+    let rows: &[Row] = &[
+        ("proxy-lies too-much at 0", |_, faults| faults.packets_invented > 0, least),
+        ("proxy-lies too-much at 500", |_, faults| faults.packets_invented > 0, least),
+        ("proxy-lies garbage at 0", |_, faults| faults.quacks_falsified > 0, least),
+        ("proxy-lies garbage at 500", |_, faults| faults.quacks_falsified > 0, least),
+    ];
+    table(With::Plain, rows, |mode, record| {
+        let undecodable = record.quacks.undecodable;
+        assert!(undecodable > 0 && record.packets.spurious == 0, "{mode}, seed {}", record.seed);
+    });
+}
+
+/// What the capture misses looks like a loss that was none. When that is too large a part of all losses, an honest proxy
+/// is taken for a liar.
+#[test]
+fn a_capture_that_drops_packets_leaves_plain_quic_at_worst() {
+    let rows: &[Row] = &[
+        ("capture-drops 1 at 0", |_, faults| faults.packets_not_seen > 0, [0.8, 0.9, 0.9]),
+        ("capture-drops 5 at 0", |_, faults| faults.packets_not_seen > 0, [0.8, 0.9, 0.9]),
+    ];
+    table(With::Plain, rows, |mode, record| {
+        assert!(record.packets.spurious < 40, "{mode}, seed {}: {:?}", record.seed, record.packets);
+    });
+}
+
+#[test]
+fn quacks_that_are_always_late_leave_plain_quic_at_worst() {
+    let rows: &[Row] = &[("quack-delay 40 at 0", |_, faults| faults.quacks_delayed > 0, [0.9; 3])];
+    table(With::Plain, rows, |_, _| {});
+}
+
+fn near_outage(record: &RunRecord, _faults: &FaultCounts) -> bool {
+    record.links.near.to_receiver.link.lost_outage > 0
+}
+
+fn far_outage(record: &RunRecord, _faults: &FaultCounts) -> bool {
+    record.links.far.to_receiver.link.lost_outage > 0
+}
+
+#[test]
+fn outages_and_changes_of_the_path_are_survived_as_plain_quic_survives_them() {
+    let changed = |_: &RunRecord, faults: &FaultCounts| faults.path_changes == 1;
+    let rows: &[Row] = &[
+        ("near-outage at 1500 for 500", near_outage, [0.8, 0.9, 0.9]),
+        ("near-outage at 1500 for 2000", near_outage, [0.8, 0.9, 0.9]),
+        ("far-outage at 1500 for 500", far_outage, [0.8, 0.9, 0.9]),
+        ("far-outage at 1500 for 2000", far_outage, [0.8, 0.9, 0.9]),
+        ("near-delay 20 at 1500", changed, [0.8, 0.9, 0.9]),
+        ("near-delay 20 at 0; near-delay 1 at 1500", changed, [0.8, 0.9, 0.9]),
+        ("near-rate 5 at 1500", changed, [0.8, 0.9, 0.9]),
+    ];
+    table(With::Plain, rows, |mode, record| {
+        assert!(record.assisted, "{mode}, seed {}: {}", record.seed, record.assistance);
+    });
+}
+
+/// The proxy counts the flow that HELLO names, by the port that the sender knows (SPEC.md, section 10). After a
+/// rebinding it sees another, so that the rest is plain QUIC, and said to be.
+#[test]
+fn after_a_nat_rebinding_the_rest_is_plain_quic() {
+    let unseen = "unassisted: the proxy answers, but does not see this connection's packets";
+    for (mode, cc) in MODES {
+        for seed in SEEDS {
+            let mut scenario = scenario(mode, cc, "nat-rebinding at 1500");
+            scenario.apply(&["near.loss_percent=0"]).unwrap();
+            let record = run(&scenario, seed).unwrap();
+            assert_eq!(record.sha256, undisturbed().0[usize::try_from(seed).unwrap() - 1].sha256);
+            assert_eq!(record.faults.unwrap().nat_rebindings, 1);
+            assert_eq!(
+                (record.assistance.as_str(), record.packets.spurious),
+                (unseen, 0),
+                "{mode}, seed {seed}"
+            );
+        }
+    }
+}
+
+/// With losses, quiche's server now and then gives up to validate the new path, and with it the connection; a Sidekick has
+/// no part in that. All others go on.
+#[test]
+fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
+    let mut ended = [0, 0];
+    for (sidekick, mode, cc) in MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)]) {
+        for seed in SEEDS {
+            match run(&scenario(mode, cc, "nat-rebinding at 1500"), seed) {
+                Ok(record) => {
+                    assert_eq!(record.faults.unwrap().nat_rebindings, 1);
+                    assert!(!record.assisted, "{mode}, seed {seed}: {}", record.assistance);
+                    assert_eq!(record.packets.spurious * u64::from(mode != "off"), 0, "{mode}, seed {seed}");
+                }
+                Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => ended[sidekick] += 1,
+                Err(other) => panic!("{mode}, seed {seed}: {other}"),
+            }
+        }
+    }
+    println!("of 15 connections each, {} plain and {} helped ones ended", ended[0], ended[1]);
+    assert!(ended[0] <= 3 && ended[1] <= ended[0].max(1), "{ended:?}");
+}
+
+/// One to five random events.
+fn random_events(state: &mut u64) -> String {
+    let mut below = |bound: u64| virtual_time::next_random(state) % bound;
+    let count = 1 + below(5);
+    let mut event = || {
+        let (percent, ms, at, length) = (below(101), below(60), below(2500), 1 + below(1500));
+        let what = match below(15) {
+            0 => "near-outage".to_owned(),
+            1 => "far-outage".to_owned(),
+            2 => format!("near-delay {ms}"),
+            3 => format!("far-delay {ms}"),
+            4 => format!("near-rate {}", 1 + ms),
+            5 => format!("quack-loss {percent}"),
+            6 => format!("quack-duplicate {percent}"),
+            7 => format!("quack-reorder {percent}"),
+            8 => format!("quack-corrupt {percent}"),
+            9 => format!("quack-delay {ms}"),
+            10 => "proxy-restart".to_owned(),
+            11 if ms < 20 => "proxy-lies too-much".to_owned(),
+            11 if ms < 40 => "proxy-lies too-little".to_owned(),
+            11 => "proxy-lies garbage".to_owned(),
+            12 => format!("capture-drops {percent}"),
+            13 => "far-rate unlimited".to_owned(),
+            _ => return format!("nat-rebinding at {at}"),
+        };
+        format!("{what} at {at} for {length}")
+    };
+    (0..count).map(|_| event()).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn any_combination_arrives_or_says_why_not_and_a_seed_repeats_it() {
+    let (mut state, mut arrived) = (1, 0);
+    for seed in 1..=20 {
+        let events = random_events(&mut state);
+        let (mode, cc) = MODES[usize::try_from(seed).unwrap() % 3];
+        let mut scenario = scenario(mode, cc, &events);
+        scenario.apply(&["flow.bytes=2097152"]).unwrap();
+        let once = || run(&scenario, seed).map_err(|error| error.to_string());
+        let (first, second) = (once(), once());
+        assert_eq!(first, second, "{mode}, {events}, seed {seed}");
+        match first {
+            Ok(record) => {
+                arrived += 1;
+                assert_eq!(
+                    (record.bytes, record.sha256.len()),
+                    (2 * 1024 * 1024, 64),
+                    "{events}, seed {seed}"
+                );
+            }
+            Err(error) => {
+                println!("{mode}, {events}: {error}");
+                assert!(error.ends_with(&format!("repeat it with --seed {seed}")), "{events}: {error}");
+            }
+        }
+    }
+    assert!(arrived >= 17, "only {arrived} of 20 arrived");
+}

@@ -1,0 +1,172 @@
+//! Loss against goodput, and call quality, of every sender in virtual time: written down, so that a change of behaviour is
+//! a difference that somebody sees; and held against what was published.
+//!
+//! `cargo insta review` (or `INSTA_UPDATE=always`) takes a new table over, which belongs in the same commit as the change
+//! that made it.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sidekick_netem::record::RunRecord;
+use sidekick_netem::report::median;
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::sim;
+
+virtual_time::in_force!();
+
+/// What a table's rows are: a name and the settings behind it.
+const SENDERS: [(&str, &[&str]); 9] = [
+    ("stock CUBIC", &["flow.cc=cubic"]),
+    ("RFC 9438 CUBIC", &["flow.cc=cubic-rfc9438"]),
+    ("Reno", &["flow.cc=reno"]),
+    ("BBR2", &["flow.cc=bbr2"]),
+    ("early loss, RFC 9438 CUBIC", &["sidekick.mode=early-loss", "flow.cc=cubic-rfc9438"]),
+    ("PACUBIC", &["sidekick.mode=pacubic"]),
+    ("path-aware BBR2", &["sidekick.mode=path-aware-bbr"]),
+    ("path-aware BBR2, every 2 ms", &["sidekick.mode=path-aware-bbr", "sidekick.every_ms=2"]),
+    ("split proxy, RFC 9438 CUBIC", &["flow.split=on", "flow.cc=cubic-rfc9438"]),
+];
+const LOSSES: [&str; 7] = ["0", "1", "2", "4", "8", "15", "30"];
+
+/// One run of a scenario with some settings.
+#[derive(Clone, Debug)]
+struct Job {
+    scenario: &'static str,
+    settings: Vec<String>,
+    seed: u64,
+}
+
+fn job(scenario: &'static str, settings: &[&str], seed: u64) -> Job {
+    Job { scenario, settings: settings.iter().map(|&setting| setting.to_owned()).collect(), seed }
+}
+
+fn run(job: &Job) -> RunRecord {
+    let mut scenario = Scenario::load(job.scenario).unwrap();
+    scenario.apply(&job.settings).unwrap();
+    sim::run(&scenario, job.seed, None, &mut |_: Duration, _| {})
+        .unwrap_or_else(|error| panic!("{job:?}: {error}"))
+}
+
+/// Runs all of them, on as many threads as there are processors, and returns the records in the order of the jobs.
+fn run_all(jobs: &[Job]) -> Vec<RunRecord> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .and_then(|index| jobs.get(index).map(|job| (index, job)))
+                {
+                    let record = run(job);
+                    done.lock().unwrap().push((index, record));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap();
+    done.sort_by_key(|&(index, _)| index);
+    done.into_iter().map(|(_, record)| record).collect()
+}
+
+fn median_of(records: &[RunRecord], figure: impl Fn(&RunRecord) -> f64) -> f64 {
+    median(records.iter().map(figure)).unwrap().0
+}
+
+#[test]
+fn goodput_against_near_loss() {
+    const SEEDS: u64 = 10;
+    let mut jobs = Vec::new();
+    for (_, sender) in SENDERS {
+        for loss in LOSSES {
+            let loss = format!("near.loss_percent={loss}");
+            let settings = [sender, &[loss.as_str(), "flow.bytes=4194304"]].concat();
+            jobs.extend((1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)));
+        }
+    }
+    let records = run_all(&jobs);
+    let mut cells = records.chunks(usize::try_from(SEEDS).unwrap());
+    let mut table = format!("{:28}", "near loss, percent");
+    for loss in LOSSES {
+        write!(table, "{loss:>7}").unwrap();
+    }
+    for (name, _) in SENDERS {
+        write!(table, "\n{name:28}").unwrap();
+        for cell in cells.by_ref().take(LOSSES.len()) {
+            write!(table, "{:7.2}", median_of(cell, |record| record.goodput_mbit_s)).unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn cubic_of_rfc_9438_does_as_the_published_quic() {
+    const SEEDS: u64 = 10;
+    let published = include_str!("../reference/nsdi24-upload-by-loss.csv");
+    for loss in ["1.0", "2.0", "4.0"] {
+        let row = published.lines().find(|line| line.starts_with(&format!("quic,{loss},"))).unwrap();
+        let wanted: f64 = row.split(',').nth(2).unwrap().parse().unwrap();
+        let loss = format!("near.loss_percent={loss}");
+        let jobs: Vec<_> =
+            (1..=SEEDS).map(|seed| job("upload-paper", &["flow.cc=cubic-rfc9438", &loss], seed)).collect();
+        let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
+        assert!((goodput / wanted - 1.0).abs() <= 0.25, "{loss}: {goodput} Mbit/s, published {wanted}");
+    }
+}
+
+#[test]
+fn the_99th_percentile_of_calls_is_that_of_the_published_ones() {
+    const SEEDS: u64 = 5;
+    let published = include_str!("../reference/nsdi24-audio-dejitter.csv");
+    let calls: [(&str, &[&str]); 4] = [
+        ("base", &[]),
+        ("sidekick_2p_t8", &["sidekick.mode=reinject"]),
+        ("sidekick_4p_t16", &["sidekick.mode=reinject", "sidekick.every_packets=4", "sidekick.threshold=16"]),
+        ("sidekick_8p_t32", &["sidekick.mode=reinject", "sidekick.every_packets=8", "sidekick.threshold=32"]),
+    ];
+    let mut table = format!("{:18}{:>8}{:>8}{:>8}{:>8}", "de-jitter, ms", "p95", "p99", "p99.9", "max");
+    for (series, settings) in calls {
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("audio-paper", settings, seed)).collect();
+        let records = run_all(&jobs);
+        let dejitter = |figure: fn(&sidekick_netem::record::Dejitter) -> f64| {
+            median_of(&records, |record| figure(&record.audio.as_ref().unwrap().dejitter_ms))
+        };
+        let p99 = dejitter(|dejitter| dejitter.p99);
+        let row = published.lines().find(|line| line.starts_with(&format!("{series},99,")));
+        let wanted: f64 = row.unwrap().split(',').nth(2).unwrap().parse().unwrap();
+        assert!((p99 - wanted).abs() <= 5.0, "{series}: {p99} ms, published {wanted}");
+        let others = [dejitter(|d| d.p95), p99, dejitter(|d| d.p999), dejitter(|d| d.max)];
+        write!(table, "\n{series:18}").unwrap();
+        for figure in others {
+            write!(table, "{figure:8.1}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn the_readme_shows_the_table_as_it_is() {
+    let snapshot = include_str!("snapshots/tables__goodput_against_near_loss.snap");
+    let readme = include_str!("../../README.md");
+    for (in_readme, sender) in [
+        ("CUBIC, stock quiche", "stock CUBIC"),
+        ("CUBIC, RFC 9438", "RFC 9438 CUBIC"),
+        ("BBR2", "BBR2"),
+        ("**Sidekick, PACUBIC**", "PACUBIC"),
+        ("**Sidekick, path-aware BBR2**", "path-aware BBR2"),
+        ("the same, a quACK every 2 ms", "path-aware BBR2, every 2 ms"),
+        ("split proxy, CUBIC, RFC 9438", "split proxy, RFC 9438 CUBIC"),
+    ] {
+        let row = snapshot.lines().find_map(|line| {
+            let (name, figures) = line.split_at_checked(28)?;
+            (name.trim() == sender).then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
+        });
+        let row = format!("| {in_readme} | {} |", row.unwrap());
+        assert!(readme.contains(&row), "README.md lacks {row}");
+    }
+}

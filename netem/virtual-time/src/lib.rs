@@ -1,0 +1,270 @@
+//! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
+//!
+//! quiche reads the clock itself and draws random numbers from BoringSSL. Both go through C symbols. A program that says
+//! [`in_force!`] once has ours: in a [`World`] the clock stands still until it is set, and the numbers follow from the
+//! world's seed. Each thread is a world of its own; a thread that has not entered one sees the real clock and draws real
+//! random numbers. This is for simulations and tests, never for a product.
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! virtual_time::in_force!();
+//!
+//! # #[allow(clippy::disallowed_methods)]
+//! fn main() -> Result<(), virtual_time::NotInForce> {
+//!     let world = virtual_time::World::enter(1)?;
+//!     let before = Instant::now();
+//!     world.set(Duration::from_secs(3600));
+//!     assert_eq!(before.elapsed(), Duration::from_secs(3600));
+//!     Ok(())
+//! }
+//! ```
+
+#![cfg(target_os = "linux")]
+#![allow(
+    unsafe_code,
+    reason = "it speaks to the system as the two C functions do; each call has its argument"
+)]
+
+use std::cell::Cell;
+use std::error::Error;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+thread_local! {
+    /// Nanoseconds on the virtual clock.
+    static CLOCK: Cell<Option<u64>> = const { Cell::new(None) };
+    static RANDOM: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// Where virtual time begins, in nanoseconds; quiche subtracts durations from instants.
+const EPOCH: u64 = 1_000_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+/// A thread's stay in virtual time, which ends when this is dropped; then the thread is where it was before, in the real
+/// world or in another one.
+#[derive(Debug)]
+pub struct World {
+    start: Instant,
+    before: (Option<u64>, Option<u64>),
+    // A world belongs to its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+/// The C library's clock is in force, since the program does not say [`in_force!`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotInForce;
+
+impl fmt::Display for NotInForce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("virtual time is not in force: the program has to say `virtual_time::in_force!()`")
+    }
+}
+
+impl Error for NotInForce {}
+
+impl World {
+    /// From here on this thread lives in virtual time, at 0, and draws the random numbers of `seed`.
+    ///
+    /// # Errors
+    /// [`NotInForce`] in a program that does not say [`in_force!`].
+    #[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+    pub fn enter(seed: u64) -> Result<Self, NotInForce> {
+        let before = (CLOCK.replace(Some(EPOCH)), RANDOM.replace(Some(seed)));
+        let world = Self { start: Instant::now(), before, _thread: PhantomData };
+        world.set(Duration::from_nanos(1));
+        let moved = world.start.elapsed();
+        world.set(Duration::ZERO);
+        if moved == Duration::from_nanos(1) { Ok(world) } else { Err(NotInForce) }
+    }
+
+    /// Sets the time since the world began; it should not run backwards. Past 580 years it stands still.
+    pub fn set(&self, elapsed: Duration) {
+        let nanoseconds = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        CLOCK.set(Some(EPOCH.saturating_add(nanoseconds)));
+    }
+
+    /// The instant at which the world began.
+    #[must_use]
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let (clock, random) = self.before;
+        CLOCK.set(clock);
+        RANDOM.set(random);
+    }
+}
+
+/// SplitMix64: the next of a sequence of 64-bit numbers. For simulations, not for secrets.
+pub fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn fill(bytes: &mut [u8]) {
+    let Some(mut state) = RANDOM.get() else {
+        return real_randomness(bytes);
+    };
+    for chunk in bytes.chunks_mut(8) {
+        let random = next_random(&mut state).to_le_bytes();
+        chunk.copy_from_slice(random.get(..chunk.len()).unwrap_or_default());
+    }
+    RANDOM.set(Some(state));
+}
+
+fn real_randomness(bytes: &mut [u8]) {
+    let mut filled = 0;
+    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        // SAFETY: the pointer and the length are those of one slice.
+        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match usize::try_from(got) {
+            Ok(got) => filled += got,
+            // Interrupted by a signal; nothing else can happen to a valid buffer.
+            Err(_) if std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) => {}
+            Err(_) => std::process::abort(),
+        }
+    }
+}
+
+/// What BoringSSL's `RAND_bytes` does here.
+#[doc(hidden)]
+pub fn rand_bytes(bytes: &mut [u8]) {
+    fill(bytes);
+}
+
+/// What the C library's `clock_gettime` does here: the time of a virtual clock, if that is asked for.
+#[doc(hidden)]
+#[must_use]
+pub fn virtual_clock(clock: libc::clockid_t) -> Option<libc::timespec> {
+    let now = CLOCK.get().filter(|_| clock == libc::CLOCK_MONOTONIC)?;
+    #[allow(clippy::cast_possible_wrap, reason = "2^64 ns are 2^34 s")]
+    let time =
+        libc::timespec { tv_sec: (now / SECOND) as libc::time_t, tv_nsec: (now % SECOND) as libc::c_long };
+    Some(time)
+}
+
+#[doc(hidden)]
+pub use libc;
+
+/// Puts virtual time in force in a program: defines the C functions `clock_gettime` and `RAND_bytes`. It stands once in
+/// the program's own crate, since only its symbols come before those of all libraries. Outside a world the clock is then
+/// read by a system call, some hundred nanoseconds where the C library takes twenty.
+#[macro_export]
+macro_rules! in_force {
+    () => {
+        #[allow(unsafe_code, reason = "it stands in for two C functions; each has its argument")]
+        mod in_force {
+            use $crate::libc;
+
+            /// Stands in for BoringSSL's function of this name.
+            ///
+            /// # Safety
+            /// `out` must be valid for `len` writes.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn RAND_bytes(out: *mut u8, len: usize) -> libc::c_int {
+                if len > 0 {
+                    // SAFETY: the caller vouches for `out` and `len`.
+                    $crate::rand_bytes(unsafe { std::slice::from_raw_parts_mut(out, len) });
+                }
+                1
+            }
+
+            /// Stands in for the C library's function of this name.
+            ///
+            /// # Safety
+            /// `out` must be valid for one write.
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn clock_gettime(
+                clock: libc::clockid_t,
+                out: *mut libc::timespec,
+            ) -> libc::c_int {
+                if let Some(time) = $crate::virtual_clock(clock) {
+                    // SAFETY: the caller vouches for `out`.
+                    unsafe { out.write(time) };
+                    return 0;
+                }
+                #[allow(clippy::cast_possible_truncation, reason = "it returns 0 or -1")]
+                // SAFETY: the arguments are those of the system call of this name.
+                unsafe {
+                    libc::syscall(libc::SYS_clock_gettime, clock, out) as libc::c_int
+                }
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+in_force!();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[allow(clippy::disallowed_methods, reason = "the clock is what is tested")]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn time_stands_still_until_it_is_set_and_comes_back_at_the_end() {
+        let real = now();
+        let world = World::enter(1).unwrap();
+        assert_eq!(now(), world.start());
+        world.set(Duration::from_millis(1500));
+        assert_eq!(now() - world.start(), Duration::from_millis(1500));
+        let elsewhere = std::thread::spawn(now).join().unwrap();
+        assert!(elsewhere >= real, "another thread has the real clock");
+        drop(world);
+        assert!(now() >= elsewhere);
+    }
+
+    #[test]
+    fn a_world_within_a_world_leaves_the_outer_one_as_it_was() {
+        let draw = |nested: bool| {
+            let outer = World::enter(1).unwrap();
+            outer.set(Duration::from_secs(5));
+            if nested {
+                let inner = World::enter(2).unwrap();
+                inner.set(Duration::from_secs(9));
+                rand_bytes(&mut [0; 8]);
+            }
+            let mut bytes = [0; 8];
+            rand_bytes(&mut bytes);
+            (now() - outer.start(), bytes)
+        };
+        assert_eq!(draw(true), draw(false));
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_bytes_in_any_portions() {
+        let draw = |seed, sizes: &[usize]| {
+            let _world = World::enter(seed).unwrap();
+            let mut all = Vec::new();
+            for &size in sizes {
+                let mut bytes = vec![0; size];
+                rand_bytes(&mut bytes);
+                all.extend(bytes);
+            }
+            all
+        };
+        assert_eq!(draw(1, &[8, 16, 32]), draw(1, &[56]));
+        assert_ne!(draw(1, &[32]), draw(2, &[32]));
+    }
+
+    #[test]
+    fn without_a_world_the_numbers_are_the_systems() {
+        let draw = || {
+            let mut bytes = [0; 32];
+            rand_bytes(&mut bytes);
+            bytes
+        };
+        assert_ne!(draw(), draw());
+    }
+}
