@@ -10,7 +10,7 @@ help:
 	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
-	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (two or three minutes)"
+	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
 deps:
@@ -52,7 +52,7 @@ upstream: build-deps
 # The lab over the kernel's queueing disciplines, which the kernel of a container or of this machine may not have.
 test-netem-vm: deps build
 	@mkdir -p target/vm
-	netem/vm/run <netem/vm/paper >target/vm/records.jsonl
+	netem/vm/run --timeout 600 <netem/vm/paper >target/vm/records.jsonl
 	@target/debug/sidekick-lab compare target/vm/records.jsonl
 
 clean:

@@ -17,6 +17,8 @@ const GOODPUT_WITHIN: f64 = 0.1;
 const DEJITTER_WITHIN_MS: f64 = 5.0;
 /// How far the number of lost packets may be from what is expected, in standard deviations of a binomial distribution.
 const DEVIATIONS: f64 = 5.0;
+/// Fewer runs than this of what takes no seed prove little.
+const SEVERAL: usize = 3;
 /// Seeds of `sim` that a comparison takes: they cost little, and their median is steady.
 const SEEDS: u64 = 10;
 
@@ -183,9 +185,17 @@ impl Other {
 
     fn main_row(&self, results: &Results) -> Row {
         if self.records.iter().any(|record| record.audio.is_some()) {
+            // The percentile stands on a step of a repair's round trip. A few frames more or less past it, and a run lands
+            // on the next step, on `sim` one in twenty. That is chance, unless every run of several does.
+            let near = |sim: f64, record: &RunRecord| {
+                measures::dejitter_p99(record).is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
+            };
             self.compare(results, "de-jitter p99, ms", measures::dejitter_p99, 1, |sim, there| {
                 let difference = there - sim;
-                (format!("{difference:+.1} ms"), difference.abs() <= DEJITTER_WITHIN_MS)
+                let one_of_several =
+                    self.records.len() >= SEVERAL && self.records.iter().any(|record| near(sim, record));
+                let agrees = difference.abs() <= DEJITTER_WITHIN_MS || one_of_several;
+                (format!("{difference:+.1} ms"), agrees)
             })
         } else {
             self.compare(results, "goodput, Mbit/s", measures::goodput, 2, |sim, there| {
@@ -240,7 +250,7 @@ impl Other {
 
     /// What has to be said of these records, if anything.
     fn doubt(&self) -> Option<String> {
-        let few = self.backend == "tc" && self.records.len() < 3;
+        let few = self.backend == "tc" && self.records.len() < SEVERAL;
         let few =
             few.then(|| "the kernel takes no seed, so that fewer than three runs prove little".to_owned());
         self.distrust().or(few)
@@ -294,6 +304,11 @@ mod tests {
         let sim = audio("sim", 22.4);
         assert_eq!(verdicts(&[audio("user", 27.4)], &sim), ["+5.0 ms, agrees"]);
         assert_eq!(verdicts(&[audio("user", 16.0)], &sim), ["-6.4 ms, differs"]);
+        let steps = [70.7, 70.8, 25.0].map(|p99| audio("tc", p99));
+        assert_eq!(verdicts(&steps, &sim), ["+48.3 ms, agrees"], "one of three is no other step");
+        assert_eq!(verdict(&steps[..2], &sim), Verdict::Differ, "two prove nothing");
+        let all = [70.7, 70.8, 70.9].map(|p99| audio("tc", p99));
+        assert_eq!(verdicts(&all, &sim), ["+48.4 ms, differs"]);
     }
 
     #[test]
