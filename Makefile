@@ -4,13 +4,16 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build demo figures test test-netem-vm format lint unit upstream clean
+.PHONY: help deps build-deps build demo figures bench fuzz test test-arm64 test-netem-vm format lint unit upstream clean
 
 help:
 	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
+	@echo "make bench   what the quACK costs, beside the textbook code; writes target/bench.json (four minutes)"
+	@echo "make fuzz    the fuzz targets, briefly (half a minute); quic-sidekick/quack/fuzz/run RUNS runs them longer"
+	@echo "make test-arm64   the quACK's vector code for 64-bit ARM, on an emulated one (Debian 12)"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
 deps:
@@ -29,7 +32,24 @@ demo: build
 figures: build
 	target/debug/sidekick-lab figures --out target/figures
 
-test: deps format lint unit upstream test-netem-vm
+# On one processor, each figure in turns with its baseline, since times on most machines are noise.
+bench: build-deps
+	@.ci/deps bench
+	$(CARGO) bench --locked -p sidekick-quack --benches --no-run
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench quack
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
+
+fuzz: build-deps
+	CARGO="$(CARGO)" quic-sidekick/quack/fuzz/run
+
+# The vector code of 64-bit ARM, by Debian's compiler for it and an emulated processor. The example starts no thread.
+test-arm64: build-deps
+	@.ci/deps arm64
+	RUSTC=/usr/bin/rustc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+		$(CARGO) build --locked --target aarch64-unknown-linux-gnu -p sidekick-quack --example self_check
+	qemu-aarch64-static -L /usr/aarch64-linux-gnu target/aarch64-unknown-linux-gnu/debug/examples/self_check 2000
+
+test: deps format lint unit fuzz upstream test-netem-vm
 
 format: build-deps
 	$(CARGO) fmt --all --check
@@ -39,6 +59,7 @@ lint: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
 

@@ -1,10 +1,17 @@
 //! From the difference of two sums to the fate of every packet in the log.
 
+mod factor;
+mod multiplicity;
+
 use crate::error::MoreReceivedThanSent;
-use crate::field;
-use crate::sums::{MAX_THRESHOLD, PowerSums};
+use crate::field::Field;
+use crate::identifier::Identifier;
+use crate::sums::{MAX_THRESHOLD, PowerSumsOf};
+use crate::vector::InstructionSet;
 use alloc::vec::Vec;
 use core::{error::Error, fmt};
+use factor::Factoring;
+use multiplicity::Multiplicities;
 
 /// What a quACK says about one packet of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,40 +25,93 @@ pub enum Fate {
     Ambiguous,
 }
 
-/// Finds the missing packets of a log. Keep one and use it again: its buffers stay.
+/// Decodes quACKs of 32-bit identifiers: what the protocol speaks of.
+pub type Decoder = DecoderOf<u32>;
+
+/// Finds the missing packets of a log. It is the workspace of that, too: keep one and use it again.
 #[derive(Clone, Debug)]
-pub struct Decoder {
+pub struct DecoderOf<I: Identifier> {
+    set: InstructionSet,
     max_threshold: usize,
-    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power first.
-    polynomial: Vec<u32>,
-    /// The same, divided by every root found so far.
-    quotient: Vec<u32>,
-    roots: Vec<Root>,
+    sums: Vec<I>,
+    identities: Identities<I>,
+    factoring: Factoring<I>,
+    found: Found<I>,
+    multiplicities: Multiplicities<I>,
 }
 
-/// A missing identifier that stands in the log.
+/// What Newton's identities are worked out in.
 #[derive(Clone, Debug)]
-struct Root {
-    value: u32,
-    /// How many packets with it are missing.
-    missing: usize,
-    /// How many packets with it the log holds.
-    logged: usize,
+pub struct Identities<I: Field> {
+    /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
+    pub(crate) totals: Vec<I::Wide>,
+    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power first.
+    pub(crate) polynomial: Vec<I>,
 }
 
-impl Decoder {
+impl<I: Field> Identities<I> {
+    fn with_degree(degree: usize) -> Self {
+        Self { totals: Vec::with_capacity(MAX_THRESHOLD), polynomial: Vec::with_capacity(degree) }
+    }
+}
+
+/// The packets of the log that are roots, as they are come upon.
+#[derive(Clone, Debug)]
+pub struct Found<I> {
+    /// How many, with those that have no room below.
+    count: usize,
+    /// Their elements; there is room for as many as may be missing.
+    elements: Vec<I>,
+}
+
+impl<I: Field> Found<I> {
+    /// Marks one.
+    #[inline]
+    pub(crate) fn mark(&mut self, identifier: I, fate: &mut Fate) {
+        *fate = Fate::Missing;
+        self.count += 1;
+        if self.elements.len() < self.elements.capacity() {
+            self.elements.push(identifier.element());
+        }
+    }
+
+    fn clear(&mut self) {
+        self.count = 0;
+        self.elements.clear();
+    }
+
+    /// Whether they are so many, no two of them alike.
+    fn are_distinct(&self, count: usize) -> bool {
+        let Self { count: found, elements } = self;
+        let repeats = |(i, element)| elements.iter().take(i).any(|earlier| earlier == element);
+        *found == count && elements.len() == count && !elements.iter().enumerate().any(repeats)
+    }
+}
+
+impl<I: Identifier> DecoderOf<I> {
     /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a decode:
     /// it grows with the product of that number and the length of the log.
     ///
     /// `max_threshold` is brought into the range 1 to [`MAX_THRESHOLD`].
+    #[must_use]
     pub fn new(max_threshold: usize) -> Self {
         let max_threshold = max_threshold.clamp(1, MAX_THRESHOLD);
         Self {
+            set: InstructionSet::best(),
             max_threshold,
-            polynomial: Vec::with_capacity(max_threshold),
-            quotient: Vec::with_capacity(max_threshold),
-            roots: Vec::with_capacity(max_threshold),
+            sums: Vec::with_capacity(MAX_THRESHOLD),
+            identities: Identities::with_degree(max_threshold),
+            factoring: Factoring::new(),
+            found: Found { count: 0, elements: Vec::with_capacity(max_threshold) },
+            multiplicities: Multiplicities::with_capacity(max_threshold),
         }
+    }
+
+    /// The same decoder with other instructions.
+    #[must_use]
+    pub fn with_instruction_set(mut self, set: InstructionSet) -> Self {
+        self.set = set;
+        self
     }
 
     /// The largest number of missing packets this decoder accepts.
@@ -62,7 +122,7 @@ impl Decoder {
     /// Says for each packet of `log` whether it is among those that `difference` is the sum of, and returns
     /// how many are missing.
     ///
-    /// `difference` is sent minus received (see [`PowerSums::difference`]). `log` holds the identifiers of
+    /// `difference` is sent minus received (see [`PowerSumsOf::difference`]). `log` holds the identifiers of
     /// the packets in "sent", in any order and not reduced; packets that were taken out of "sent" must not be
     /// in it. `fates` is overwritten and has the length and order of `log`; its memory is used again. After
     /// an error it is empty.
@@ -75,27 +135,45 @@ impl Decoder {
     /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can help.
     /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log and the sums do not belong
     ///   together.
+    ///
+    /// The first two cost a comparison, `Inconsistent` no more than the sums: no packet of the log is looked at before.
     pub fn decode(
         &mut self,
-        difference: &PowerSums,
-        log: &[u32],
+        difference: &PowerSumsOf<I>,
+        log: &[I],
         fates: &mut Vec<Fate>,
     ) -> Result<usize, DecodeError> {
         fates.clear();
         let missing = self.missing_count(difference)?;
-        self.build_polynomial(difference.sums(), missing)?;
+        self.build_polynomial(difference, missing)?;
         fates.resize(log.len(), Fate::Received);
-        if missing > 0 {
-            self.find_roots(log, fates);
-            if let Err(error) = self.settle(missing, log, fates) {
-                fates.clear();
-                return Err(error);
-            }
+        if missing == 0 {
+            return Ok(0);
+        }
+        self.found.clear();
+        let polynomial = &self.identities.polynomial;
+        if factor::pays(self.set, missing, log.len()) && self.factoring.find_roots(polynomial) {
+            I::look_up(self.set, &self.factoring.roots, log, fates, &mut self.found);
+        } else {
+            I::mark_roots(self.set, polynomial, log, fates, &mut self.found);
+        }
+        // As many different roots as the degree are all there are, each once.
+        if !self.found.are_distinct(missing)
+            && let Err(error) = self.multiplicities.settle(&self.identities.polynomial, log, fates)
+        {
+            fates.clear();
+            return Err(error);
         }
         Ok(missing)
     }
 
-    fn missing_count(&self, difference: &PowerSums) -> Result<usize, DecodeError> {
+    fn build_polynomial(&mut self, difference: &PowerSumsOf<I>, missing: usize) -> Result<(), DecodeError> {
+        difference.copy_sums(&mut self.sums);
+        let agree = I::newton(self.set, &self.sums, missing, &mut self.identities);
+        if agree { Ok(()) } else { Err(DecodeError::Inconsistent) }
+    }
+
+    fn missing_count(&self, difference: &PowerSumsOf<I>) -> Result<usize, DecodeError> {
         let missing = difference.count();
         MoreReceivedThanSent::check(missing)?;
         let threshold = difference.threshold().min(self.max_threshold);
@@ -104,105 +182,6 @@ impl Decoder {
             _ => Err(DecodeError::TooManyMissing { missing, threshold }),
         }
     }
-
-    /// Newton's identities: with x^m + c₁x^(m-1) + … + c_m the polynomial and s₁, s₂, … the power sums of its
-    /// roots,
-    ///
-    ///   k·c_k + c_(k-1)·s₁ + … + c₁·s_(k-1) + s_k = 0   for k ≤ m, which gives each c_k in turn, and
-    ///   c_m·s_(k-m) + … + c₁·s_(k-1) + s_k = 0          for k > m, which the sums left over have to satisfy.
-    fn build_polynomial(&mut self, sums: &[u32], missing: usize) -> Result<(), DecodeError> {
-        self.polynomial.clear();
-        for (k, (&sum, &inverse)) in sums.iter().zip(&field::INVERSES).enumerate() {
-            // The sums before this one, newest first, against c₁, c₂, …: as many as there are of both.
-            let earlier = sums.iter().take(k).rev();
-            let total = field::add(sum, field::dot(earlier, self.polynomial.iter()));
-            if k < missing {
-                self.polynomial.push(field::mul(field::neg(total), inverse));
-            } else if total != 0 {
-                return Err(DecodeError::Inconsistent);
-            }
-        }
-        Ok(())
-    }
-
-    /// Marks every packet whose identifier is a root as missing, and counts for each root how often it is one
-    /// and how often the log holds it.
-    fn find_roots(&mut self, log: &[u32], fates: &mut [Fate]) {
-        self.roots.clear();
-        self.quotient.clone_from(&self.polynomial);
-        for (candidates, fates) in log.chunks(LANES).zip(fates.chunks_mut(LANES)) {
-            let mut points = [0; LANES];
-            for (point, &candidate) in points.iter_mut().zip(candidates) {
-                *point = field::element(candidate);
-            }
-            let values = evaluate(&self.polynomial, points);
-            for ((fate, value), point) in fates.iter_mut().zip(values).zip(points) {
-                if value == 0 {
-                    *fate = Fate::Missing;
-                    self.count_root(point);
-                }
-            }
-        }
-    }
-
-    fn count_root(&mut self, value: u32) {
-        if let Some(root) = self.roots.iter_mut().find(|root| root.value == value) {
-            root.logged += 1;
-            return;
-        }
-        let mut missing = 0;
-        while evaluate(&self.quotient, [value]) == [0] {
-            divide(&mut self.quotient, value);
-            missing += 1;
-        }
-        self.roots.push(Root { value, missing, logged: 1 });
-    }
-
-    /// Checks that the log accounts for all that is missing, then marks what cannot be told apart.
-    fn settle(&self, missing: usize, log: &[u32], fates: &mut [Fate]) -> Result<(), DecodeError> {
-        let found: usize = self.roots.iter().map(|root| root.missing).sum();
-        if found != missing || self.roots.iter().any(|root| root.logged < root.missing) {
-            return Err(DecodeError::NotInLog);
-        }
-        if self.roots.iter().all(|root| root.logged == root.missing) {
-            return Ok(());
-        }
-        for (fate, &identifier) in fates.iter_mut().zip(log) {
-            let value = field::element(identifier);
-            if *fate == Fate::Missing
-                && self.roots.iter().any(|root| root.value == value && root.logged > root.missing)
-            {
-                *fate = Fate::Ambiguous;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// How many packets of the log are evaluated side by side. Each step of one has to wait for the step before,
-/// so one alone would leave most of a processor idle.
-const LANES: usize = 8;
-
-/// The values of a polynomial, given as in [`Decoder::polynomial`], at several points (Horner's rule).
-fn evaluate<const N: usize>(polynomial: &[u32], points: [u32; N]) -> [u32; N] {
-    let mut values = [1; N];
-    for &coefficient in polynomial {
-        for (value, point) in values.iter_mut().zip(points) {
-            *value = field::mul_add(*value, point, coefficient);
-        }
-    }
-    values
-}
-
-/// Divides a polynomial, given as in [`Decoder::polynomial`], by `x - root` (synthetic division). The
-/// remainder is dropped: for a root it is 0.
-fn divide(polynomial: &mut Vec<u32>, root: u32) {
-    let mut carry = 1;
-    for coefficient in polynomial.iter_mut() {
-        carry = field::mul_add(carry, root, *coefficient);
-        *coefficient = carry;
-    }
-    polynomial.pop();
 }
 
 /// Why a quACK could not be decoded. No fate is known then.
@@ -250,7 +229,7 @@ impl Error for DecodeError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MODULUS;
+    use crate::{MODULUS, PowerSums};
     use Fate::{Ambiguous, Missing, Received};
     use std::{string::ToString, vec};
 
@@ -271,15 +250,12 @@ mod tests {
     fn polynomials_by_hand() {
         // (x-2)(x-3) = x² - 5x + 6; s = 5, 13, 35.
         let mut decoder = Decoder::new(5);
-        decoder.build_polynomial(&[5, 13, 35], 2).unwrap();
-        assert_eq!(decoder.polynomial, [MODULUS - 5, 6]);
-        assert_eq!(evaluate(&decoder.polynomial, [0, 1, 2, 3, 4, 5]), [6, 2, 0, 0, 2, 6]);
-        divide(&mut decoder.polynomial, 3);
-        assert_eq!(decoder.polynomial, [MODULUS - 2]);
-        divide(&mut decoder.polynomial, 2);
-        assert_eq!(decoder.polynomial, []);
-        assert_eq!(evaluate(&decoder.polynomial, [7]), [1]);
-        assert_eq!(decoder.build_polynomial(&[5, 13, 36], 2), Err(DecodeError::Inconsistent));
+        let mut build = |sums: &[u32]| {
+            let result = decoder.build_polynomial(&PowerSums::from_parts(2, sums).unwrap(), 2);
+            result.map(|()| decoder.identities.polynomial.clone())
+        };
+        assert_eq!(build(&[5, 13, 35]), Ok(vec![MODULUS - 5, 6]));
+        assert_eq!(build(&[5, 13, 36]), Err(DecodeError::Inconsistent));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Why sums cannot be made, taken over from a message, or subtracted. ([`DecodeError`](crate::DecodeError)
 //! stands beside the decoder.)
 
-use crate::{MAX_THRESHOLD, MODULUS};
+use crate::{Identifier, MAX_THRESHOLD};
 use core::{error::Error, fmt};
 
 /// A threshold that is not 1 to [`MAX_THRESHOLD`].
@@ -30,20 +30,24 @@ impl Error for ThresholdError {}
 pub enum PartsError {
     /// There are no sums, or too many.
     Threshold(ThresholdError),
-    /// A sum is [`MODULUS`] or more.
+    /// A sum is the [`MODULUS`](Identifier::MODULUS) or more.
     NotReduced {
         /// Where in the list it stands, from 0.
         index: usize,
         /// What stands there.
-        sum: u32,
+        sum: u64,
+        /// What it is not below.
+        modulus: u64,
     },
 }
 
 impl PartsError {
-    pub(crate) fn check(sums: &[u32]) -> Result<(), Self> {
+    pub(crate) fn check<I: Identifier>(sums: &[I]) -> Result<(), Self> {
         ThresholdError::check(sums.len())?;
-        match sums.iter().enumerate().find(|&(_, &sum)| sum >= MODULUS) {
-            Some((index, &sum)) => Err(Self::NotReduced { index, sum }),
+        match sums.iter().enumerate().find(|&(_, &sum)| sum >= I::MODULUS) {
+            Some((index, &sum)) => {
+                Err(Self::NotReduced { index, sum: sum.into(), modulus: I::MODULUS.into() })
+            }
             None => Ok(()),
         }
     }
@@ -59,8 +63,8 @@ impl fmt::Display for PartsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Threshold(error) => error.fmt(f),
-            Self::NotReduced { index, sum } => {
-                write!(f, "power sum {} is {sum}, which is not below the modulus {MODULUS}", index + 1)
+            Self::NotReduced { index, sum, modulus } => {
+                write!(f, "power sum {} is {sum}, which is not below the modulus {modulus}", index + 1)
             }
         }
     }

@@ -1,172 +1,373 @@
-//! The integers modulo the largest prime below 2³².
+//! The integers modulo the largest prime of 16, 32 and 64 bits.
 //!
-//! An element is a `u32` below [`MODULUS`]. Since 2³² ≡ 5, the high half of a product folds onto the low half
-//! by a multiplication with 5: no division anywhere.
+//! An element is an unsigned integer below the modulus. Since `2^b` is congruent to a small number for each of the three
+//! primes, the high half of a product folds onto the low half by a multiplication with that number: no division
+//! anywhere.
 
-use crate::sums::MAX_THRESHOLD;
+use crate::MAX_THRESHOLD;
+use crate::decode::{Fate, Found, Identities};
+use crate::vector::{self, InstructionSet};
+use core::{fmt, ops};
 
-/// The prime 2³² − 5 that all sums are taken modulo.
-pub const MODULUS: u32 = 4_294_967_291;
+/// What the sums and the decoder need of an identifier's field. It cannot be named outside, which seals
+/// [`Identifier`](crate::Identifier).
+pub trait Field: Copy + Eq + Ord + 'static {
+    /// An element, or what several folded products come to.
+    type Wide: Copy
+        + PartialOrd
+        + Default
+        + fmt::Debug
+        + Send
+        + Sync
+        + ops::Add<Output = Self::Wide>
+        + ops::Sub<Output = Self::Wide>
+        + ops::Mul<Output = Self::Wide>;
+    /// A sum that is only now and then reduced.
+    type Lazy: Copy + Default + fmt::Debug + Send + Sync + 'static;
+    /// The modulus.
+    const PRIME: Self;
+    /// Bits of `(p - 1) / 2`.
+    const HALF_BITS: u32;
+    const ZERO: Self;
+    const ONE: Self;
+    /// `NEGATED_INVERSES[k - 1]` is `-1/k`, for every degree that Newton's identities divide by.
+    const NEGATED_INVERSES: &'static [Self; MAX_THRESHOLD];
+    /// As many elements can be added to a lazy sum that is reduced.
+    const PATIENCE: u32;
 
-/// What 2³² is congruent to.
-const FOLD: u64 = 5;
+    /// The element that an identifier stands for: those past the modulus fall together with the smallest.
+    fn element(self) -> Self;
+    /// A bit of `(p - 1) / 2`.
+    fn half_has(bit: u32) -> bool;
+    /// `a + b`
+    fn add(a: Self, b: Self) -> Self;
+    /// `a - b`
+    fn sub(a: Self, b: Self) -> Self;
+    /// `a · b`
+    fn mul(a: Self, b: Self) -> Self;
+    /// `a · b + c`
+    fn mul_add(a: Self, b: Self, c: Self) -> Self;
+    /// As an integer with room for a product.
+    fn widen(self) -> Self::Wide;
+    /// Back from there, for what is below the modulus.
+    fn narrow(wide: Self::Wide) -> Self;
+    /// The remainder of a division by the modulus.
+    fn remainder(wide: Self::Wide) -> Self;
+    /// A number congruent to `a · b`; a thousand of them can be added up.
+    fn product(a: Self, b: Self) -> Self::Wide;
+    /// The element that such a total, plus `c`, is congruent to.
+    fn reduce(total: Self::Wide, c: Self) -> Self;
 
-const LOW_HALF: u64 = 0xffff_ffff;
+    /// A lazy sum of one element.
+    fn lazy(self) -> Self::Lazy;
+    /// Adds an element to a lazy sum.
+    fn put(sum: &mut Self::Lazy, element: Self);
+    /// Takes an element out of a lazy sum.
+    fn take(sum: &mut Self::Lazy, element: Self);
+    /// The element that a lazy sum is congruent to.
+    fn settle(sum: Self::Lazy) -> Self;
 
-/// Replaces `value` by a congruent one below 6 · 2³².
-///
-/// Many of these can be added up in a `u64` before [`reduce`] has to be called.
-#[inline]
-pub(crate) const fn fold(value: u64) -> u64 {
-    (value >> 32) * FOLD + (value & LOW_HALF)
-}
-
-/// The element congruent to `value`.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "two folds and one subtraction leave less than MODULUS")]
-pub(crate) const fn reduce(value: u64) -> u32 {
-    // The first fold leaves less than 6 · 2³², the second at most 2³² - 1 + 5 · 5, which is less than two
-    // moduli.
-    let folded = fold(fold(value));
-    let modulus = MODULUS as u64;
-    (if folded >= modulus { folded - modulus } else { folded }) as u32
-}
-
-/// The element an identifier stands for: 2³²−5 to 2³²−1 fall together with 0 to 4.
-#[inline]
-pub(crate) const fn element(identifier: u32) -> u32 {
-    if identifier >= MODULUS { identifier - MODULUS } else { identifier }
-}
-
-/// `a + b`
-#[inline]
-pub(crate) const fn add(a: u32, b: u32) -> u32 {
-    // Neither branch can wrap: a + b < MODULUS in the first, a + b >= MODULUS in the second.
-    let room = MODULUS - b;
-    if a < room { a + b } else { a - room }
-}
-
-/// `a - b`
-#[inline]
-pub(crate) const fn sub(a: u32, b: u32) -> u32 {
-    if a >= b { a - b } else { a + (MODULUS - b) }
-}
-
-/// `-a`
-#[inline]
-pub(crate) const fn neg(a: u32) -> u32 {
-    sub(0, a)
-}
-
-/// `a · b`
-#[inline]
-pub(crate) const fn mul(a: u32, b: u32) -> u32 {
-    reduce(a as u64 * b as u64)
-}
-
-/// `a · b + c`. The sum cannot overflow: (p − 1)² + (p − 1) is less than 2⁶⁴.
-#[inline]
-pub(crate) const fn mul_add(a: u32, b: u32, c: u32) -> u32 {
-    reduce(a as u64 * b as u64 + c as u64)
-}
-
-/// `Σ aᵢ · bᵢ` over the shorter of the two sequences, which must hold fewer than 2²⁹ terms.
-#[inline]
-pub(crate) fn dot<'a>(a: impl Iterator<Item = &'a u32>, b: impl Iterator<Item = &'a u32>) -> u32 {
-    // A folded term is below 2³⁵, so 2²⁹ of them fit; no caller has more than MAX_THRESHOLD.
-    reduce(a.zip(b).map(|(&a, &b)| fold(u64::from(a) * u64::from(b))).sum())
-}
-
-/// `INVERSES[k - 1]` is the inverse of `k`, for every degree that Newton's identities divide by.
-pub(crate) static INVERSES: [u32; MAX_THRESHOLD] = inverses();
-
-#[allow(clippy::cast_possible_truncation, reason = "the indices stay at or below MAX_THRESHOLD, 255")]
-const fn inverses() -> [u32; MAX_THRESHOLD] {
-    let mut table = [1; MAX_THRESHOLD];
-    let mut k = 2;
-    while k <= MAX_THRESHOLD as u32 {
-        // p = q·k + r gives 1/k ≡ -q · 1/r, and r < k is in the table already; r > 0 because p is prime.
-        let (q, r) = (MODULUS / k, MODULUS % k);
-        table[k as usize - 1] = mul(neg(q), table[r as usize - 1]);
-        k += 1;
+    /// Adds the 1st, 2nd, … powers of an identifier to so many `sums`, or takes them out. Sums past `threshold` may become
+    /// anything.
+    #[inline]
+    fn insert_one<const TAKE: bool>(
+        _set: InstructionSet,
+        sums: &mut [Self::Lazy],
+        threshold: usize,
+        identifier: Self,
+    ) {
+        vector::portable::insert_one::<Self, TAKE>(sums, threshold, identifier);
     }
-    table
+
+    /// The same for many identifiers, fewer than [`PATIENCE`](Self::PATIENCE).
+    fn insert_many<const TAKE: bool>(
+        _set: InstructionSet,
+        sums: &mut [Self::Lazy],
+        threshold: usize,
+        identifiers: &[Self],
+    ) {
+        vector::portable::insert_many::<Self, TAKE>(sums, threshold, identifiers);
+    }
+
+    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums, and says whether the sums
+    /// left over agree.
+    #[inline]
+    fn newton(
+        _set: InstructionSet,
+        sums: &[Self],
+        missing: usize,
+        identities: &mut Identities<Self>,
+    ) -> bool {
+        vector::portable::newton(sums, missing, identities)
+    }
+
+    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading 1, highest power first.
+    fn mark_roots(
+        _set: InstructionSet,
+        polynomial: &[Self],
+        identifiers: &[Self],
+        fates: &mut [Fate],
+        found: &mut Found<Self>,
+    ) {
+        vector::portable::mark_roots(polynomial, identifiers, fates, found);
+    }
+
+    /// Marks as missing the identifiers that are among `roots`.
+    fn look_up(
+        _set: InstructionSet,
+        roots: &[Self],
+        identifiers: &[Self],
+        fates: &mut [Fate],
+        found: &mut Found<Self>,
+    ) {
+        vector::portable::look_up(roots, identifiers, fates, found);
+    }
+}
+
+/// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to `$fold`.
+macro_rules! arithmetic {
+    ($type:ty, $wide:ty, $fold:literal) => {
+        type Wide = $wide;
+        const PRIME: Self = <$type>::MAX - $fold + 1;
+        const HALF_BITS: u32 = Self::BITS - 1;
+        const ZERO: Self = 0;
+        const ONE: Self = 1;
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "indices are at most 255, and remainders below the modulus"
+        )]
+        const NEGATED_INVERSES: &'static [Self; MAX_THRESHOLD] = &{
+            const PRIME: $wide = <$type as Field>::PRIME as $wide;
+            // -1/1 is -1. For the others p = q·k + r gives -1/k = q · 1/r = -q · (-1/r), and r < k is in the table already;
+            // r > 0 since p is prime.
+            let mut table = [<$type as Field>::PRIME - 1; MAX_THRESHOLD];
+            let mut k = 2;
+            while k <= MAX_THRESHOLD {
+                let (q, r) = (PRIME / k as $wide, PRIME % k as $wide);
+                table[k - 1] = ((PRIME - q) * table[r as usize - 1] as $wide % PRIME) as $type;
+                k += 1;
+            }
+            table
+        };
+
+        #[inline]
+        fn element(self) -> Self {
+            if self >= Self::PRIME { self - Self::PRIME } else { self }
+        }
+
+        #[inline]
+        fn half_has(bit: u32) -> bool {
+            Self::PRIME >> 1 >> bit & 1 == 1
+        }
+
+        #[inline]
+        fn add(a: Self, b: Self) -> Self {
+            // Neither branch can wrap: a + b is less than the modulus in the first, and not less in the second.
+            let room = Self::PRIME - b;
+            if a < room { a + b } else { a - room }
+        }
+
+        #[inline]
+        fn sub(a: Self, b: Self) -> Self {
+            if a >= b { a - b } else { a + (Self::PRIME - b) }
+        }
+
+        #[inline]
+        fn mul(a: Self, b: Self) -> Self {
+            Self::reduce(<$wide>::from(a) * <$wide>::from(b), 0)
+        }
+
+        #[inline]
+        fn mul_add(a: Self, b: Self, c: Self) -> Self {
+            Self::reduce(<$wide>::from(a) * <$wide>::from(b), c)
+        }
+
+        #[inline]
+        fn widen(self) -> Self::Wide {
+            self.into()
+        }
+
+        #[inline]
+        #[allow(clippy::cast_possible_truncation, reason = "the caller's promise")]
+        fn narrow(wide: Self::Wide) -> Self {
+            wide as Self
+        }
+
+        #[inline]
+        #[allow(clippy::cast_possible_truncation, reason = "a remainder is below the modulus")]
+        fn remainder(wide: Self::Wide) -> Self {
+            (wide % <$wide>::from(Self::PRIME)) as Self
+        }
+
+        #[inline]
+        fn product(a: Self, b: Self) -> Self::Wide {
+            fold(<$wide>::from(a) * <$wide>::from(b))
+        }
+
+        #[inline]
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "two folds and one subtraction leave less than the modulus"
+        )]
+        fn reduce(total: Self::Wide, c: Self) -> Self {
+            // The sum cannot overflow: (p - 1)² + (p - 1) fits, and so do a thousand folded products. The first fold leaves
+            // less than ($fold + 1) · 2^bits, the second at most 2^bits - 1 + $fold², which is less than two moduli.
+            let folded = fold(fold(total + <$wide>::from(c)));
+            let modulus = <$wide>::from(Self::PRIME);
+            (if folded >= modulus { folded - modulus } else { folded }) as Self
+        }
+    };
+}
+
+/// The high half folded onto the low one, for each width.
+trait Fold {
+    fn fold(self) -> Self;
+}
+
+#[inline]
+fn fold<W: Fold>(value: W) -> W {
+    value.fold()
+}
+
+macro_rules! impl_fold {
+    ($wide:ty, $bits:literal, $fold:literal) => {
+        impl Fold for $wide {
+            #[inline]
+            fn fold(self) -> Self {
+                (self >> $bits) * $fold + (self & ((1 << $bits) - 1))
+            }
+        }
+    };
+}
+impl_fold!(u32, 16, 15);
+impl_fold!(u64, 32, 5);
+impl_fold!(u128, 64, 59);
+
+/// Lazy sums that are wider than the elements, and kernels that work on several at once.
+macro_rules! narrow {
+    ($type:ty, $lifted:ident => $reduced:expr) => {
+        // Centred elements are at most half the modulus, so that 2³⁰ of them stay far from overflow.
+        type Lazy = i64;
+        const PATIENCE: u32 = 1 << 30;
+
+        #[inline]
+        fn lazy(self) -> Self::Lazy {
+            i64::from(self)
+        }
+
+        #[inline]
+        fn put(sum: &mut Self::Lazy, element: Self) {
+            *sum = sum.wrapping_add(i64::from(element));
+        }
+
+        #[inline]
+        fn take(sum: &mut Self::Lazy, element: Self) {
+            *sum = sum.wrapping_sub(i64::from(element));
+        }
+
+        #[inline]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a remainder is below the modulus"
+        )]
+        fn settle(sum: Self::Lazy) -> Self {
+            // A multiple of the modulus near 2⁶³, which makes it positive.
+            const LIFT: u64 = (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
+            let $lifted = sum.cast_unsigned().wrapping_add(LIFT);
+            $reduced
+        }
+
+        #[inline]
+        fn insert_one<const TAKE: bool>(
+            set: InstructionSet,
+            sums: &mut [i64],
+            threshold: usize,
+            identifier: Self,
+        ) {
+            vector::insert_one::<Self, TAKE>(set, sums, threshold, identifier);
+        }
+
+        #[inline]
+        fn insert_many<const TAKE: bool>(
+            set: InstructionSet,
+            sums: &mut [i64],
+            threshold: usize,
+            identifiers: &[Self],
+        ) {
+            vector::insert_many::<Self, TAKE>(set, sums, threshold, identifiers);
+        }
+
+        #[inline]
+        fn newton(
+            set: InstructionSet,
+            sums: &[Self],
+            missing: usize,
+            identities: &mut Identities<Self>,
+        ) -> bool {
+            vector::newton(set, sums, missing, identities)
+        }
+
+        #[inline]
+        fn mark_roots(
+            set: InstructionSet,
+            polynomial: &[Self],
+            identifiers: &[Self],
+            fates: &mut [Fate],
+            found: &mut Found<Self>,
+        ) {
+            vector::mark_roots(set, polynomial, identifiers, fates, found);
+        }
+
+        #[inline]
+        fn look_up(
+            set: InstructionSet,
+            roots: &[Self],
+            identifiers: &[Self],
+            fates: &mut [Fate],
+            found: &mut Found<Self>,
+        ) {
+            vector::look_up(set, roots, identifiers, fates, found);
+        }
+    };
+}
+
+impl Field for u16 {
+    arithmetic!(u16, u32, 15);
+    narrow!(u16, lifted => (lifted % u64::from(Self::PRIME)) as Self);
+}
+
+impl Field for u32 {
+    arithmetic!(u32, u64, 5);
+    narrow!(u32, lifted => Self::reduce(lifted, 0));
+}
+
+impl Field for u64 {
+    arithmetic!(u64, u128, 59);
+
+    type Lazy = u64;
+    const PATIENCE: u32 = u32::MAX;
+
+    #[inline]
+    fn lazy(self) -> Self::Lazy {
+        self
+    }
+
+    #[inline]
+    fn put(sum: &mut Self::Lazy, element: Self) {
+        *sum = Self::add(*sum, element);
+    }
+
+    #[inline]
+    fn take(sum: &mut Self::Lazy, element: Self) {
+        *sum = Self::sub(*sum, element);
+    }
+
+    #[inline]
+    fn settle(sum: Self::Lazy) -> Self {
+        sum
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::vec::Vec;
-
-    const P: u128 = MODULUS as u128;
-
-    /// Elements, with the edges of the range more often than chance would have them.
-    fn any_element() -> impl Strategy<Value = u32> {
-        prop_oneof![0..6u32, MODULUS - 6..MODULUS, 0..MODULUS]
-    }
-
-    fn any_wide() -> impl Strategy<Value = u64> {
-        let near_multiples = (0..1u64 << 32, 0..12u64)
-            .prop_map(|(n, off)| (n * u64::from(MODULUS)).saturating_add(off).saturating_sub(6));
-        prop_oneof![any::<u64>(), u64::MAX - 40..=u64::MAX, near_multiples]
-    }
-
-    proptest! {
-        #[test]
-        fn arithmetic_agrees_with_wide_integers(a in any_element(), b in any_element(), c in any_element()) {
-            let (wa, wb, wc) = (u128::from(a), u128::from(b), u128::from(c));
-            prop_assert_eq!(u128::from(add(a, b)), (wa + wb) % P);
-            prop_assert_eq!(u128::from(sub(a, b)), (wa + P - wb) % P);
-            prop_assert_eq!(u128::from(neg(a)), (P - wa) % P);
-            prop_assert_eq!(u128::from(mul(a, b)), wa * wb % P);
-            prop_assert_eq!(u128::from(mul_add(a, b, c)), (wa * wb + wc) % P);
-        }
-
-        #[test]
-        fn reduction_agrees_with_remainder(value in any_wide(), identifier in any::<u32>()) {
-            prop_assert_eq!(u128::from(reduce(value)), u128::from(value) % P);
-            prop_assert!(fold(value) < 6 << 32);
-            prop_assert_eq!(u128::from(fold(value)) % P, u128::from(value) % P);
-            prop_assert_eq!(element(identifier), identifier % MODULUS);
-        }
-
-        #[test]
-        fn dot_agrees_with_wide_integers(pairs in prop::collection::vec((any_element(), any_element()), 0..=MAX_THRESHOLD)) {
-            let (a, b): (Vec<u32>, Vec<u32>) = pairs.into_iter().unzip();
-            let expected = a.iter().zip(&b).fold(0, |sum, (&a, &b)| (sum + u128::from(a) * u128::from(b)) % P);
-            prop_assert_eq!(u128::from(dot(a.iter(), b.iter())), expected);
-        }
-    }
-
-    #[test]
-    fn the_identifiers_past_the_modulus_wrap() {
-        assert_eq!((MODULUS..=u32::MAX).map(element).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
-        assert_eq!(element(MODULUS - 1), MODULUS - 1);
-    }
-
-    #[test]
-    fn the_extremes_reduce() {
-        // 2⁶⁴ - 1 ≡ 5·5 - 1.
-        assert_eq!(reduce(u64::MAX), 24);
-        assert_eq!(mul(MODULUS - 1, MODULUS - 1), 1);
-        assert_eq!(mul_add(MODULUS - 1, MODULUS - 1, MODULUS - 1), 0);
-        let most = [MODULUS - 1; MAX_THRESHOLD];
-        assert_eq!(dot(most.iter(), most.iter()), 255);
-    }
-
-    #[test]
-    fn the_modulus_is_the_largest_prime_of_32_bits() {
-        let is_prime = |n: u64| n > 1 && (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
-        let largest = (0..=u64::from(u32::MAX)).rev().find(|&n| is_prime(n));
-        assert_eq!(largest, Some(u64::from(MODULUS)));
-    }
-
-    #[test]
-    fn every_inverse_times_its_number_is_one() {
-        for (k, &inverse) in (1..).zip(&INVERSES) {
-            assert!(inverse < MODULUS);
-            assert_eq!(u64::from(inverse) * k % u64::from(MODULUS), 1, "inverse of {k}");
-        }
-    }
-}
+mod tests;

@@ -46,22 +46,76 @@
 //!   It is no protection against a proxy that lies: one that saw the packets can make sums that claim any of
 //!   them.
 //! - Nothing here panics, blocks, reads a clock or trusts its input. [`PowerSums::insert`] and
-//!   [`PowerSums::remove`] never allocate; a [`Decoder`] stops allocating once its buffers have grown to the
-//!   length of the log.
-//! - The crate is `no_std` (it needs `alloc`) and depends on nothing.
+//!   [`PowerSums::remove`] never allocate; a [`Decoder`] allocates nothing but the caller's list of fates, once
+//!   that has grown to the length of the log.
+//! - The crate depends on nothing. Without its feature `std` it is `no_std` (it needs `alloc`) and uses the
+//!   [instructions](InstructionSet) that the compiler was told of instead of asking the processor.
+//!
+//! # How wide an identifier should be
+//!
+//! [`PowerSums`] and [`Decoder`] take 32 bits of a packet, which is what the protocol speaks. [`PowerSumsOf`]
+//! and [`DecoderOf`] take 16 or 64 just as well. For a threshold of 20 and a log of 1000 packets:
+//!
+//! | bits | a packet's identifier is in the log twice | bytes of sums | insert one of many | decode 20 missing |
+//! |---|---|---|---|---|
+//! | 16 | 1 in 66 | 40 | 5.9 ns | as 32 bits |
+//! | 32 | 1 in 4.3 million | 80 | 4.1 ns | 5.5 µs |
+//! | 64 | 1 in 1.8 · 10¹⁶ | 160 | 59 ns | by the portable code |
+//!
+//! The chance is `1 - (1 - 2^-bits)^999`. A quACK adds a count and the protocol's header. The times are those of
+//! AVX-512, below; products of 64 bits are made by the portable code on every machine, since no vector
+//! instruction multiplies them.
+//!
+//! # How fast it is
+//!
+//! `make bench` measures it, in turns with the [`textbook`] code in the same process, and counts instructions. On a
+//! Xeon of 2019 (Cascade Lake at 3.1 GHz, one core of a virtual machine), with a threshold of 20 and 32-bit
+//! identifiers, in nanoseconds:
+//!
+//! | | textbook | portable | AVX2 | AVX-512 |
+//! |---|---|---|---|---|
+//! | insert, of 1024 at once | 62 | 33 | 6.6 | 4.1 |
+//! | insert, one by one | 62 | 35 | 9.7 | 7.3 |
+//! | decode 20 of 1000 | 90 600 | 34 000 | 8 100 | 5 500 |
+//! | decode 5 of 100 | 1 990 | 1 210 | 560 | 420 |
+//! | tell that too many are missing | – | 5 | 5 | 5 |
+//!
+//! How far that is from what the machine could do, by arithmetic. A multiplication and reduction is four
+//! dependent instructions of floating point (the source of `vector/kernel.rs` says how), and the sum a fifth. An
+//! identifier and a threshold of 20 take 19 · 4 + 20 = 96 of them, 8 or 4 identifiers to a vector, and two can
+//! begin in each cycle:
+//!
+//! - *AVX-512*: 96 / 8 / 2 = 6.0 cycles, 1.9 ns. Alone such code takes 3.1 ns; in turns with other code, as above, it
+//!   also pays for the processor's change to the lower clock of wide vectors. What is left is loading, squaring and
+//!   centring each group of 32 identifiers, and handing over the sums of each batch.
+//! - *AVX2*: 96 / 4 / 2 = 12 cycles, 3.9 ns. Alone it takes 6.0 ns.
+//! - *Decoding 20 of 1000*: five instructions for each of 19 steps of Horner's rule, 1000 · 95 / 8 / 2 = 5 900
+//!   cycles, 1.9 µs with AVX-512, and 3.8 µs with AVX2. Alone they take 4.2 and 7.0 µs, of which Newton's identities are
+//!   about 0.6: each of their 20 steps waits for the one before, some 50 cycles long.
+//! - *Decoding 5 of 100* is bound by such waiting: five steps of Newton's identities, then five steps of Horner's
+//!   rule for two groups of 64 candidates, 20 cycles each: 450 cycles are 0.15 µs.
+//!
+//! One by one, packets wait for each other inside [`PowerSums`], and go into the sums as batches of 64.
 
 #![no_std]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(any(test, feature = "std"))]
 extern crate std;
 
 mod decode;
 mod error;
 mod field;
+mod identifier;
 mod sums;
+pub mod textbook;
+mod vector;
 
-pub use decode::{DecodeError, Decoder, Fate};
+pub use decode::{DecodeError, Decoder, DecoderOf, Fate};
 pub use error::{MoreReceivedThanSent, PartsError, ThresholdError};
-pub use field::MODULUS;
-pub use sums::{MAX_THRESHOLD, PowerSums};
+pub use identifier::Identifier;
+pub use sums::{MAX_THRESHOLD, PowerSums, PowerSumsOf};
+pub use vector::InstructionSet;
+
+/// The prime 2³² − 5 that sums of 32-bit identifiers are taken modulo.
+pub const MODULUS: u32 = <u32 as Identifier>::MODULUS;

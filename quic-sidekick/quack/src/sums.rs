@@ -2,19 +2,26 @@
 //! log.
 
 use crate::error::{MoreReceivedThanSent, PartsError, ThresholdError};
-use crate::field;
+use crate::identifier::Identifier;
+use crate::vector::{InstructionSet, WIDEST};
 use alloc::{vec, vec::Vec};
+use core::hash::{Hash, Hasher};
+use core::mem;
 
 /// The largest threshold: as many sums, and so as many missing packets, as one quACK can describe.
 pub const MAX_THRESHOLD: usize = 255;
 
-/// How many multiplications go on side by side: powers of one identifier, or identifiers of one batch.
-const LANES: usize = 8;
+/// So many packets that come one by one wait for each other. A batch of them costs a fifth of what they cost alone, and the
+/// packet itself then touches two cache lines instead of all the sums; more would gain little.
+const PENDING: usize = 64;
+
+/// Power sums of 32-bit identifiers: what the protocol speaks of.
+pub type PowerSums = PowerSumsOf<u32>;
 
 /// How many packets were seen, and the sums of the 1st to `t`-th powers of their identifiers.
 ///
 /// Two of these over the same packets are equal whatever the order of the packets. All operations are exact
-/// modulo [`MODULUS`](crate::MODULUS) and on the wrapping count, so a flow may go on for ever.
+/// modulo the identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so a flow may go on for ever.
 ///
 /// ```
 /// # use sidekick_quack::PowerSums;
@@ -22,34 +29,52 @@ const LANES: usize = 8;
 /// sums.insert(2);
 /// sums.insert(5);
 /// assert_eq!(sums.count(), 2);
-/// assert_eq!(sums.sums(), [2 + 5, 4 + 25, 8 + 125]);
+/// assert!(sums.sums().eq([2 + 5, 4 + 25, 8 + 125]));
 /// # Ok::<(), sidekick_quack::ThresholdError>(())
 /// ```
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub struct PowerSums {
+#[derive(Debug)]
+pub struct PowerSumsOf<I: Identifier> {
+    set: InstructionSet,
+    /// 1 to [`MAX_THRESHOLD`].
+    threshold: usize,
     count: u32,
-    /// 1 to [`MAX_THRESHOLD`] field elements; the `k`-th power sum stands at index `k - 1`.
-    sums: Vec<u32>,
+    /// At most so many elements were added to a sum since all were reduced.
+    unsettled: u32,
+    /// Packets that were inserted and are counted, but wait in `pending` to go into the sums together.
+    waiting: usize,
+    pending: [I; PENDING],
+    /// The `k`-th power sum stands at index `k - 1`. There are more than the threshold, so that whole vectors fit; those
+    /// past it mean nothing.
+    sums: Vec<I::Lazy>,
 }
 
-impl PowerSums {
+impl<I: Identifier> PowerSumsOf<I> {
     /// Sums over no packets, with room to tell apart `threshold` missing ones.
     ///
     /// # Errors
     /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`].
     pub fn new(threshold: usize) -> Result<Self, ThresholdError> {
         ThresholdError::check(threshold)?;
-        Ok(Self { count: 0, sums: vec![0; threshold] })
+        Ok(Self {
+            set: InstructionSet::best(),
+            threshold,
+            count: 0,
+            unsettled: 0,
+            waiting: 0,
+            pending: [I::ZERO; PENDING],
+            sums: vec![I::Lazy::default(); threshold.next_multiple_of(WIDEST)],
+        })
     }
 
     /// Sums that came in a message: `count` packets (modulo 2³²) and one sum for each power from 1 upward.
     ///
     /// # Errors
-    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`] sums, or one is not below
-    /// [`MODULUS`](crate::MODULUS).
-    pub fn from_parts(count: u32, sums: &[u32]) -> Result<Self, PartsError> {
-        PartsError::check(sums)?;
-        Ok(Self { count, sums: sums.to_vec() })
+    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`] sums, or one is not below the
+    /// [`MODULUS`](Identifier::MODULUS).
+    pub fn from_parts(count: u32, sums: &[I]) -> Result<Self, PartsError> {
+        let mut result = Self::default();
+        result.assign_parts(count, sums)?;
+        Ok(result)
     }
 
     /// Like [`from_parts`](Self::from_parts), into an existing value whose memory is used again. It allocates
@@ -57,17 +82,28 @@ impl PowerSums {
     ///
     /// # Errors
     /// As [`from_parts`](Self::from_parts).
-    pub fn assign_parts(&mut self, count: u32, sums: &[u32]) -> Result<(), PartsError> {
+    pub fn assign_parts(&mut self, count: u32, sums: &[I]) -> Result<(), PartsError> {
         PartsError::check(sums)?;
         self.count = count;
+        self.threshold = sums.len();
+        self.unsettled = 1;
+        self.waiting = 0;
         self.sums.clear();
-        self.sums.extend_from_slice(sums);
+        self.sums.extend(sums.iter().map(|sum| sum.lazy()));
+        self.sums.resize(sums.len().next_multiple_of(WIDEST), I::Lazy::default());
         Ok(())
+    }
+
+    /// The same sums, kept with other instructions.
+    #[must_use]
+    pub fn with_instruction_set(mut self, set: InstructionSet) -> Self {
+        self.set = set;
+        self
     }
 
     /// How many sums there are: 1 to [`MAX_THRESHOLD`].
     pub fn threshold(&self) -> usize {
-        self.sums.len()
+        self.threshold
     }
 
     /// How many packets were inserted, less those removed, modulo 2³².
@@ -75,59 +111,71 @@ impl PowerSums {
         self.count
     }
 
-    /// The sums; that of the `k`-th powers stands at index `k - 1`. Each is below
-    /// [`MODULUS`](crate::MODULUS).
-    pub fn sums(&self) -> &[u32] {
-        &self.sums
-    }
-
-    /// The first `threshold` sums, or all if there are fewer: what goes into a quACK smaller than what is
-    /// kept.
-    pub fn prefix(&self, threshold: usize) -> &[u32] {
-        self.sums.get(..threshold).unwrap_or(&self.sums)
-    }
-
-    /// Adds one packet. Takes time proportional to the threshold and never allocates.
-    pub fn insert(&mut self, identifier: u32) {
-        self.count = self.count.wrapping_add(1);
-        self.combine_powers(identifier, field::add);
-    }
-
-    /// Adds packets: the same as inserting each, and faster.
-    #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
-    pub fn insert_many(&mut self, identifiers: &[u32]) {
-        self.count = self.count.wrapping_add(identifiers.len() as u32);
-        let (groups, rest) = identifiers.as_chunks::<LANES>();
-        for group in groups {
-            let bases = group.map(field::element);
-            let mut powers = bases;
-            for sum in &mut self.sums {
-                // LANES + 1 elements are far from filling a u64, so one reduction serves them all.
-                *sum = field::reduce(
-                    powers.iter().map(|&power| u64::from(power)).sum::<u64>() + u64::from(*sum),
-                );
-                for (power, base) in powers.iter_mut().zip(bases) {
-                    *power = field::mul(*power, base);
-                }
+    /// The sums, that of the first powers first. Each is below the [`MODULUS`](Identifier::MODULUS).
+    ///
+    /// The first few alone are the sums of a smaller threshold: what goes into a quACK smaller than what is kept. It is
+    /// faster after [`write_sums`](Self::write_sums).
+    pub fn sums(&self) -> impl ExactSizeIterator<Item = I> + '_ {
+        let bases = self.pending.map(I::element);
+        let mut powers = bases;
+        self.lazy().iter().map(move |&sum| {
+            let mut sum = sum;
+            for (power, base) in powers.iter_mut().zip(bases).take(self.waiting) {
+                I::put(&mut sum, *power);
+                *power = I::mul(*power, base);
             }
+            I::settle(sum)
+        })
+    }
+
+    /// Writes the first sums, as many as `out` has room for, and says how many. It changes nothing that shows.
+    pub fn write_sums(&mut self, out: &mut [I]) -> usize {
+        self.flush();
+        let written = out.iter_mut().zip(self.sums()).map(|(out, sum)| *out = sum);
+        written.count()
+    }
+
+    /// Adds one packet. Never allocates. On most calls it only notes the identifier; once in a while, and when the sums are
+    /// wanted, the noted ones go into the sums together, which takes time proportional to the threshold.
+    #[inline]
+    pub fn insert(&mut self, identifier: I) {
+        self.count = self.count.wrapping_add(1);
+        if let Some(slot) = self.pending.get_mut(self.waiting) {
+            *slot = identifier;
+            self.waiting += 1;
         }
-        for &identifier in rest {
-            self.combine_powers(identifier, field::add);
+        if self.waiting == PENDING {
+            self.flush();
         }
+    }
+
+    /// Adds packets: the same as inserting each, and faster. Never allocates.
+    #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
+    pub fn insert_many(&mut self, identifiers: &[I]) {
+        self.count = self.count.wrapping_add(identifiers.len() as u32);
+        self.combine::<false>(identifiers);
     }
 
     /// Takes one packet out again, for instance when a sender forgets it. The exact opposite of
     /// [`insert`](Self::insert): removing what was never inserted makes the count and sums those of a packet
     /// that is owed, and inserting it later settles that.
-    pub fn remove(&mut self, identifier: u32) {
-        self.count = self.count.wrapping_sub(1);
-        self.combine_powers(identifier, field::sub);
+    pub fn remove(&mut self, identifier: I) {
+        self.remove_many(&[identifier]);
+    }
+
+    /// Takes packets out: the same as removing each, and faster. Never allocates.
+    #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
+    pub fn remove_many(&mut self, identifiers: &[I]) {
+        self.count = self.count.wrapping_sub(identifiers.len() as u32);
+        self.combine::<true>(identifiers);
     }
 
     /// Forgets all packets; the threshold stays.
     pub fn clear(&mut self) {
         self.count = 0;
-        self.sums.fill(0);
+        self.unsettled = 0;
+        self.waiting = 0;
+        self.sums.fill(I::Lazy::default());
     }
 
     /// Keeps the first `threshold` sums only, or all if there are no more. What remains is what would have
@@ -137,7 +185,7 @@ impl PowerSums {
     /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`]; nothing changes then.
     pub fn truncate(&mut self, threshold: usize) -> Result<(), ThresholdError> {
         ThresholdError::check(threshold)?;
-        self.sums.truncate(threshold);
+        self.keep(threshold);
         Ok(())
     }
 
@@ -174,208 +222,112 @@ impl PowerSums {
     /// [`Decoder::decode`](crate::Decoder::decode) tells.
     pub fn subtract(&mut self, other: &Self) {
         self.count = self.count.wrapping_sub(other.count);
-        self.sums.truncate(other.sums.len());
-        for (sum, &other) in self.sums.iter_mut().zip(&other.sums) {
-            *sum = field::sub(*sum, other);
+        self.keep(other.threshold);
+        self.flush();
+        self.make_room(1);
+        for (sum, &other) in self.sums.iter_mut().zip(other.lazy()) {
+            I::take(sum, I::settle(other));
+        }
+        self.combine::<true>(other.pending.get(..other.waiting).unwrap_or_default());
+    }
+
+    /// Puts the packets that wait into the sums.
+    #[inline(never)]
+    fn flush(&mut self) {
+        let (pending, waiting) = (self.pending, mem::take(&mut self.waiting));
+        self.combine::<false>(pending.get(..waiting).unwrap_or_default());
+    }
+
+    /// Adds packets to the sums, or takes them out; the count is the caller's.
+    fn combine<const TAKE: bool>(&mut self, identifiers: &[I]) {
+        // Few enough at a time that the sums can stay unreduced.
+        for portion in identifiers.chunks(1 << 20) {
+            self.make_room(u32::try_from(portion.len()).unwrap_or(u32::MAX));
+            I::insert_many::<TAKE>(self.set, &mut self.sums, self.threshold, portion);
         }
     }
 
-    /// Combines the `k`-th power of the identifier into the `k`-th sum.
-    #[inline]
-    fn combine_powers(&mut self, identifier: u32, combine: impl Fn(u32, u32) -> u32) {
-        // Each power has to wait for the one before. Several chains, each in steps of the LANES-th power,
-        // keep a processor busy meanwhile: with many sums that more than halves the time.
-        let base = field::element(identifier);
-        let mut powers = [base; LANES];
-        let mut step = base;
-        for power in powers.iter_mut().skip(1) {
-            step = field::mul(step, base);
-            *power = step;
+    /// Overwrites `out` with the sums.
+    pub(crate) fn copy_sums(&self, out: &mut Vec<I>) {
+        out.clear();
+        if self.waiting == 0 {
+            out.extend(self.lazy().iter().map(|&sum| I::settle(sum)));
+        } else {
+            out.extend(self.sums());
         }
-        for chunk in self.sums.chunks_mut(LANES) {
-            for (sum, power) in chunk.iter_mut().zip(&mut powers) {
-                *sum = combine(*sum, *power);
-                *power = field::mul(*power, step);
+    }
+
+    fn lazy(&self) -> &[I::Lazy] {
+        self.sums.get(..self.threshold).unwrap_or(&self.sums)
+    }
+
+    fn keep(&mut self, threshold: usize) {
+        self.threshold = threshold.min(self.threshold);
+        self.sums.truncate(self.threshold.next_multiple_of(WIDEST));
+    }
+
+    /// Reduces all sums if so many elements more would be too many for one.
+    #[inline]
+    fn make_room(&mut self, elements: u32) {
+        match self.unsettled.checked_add(elements) {
+            Some(unsettled) if unsettled <= I::PATIENCE => self.unsettled = unsettled,
+            _ => {
+                for sum in &mut self.sums {
+                    *sum = I::settle(*sum).lazy();
+                }
+                self.unsettled = elements.saturating_add(1);
             }
         }
     }
 }
 
 /// No packets, and the smallest threshold, 1: a buffer to be written by
-/// [`assign_parts`](PowerSums::assign_parts) or [`difference_into`](PowerSums::difference_into).
-impl Default for PowerSums {
+/// [`assign_parts`](PowerSumsOf::assign_parts) or [`difference_into`](PowerSumsOf::difference_into).
+impl<I: Identifier> Default for PowerSumsOf<I> {
     fn default() -> Self {
-        Self { count: 0, sums: vec![0] }
+        Self {
+            set: InstructionSet::best(),
+            threshold: 1,
+            count: 0,
+            unsettled: 0,
+            waiting: 0,
+            pending: [I::ZERO; PENDING],
+            sums: vec![I::Lazy::default(); WIDEST],
+        }
+    }
+}
+
+/// Whether they are sums over the same packets, as far as sums can tell: whatever their instructions.
+impl<I: Identifier> PartialEq for PowerSumsOf<I> {
+    fn eq(&self, other: &Self) -> bool {
+        self.count == other.count && self.sums().eq(other.sums())
+    }
+}
+
+impl<I: Identifier> Eq for PowerSumsOf<I> {}
+
+impl<I: Identifier> Hash for PowerSumsOf<I> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.count.hash(state);
+        self.threshold.hash(state);
+        for sum in self.sums() {
+            sum.hash(state);
+        }
     }
 }
 
 // By hand, since the derived `clone_from` would throw the old buffer away.
-impl Clone for PowerSums {
+impl<I: Identifier> Clone for PowerSumsOf<I> {
     fn clone(&self) -> Self {
-        Self { count: self.count, sums: self.sums.clone() }
+        Self { sums: self.sums.clone(), ..*self }
     }
 
     fn clone_from(&mut self, source: &Self) {
-        self.count = source.count;
+        let sums = mem::take(&mut self.sums);
+        *self = Self { sums, ..*source };
         self.sums.clone_from(&source.sums);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::MODULUS;
-    use proptest::prelude::*;
-    use std::string::ToString;
-
-    fn sums_of(threshold: usize, identifiers: &[u32]) -> PowerSums {
-        let mut sums = PowerSums::new(threshold).unwrap();
-        for &identifier in identifiers {
-            sums.insert(identifier);
-        }
-        sums
-    }
-
-    /// The definition, in integers wide enough to be obvious.
-    fn oracle(threshold: usize, identifiers: &[u32]) -> Vec<u32> {
-        let p = u128::from(MODULUS);
-        let mut powers = vec![1; identifiers.len()];
-        let mut sums = Vec::new();
-        for _ in 0..threshold {
-            for (power, &identifier) in powers.iter_mut().zip(identifiers) {
-                *power = *power * u128::from(identifier) % p;
-            }
-            sums.push(u32::try_from(powers.iter().sum::<u128>() % p).unwrap());
-        }
-        sums
-    }
-
-    fn any_identifier() -> impl Strategy<Value = u32> {
-        prop_oneof![any::<u32>(), MODULUS - 2..=u32::MAX, 0..8u32]
-    }
-
-    fn any_identifiers() -> impl Strategy<Value = Vec<u32>> {
-        prop::collection::vec(any_identifier(), 0..40)
-    }
-
-    proptest! {
-        #[test]
-        fn inserting_sums_powers(threshold in 1..=MAX_THRESHOLD, identifiers in any_identifiers()) {
-            let one_by_one = sums_of(threshold, &identifiers);
-            prop_assert_eq!(one_by_one.sums(), oracle(threshold, &identifiers));
-            prop_assert_eq!(one_by_one.count() as usize, identifiers.len());
-
-            let mut at_once = PowerSums::new(threshold).unwrap();
-            at_once.insert_many(&identifiers);
-            prop_assert_eq!(at_once, one_by_one);
-        }
-
-        #[test]
-        fn removing_undoes_inserting(kept in any_identifiers(), passing in any_identifiers(), start: u32) {
-            let mut sums = PowerSums::from_parts(start, &[1, 2, 3, 4, 5, 6]).unwrap();
-            sums.insert_many(&kept);
-            let before = sums.clone();
-            passing.iter().for_each(|&identifier| sums.remove(identifier));
-            sums.insert_many(&passing);
-            prop_assert_eq!(sums, before);
-        }
-
-        #[test]
-        fn the_difference_is_what_only_one_side_holds(
-            both in any_identifiers(),
-            missing in any_identifiers(),
-            thresholds in (1..40usize, 1..40usize),
-            start: u32,
-        ) {
-            let mut sent = PowerSums::from_parts(start, &vec![0; thresholds.0]).unwrap();
-            let mut received = PowerSums::from_parts(start, &vec![0; thresholds.1]).unwrap();
-            sent.insert_many(&both);
-            received.insert_many(&both);
-            sent.insert_many(&missing);
-
-            let smaller = thresholds.0.min(thresholds.1);
-            let difference = sent.difference(&received).unwrap();
-            prop_assert_eq!(&difference, &sums_of(smaller, &missing));
-
-            let mut reused = sums_of(7, &[1, 2, 3]);
-            sent.difference_into(&received, &mut reused).unwrap();
-            prop_assert_eq!(&reused, &difference);
-            if !missing.is_empty() {
-                prop_assert_eq!(received.difference_into(&sent, &mut reused), Err(MoreReceivedThanSent));
-                prop_assert_eq!(&reused, &difference, "an error must change nothing");
-            }
-        }
-
-        #[test]
-        fn a_smaller_threshold_is_a_prefix(large in 1..60usize, small in 1..60usize, identifiers in any_identifiers()) {
-            let mut sums = sums_of(large, &identifiers);
-            let expected = sums_of(small.min(large), &identifiers);
-            prop_assert_eq!(sums.prefix(small), expected.sums());
-            sums.truncate(small).unwrap();
-            prop_assert_eq!(sums, expected);
-        }
-    }
-
-    #[test]
-    fn small_sums_by_hand() {
-        let mut sums = sums_of(4, &[1, 2, 3]);
-        assert_eq!(sums.sums(), [6, 14, 36, 98]);
-        sums.remove(2);
-        assert_eq!((sums.count(), sums.sums()), (2, &[4, 10, 28, 82][..]));
-        // p - 1 ≡ -1: its powers alternate between -1 and 1.
-        sums.insert(MODULUS - 1);
-        assert_eq!(sums.sums(), [3, 11, 27, 83]);
-        sums.clear();
-        assert_eq!(sums, PowerSums::new(4).unwrap());
-        // 2¹⁶ squared is 2³² ≡ 5.
-        assert_eq!(sums_of(4, &[1 << 16]).sums(), [65_536, 5, 5 * 65_536, 25]);
-    }
-
-    #[test]
-    fn identifiers_past_the_modulus_equal_small_ones() {
-        for (large, small) in (MODULUS..=u32::MAX).zip(0..) {
-            assert_eq!(sums_of(9, &[large]), sums_of(9, &[small]));
-        }
-    }
-
-    #[test]
-    fn the_count_wraps() {
-        let mut sums = PowerSums::from_parts(u32::MAX, &[0]).unwrap();
-        sums.insert_many(&[1; 10]);
-        assert_eq!(sums.count(), 9);
-        (0..11).for_each(|_| sums.remove(1));
-        assert_eq!(sums.count(), u32::MAX - 1);
-    }
-
-    #[test]
-    fn thresholds_are_bounded() {
-        for threshold in [0, 256, usize::MAX] {
-            let error = ThresholdError { threshold };
-            assert_eq!(PowerSums::new(threshold), Err(error));
-            let mut sums = sums_of(3, &[5]);
-            assert_eq!(sums.truncate(threshold), Err(error));
-            assert_eq!(sums, sums_of(3, &[5]));
-        }
-        assert_eq!(PowerSums::new(255).unwrap().threshold(), 255);
-        assert_eq!(PowerSums::new(1).unwrap().prefix(0), []);
-        assert_eq!(PowerSums::new(0).unwrap_err().to_string(), "a quACK has 1 to 255 power sums, not 0");
-    }
-
-    #[test]
-    fn parts_are_checked_before_anything_changes() {
-        let mut sums = sums_of(3, &[5]);
-        let untouched = sums.clone();
-        let cases: [(&[u32], PartsError); 3] = [
-            (&[], ThresholdError { threshold: 0 }.into()),
-            (&[0; 256], ThresholdError { threshold: 256 }.into()),
-            (&[0, MODULUS, 0], PartsError::NotReduced { index: 1, sum: MODULUS }),
-        ];
-        for (parts, error) in cases {
-            assert_eq!(PowerSums::from_parts(1, parts), Err(error));
-            assert_eq!(sums.assign_parts(1, parts), Err(error));
-            assert_eq!(sums, untouched);
-        }
-        sums.assign_parts(7, &[MODULUS - 1; 255]).unwrap();
-        assert_eq!(sums, PowerSums::from_parts(7, &[MODULUS - 1; 255]).unwrap());
-    }
-}
+mod tests;

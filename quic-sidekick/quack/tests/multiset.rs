@@ -107,7 +107,7 @@ proptest! {
     ) {
         let log = if complete { [&others[..], &actual].concat() } else { others };
         let honest = sums_of(threshold, 0, &actual);
-        let mut sums = honest.sums().to_vec();
+        let mut sums = honest.sums().collect::<Vec<_>>();
         sums[which.index(threshold)] += sum_off;
         let difference = PowerSums::from_parts(honest.count().wrapping_add_signed(count_off), &sums).unwrap();
 

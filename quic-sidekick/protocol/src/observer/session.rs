@@ -3,7 +3,7 @@
 use crate::clock::micros;
 use crate::wire::{Body, Message, Quack, SessionId, Sums};
 use crate::{Flow, Terms};
-use sidekick_quack::PowerSums;
+use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -144,6 +144,9 @@ impl Session {
         let wanted = if request.sums == 0 { self.terms.threshold } else { request.sums };
         self.sequence = self.sequence.wrapping_add(1);
         let age = self.last_at.map_or(0, |at| micros(request.at.saturating_duration_since(at)));
+        let mut words = [0; MAX_THRESHOLD];
+        let wanted = words.get_mut(..usize::from(wanted)).unwrap_or_default();
+        let written = self.sums.write_sums(wanted);
         let quack = Quack {
             epoch: self.epoch,
             sequence: self.sequence,
@@ -152,7 +155,7 @@ impl Session {
             first: self.first,
             last: self.last,
             count: self.sums.count(),
-            sums: Sums::new(self.sums.prefix(usize::from(wanted))),
+            sums: Sums::new(wanted.get(..written).unwrap_or_default()),
         };
         Message { session: self.id, body: Body::Quack(quack) }.emit(out).ok()
     }

@@ -163,7 +163,8 @@ fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
             let first = *first.get_or_insert(last);
             seen.insert(last);
             s.now += 40 * MS;
-            let sums = Sums::new(seen.sums());
+            let words: Vec<u32> = seen.sums().collect();
+            let sums = Sums::new(&words);
             let quack =
                 Quack { epoch: 7, sequence, token: 0, age_us, first, last, count: seen.count(), sums };
             inject(&mut s, Body::Quack(quack)).unwrap();
@@ -358,7 +359,8 @@ fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
         let first = *first.get_or_insert(last);
         seen.insert(last);
         s.run(30 * MS);
-        let sums = Sums::new(seen.sums());
+        let words: Vec<u32> = seen.sums().collect();
+        let sums = Sums::new(&words);
         let quack = Quack { epoch: 7, sequence, token: 0, age_us: 0, first, last, count: seen.count(), sums };
         inject(&mut s, Body::Quack(quack)).unwrap();
     }

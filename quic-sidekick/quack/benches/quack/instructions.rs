@@ -1,0 +1,100 @@
+//! How many instructions the same work takes, counted by valgrind's callgrind: figures that a busy machine does not move.
+//!
+//! It starts itself under valgrind, once for each piece of work. Valgrind knows no AVX-512, so that there is nothing of that.
+
+mod figures;
+#[allow(dead_code, reason = "the other benchmark's work is here, too")]
+mod work;
+
+use figures::Figures;
+use sidekick_quack::InstructionSet;
+use std::env;
+use std::process::{Command, ExitCode};
+use work::{Decoding, Inserting};
+
+/// A name, and how many packets it is about.
+const CASES: [(&str, usize); 5] = [
+    ("insert_batch/t20", Inserting::PACKETS),
+    ("insert_single/t20", Inserting::PACKETS),
+    ("decode/20_of_1000", 1),
+    ("decode/5_of_100", 1),
+    ("decode/undecodable_of_1000", 1),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().collect();
+    if let [_, measure, case, set] = arguments.as_slice()
+        && measure == "--measure"
+    {
+        run(case, set);
+        return ExitCode::SUCCESS;
+    }
+    let mut figures = Figures::default();
+    for set in InstructionSet::available().filter(|set| set.name() != "avx512") {
+        for (case, items) in CASES {
+            let count = |set: &str| Some(f64::from(collect(case, set)?) / items as f64);
+            let (Some(ours), Some(textbook)) = (count(set.name()), count("textbook")) else {
+                eprintln!(
+                    "valgrind could not count {case} with {set}; `.ci/deps bench` installs it, or says what to install"
+                );
+                return ExitCode::FAILURE;
+            };
+            let name = format!("quack/{case}/{set}/instructions");
+            figures.add(&name, "instructions", (ours, textbook), textbook / ours);
+        }
+    }
+    match figures.write() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the figures could not be written: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What callgrind collected while `measured` ran.
+fn collect(case: &str, set: &str) -> Option<u32> {
+    let output = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--toggle-collect=*instructions::measured*",
+        ])
+        .arg(env::current_exe().ok()?)
+        .args(["--measure", case, set])
+        .output()
+        .ok()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let (_, collected) = said.split_once("Collected : ")?;
+    collected.split_whitespace().next()?.parse().ok()
+}
+
+/// The work between the marks, after a round that warms up what it needs.
+fn run(case: &str, set: &str) {
+    let chosen = InstructionSet::available().find(|available| available.name() == set);
+    let ours = set != "textbook";
+    let chosen = chosen.unwrap_or(InstructionSet::PORTABLE);
+    let mut inserting = Inserting::of(32, 20, chosen);
+    let (missing, log) = match case {
+        "decode/5_of_100" => (5, 100),
+        "decode/undecodable_of_1000" if ours => (21, 1000),
+        _ => (20, 1000),
+    };
+    let mut decoding = Decoding::of(missing, log, chosen);
+    let mut work = || match (case, ours) {
+        ("insert_batch/t20", true) => inserting.batch(),
+        ("insert_single/t20", true) => inserting.single(),
+        ("insert_batch/t20" | "insert_single/t20", false) => inserting.textbook(),
+        ("decode/undecodable_of_1000", true) => decoding.refuse(),
+        (_, true) => decoding.decode(),
+        (_, false) => decoding.textbook(),
+    };
+    work();
+    measured(&mut work);
+}
+
+/// Callgrind begins and ends with this function.
+#[inline(never)]
+fn measured(work: &mut dyn FnMut()) {
+    work();
+}

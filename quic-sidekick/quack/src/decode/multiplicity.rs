@@ -1,0 +1,102 @@
+//! Identifiers that are missing or logged more than once: the rare case, told apart with care.
+
+use super::{DecodeError, Fate};
+use crate::field::Field;
+use crate::vector::portable::evaluate;
+use alloc::vec::Vec;
+
+/// How often each missing identifier is missing, and how often the log holds it.
+#[derive(Clone, Debug)]
+pub(super) struct Multiplicities<I> {
+    /// The polynomial, divided by every root found so far.
+    quotient: Vec<I>,
+    roots: Vec<Root<I>>,
+}
+
+/// A missing identifier that stands in the log.
+#[derive(Clone, Debug)]
+struct Root<I> {
+    value: I,
+    /// How many packets with it are missing.
+    missing: usize,
+    /// How many packets with it the log holds.
+    logged: usize,
+}
+
+impl<I: Field> Multiplicities<I> {
+    pub(super) fn with_capacity(degree: usize) -> Self {
+        Self { quotient: Vec::with_capacity(degree), roots: Vec::with_capacity(degree) }
+    }
+
+    /// Given the packets whose identifiers are roots of the polynomial (those marked as missing), checks that the log
+    /// accounts for every root, and marks what cannot be told apart.
+    pub(super) fn settle(
+        &mut self,
+        polynomial: &[I],
+        log: &[I],
+        fates: &mut [Fate],
+    ) -> Result<(), DecodeError> {
+        self.roots.clear();
+        self.quotient.clear();
+        self.quotient.extend_from_slice(polynomial);
+        for (_, identifier) in fates.iter().zip(log).filter(|(fate, _)| **fate == Fate::Missing) {
+            self.count_root(identifier.element());
+        }
+        if !self.quotient.is_empty() || self.roots.iter().any(|root| root.logged < root.missing) {
+            return Err(DecodeError::NotInLog);
+        }
+        if self.roots.iter().all(|root| root.logged == root.missing) {
+            return Ok(());
+        }
+        for (fate, identifier) in fates.iter_mut().zip(log).filter(|(fate, _)| **fate == Fate::Missing) {
+            let value = identifier.element();
+            if self.roots.iter().any(|root| root.value == value && root.logged > root.missing) {
+                *fate = Fate::Ambiguous;
+            }
+        }
+        Ok(())
+    }
+
+    fn count_root(&mut self, value: I) {
+        if let Some(root) = self.roots.iter_mut().find(|root| root.value == value) {
+            root.logged += 1;
+            return;
+        }
+        let mut missing = 0;
+        while !self.quotient.is_empty() && evaluate(&self.quotient, [value]) == [I::ZERO] {
+            divide(&mut self.quotient, value);
+            missing += 1;
+        }
+        self.roots.push(Root { value, missing, logged: 1 });
+    }
+}
+
+/// Divides a polynomial, given less its leading 1 and highest power first, by `x - root` (synthetic division). The
+/// remainder is dropped: for a root it is 0.
+pub(super) fn divide<I: Field>(polynomial: &mut Vec<I>, root: I) {
+    let mut carry = I::ONE;
+    for coefficient in polynomial.iter_mut() {
+        carry = I::mul_add(carry, root, *coefficient);
+        *coefficient = carry;
+    }
+    polynomial.pop();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MODULUS;
+    use std::vec;
+
+    #[test]
+    fn division_by_hand() {
+        // (x-2)(x-3) = x² - 5x + 6
+        let mut polynomial = vec![MODULUS - 5, 6];
+        assert_eq!(evaluate(&polynomial, [0, 1, 2, 3, 4, 5]), [6, 2, 0, 0, 2, 6]);
+        divide(&mut polynomial, 3);
+        assert_eq!(polynomial, [MODULUS - 2]);
+        divide(&mut polynomial, 2);
+        assert_eq!(polynomial, []);
+        assert_eq!(evaluate(&polynomial, [7]), [1]);
+    }
+}

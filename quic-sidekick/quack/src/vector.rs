@@ -1,0 +1,283 @@
+//! The work on many elements at once, by the instructions that the machine has.
+//!
+//! One algorithm ([`kernel`]) is written down once, over a trait; the modules of the targets lend it their vectors. The
+//! portable code needs neither vectors nor floating point.
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod kernel;
+pub(crate) mod portable;
+
+#[cfg(target_arch = "aarch64")]
+mod arm;
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
+use crate::decode::{Fate, Found, Identities};
+use crate::field::Field;
+use core::fmt;
+
+/// Lanes of the widest vector: the sums' memory is a multiple of it.
+pub(crate) const WIDEST: usize = 8;
+
+/// The instructions that sums and decoders use, which the machine has.
+///
+/// Whatever is chosen, the results are the same to the bit. [`PowerSums::new`](crate::PowerSums::new) and
+/// [`Decoder::new`](crate::Decoder::new) choose the [best](Self::best); others are there to be measured, and for
+/// machines where the widest vectors slow other programs down.
+///
+/// ```
+/// use sidekick_quack::{InstructionSet, PowerSums};
+///
+/// for set in InstructionSet::available() {
+///     let mut sums = PowerSums::new(20)?.with_instruction_set(set);
+///     sums.insert_many(&[1, 2, 3]);
+///     assert_eq!(sums.sums().next(), Some(6), "{set}");
+/// }
+/// # Ok::<(), sidekick_quack::ThresholdError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InstructionSet(Set);
+
+/// Each variant that needs something of the machine holds the proof that the machine has it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Set {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2(x86::Avx2),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(x86::Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(arm::Neon),
+}
+
+impl InstructionSet {
+    /// What every machine has.
+    pub const PORTABLE: Self = Self(Set::Portable);
+
+    /// The fastest that this machine has. Without the feature `std` that is what the program was compiled for.
+    #[must_use]
+    pub fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if let Some(proof) = x86::Avx512::detect() {
+                return Self(Set::Avx512(proof));
+            }
+            if let Some(proof) = x86::Avx2::detect() {
+                return Self(Set::Avx2(proof));
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if let Some(proof) = arm::Neon::detect() {
+            return Self(Set::Neon(proof));
+        }
+        Self::PORTABLE
+    }
+
+    /// All that this machine has, the slowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        let sets = [
+            Some(Set::Portable),
+            #[cfg(target_arch = "x86_64")]
+            x86::Avx2::detect().map(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            x86::Avx512::detect().map(Set::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            arm::Neon::detect().map(Set::Neon),
+        ];
+        sets.into_iter().flatten().map(Self)
+    }
+
+    /// From how many candidates, times the square of the degree, a polynomial is better split than tried. Measured, but for
+    /// NEON, which lies where its lanes put it.
+    pub(crate) fn crossover(self) -> usize {
+        match self.0 {
+            Set::Portable => 150,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => 750,
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => 1500,
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => 400,
+        }
+    }
+
+    /// `portable`, `avx2`, `avx512` or `neon`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Set::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512(_) => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Set::Neon(_) => "neon",
+        }
+    }
+}
+
+/// The [best](InstructionSet::best).
+impl Default for InstructionSet {
+    fn default() -> Self {
+        Self::best()
+    }
+}
+
+impl fmt::Debug for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "InstructionSet({})", self.name())
+    }
+}
+
+impl fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A field whose products fit a double-precision significand's two words: what the kernel can do. The modulus is
+/// `2^BITS - EXCESS`.
+pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
+    const BITS: u32;
+    const EXCESS: u32;
+
+    /// The element for an integer above the negated modulus and below the modulus.
+    fn from_centred(integer: i64) -> Self;
+
+    /// The identifiers as they lie in memory, if a vector can be loaded from there.
+    fn words(identifiers: &[Self]) -> Option<&[u32]>;
+}
+
+impl Narrow for u16 {
+    const BITS: u32 = 16;
+    const EXCESS: u32 = 15;
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the caller's promise")]
+    fn from_centred(integer: i64) -> Self {
+        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
+    }
+
+    #[inline(always)]
+    fn words(_: &[Self]) -> Option<&[u32]> {
+        None
+    }
+}
+
+impl Narrow for u32 {
+    const BITS: u32 = 32;
+    const EXCESS: u32 = 5;
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the caller's promise")]
+    fn from_centred(integer: i64) -> Self {
+        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
+    }
+
+    #[inline(always)]
+    fn words(identifiers: &[Self]) -> Option<&[u32]> {
+        Some(identifiers)
+    }
+}
+
+#[inline]
+pub(crate) fn insert_one<F: Narrow, const TAKE: bool>(
+    set: InstructionSet,
+    sums: &mut [i64],
+    threshold: usize,
+    identifier: F,
+) {
+    match set.0 {
+        Set::Portable => portable::insert_one::<F, TAKE>(sums, threshold, identifier),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(proof) => proof.insert_one::<F, TAKE>(sums, identifier),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(proof) => proof.insert_one::<F, TAKE>(sums, identifier),
+        #[cfg(target_arch = "aarch64")]
+        Set::Neon(proof) => proof.insert_one::<F, TAKE>(sums, identifier),
+    }
+}
+
+/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, where the batch would leave most
+/// of its vectors' lanes empty.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+const FEW: usize = 8;
+
+pub(crate) fn insert_many<F: Narrow, const TAKE: bool>(
+    set: InstructionSet,
+    sums: &mut [i64],
+    threshold: usize,
+    identifiers: &[F],
+) {
+    if set == InstructionSet::PORTABLE {
+        return portable::insert_many::<F, TAKE>(sums, threshold, identifiers);
+    }
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    if identifiers.len() < FEW {
+        for &identifier in identifiers {
+            insert_one::<F, TAKE>(set, sums, threshold, identifier);
+        }
+        return;
+    }
+    match set.0 {
+        Set::Portable => {}
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(proof) => proof.insert_many::<F, TAKE>(sums, threshold, identifiers),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(proof) => proof.insert_many::<F, TAKE>(sums, threshold, identifiers),
+        #[cfg(target_arch = "aarch64")]
+        Set::Neon(proof) => proof.insert_many::<F, TAKE>(sums, threshold, identifiers),
+    }
+}
+
+pub(crate) fn newton<F: Narrow>(
+    set: InstructionSet,
+    sums: &[F],
+    missing: usize,
+    identities: &mut Identities<F>,
+) -> bool {
+    match set.0 {
+        Set::Portable => portable::newton(sums, missing, identities),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(proof) => proof.newton(sums, missing, &mut identities.polynomial),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(proof) => proof.newton(sums, missing, &mut identities.polynomial),
+        #[cfg(target_arch = "aarch64")]
+        Set::Neon(proof) => proof.newton(sums, missing, &mut identities.polynomial),
+    }
+}
+
+pub(crate) fn mark_roots<F: Narrow>(
+    set: InstructionSet,
+    polynomial: &[F],
+    identifiers: &[F],
+    fates: &mut [Fate],
+    found: &mut Found<F>,
+) {
+    match set.0 {
+        Set::Portable => portable::mark_roots(polynomial, identifiers, fates, found),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(proof) => proof.mark_roots(polynomial, identifiers, fates, found),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(proof) => proof.mark_roots(polynomial, identifiers, fates, found),
+        #[cfg(target_arch = "aarch64")]
+        Set::Neon(proof) => proof.mark_roots(polynomial, identifiers, fates, found),
+    }
+}
+
+pub(crate) fn look_up<F: Narrow>(
+    set: InstructionSet,
+    roots: &[F],
+    identifiers: &[F],
+    fates: &mut [Fate],
+    found: &mut Found<F>,
+) {
+    match set.0 {
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx2(proof) => proof.look_up(roots, identifiers, fates, found),
+        #[cfg(target_arch = "x86_64")]
+        Set::Avx512(proof) => proof.look_up(roots, identifiers, fates, found),
+        // The compiler makes vectors of it for every machine that always has some.
+        _ => portable::look_up(roots, identifiers, fates, found),
+    }
+}
