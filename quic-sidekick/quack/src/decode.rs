@@ -29,7 +29,7 @@ pub enum Fate {
 pub type Decoder = DecoderOf<u32>;
 
 /// Finds the missing packets of a log. It is the workspace of that, too: keep one and use it again.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct DecoderOf<I: Identifier> {
     set: InstructionSet,
     max_threshold: usize,
@@ -41,7 +41,7 @@ pub struct DecoderOf<I: Identifier> {
 }
 
 /// What Newton's identities are worked out in.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Identities<I: Field> {
     /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
     pub(crate) totals: Vec<I::Wide>,
@@ -56,12 +56,13 @@ impl<I: Field> Identities<I> {
 }
 
 /// The packets of the log that are roots, as they are come upon.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Found<I> {
-    /// How many, with those that have no room below.
+    /// How many.
     count: usize,
-    /// Their elements; there is room for as many as may be missing.
+    /// Their elements, as many of them as may be missing.
     elements: Vec<I>,
+    limit: usize,
 }
 
 impl<I: Field> Found<I> {
@@ -70,7 +71,7 @@ impl<I: Field> Found<I> {
     pub(crate) fn mark(&mut self, identifier: I, fate: &mut Fate) {
         *fate = Fate::Missing;
         self.count += 1;
-        if self.elements.len() < self.elements.capacity() {
+        if self.elements.len() < self.limit {
             self.elements.push(identifier.element());
         }
     }
@@ -82,7 +83,7 @@ impl<I: Field> Found<I> {
 
     /// Whether they are so many, no two of them alike.
     fn are_distinct(&self, count: usize) -> bool {
-        let Self { count: found, elements } = self;
+        let Self { count: found, elements, .. } = self;
         let repeats = |(i, element)| elements.iter().take(i).any(|earlier| earlier == element);
         *found == count && elements.len() == count && !elements.iter().enumerate().any(repeats)
     }
@@ -90,7 +91,9 @@ impl<I: Field> Found<I> {
 
 impl<I: Identifier> DecoderOf<I> {
     /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a decode:
-    /// it grows with the product of that number and the length of the log.
+    /// it grows with the product of that number and the length of the log. Where roots are found without trying a long
+    /// log, sums that somebody made up for the purpose can cost a few times what honest ones do, and identifiers that are
+    /// missing or logged more than once cost up to the square of the number missing.
     ///
     /// `max_threshold` is brought into the range 1 to [`MAX_THRESHOLD`].
     #[must_use]
@@ -102,7 +105,7 @@ impl<I: Identifier> DecoderOf<I> {
             sums: Vec::with_capacity(MAX_THRESHOLD),
             identities: Identities::with_degree(max_threshold),
             factoring: Factoring::new(),
-            found: Found { count: 0, elements: Vec::with_capacity(max_threshold) },
+            found: Found { count: 0, elements: Vec::with_capacity(max_threshold), limit: max_threshold },
             multiplicities: Multiplicities::with_capacity(max_threshold),
         }
     }
@@ -130,6 +133,9 @@ impl<I: Identifier> DecoderOf<I> {
     /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`]: without
     /// ambiguity it is the number of [`Fate::Missing`].
     ///
+    /// The difference is read faster if no inserted packet waits in it (see [`PowerSumsOf::insert`]); in what
+    /// [`PowerSumsOf::difference`] makes none does.
+    ///
     /// # Errors
     /// - [`DecodeError::MoreReceivedThanSent`]: the count of the difference is negative.
     /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can help.
@@ -152,7 +158,7 @@ impl<I: Identifier> DecoderOf<I> {
         }
         self.found.clear();
         let polynomial = &self.identities.polynomial;
-        if factor::pays(self.set, missing, log.len()) && self.factoring.find_roots(polynomial) {
+        if factor::pays::<I>(self.set, missing, log.len()) && self.factoring.find_roots(polynomial) {
             I::look_up(self.set, &self.factoring.roots, log, fates, &mut self.found);
         } else {
             I::mark_roots(self.set, polynomial, log, fates, &mut self.found);
@@ -167,6 +173,7 @@ impl<I: Identifier> DecoderOf<I> {
         Ok(missing)
     }
 
+    /// The polynomial whose roots are missing, if there is one.
     fn build_polynomial(&mut self, difference: &PowerSumsOf<I>, missing: usize) -> Result<(), DecodeError> {
         difference.copy_sums(&mut self.sums);
         let agree = I::newton(self.set, &self.sums, missing, &mut self.identities);
@@ -181,6 +188,13 @@ impl<I: Identifier> DecoderOf<I> {
             Ok(missing) if missing <= threshold => Ok(missing),
             _ => Err(DecodeError::TooManyMissing { missing, threshold }),
         }
+    }
+}
+
+/// A decoder of the same kind, with room of its own.
+impl<I: Identifier> Clone for DecoderOf<I> {
+    fn clone(&self) -> Self {
+        Self::new(self.max_threshold).with_instruction_set(self.set)
     }
 }
 

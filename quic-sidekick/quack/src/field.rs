@@ -10,7 +10,8 @@ use crate::vector::{self, InstructionSet};
 use core::{fmt, ops};
 
 /// What the sums and the decoder need of an identifier's field. It cannot be named outside, which seals
-/// [`Identifier`](crate::Identifier).
+/// [`Identifier`](crate::Identifier), and is nobody else's to call.
+#[doc(hidden)]
 pub trait Field: Copy + Eq + Ord + 'static {
     /// An element, or what several folded products come to.
     type Wide: Copy
@@ -110,6 +111,11 @@ pub trait Field: Copy + Eq + Ord + 'static {
         found: &mut Found<Self>,
     ) {
         vector::portable::mark_roots(polynomial, identifiers, fates, found);
+    }
+
+    /// From how many candidates, times the square of the degree, a polynomial is better split than tried.
+    fn crossover(_set: InstructionSet) -> usize {
+        vector::portable::CROSSOVER
     }
 
     /// Marks as missing the identifiers that are among `roots`.
@@ -246,7 +252,7 @@ impl_fold!(u128, 64, 59);
 /// Lazy sums that are wider than the elements, and kernels that work on several at once.
 macro_rules! narrow {
     ($type:ty, $lifted:ident => $reduced:expr) => {
-        // Centred elements are at most half the modulus, so that 2³⁰ of them stay far from overflow.
+        // Elements are below the modulus, centred or not, so that 2³⁰ of them stay below 2⁶².
         type Lazy = i64;
         const PATIENCE: u32 = 1 << 30;
 
@@ -317,6 +323,10 @@ macro_rules! narrow {
             found: &mut Found<Self>,
         ) {
             vector::mark_roots(set, polynomial, identifiers, fates, found);
+        }
+
+        fn crossover(set: InstructionSet) -> usize {
+            set.crossover()
         }
 
         #[inline]

@@ -29,7 +29,8 @@
 //! All arithmetic is modulo the largest 32-bit prime, [`MODULUS`]. The `k`-th sum is the sum of the `k`-th
 //! powers of all identifiers, for `k` from 1 to the *threshold* `t`. If `m ≤ t` packets are missing, the
 //! first `m` sums of the difference determine, by Newton's identities, the one polynomial of degree `m` whose
-//! roots are the missing identifiers. The [`Decoder`] evaluates it at every identifier of the log. Sums that
+//! roots are the missing identifiers. The [`Decoder`] evaluates it at every identifier of the log, or finds its roots
+//! and looks them up where that is faster. Sums that
 //! are left over (`t > m`) must agree with the same polynomial, which exposes a log that does not belong to
 //! the quACK.
 //!

@@ -1,6 +1,8 @@
 //! The quACK as a textbook has it: one power after the other, each product brought back by a division, every packet of the
 //! log tried in turn.
 //!
+//! Sums have to be below the modulus; of others nothing right comes.
+//!
 //! It is what the rest of the crate is tested against and measured against, and a place to read how it works. It does as
 //! little as the publication of Sidekick says (NSDI '24, section 4) and so is not to be used with logs or sums that somebody
 //! else made: it neither tells ambiguous packets from missing ones nor notices that the sums do not belong to the log.
@@ -65,7 +67,7 @@ pub fn insert<I: Identifier>(sums: &mut [I], identifier: I) {
 /// Takes the sums of what was received out of those of what was sent.
 pub fn subtract<I: Identifier>(sent: &mut [I], received: &[I]) {
     for (sent, &received) in sent.iter_mut().zip(received) {
-        *sent = add(*sent, neg(received));
+        *sent = add(*sent, neg(I::remainder(I::widen(received))));
     }
 }
 

@@ -87,11 +87,10 @@ impl InstructionSet {
         sets.into_iter().flatten().map(Self)
     }
 
-    /// From how many candidates, times the square of the degree, a polynomial is better split than tried. Measured, but for
-    /// NEON, which lies where its lanes put it.
+    /// [`Field::crossover`] of what the kernel can do. Measured, but for NEON, which lies where its lanes put it.
     pub(crate) fn crossover(self) -> usize {
         match self.0 {
-            Set::Portable => 150,
+            Set::Portable => portable::CROSSOVER,
             #[cfg(target_arch = "x86_64")]
             Set::Avx2(_) => 750,
             #[cfg(target_arch = "x86_64")]
@@ -137,6 +136,10 @@ impl fmt::Display for InstructionSet {
 
 /// A field whose products fit a double-precision significand's two words: what the kernel can do. The modulus is
 /// `2^BITS - EXCESS`.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code, reason = "only the kernel needs what it adds")
+)]
 pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
     const BITS: u32;
     const EXCESS: u32;
@@ -209,18 +212,15 @@ pub(crate) fn insert_many<F: Narrow, const TAKE: bool>(
     threshold: usize,
     identifiers: &[F],
 ) {
-    if set == InstructionSet::PORTABLE {
-        return portable::insert_many::<F, TAKE>(sums, threshold, identifiers);
-    }
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    if identifiers.len() < FEW {
+    if set != InstructionSet::PORTABLE && identifiers.len() < FEW {
         for &identifier in identifiers {
             insert_one::<F, TAKE>(set, sums, threshold, identifier);
         }
         return;
     }
     match set.0 {
-        Set::Portable => {}
+        Set::Portable => portable::insert_many::<F, TAKE>(sums, threshold, identifiers),
         #[cfg(target_arch = "x86_64")]
         Set::Avx2(proof) => proof.insert_many::<F, TAKE>(sums, threshold, identifiers),
         #[cfg(target_arch = "x86_64")]

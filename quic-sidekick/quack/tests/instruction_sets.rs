@@ -3,8 +3,8 @@
 mod support;
 
 use proptest::{collection::vec, prelude::*};
-use sidekick_quack::{InstructionSet, MAX_THRESHOLD, PowerSumsOf};
-use support::{decoding, identifiers, inserting_and_removing, textbook_sums};
+use sidekick_quack::{DecodeError, Decoder, DecoderOf, InstructionSet, MAX_THRESHOLD, PowerSumsOf};
+use support::{decoding, exact_fates, identifiers, inserting_and_removing, textbook_sums};
 
 /// Around the lengths at which a batch is cut up, and beyond.
 fn any_length() -> impl Strategy<Value = usize> {
@@ -52,6 +52,80 @@ fn few_missing_of_many() {
             decoding::<u32>(20, 2, length, lost);
             decoding::<u64>(20, 3, length, lost);
         }
+    }
+}
+
+/// Long logs, of which few are missing, and with which something is wrong.
+#[test]
+fn what_does_not_belong_to_a_long_log_is_refused() {
+    let log = identifiers::<u32>(11, 20_000);
+    let unlogged = (1000..).find(|identifier| !log.contains(identifier)).unwrap();
+    let hardly = log.iter().copied().find(|a| log.iter().filter(|b| a == *b).count() == 1).unwrap();
+    let cases: [&[u32]; 4] =
+        [&[unlogged], &[unlogged, log[5]], &[log[7], unlogged, log[9]], &[hardly, hardly]];
+    for set in InstructionSet::available() {
+        for log in [&log[..], &log[..500]] {
+            for missing in cases {
+                let sums = textbook_sums(missing.len() + 2, missing);
+                for sums in [&sums[..missing.len()], &sums] {
+                    let count = missing.len().try_into().unwrap();
+                    let difference = PowerSumsOf::from_parts(count, sums).unwrap();
+                    let (mut decoder, mut fates) = (Decoder::new(20).with_instruction_set(set), Vec::new());
+                    let decoded = decoder.decode(&difference, log, &mut fates);
+                    assert_eq!(decoded, Err(DecodeError::NotInLog), "{set}: {missing:?}");
+                }
+            }
+            // Sums that are the sums of nothing, with none to spare: x² - 2 and such have no roots in the log.
+            for sums in [&[0, 4][..], &[1, 2, 4], &[9, 9, 9, 9], &[5, 4, 3, 2, 1]] {
+                let difference = PowerSumsOf::from_parts(sums.len().try_into().unwrap(), sums).unwrap();
+                let (mut decoder, mut fates) = (Decoder::new(20).with_instruction_set(set), Vec::new());
+                assert_eq!(decoder.decode(&difference, log, &mut fates), Err(DecodeError::NotInLog), "{set}");
+            }
+        }
+    }
+}
+
+/// Each sum that is left over is looked at, wherever it stands.
+#[test]
+fn one_wrong_sum_of_255_is_noticed() {
+    let log = identifiers::<u32>(12, 100);
+    let good = textbook_sums(MAX_THRESHOLD, &log[..6]);
+    for set in InstructionSet::available() {
+        let mut decoder = Decoder::new(MAX_THRESHOLD).with_instruction_set(set);
+        for place in 6..MAX_THRESHOLD {
+            let mut sums = good.clone();
+            sums[place] = if sums[place] == 0 { 1 } else { sums[place] - 1 };
+            let difference = PowerSumsOf::from_parts(6, &sums).unwrap();
+            let decoded = decoder.decode(&difference, &log, &mut Vec::new());
+            assert_eq!(decoded, Err(DecodeError::Inconsistent), "{set}: the sum of the powers {}", place + 1);
+        }
+    }
+}
+
+/// A pair of 16-bit roots that every shift of the splitting leaves together: the log is tried instead.
+#[test]
+fn roots_that_do_not_come_apart_are_found_all_the_same() {
+    let log: Vec<u16> = (0..6000).map(|n| n * 7 + 32_586 % 7).chain([48_370]).collect();
+    let mut decoder = DecoderOf::<u16>::new(20).with_instruction_set(InstructionSet::PORTABLE);
+    let missing = [32_586, 48_370];
+    let difference = PowerSumsOf::from_parts(2, &textbook_sums(4, &missing)).unwrap();
+    let mut fates = Vec::new();
+    assert_eq!(decoder.decode(&difference, &log, &mut fates), Ok(2));
+    assert_eq!(fates, exact_fates(&log, &missing));
+}
+
+/// The counts of both sides may have wrapped, apart or together.
+#[test]
+fn counts_that_wrap_decode() {
+    let log = identifiers::<u32>(13, 50);
+    for start in [0, u32::MAX - 3, u32::MAX - 30, 1 << 31] {
+        let mut sent = PowerSumsOf::from_parts(start, &[0; 20]).unwrap();
+        let mut seen = sent.clone();
+        sent.insert_many(&log);
+        log.iter().skip(4).for_each(|&identifier| seen.insert(identifier));
+        let mut fates = Vec::new();
+        assert_eq!(Decoder::new(20).decode(&sent.difference(&seen).unwrap(), &log, &mut fates), Ok(4));
+        assert_eq!(fates, exact_fates(&log, &log[..4]));
     }
 }
 

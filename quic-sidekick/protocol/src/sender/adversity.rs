@@ -265,6 +265,19 @@ fn without_polls_and_timed_quacks_silence_proves_nothing() {
     assert_eq!(s.sender.stats().epochs, 1);
 }
 
+/// A quACK costs what is new since the one before, and the few that were missing then, however long the flow has gone on.
+#[test]
+fn a_quack_costs_what_has_changed() {
+    let mut s = Simulation::new(SenderConfig::default(), ObserverConfig::default(), near(1), 5);
+    s.near.loss_percent = 2;
+    for thousand in 1..=8 {
+        let before = s.sender.reconciler.work;
+        s.stream(1000, MS);
+        let candidates = (s.sender.reconciler.work - before) / usize::from(Terms::default().threshold);
+        assert!((900..1500).contains(&candidates), "{candidates} candidates in thousand {thousand}");
+    }
+}
+
 /// What a forger can make the sender compute: candidates times sums, over all attempts to decode one quACK.
 #[test]
 fn a_forged_quack_costs_a_bounded_amount_of_work() {

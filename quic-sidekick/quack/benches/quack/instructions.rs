@@ -29,7 +29,13 @@ fn main() -> ExitCode {
         run(case, set);
         return ExitCode::SUCCESS;
     }
-    let mut figures = Figures::default();
+    let mut figures = match Figures::begin() {
+        Ok(figures) => figures,
+        Err(error) => {
+            eprintln!("target/bench.json cannot be read: {error}; remove it");
+            return ExitCode::FAILURE;
+        }
+    };
     for set in InstructionSet::available().filter(|set| set.name() != "avx512") {
         for (case, items) in CASES {
             let count = |set: &str| Some(f64::from(collect(case, set)?) / items as f64);

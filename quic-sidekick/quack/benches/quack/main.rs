@@ -8,11 +8,18 @@ mod work;
 use criterion::Criterion;
 use figures::Figures;
 use sidekick_quack::InstructionSet;
+use std::process::ExitCode;
 use work::{Decoding, Inserting};
 
-fn main() {
+fn main() -> ExitCode {
+    let mut figures = match Figures::begin() {
+        Ok(figures) => figures,
+        Err(error) => {
+            eprintln!("target/bench.json cannot be read: {error}; remove it");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut criterion = Criterion::default().configure_from_args();
-    let mut figures = Figures::default();
     for set in InstructionSet::available() {
         inserting(&mut criterion, &mut figures, set);
         decoding(&mut criterion, &mut figures, set);
@@ -20,8 +27,9 @@ fn main() {
     criterion.final_summary();
     if let Err(error) = figures.write() {
         eprintln!("the figures could not be written: {error}");
-        std::process::exit(1);
+        return ExitCode::FAILURE;
     }
+    ExitCode::SUCCESS
 }
 
 fn inserting(criterion: &mut Criterion, figures: &mut Figures, set: InstructionSet) {

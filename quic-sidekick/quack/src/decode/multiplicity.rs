@@ -6,7 +6,7 @@ use crate::vector::portable::evaluate;
 use alloc::vec::Vec;
 
 /// How often each missing identifier is missing, and how often the log holds it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Multiplicities<I> {
     /// The polynomial, divided by every root found so far.
     quotient: Vec<I>,
@@ -14,7 +14,7 @@ pub(super) struct Multiplicities<I> {
 }
 
 /// A missing identifier that stands in the log.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Root<I> {
     value: I,
     /// How many packets with it are missing.

@@ -116,6 +116,26 @@ fn the_count_wraps() {
     assert_eq!(sums.count(), u32::MAX - 1);
 }
 
+/// 2^30 elements are never reached in a test; this is what happens then.
+#[test]
+fn sums_that_were_never_reduced_are_reduced_in_time() {
+    use crate::field::Field;
+    for lazy in [1_i64 << 62, -(1 << 62)] {
+        let mut sums = PowerSums::new(8).unwrap();
+        sums.sums.fill(lazy);
+        sums.unsettled = u32::PATIENCE;
+        let before: Vec<u32> = listed(&sums);
+        sums.insert_many(&[3; 100]);
+        assert!(sums.sums.iter().all(|sum| sum.unsigned_abs() < 1 << 40), "{:?}", sums.sums);
+        sums.remove_many(&[3; 100]);
+        assert_eq!(listed(&sums), before);
+        sums.unsettled = u32::PATIENCE;
+        sums.sums.fill(lazy);
+        sums.subtract(&PowerSums::from_parts(0, &before).unwrap());
+        assert_eq!(listed(&sums), [0; 8]);
+    }
+}
+
 #[test]
 fn thresholds_are_bounded() {
     for threshold in [0, 256, usize::MAX] {

@@ -1,6 +1,6 @@
 //! The one algorithm behind every vector instruction set: modular multiplication by fused multiply-add.
 //!
-//! An element is a double, centred: an integer of absolute value at most `(1/2 + 2^-21) p`. With `p = S - e`, where `S` is
+//! An element is a double, centred: an integer of absolute value at most `(1/2 + 2^-20) p`. With `p = S - e`, where `S` is
 //! `2^32` and `e` is 5 (or `2^16` and 15), the product of `y` and `x` is reduced by four instructions:
 //!
 //! ```text
@@ -10,13 +10,15 @@
 //! r = fma(q, e/S, u)          yx - Sn + en = yx - pn, the remainder.
 //! ```
 //!
-//! `x · S/p` is rounded twice, so that it and the quotient are wrong by at most 2^-52 of themselves; with `|yx/p|` at most
-//! `2^32` (the decoder's `y` can reach `p`) `n` is the nearest integer or, within 2^-20 of the middle between two, the other
-//! one. Hence `|r| <= (1/2 + 2^-20) p`, and nothing else is rounded: `q`, `u` and `r` are integers that fit a significand.
+//! `x · S/p` is rounded twice, so that it and the quotient are wrong by at most 2^-52 of themselves. With `y` up to
+//! `(1 + 2^-20) p`, which Horner's rule makes of it, `|yx/p|` is at most `2^32` and `n` is the nearest integer or, within
+//! 2^-20 of the middle between two, the other one: `|r| <= (1/2 + 2^-20) p`. In Newton's identities `y` is a total of up to 255
+//! elements, below 2^39, and `|r| <= (1/2 + 2^-13) p`, which is then the `x` of products with elements and leaves them as they
+//! should be. Nothing else is rounded: `q`, `u` and `r` are integers that fit a significand.
 //! The factor `x` stays the same over all powers of an identifier, so that `x · S/p` is found once.
 //!
-//! That is one multiplication port cycle fewer than the integer instructions need: they multiply 32 bits by 32, leave 64,
-//! and have no way to keep the 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
+//! Integer instructions need seven: they multiply 32 bits by 32, leave 64, and have no way to keep the 33rd bit of a lazy
+//! remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
 //! take four instructions as well.
 
 use super::{Narrow, WIDEST};
@@ -138,7 +140,7 @@ impl<S: Simd> Modulus<S> {
         simd.fma(quotient, self.excess, simd.fms(y, x, quotient))
     }
 
-    /// `y · x + c`, at most one modulus.
+    /// `y · x + c`, at most `(1 + 2^-20) p`.
     #[inline(always)]
     fn mul_add(self, y: S::V, x: S::V, scaled: S::V, c: S::V) -> S::V {
         let simd = self.simd;
@@ -177,11 +179,8 @@ pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(simd: S, sums: &m
 /// multiplication wait for each other, sixteen cycles in all on most machines, and two can begin in a cycle.
 const ABREAST: usize = 4;
 
-/// So many groups of vectors are added up before the rows go over to the sums: 2^16 centred elements a lane, 2^19 a row, so
-/// that a row's sum stays below 2^51.
-const EXACT: usize = 1 << 14;
-
-/// The powers of many identifiers, several identifiers to a vector. `ROWS` is the room for sums, at least `threshold`
+/// The powers of many identifiers, several identifiers to a vector. They are at most 2^19, so that the elements of a row add
+/// up to less than 2^51, exactly. `ROWS` is the room for sums, at least `threshold`
 /// rounded up to an even number.
 #[inline(always)]
 pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: bool>(
@@ -193,34 +192,32 @@ pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: boo
     let modulus = Modulus::<S>::of::<F>(simd);
     let needed = threshold.next_multiple_of(2);
     let zero = simd.splat(0.0);
-    for block in identifiers.chunks(EXACT * ABREAST * S::LANES) {
-        let mut rows = [zero; ROWS];
-        for group in block.chunks(ABREAST * S::LANES) {
-            // No closures: what is not inlined may not use the instructions.
-            let mut odd = [zero; ABREAST];
-            let (mut square, mut scaled) = (odd, odd);
+    let mut rows = [zero; ROWS];
+    for group in identifiers.chunks(ABREAST * S::LANES) {
+        // No closures: what is not inlined may not use the instructions.
+        let mut odd = [zero; ABREAST];
+        let (mut square, mut scaled) = (odd, odd);
+        for i in 0..ABREAST {
+            odd[i] = modulus.load(group.get(i * S::LANES..).unwrap_or_default());
+            square[i] = modulus.mul(odd[i], odd[i], modulus.scaled(odd[i]));
+            scaled[i] = modulus.scaled(square[i]);
+        }
+        let mut even = square;
+        let (pairs, _) = rows.get_mut(..needed).unwrap_or_default().as_chunks_mut::<2>();
+        let mut pairs = pairs.iter_mut();
+        if let Some(pair) = pairs.next() {
+            *pair = add_to(simd, *pair, odd, even);
+        }
+        for pair in pairs {
             for i in 0..ABREAST {
-                odd[i] = modulus.load(group.get(i * S::LANES..).unwrap_or_default());
-                square[i] = modulus.mul(odd[i], odd[i], modulus.scaled(odd[i]));
-                scaled[i] = modulus.scaled(square[i]);
+                odd[i] = modulus.mul(odd[i], square[i], scaled[i]);
+                even[i] = modulus.mul(even[i], square[i], scaled[i]);
             }
-            let mut even = square;
-            let (pairs, _) = rows.get_mut(..needed).unwrap_or_default().as_chunks_mut::<2>();
-            let mut pairs = pairs.iter_mut();
-            if let Some(pair) = pairs.next() {
-                *pair = add_to(simd, *pair, odd, even);
-            }
-            for pair in pairs {
-                for i in 0..ABREAST {
-                    odd[i] = modulus.mul(odd[i], square[i], scaled[i]);
-                    even[i] = modulus.mul(even[i], square[i], scaled[i]);
-                }
-                *pair = add_to(simd, *pair, odd, even);
-            }
+            *pair = add_to(simd, *pair, odd, even);
         }
-        for (sums, rows) in sums.chunks_exact_mut(S::LANES).zip(rows.chunks_exact(S::LANES)) {
-            simd.accumulate::<TAKE>(sums, simd.sum_rows(rows));
-        }
+    }
+    for (sums, rows) in sums.chunks_exact_mut(S::LANES).zip(rows.chunks_exact(S::LANES)) {
+        simd.accumulate::<TAKE>(sums, simd.sum_rows(rows));
     }
 }
 
@@ -280,7 +277,7 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     }
     #[allow(clippy::cast_possible_truncation, reason = "centred elements are integers of 33 bits")]
     polynomial.extend(coefficients.iter().take(missing).map(|&c| F::from_centred(c as i64)));
-    // Past the last sum stand products with zeros.
+    // What is past the last sum does not count.
     let one = simd.splat(1.0);
     let mut place = missing / S::LANES * S::LANES;
     let mut agree = true;

@@ -8,6 +8,9 @@ use core::mem;
 /// the one before it, so that one alone would leave most of a processor idle.
 const SIDE_BY_SIDE: usize = 8;
 
+/// From so many candidates, times the square of the degree, a polynomial is better split than tried.
+pub(crate) const CROSSOVER: usize = 150;
+
 #[inline]
 fn combine<F: Field, const TAKE: bool>(sum: &mut F::Lazy, element: F) {
     if TAKE {
