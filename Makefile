@@ -12,7 +12,7 @@ help:
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
 	@echo "make bench   what the quACK costs, beside the textbook code; writes target/bench.json (four minutes)"
-	@echo "make fuzz    the fuzz targets, briefly (half a minute); quic-sidekick/quack/fuzz/run RUNS runs them longer"
+	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK's vector code for 64-bit ARM, on an emulated one (Debian 12)"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
@@ -40,7 +40,7 @@ bench: build-deps
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
 
 fuzz: build-deps
-	CARGO="$(CARGO)" quic-sidekick/quack/fuzz/run
+	CARGO="$(CARGO)" quic-sidekick/fuzz/run
 
 # The vector code of 64-bit ARM, by Debian's compiler for it and an emulated processor. The example starts no thread.
 test-arm64: build-deps
