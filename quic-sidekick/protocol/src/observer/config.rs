@@ -25,7 +25,7 @@ impl Default for ObserverConfig {
         Self {
             max_sessions: 1024,
             max_sessions_per_source: 64,
-            kept_sums: 80,
+            kept_sums: 128,
             max_threshold: 40,
             min_every: Duration::from_millis(1),
             idle_timeout: Duration::from_secs(60),

@@ -162,7 +162,7 @@ fn terms_are_lowered_to_the_limits() {
     b.hello(1, asked).unwrap();
     let accept = b.accepted();
     assert_eq!((accept.terms.threshold, accept.terms.every), (40, Some(Duration::from_millis(1))));
-    assert_eq!(accept.kept_sums, 80);
+    assert_eq!(accept.kept_sums, 128);
     let never = Terms { every: None, ..Terms::default() };
     assert_eq!(b.hello(2, never), Err(HandleError::Refused));
     let (_, bytes) = b.heard().unwrap();

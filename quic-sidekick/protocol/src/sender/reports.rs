@@ -14,7 +14,7 @@ const TAIL_LIMIT: usize = 16;
 /// Of these, as many are doubted when they take longer than [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
 /// More sums than this are not asked for, whatever the proxy keeps: they cost time to decode.
-const MAX_SUMS: u8 = 80;
+const MAX_SUMS: u8 = 128;
 
 impl Sender {
     pub(super) fn on_accept(&mut self, accept: &Accept, now: Instant) -> Result<(), HandleError> {
