@@ -68,19 +68,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
     /// The element that a lazy sum is congruent to.
     fn settle(sum: Self::Lazy) -> Self;
 
-    /// Adds the 1st, 2nd, … powers of an identifier to so many `sums`, or takes them out. Sums past `threshold` may become
-    /// anything.
-    #[inline]
-    fn insert_one<const TAKE: bool>(
-        _set: InstructionSet,
-        sums: &mut [Self::Lazy],
-        threshold: usize,
-        identifier: Self,
-    ) {
-        vector::portable::insert_one::<Self, TAKE>(sums, threshold, identifier);
-    }
-
-    /// The same for many identifiers, fewer than [`PATIENCE`](Self::PATIENCE).
+    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past `threshold` may become
+    /// anything. There are fewer identifiers than [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
     fn insert_many<const TAKE: bool>(
         _set: InstructionSet,
         sums: &mut [Self::Lazy],
@@ -282,16 +271,6 @@ macro_rules! narrow {
             const LIFT: u64 = (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
             let $lifted = sum.cast_unsigned().wrapping_add(LIFT);
             $reduced
-        }
-
-        #[inline]
-        fn insert_one<const TAKE: bool>(
-            set: InstructionSet,
-            sums: &mut [i64],
-            threshold: usize,
-            identifier: Self,
-        ) {
-            vector::insert_one::<Self, TAKE>(set, sums, threshold, identifier);
         }
 
         #[inline]

@@ -55,15 +55,7 @@ impl<I: Identifier> PowerSumsOf<I> {
     /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`].
     pub fn new(threshold: usize) -> Result<Self, ThresholdError> {
         ThresholdError::check(threshold)?;
-        Ok(Self {
-            set: InstructionSet::best(),
-            threshold,
-            count: 0,
-            unsettled: 0,
-            waiting: 0,
-            pending: [I::ZERO; PENDING],
-            sums: vec![I::Lazy::default(); threshold.next_multiple_of(WIDEST)],
-        })
+        Ok(Self::empty(threshold))
     }
 
     /// Sums that came in a message: `count` packets (modulo 2³²) and one sum for each power from 1 upward.
@@ -281,6 +273,19 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.waiting += identifiers.len();
     }
 
+    /// Sums over no packets, of a threshold in range.
+    fn empty(threshold: usize) -> Self {
+        Self {
+            set: InstructionSet::best(),
+            threshold,
+            count: 0,
+            unsettled: 0,
+            waiting: 0,
+            pending: [I::ZERO; PENDING],
+            sums: vec![I::Lazy::default(); threshold.next_multiple_of(WIDEST)],
+        }
+    }
+
     fn lazy(&self) -> &[I::Lazy] {
         self.sums.get(..self.threshold).unwrap_or(&self.sums)
     }
@@ -309,15 +314,7 @@ impl<I: Identifier> PowerSumsOf<I> {
 /// [`assign_parts`](PowerSumsOf::assign_parts) or [`difference_into`](PowerSumsOf::difference_into).
 impl<I: Identifier> Default for PowerSumsOf<I> {
     fn default() -> Self {
-        Self {
-            set: InstructionSet::best(),
-            threshold: 1,
-            count: 0,
-            unsettled: 0,
-            waiting: 0,
-            pending: [I::ZERO; PENDING],
-            sums: vec![I::Lazy::default(); WIDEST],
-        }
+        Self::empty(1)
     }
 }
 

@@ -183,8 +183,8 @@ impl Narrow for u32 {
     }
 }
 
-#[inline]
-pub(crate) fn insert_one<F: Narrow, const TAKE: bool>(
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn insert_one<F: Narrow, const TAKE: bool>(
     set: InstructionSet,
     sums: &mut [i64],
     threshold: usize,

@@ -20,7 +20,7 @@ fn combine<F: Field, const TAKE: bool>(sum: &mut F::Lazy, element: F) {
     }
 }
 
-/// [`Field::insert_one`]
+/// The powers of one identifier.
 pub(crate) fn insert_one<F: Field, const TAKE: bool>(sums: &mut [F::Lazy], threshold: usize, identifier: F) {
     let base = identifier.element();
     let mut powers = [base; SIDE_BY_SIDE];
