@@ -1,28 +1,14 @@
 //! The real programs on the emulated path: what a sender makes of a proxy, and of the lack of one.
-//! They are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::process::Command;
+mod support;
 
 use serde_json::Value;
+use support::number;
 
 /// Runs the upload with these settings and gives its record. The lab itself fails unless the stored file is the one sent.
 fn upload(settings: &[&str]) -> Value {
-    let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
-    lab.args(["run", "upload-paper", "--backend", "user", "--seed", "7", "--json"]);
-    for setting in settings {
-        lab.args(["--set", setting]);
-    }
-    let output = lab.output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{settings:?}: {errors}");
-    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
-    println!("{settings:?}: {record}");
-    record
-}
-
-fn number(record: &Value, pointer: &str) -> u64 {
-    record.pointer(pointer).and_then(Value::as_u64).unwrap()
+    support::record("upload-paper", settings)
 }
 
 fn assistance(record: &Value) -> (bool, &str) {

@@ -1,0 +1,25 @@
+//! The real programs on the emulated path, run by the lab.
+//! They are taken from beside `sidekick-lab`, where `cargo build --workspace` puts them.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs a scenario with these settings once and gives its record. The lab fails if what arrived is not what was sent.
+pub(crate) fn record(scenario: &str, settings: &[&str]) -> Value {
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
+    lab.args(["run", scenario, "--seed", "7", "--backend", "user", "--json"]);
+    for setting in settings {
+        lab.args(["--set", setting]);
+    }
+    let output = lab.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{settings:?}: {errors}");
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    println!("{settings:?}: {record}");
+    record
+}
+
+pub(crate) fn number(record: &Value, pointer: &str) -> u64 {
+    record.pointer(pointer).and_then(Value::as_u64).unwrap()
+}
