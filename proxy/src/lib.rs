@@ -13,6 +13,7 @@
 
 pub mod capture;
 pub mod cli;
+pub mod compat;
 pub mod daemon;
 pub mod offload;
 pub mod packet;

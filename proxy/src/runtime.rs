@@ -71,7 +71,7 @@ impl OwnAddresses {
 
 /// The only clock of this crate.
 #[allow(clippy::disallowed_methods, reason = "the daemon is the edge where time enters")]
-fn clock() -> Instant {
+pub(crate) fn clock() -> Instant {
     Instant::now()
 }
 

@@ -1,0 +1,333 @@
+//! The observer in virtual time, against vectors written by hand and a naive oracle.
+
+use proptest::prelude::*;
+use sidekick_quack::{Decoder, Fate};
+
+use super::*;
+use crate::runtime::clock;
+use wire::MAX_QUACK_LEN;
+
+const MODULUS: u128 = 4_294_967_291;
+
+fn packets(number: u32) -> Every {
+    Every::Packets(NonZeroU32::new(number).unwrap())
+}
+
+fn millis(number: u32) -> Every {
+    Every::Millis(NonZeroU32::new(number).unwrap())
+}
+
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn observer(threshold: u8, every: Every) -> Observer {
+    Observer::new(Config { threshold, every, own: "192.0.2.1:5252".parse().unwrap() }).unwrap()
+}
+
+fn flow(source: &str, destination: &str) -> Flow {
+    Flow { source: source.parse().unwrap(), destination: destination.parse().unwrap() }
+}
+
+fn a_flow() -> Flow {
+    flow("198.51.100.1:4000", "203.0.113.9:443")
+}
+
+/// The shortest payload that counts. What stands before the identifier is of no interest.
+fn payload(identifier: u32) -> Vec<u8> {
+    [&[0xc3; 21][..], &identifier.to_be_bytes()].concat()
+}
+
+fn feed(observer: &mut Observer, identifiers: &[u32], now: Instant) {
+    for &identifier in identifiers {
+        assert!(observer.observe(&a_flow(), &payload(identifier), now));
+    }
+}
+
+fn sent(observer: &mut Observer) -> Option<Vec<u8>> {
+    let mut out = [0xee; MAX_QUACK_LEN];
+    let len = observer.transmit(&mut out)?;
+    Some(out[..len].to_vec())
+}
+
+fn quack(observer: &mut Observer) -> Option<Quack> {
+    sent(observer).map(|bytes| Quack::parse(&bytes).unwrap())
+}
+
+/// What the definition says of these identifiers, in wide integers and without any trick.
+fn oracle(identifiers: &[u32], threshold: u8) -> Quack {
+    let mut sums = vec![0_u128; threshold.into()];
+    for &identifier in identifiers {
+        let mut power = 1;
+        for sum in &mut sums {
+            power = power * u128::from(identifier) % MODULUS;
+            *sum = (*sum + power) % MODULUS;
+        }
+    }
+    Quack {
+        sums: sums.into_iter().map(|sum| u32::try_from(sum).unwrap()).collect(),
+        last: identifiers.last().copied(),
+        count: u32::try_from(identifiers.len()).unwrap(),
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+#[test]
+fn messages_are_those_written_by_hand() {
+    let vectors: [(&[u32], u8, &str); 4] = [
+        (&[], 2, "02 00 00 00 00 00 00 00  00 00 00 00  00 00 00 00  00  00 00 00 00"),
+        (
+            &[0x0102_0304],
+            3,
+            "03 00 00 00 00 00 00 00  04 03 02 01  42 2c 1e 14  41 d8 e6 45  01  04 03 02 01  01 00 00 00",
+        ),
+        // 0xfffffff0 is 4294967280, eleven below the modulus: as good as -11.
+        (
+            &[0x0102_0304, 0xffff_fff0, 2],
+            3,
+            "03 00 00 00 00 00 00 00  fb 02 02 01  bf 2c 1e 14  16 d3 e6 45  01  02 00 00 00  03 00 00 00",
+        ),
+        // 4294967291 is the modulus, so it adds 0 to each sum; 4294967295 adds 4, 16 and 64. With those of 7:
+        // 11, 65 and 407. The last identifier is not reduced.
+        (
+            &[7, 4_294_967_291, 4_294_967_295],
+            3,
+            "03 00 00 00 00 00 00 00  0b 00 00 00  41 00 00 00  97 01 00 00  01  ff ff ff ff  03 00 00 00",
+        ),
+    ];
+    for (identifiers, threshold, hex) in vectors {
+        let mut observer = observer(threshold, packets(1_000_000));
+        feed(&mut observer, identifiers, clock());
+        observer.due = true;
+        assert_eq!(sent(&mut observer).unwrap(), bytes(hex), "{identifiers:x?}");
+    }
+}
+
+#[test]
+fn what_counts_is_long_enough_and_not_ours() {
+    let (now, ours) = (clock(), "192.0.2.1:5252");
+    let mut observer = observer(2, packets(1));
+    let long = [0xff; 2000];
+    for len in 0..25 {
+        assert!(!observer.observe(&a_flow(), &long[..len], now), "{len}");
+    }
+    for not_counted in [flow(ours, "198.51.100.1:4000"), flow("198.51.100.1:4000", ours)] {
+        assert!(!observer.observe(&not_counted, &long, now), "{not_counted:?}");
+    }
+    assert_eq!((observer.stats().ignored, quack(&mut observer)), (27, None));
+    // Any first byte, any longer length, and the same port or address with another address or port.
+    for counted in [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")] {
+        for len in [25, 26, 2000] {
+            assert!(observer.observe(&counted, &long[..len], now), "{counted:?} {len}");
+        }
+    }
+    assert_eq!(observer.stats().counted, 9);
+
+    for (own, end) in
+        [("0.0.0.0:7", "127.0.0.9:7"), ("[::]:7", "10.0.0.1:7"), ("[::ffff:10.0.0.1]:7", "10.0.0.1:7")]
+    {
+        let config = Config { threshold: 2, every: packets(1), own: own.parse().unwrap() };
+        let mut observer = Observer::new(config).unwrap();
+        assert!(!observer.observe(&flow(end, "10.9.9.9:1"), &long, now), "{own}");
+        assert!(!observer.observe(&flow("10.9.9.9:1", end), &long, now), "{own}");
+        assert!(observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), &long, now), "{own}");
+    }
+}
+
+#[test]
+fn every_nth_datagram_brings_a_quack() {
+    let (now, identifiers) = (clock(), [5, 5, 1_000_000_007, u32::MAX, 0, 77, 8, 9, 10, 11]);
+    let mut observer = observer(4, packets(3));
+    for (number, identifier) in (1..).zip(identifiers) {
+        feed(&mut observer, &[identifier], now);
+        let expected = (number % 3 == 0).then(|| oracle(&identifiers[..number], 4));
+        assert_eq!(quack(&mut observer), expected, "after {number}");
+        assert_eq!(observer.next_deadline(), None);
+        observer.on_deadline(now);
+        assert_eq!(quack(&mut observer), None, "once only");
+    }
+}
+
+#[test]
+fn ticks_are_steady_from_the_first_datagram_on() {
+    let start = clock();
+    let mut observer = observer(3, millis(30));
+    assert_eq!(observer.next_deadline(), None);
+    observer.on_deadline(start + ms(500));
+    assert_eq!(quack(&mut observer), None, "there is nothing to tell yet");
+
+    feed(&mut observer, &[1], start);
+    feed(&mut observer, &[2], start + ms(20));
+    assert_eq!(observer.next_deadline(), Some(start + ms(30)), "later datagrams do not move it");
+    observer.on_deadline(start + ms(30) - Duration::from_nanos(1));
+    assert_eq!(quack(&mut observer), None, "not yet");
+    observer.on_deadline(start + ms(30));
+    assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)));
+    // Late by less than an interval: the next tick is where it would have been.
+    observer.on_deadline(start + ms(71));
+    assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "said again, though nothing is new");
+    assert_eq!(observer.next_deadline(), Some(start + ms(90)));
+    // Late by years: one quACK, and the same grid.
+    let years = ms(30 * 2_000_000_000);
+    observer.on_deadline(start + years + ms(1));
+    assert!(quack(&mut observer).is_some());
+    assert_eq!((quack(&mut observer), observer.next_deadline()), (None, Some(start + years + ms(30))));
+}
+
+#[test]
+fn a_reset_begins_anew() {
+    let start = clock();
+    let mut timed = observer(3, millis(30));
+    feed(&mut timed, &[1, 2], start);
+    timed.on_deadline(start + ms(30));
+    timed.reset();
+    assert_eq!((quack(&mut timed), timed.next_deadline()), (None, None), "not even what was due");
+    timed.on_deadline(start + ms(60));
+    assert_eq!(quack(&mut timed), None);
+    feed(&mut timed, &[9], start + ms(65));
+    assert_eq!(timed.next_deadline(), Some(start + ms(95)));
+    timed.on_deadline(start + ms(95));
+    assert_eq!(quack(&mut timed), Some(oracle(&[9], 3)));
+    assert_eq!((timed.stats().resets, timed.stats().counted, timed.stats().quacks), (1, 3, 1));
+
+    let mut numbered = observer(3, packets(3));
+    feed(&mut numbered, &[1, 2], start);
+    numbered.reset();
+    feed(&mut numbered, &[3, 4], start);
+    assert_eq!(quack(&mut numbered), None, "those before the reset do not count towards the third");
+    feed(&mut numbered, &[5], start);
+    assert_eq!(quack(&mut numbered), Some(oracle(&[3, 4, 5], 3)));
+
+    let mut empty = observer(3, packets(3));
+    feed(&mut empty, &[1], start);
+    empty.reset();
+    empty.due = true;
+    assert_eq!(quack(&mut empty), Some(oracle(&[], 3)), "sums 0, none last, count 0");
+}
+
+#[test]
+fn the_count_wraps_and_nothing_else_does() {
+    let start = clock();
+    let mut observer = observer(2, millis(30));
+    observer.sums.assign_parts(u32::MAX, &[10, 20]).unwrap();
+    feed(&mut observer, &[3], start);
+    observer.on_deadline(start + ms(30));
+    assert_eq!(quack(&mut observer), Some(Quack { sums: vec![13, 29], last: Some(3), count: 0 }));
+    assert_eq!(observer.next_deadline(), Some(start + ms(60)), "a count of 0 is no reset");
+}
+
+#[test]
+fn a_quack_without_room_stays_due() {
+    let mut observer = observer(2, packets(1));
+    feed(&mut observer, &[3], clock());
+    assert_eq!(observer.transmit(&mut [0; 24]), None);
+    assert_eq!(observer.stats().quacks, 0);
+    assert_eq!(observer.transmit(&mut [0; 25]), Some(25));
+    assert_eq!((observer.stats().quacks, observer.stats().bytes), (1, 25));
+}
+
+#[test]
+fn a_sender_finds_out_what_is_missing() {
+    let log: Vec<u32> = (1..=100_u32).map(|number| number.wrapping_mul(0x9e37_79b1)).collect();
+    let lost = [3, 40, 41, 99];
+    let mut observer = observer(20, packets(96));
+    let arrived: Vec<u32> = log
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !lost.contains(at))
+        .map(|(_, identifier)| *identifier)
+        .collect();
+    feed(&mut observer, &arrived, clock());
+    let quack = quack(&mut observer).unwrap();
+    let mut sums = PowerSums::new(20).unwrap();
+    sums.insert_many(&log);
+    let received = PowerSums::from_parts(quack.count, &quack.sums).unwrap();
+    let mut fates = Vec::new();
+    Decoder::new(20).decode(&sums.difference(&received).unwrap(), &log, &mut fates).unwrap();
+    let missing: Vec<usize> = (0..100).filter(|&at| fates[at] == Fate::Missing).collect();
+    assert_eq!(missing, lost);
+}
+
+#[test]
+fn a_threshold_of_nothing_is_refused() {
+    let own = "192.0.2.1:5252".parse().unwrap();
+    assert!(Observer::new(Config { threshold: 0, every: packets(1), own }).is_err());
+}
+
+/// Something that happens to an observer.
+#[derive(Clone, Debug)]
+enum Event {
+    /// A datagram of this flow: the sender's, or from or to the proxy.
+    Datagram(u8, Vec<u8>),
+    Reset,
+    /// The time until the next event, in microseconds.
+    Wait(u32),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => prop_oneof![any::<u32>(), 4_294_967_285_u32..=u32::MAX, 0_u32..8]
+            .prop_map(|identifier| Event::Datagram(0, payload(identifier))),
+        2 => (0_u8..3, prop::collection::vec(any::<u8>(), 0..60)).prop_map(|(flow, payload)| Event::Datagram(flow, payload)),
+        1 => Just(Event::Reset),
+        4 => (0_u32..100_000).prop_map(Event::Wait),
+    ]
+}
+
+fn any_every() -> impl Strategy<Value = Every> {
+    prop_oneof![(1_u32..10).prop_map(packets), (1_u32..50).prop_map(millis)]
+}
+
+proptest! {
+    /// The whole machine beside a list of what it should know of.
+    #[test]
+    fn whatever_happens_quacks_tell_what_was_counted(
+        threshold in 1_u8..24,
+        every in any_every(),
+        events in prop::collection::vec(any_event(), 0..200),
+    ) {
+        let mut observer = observer(threshold, every);
+        let flows = [a_flow(), flow("192.0.2.1:5252", "10.0.0.1:9"), flow("10.0.0.1:9", "192.0.2.1:5252")];
+        let start = clock();
+        let (mut now, mut counted, mut since, mut grid) = (start, Vec::new(), 0_u32, None);
+        for event in events {
+            let mut expected = None;
+            match event {
+                Event::Datagram(of, payload) => {
+                    let counts = of == 0 && payload.len() >= 25;
+                    prop_assert_eq!(observer.observe(&flows[usize::from(of)], &payload, now), counts);
+                    if counts {
+                        counted.push(u32::from_be_bytes(payload[21..25].try_into().unwrap()));
+                        since += 1;
+                        grid = grid.or(Some(now));
+                    }
+                    if counts && every == packets(since.max(1)) {
+                        (since, expected) = (0, Some(oracle(&counted, threshold)));
+                    }
+                }
+                Event::Reset => {
+                    observer.reset();
+                    counted.clear();
+                    (since, grid) = (0, None);
+                }
+                Event::Wait(micros) => {
+                    let before = now;
+                    now += Duration::from_micros(micros.into());
+                    observer.on_deadline(now);
+                    if let (Every::Millis(interval), Some(grid)) = (every, grid) {
+                        let ticks = |at: Instant| (at - grid).as_micros() / (u128::from(interval.get()) * 1000);
+                        expected = (ticks(now) > ticks(before)).then(|| oracle(&counted, threshold));
+                    }
+                }
+            }
+            prop_assert_eq!(quack(&mut observer), expected);
+            let ahead = observer.next_deadline().is_none_or(|deadline| deadline > now);
+            prop_assert!(ahead, "a deadline that has been met must not come back");
+            let timed = matches!(every, Every::Millis(_)) && grid.is_some();
+            prop_assert_eq!(observer.next_deadline().is_some(), timed);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The one message of that wire.
+//!
+//! It is what version 1 of bincode makes of a list of 32-bit sums, an optional last identifier and a 32-bit
+//! count, all little-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 8 | number of sums |
+//! | 4 each | the sums, that of the first powers first |
+//! | 1 | 0: no identifier yet, 1: the last one follows |
+//! | 4 or none | the last identifier, as it stood in the datagram |
+//! | 4 | datagrams counted, modulo 2³² |
+
+use std::mem;
+
+use sidekick_quack::MAX_THRESHOLD;
+use thiserror::Error;
+
+/// Length in bytes of the longest quACK that a proxy sends: one with [`MAX_THRESHOLD`] sums.
+pub const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
+
+/// A quACK as it is on the wire. No value of any field is refused, not even a sum that no field element has:
+/// what the numbers mean is up to who reads them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quack {
+    /// The power sums, that of the first powers first.
+    pub sums: Vec<u32>,
+    /// The identifier counted last; none before the first.
+    pub last: Option<u32>,
+    /// Datagrams counted, modulo 2³².
+    pub count: u32,
+}
+
+/// Why bytes are not a quACK of this wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// They end before the last field does.
+    #[error("the message ends before the quACK does")]
+    Truncated,
+    /// Something follows the last field.
+    #[error("the message goes on behind the quACK")]
+    Trailing,
+    /// The byte that says whether there is a last identifier is neither 0 nor 1.
+    #[error("{0} stands where 0 or 1 should say whether there is a last identifier")]
+    Tag(u8),
+}
+
+impl Quack {
+    /// Its length on the wire in bytes; at most [`MAX_QUACK_LEN`] if there are at most [`MAX_THRESHOLD`] sums.
+    #[must_use]
+    pub fn wire_len(&self) -> usize {
+        8 + 4 * self.sums.len() + if self.last.is_some() { 5 } else { 1 } + 4
+    }
+
+    /// Writes the message to the beginning of `out` and gives its length; `None` if `out` has no room for it.
+    pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
+        let len = self.wire_len();
+        let mut rest = out.get_mut(..len)?;
+        put(&mut rest, (self.sums.len() as u64).to_le_bytes())?;
+        for sum in &self.sums {
+            put(&mut rest, sum.to_le_bytes())?;
+        }
+        match self.last {
+            None => put(&mut rest, [0])?,
+            Some(last) => {
+                put(&mut rest, [1])?;
+                put(&mut rest, last.to_le_bytes())?;
+            }
+        }
+        put(&mut rest, self.count.to_le_bytes())?;
+        Some(len)
+    }
+
+    /// Reads a message, all of it.
+    ///
+    /// # Errors
+    /// [`ParseError`] unless the bytes are one quACK and nothing else.
+    pub fn parse(mut bytes: &[u8]) -> Result<Self, ParseError> {
+        let rest = &mut bytes;
+        let number = u64::from_le_bytes(take(rest)?);
+        // The bytes must be there before memory is taken for them: the number may be any.
+        let len = usize::try_from(number).ok().and_then(|number| number.checked_mul(4));
+        let (sums, behind) = len.and_then(|len| rest.split_at_checked(len)).ok_or(ParseError::Truncated)?;
+        *rest = behind;
+        let (sums, _) = sums.as_chunks();
+        let sums = sums.iter().map(|&sum| u32::from_le_bytes(sum)).collect();
+        let last = match take(rest)? {
+            [0] => None,
+            [1] => Some(u32::from_le_bytes(take(rest)?)),
+            [tag] => return Err(ParseError::Tag(tag)),
+        };
+        let count = u32::from_le_bytes(take(rest)?);
+        if rest.is_empty() { Ok(Self { sums, last, count }) } else { Err(ParseError::Trailing) }
+    }
+}
+
+/// Writes `bytes` to where `rest` begins, and moves it behind them.
+fn put<const N: usize>(rest: &mut &mut [u8], bytes: [u8; N]) -> Option<()> {
+    let (field, behind) = mem::take(rest).split_first_chunk_mut()?;
+    *field = bytes;
+    *rest = behind;
+    Some(())
+}
+
+/// Reads the bytes at which `rest` begins, and moves it behind them.
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], ParseError> {
+    let (field, behind) = rest.split_first_chunk().ok_or(ParseError::Truncated)?;
+    *rest = behind;
+    Ok(*field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn emitted(quack: &Quack) -> Vec<u8> {
+        let mut out = vec![0xee; quack.wire_len()];
+        assert_eq!(quack.emit(&mut out), Some(out.len()));
+        out
+    }
+
+    #[test]
+    fn every_field_is_where_it_should_be() {
+        let quack =
+            Quack { sums: vec![0x0403_0201, 0xfcfd_feff], last: Some(0x1413_1211), count: 0x2423_2221 };
+        let bytes = [
+            &[2, 0, 0, 0, 0, 0, 0, 0][..],
+            &[1, 2, 3, 4, 0xff, 0xfe, 0xfd, 0xfc],
+            &[1, 0x11, 0x12, 0x13, 0x14],
+            &[0x21, 0x22, 0x23, 0x24],
+        ]
+        .concat();
+        assert_eq!(emitted(&quack), bytes);
+        assert_eq!(Quack::parse(&bytes), Ok(quack));
+        let nothing = [0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0];
+        assert_eq!(Quack::parse(&nothing), Ok(Quack { count: 7, ..Quack::default() }));
+    }
+
+    #[test]
+    fn the_longest_has_room_and_no_more() {
+        let quack = Quack { sums: vec![u32::MAX; MAX_THRESHOLD], last: Some(u32::MAX), count: u32::MAX };
+        assert_eq!((emitted(&quack).len(), quack.wire_len()), (MAX_QUACK_LEN, MAX_QUACK_LEN));
+        let mut short = [0xee; MAX_QUACK_LEN - 1];
+        assert_eq!(quack.emit(&mut short), None);
+        assert_eq!(short, [0xee; MAX_QUACK_LEN - 1], "nothing is written in part");
+    }
+
+    #[test]
+    fn made_up_numbers_of_sums_cost_nothing() {
+        for number in [1, 2, 1 << 30, u64::from(u32::MAX), 1 << 62, u64::MAX / 4 + 1, u64::MAX] {
+            let bytes = [&number.to_le_bytes()[..], &[0; 5]].concat();
+            assert_eq!(Quack::parse(&bytes), Err(ParseError::Truncated), "{number}");
+        }
+    }
+
+    #[test]
+    fn other_tags_are_refused() {
+        for tag in 2..=u8::MAX {
+            let bytes = [&[0; 8][..], &[tag], &[0; 8]].concat();
+            assert_eq!(Quack::parse(&bytes), Err(ParseError::Tag(tag)));
+        }
+    }
+
+    fn any_quack() -> impl Strategy<Value = Quack> {
+        let sums = prop::collection::vec(any::<u32>(), 0..300);
+        (sums, any::<Option<u32>>(), any::<u32>()).prop_map(|(sums, last, count)| Quack { sums, last, count })
+    }
+
+    /// Bytes near enough to a quACK to get past the first field.
+    fn almost() -> impl Strategy<Value = Vec<u8>> {
+        (0_u8..20, prop::collection::vec(prop_oneof![0_u8..3, any::<u8>()], 0..100))
+            .prop_map(|(number, rest)| [&[number, 0, 0, 0, 0, 0, 0, 0][..], &rest].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(quack in any_quack()) {
+            prop_assert_eq!(Quack::parse(&emitted(&quack)), Ok(quack));
+        }
+
+        #[test]
+        fn neither_more_nor_less_is_a_quack(quack in any_quack(), more in any::<u8>()) {
+            let mut bytes = emitted(&quack);
+            for len in 0..bytes.len() {
+                prop_assert_eq!(Quack::parse(&bytes[..len]), Err(ParseError::Truncated));
+            }
+            bytes.push(more);
+            prop_assert_eq!(Quack::parse(&bytes), Err(ParseError::Trailing));
+        }
+
+        #[test]
+        fn any_bytes_are_a_quack_written_so_or_an_error(
+            bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..64), almost()],
+        ) {
+            if let Ok(quack) = Quack::parse(&bytes) {
+                prop_assert_eq!(emitted(&quack), bytes);
+            }
+        }
+    }
+}
