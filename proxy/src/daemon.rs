@@ -1,7 +1,8 @@
 //! Puts the parts together: opens everything, starts the threads, waits for the end.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -9,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use sidekick_protocol::Flow;
 use tracing::{error, info, warn};
 
 use crate::capture::{Capture, CaptureError, Counters, DropMeter};
@@ -20,11 +22,39 @@ use crate::summary::Summary;
 /// How often progress is logged and the kernel asked for drops.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What the daemon's threads run: the part that differs with the wire that is spoken.
+pub trait Service: Send + Sync + 'static {
+    /// Datagrams of `flow` were captured on the interface that the caller numbers `interface`: `payload`
+    /// holds their payloads, one behind the other, each `each` bytes long but for the last.
+    fn captured(&self, interface: u32, flow: &Flow, payload: &[u8], each: usize);
+
+    /// Receives on the port until it fails or the service is closed: the body of a thread.
+    ///
+    /// # Errors
+    /// Why the socket failed.
+    fn listen(&self) -> io::Result<()>;
+
+    /// Meets deadlines until the service is closed: the body of a thread.
+    fn keep_time(&self);
+
+    /// Ends the service, with a goodbye where the wire has one. From here on nothing is counted and nothing sent.
+    fn close(&self);
+
+    /// What it counted; the fields that belong to the captures are 0.
+    fn totals(&self) -> Summary;
+
+    /// The sessions that are open now, if there are sessions.
+    fn open_sessions(&self) -> Option<usize>;
+
+    /// The address it listens on.
+    fn address(&self) -> SocketAddr;
+}
+
 /// What the main thread waits for.
 enum Event {
     Stop,
     CaptureEnded(CaptureError),
-    PortEnded(std::io::Result<()>),
+    PortEnded(io::Result<()>),
 }
 
 /// What the main thread keeps of a capture that runs in its own thread.
@@ -45,16 +75,21 @@ pub fn run(options: &Options) -> Result<()> {
         .into_iter()
         .map(|name| Capture::open(name, options.promiscuous))
         .collect::<Result<_, _>>()?;
-    let proxy = Arc::new(Proxy::new(Port::open(options.listen)?, options.observer(), seed()?)?);
+    let port = Port::open(options.listen)?;
+    serve(options, captures, Proxy::new(port, options.observer(), seed()?)?)
+}
 
+/// The daemon's life, from when everything is open.
+fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Result<()> {
+    let service = Arc::new(service);
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
     // The main thread may be gone already when a second signal arrives; then there is nothing left to stop.
     ctrlc::set_handler(move || drop(on_signal.send(Event::Stop))).context("cannot handle signals")?;
 
     let names = captures.iter().map(Capture::name).collect::<Vec<_>>().join(", ");
-    let mut watched = start(captures, &proxy, &events)?;
-    say(&format!("ready: listening on {}, capturing on {names}", proxy.address()));
+    let mut watched = start(captures, &service, &events)?;
+    say(&format!("ready: listening on {}, capturing on {names}", service.address()));
 
     let mut running = watched.len();
     let mut last = Summary::default();
@@ -72,17 +107,20 @@ pub fn run(options: &Options) -> Result<()> {
                 break reason.context("the port failed").and_then(|()| bail!("the port closed by itself"));
             }
             Err(RecvTimeoutError::Timeout) => {
-                let now = summarise(&proxy, &mut watched);
+                let now = summarise(&*service, &mut watched);
                 if now != last {
-                    info!("{now}, open now {}", proxy.stats().1);
+                    match service.open_sessions() {
+                        Some(open) => info!("{now}, open now {open}"),
+                        None => info!("{now}"),
+                    }
                     last = now;
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
     };
-    proxy.close();
-    let summary = summarise(&proxy, &mut watched);
+    service.close();
+    let summary = summarise(&*service, &mut watched);
     if options.json {
         say(&serde_json::to_string(&summary)?);
     } else {
@@ -93,7 +131,11 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Starts all threads; each reports its end as an event.
-fn start(captures: Vec<Capture>, proxy: &Arc<Proxy>, events: &Sender<Event>) -> Result<Vec<Watched>> {
+fn start(
+    captures: Vec<Capture>,
+    service: &Arc<impl Service>,
+    events: &Sender<Event>,
+) -> Result<Vec<Watched>> {
     let mut watched = Vec::new();
     for (number, capture) in (0_u32..).zip(captures) {
         let counters = Arc::new(Counters::default());
@@ -104,16 +146,16 @@ fn start(captures: Vec<Capture>, proxy: &Arc<Proxy>, events: &Sender<Event>) -> 
             drops: capture.drop_meter().context("cannot watch the capture for drops")?,
             dropped: 0,
         });
-        let (proxy, events) = (Arc::clone(proxy), events.clone());
+        let (service, events) = (Arc::clone(service), events.clone());
         spawn(format!("capture-{name}"), move || {
             let end =
-                capture.run(&counters, |flow, payload, each| proxy.captured(number, flow, payload, each));
+                capture.run(&counters, |flow, payload, each| service.captured(number, flow, payload, each));
             drop(events.send(Event::CaptureEnded(end)));
         })?;
     }
-    let (listener, ended) = (Arc::clone(proxy), events.clone());
+    let (listener, ended) = (Arc::clone(service), events.clone());
     spawn("port".to_owned(), move || drop(ended.send(Event::PortEnded(listener.listen()))))?;
-    let timekeeper = Arc::clone(proxy);
+    let timekeeper = Arc::clone(service);
     spawn("deadlines".to_owned(), move || timekeeper.keep_time())?;
     Ok(watched)
 }
@@ -123,20 +165,8 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-fn summarise(proxy: &Proxy, watched: &mut [Watched]) -> Summary {
-    let (stats, _, unsent) = proxy.stats();
-    let mut summary = Summary {
-        counted: stats.counted,
-        ignored: stats.ignored,
-        quacks: stats.quacks_sent,
-        bytes: stats.bytes_sent,
-        sessions: stats.sessions_opened,
-        expired: stats.sessions_expired,
-        refused: stats.refused,
-        malformed: stats.malformed,
-        unsent,
-        ..Summary::default()
-    };
+fn summarise(service: &impl Service, watched: &mut [Watched]) -> Summary {
+    let mut summary = service.totals();
     for Watched { name, counters, drops, dropped } in watched {
         let lately = drops.read();
         if lately != 0 {
@@ -157,7 +187,7 @@ fn summarise(proxy: &Proxy, watched: &mut [Watched]) -> Summary {
 
 /// A line on stdout. A daemon whose stdout is closed goes on: its work is not there.
 fn say(line: &str) {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
         warn!("stdout is closed; it would have said: {line}");
     }

@@ -7,15 +7,18 @@
 //! deadline, one listens on the port.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observed, Observer, ObserverConfig, ObserverStats};
+use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observed, Observer, ObserverConfig};
 use tracing::{debug, warn};
 
+use crate::daemon::Service;
 use crate::port::Port;
+use crate::summary::Summary;
 
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
@@ -96,10 +99,10 @@ impl Proxy {
         };
         Ok(Self { port, state: Mutex::new(state), alarm: Condvar::new() })
     }
+}
 
-    /// Datagrams of `flow` were captured on the interface that the caller numbers `interface`: `payload`
-    /// holds their payloads, one behind the other, each `each` bytes long but for the last.
-    pub fn captured(&self, interface: u32, flow: &Flow, payload: &[u8], each: usize) {
+impl Service for Proxy {
+    fn captured(&self, interface: u32, flow: &Flow, payload: &[u8], each: usize) {
         let now = clock();
         let mut state = self.lock();
         if state.closed {
@@ -116,11 +119,7 @@ impl Proxy {
         }
     }
 
-    /// Receives on the port until it fails: the body of a thread.
-    ///
-    /// # Errors
-    /// Why the socket failed.
-    pub fn listen(&self) -> std::io::Result<()> {
+    fn listen(&self) -> io::Result<()> {
         let mut receiver = self.port.receiver();
         let mut buffer = [0; RECEIVE_LEN];
         loop {
@@ -140,8 +139,7 @@ impl Proxy {
         }
     }
 
-    /// Meets deadlines until the proxy closes: the body of a thread.
-    pub fn keep_time(&self) {
+    fn keep_time(&self) {
         let mut state = self.lock();
         while !state.closed {
             let now = clock();
@@ -157,8 +155,7 @@ impl Proxy {
         }
     }
 
-    /// Says goodbye to every sender. From here on nothing is counted and nothing sent.
-    pub fn close(&self) {
+    fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
         state.observer.goodbye();
@@ -166,19 +163,33 @@ impl Proxy {
         self.alarm.notify_all();
     }
 
-    /// The observer's counters, the sessions that are open, and the messages that could not be sent.
-    #[must_use]
-    pub fn stats(&self) -> (ObserverStats, usize, u64) {
+    fn totals(&self) -> Summary {
         let state = self.lock();
-        (*state.observer.stats(), state.observer.sessions(), state.unsent)
+        let stats = state.observer.stats();
+        Summary {
+            counted: stats.counted,
+            ignored: stats.ignored,
+            quacks: stats.quacks_sent,
+            bytes: stats.bytes_sent,
+            sessions: stats.sessions_opened,
+            expired: stats.sessions_expired,
+            refused: stats.refused,
+            malformed: stats.malformed,
+            unsent: state.unsent,
+            ..Summary::default()
+        }
     }
 
-    /// The address the proxy listens on.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    fn open_sessions(&self) -> Option<usize> {
+        Some(self.lock().observer.sessions())
+    }
+
+    fn address(&self) -> SocketAddr {
         self.port.address()
     }
+}
 
+impl Proxy {
     /// After every event: do what is due, send what waits, and see that the next deadline will be met.
     /// `spoken_to`: a peer and the address of ours that it has just used.
     fn settle(&self, state: &mut State, now: Instant, spoken_to: Option<(SocketAddr, IpAddr)>) {
