@@ -1,10 +1,16 @@
 //! The command line.
 
+mod compat;
+
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, value_parser};
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, value_parser};
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
+
+pub use compat::{CompatOptions, Wire};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,6 +20,8 @@ Examples:
       sidekick-proxy -i eth1 -i eth2 -v
   A train gateway that answers only on its local address:
       sidekick-proxy -i eth0 --listen 192.168.8.1:5252
+  For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
+      sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
 Name the interfaces through which senders' packets come in (the near side). Packets are only
 looked at, never altered or delayed. Capturing takes CAP_NET_RAW: run as root, or grant it once:
@@ -86,6 +94,10 @@ pub struct Options {
     /// Log more to stderr: -v progress, -vv what was dropped and why (RUST_LOG overrides this)
     #[arg(short, long, action = ArgAction::Count)]
     pub verbose: u8,
+
+    /// Which other wire to speak, and how
+    #[command(flatten)]
+    pub compat: CompatOptions,
 }
 
 fn limits() -> ObserverConfig {
@@ -93,6 +105,19 @@ fn limits() -> ObserverConfig {
 }
 
 impl Options {
+    /// Reads a command line, the program's name first.
+    ///
+    /// # Errors
+    /// When it is not one that can be meant; the error is what to print. Asking for help is such an error too.
+    pub fn read(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let options = Self::try_parse_from(line)?;
+        options
+            .compat
+            .check(options.listen, options.distinct_interfaces().len())
+            .map_err(|complaint| Self::command().error(ErrorKind::ArgumentConflict, complaint))?;
+        Ok(options)
+    }
+
     /// The observer's limits as asked for.
     #[must_use]
     pub fn observer(&self) -> ObserverConfig {
@@ -134,10 +159,9 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     fn options(line: &str) -> Result<Options, clap::Error> {
-        Options::try_parse_from(line.split_whitespace())
+        Options::read(line.split_whitespace())
     }
 
     #[test]

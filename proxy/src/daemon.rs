@@ -15,6 +15,7 @@ use tracing::{error, info, warn};
 
 use crate::capture::{Capture, CaptureError, Counters, DropMeter};
 use crate::cli::Options;
+use crate::compat::nsdi24;
 use crate::port::Port;
 use crate::runtime::Proxy;
 use crate::summary::Summary;
@@ -76,7 +77,10 @@ pub fn run(options: &Options) -> Result<()> {
         .map(|name| Capture::open(name, options.promiscuous))
         .collect::<Result<_, _>>()?;
     let port = Port::open(options.listen)?;
-    serve(options, captures, Proxy::new(port, options.observer(), seed()?)?)
+    match options.compat.nsdi24() {
+        None => serve(options, captures, Proxy::new(port, options.observer(), seed()?)?),
+        Some(settings) => serve(options, captures, nsdi24::Proxy::new(port, settings)?),
+    }
 }
 
 /// The daemon's life, from when everything is open.

@@ -9,6 +9,8 @@
 //! 3. [`runtime`]: hands them to the [`sidekick_protocol::Observer`], and sends what the observer has to say.
 //! 4. [`port`]: the UDP socket through which senders and proxy speak.
 //!
+//! Where another proxy's wire is to be spoken, [`compat`] takes the place of [`runtime`].
+//!
 //! [`daemon`] starts and ends all this; [`cli`] and [`summary`] are what the operator sees.
 
 pub mod capture;

@@ -3,13 +3,12 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
 use sidekick_proxy::cli::Options;
 use sidekick_proxy::daemon;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = Options::read(std::env::args_os()).unwrap_or_else(|complaint| complaint.exit());
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
     tracing_subscriber::fmt()
         .with_env_filter(filter)

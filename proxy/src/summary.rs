@@ -9,14 +9,18 @@ use serde::Serialize;
 pub struct Summary {
     /// UDP datagrams captured, of whatever flow.
     pub captured: u64,
-    /// Datagrams that were added to a session's sums.
+    /// Datagrams that were added to sums.
     pub counted: u64,
-    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets.
+    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets. With another proxy's wire,
+    /// which has no sessions: all that do not count.
     pub ignored: u64,
     /// quACKs sent.
     pub quacks: u64,
     /// Bytes of messages sent, without UDP and IP headers.
     pub bytes: u64,
+    /// Times the sums were reset; only with another proxy's wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<u64>,
     /// Sessions opened.
     pub sessions: u64,
     /// Sessions that ended because their sender fell silent.
@@ -44,9 +48,13 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "captured {}, counted {}, quACKs {} ({} bytes sent), sessions {}, malformed {}",
-            self.captured, self.counted, self.quacks, self.bytes, self.sessions, self.malformed
+            "captured {}, counted {}, quACKs {} ({} bytes sent), ",
+            self.captured, self.counted, self.quacks, self.bytes
         )?;
+        match self.resets {
+            None => write!(f, "sessions {}, malformed {}", self.sessions, self.malformed)?,
+            Some(resets) => write!(f, "resets {resets}")?,
+        }
         for (what, number) in [
             ("ignored", self.ignored),
             ("expired sessions", self.expired),
@@ -77,5 +85,10 @@ mod tests {
         assert_eq!(quiet.to_string(), expected);
         let busy = Summary { capture_drops: 3, ..quiet };
         assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel 3"));
+        assert!(!serde_json::to_string(&busy).unwrap().contains("resets"));
+        let without_sessions = Summary { resets: Some(0), ..busy };
+        let expected = "captured 9, counted 7, quACKs 0 (0 bytes sent), resets 0, dropped by the kernel 3";
+        assert_eq!(without_sessions.to_string(), expected);
+        assert!(serde_json::to_string(&without_sessions).unwrap().contains("\"resets\":0"));
     }
 }

@@ -4,8 +4,10 @@
 //! There are no sessions in it: the proxy counts what it captures, whatever the flow, and sends quACKs to one
 //! configured address. Any UDP datagram at its own port makes it begin anew. Nothing is authenticated.
 //!
-//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message.
+//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message; [`Proxy`] gives them
+//! threads, a clock and a socket.
 
+mod proxy;
 pub mod wire;
 
 #[cfg(test)]
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 use sidekick_protocol::Flow;
 use sidekick_quack::{PowerSums, ThresholdError};
 
+pub use proxy::{Proxy, Settings};
 use wire::Quack;
 
 /// Where the identifier begins in a UDP payload. It is 32 bits, big-endian.
