@@ -58,7 +58,10 @@ format: build-deps
 lint: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features qlog -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features tokio-quiche -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --lib -- -D warnings
+	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche

@@ -113,7 +113,8 @@ pub struct FaultCounts {
     pub quacks_corrupted: u64,
     /// quACKs that were late.
     pub quacks_delayed: u64,
-    /// quACKs in which the proxy told garbage.
+    /// quACKs in which the proxy told garbage: before each of them and after the one before, it had counted a packet under
+    /// a random identifier.
     pub quacks_falsified: u64,
     /// Packets that the proxy forwarded and did not count.
     pub packets_not_seen: u64,

@@ -264,11 +264,12 @@ fn proxy() -> SocketAddr {
     SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).into()
 }
 
-/// Where the sender is told that the proxy is.
-fn asked_proxy(fate: ProxyFate) -> SocketAddr {
+/// Where the sender is told that the proxy is, if it is told.
+fn asked_proxy(fate: ProxyFate) -> Option<SocketAddr> {
     match fate {
-        ProxyFate::WrongAddress => SocketAddrV4::new(NOBODY, PROXY_PORT).into(),
-        ProxyFate::OnPath | ProxyFate::Absent | ProxyFate::Dies => proxy(),
+        ProxyFate::Found => None,
+        ProxyFate::WrongAddress => Some(SocketAddrV4::new(NOBODY, PROXY_PORT).into()),
+        ProxyFate::OnPath | ProxyFate::Absent | ProxyFate::Dies => Some(proxy()),
     }
 }
 
@@ -287,7 +288,10 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {
         let poll = if sidekick.poll { "on" } else { "off" };
-        arguments.extend(words(&["--proxy", &asked_proxy(sidekick.proxy).to_string(), "--poll", poll]));
+        if let Some(proxy) = asked_proxy(sidekick.proxy) {
+            arguments.extend(words(&["--proxy", &proxy.to_string()]));
+        }
+        arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));
         arguments.extend(words(&["--threshold", &sidekick.threshold.to_string()]));
         if let Some(packets) = sidekick.every_packets {

@@ -150,7 +150,7 @@ impl Middle {
 
     fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
         let there = match scenario.sidekick.proxy {
-            ProxyFate::OnPath | ProxyFate::WrongAddress | ProxyFate::Dies => true,
+            ProxyFate::OnPath | ProxyFate::Found | ProxyFate::WrongAddress | ProxyFate::Dies => true,
             ProxyFate::Absent => false,
         };
         let observes = there && scenario.sidekick.mode != Mode::Off;

@@ -120,9 +120,8 @@ fn harm_to_quacks_costs_at_most_a_known_share() {
     });
 }
 
-/// Damage that no checksum has found cannot have anything declared lost. Where it hits the sums, the next quACK undoes it;
-/// a quACK whose sequence number is far ahead makes the next ones look old, until the sender gives up the session and
-/// seeks another.
+/// Damage that no checksum has found breaks a quACK's seal: it is dropped, as if it were lost on the way, and cannot have
+/// anything declared lost.
 #[test]
 fn damaged_quacks_cost_some_of_the_help() {
     let rows: &[Row] = &[("quack-corrupt 10 at 0", |_, faults| faults.quacks_corrupted > 0, [0.9, 0.9, 0.9])];

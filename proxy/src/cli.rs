@@ -4,6 +4,7 @@ mod compat;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
@@ -82,6 +83,20 @@ pub struct Options {
         value_parser = value_parser!(u64).range(1..=86_400)
     )]
     pub idle_timeout: u64,
+
+    /// Keep the proxy's secret key in this file, which is made if there is none; senders can then pin the public
+    /// key, which is shown at the start. Without it the key lasts as long as the program
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// Do not answer senders that look for a proxy on their path; only those that know the address find it
+    #[arg(long)]
+    pub no_discovery: bool,
+
+    /// Address and port to tell senders that look for a proxy, one for IPv4 and one for IPv6
+    /// [default: of the interface on which their packets come in]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery")]
+    pub announce: Vec<SocketAddr>,
 
     /// Also count packets that are addressed to other machines, as on a switch's mirror port
     #[arg(long)]

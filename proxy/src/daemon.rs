@@ -1,8 +1,7 @@
 //! Puts the parts together: opens everything, starts the threads, waits for the end.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -10,12 +9,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use sidekick_protocol::Flow;
+use sidekick_protocol::{Flow, ObserverConfig};
 use tracing::{error, info, warn};
 
 use crate::capture::{Capture, CaptureError, Counters, DropMeter};
 use crate::cli::Options;
 use crate::compat::nsdi24;
+use crate::key;
+use crate::path::PathSocket;
 use crate::port::Port;
 use crate::runtime::Proxy;
 use crate::summary::Summary;
@@ -46,6 +47,11 @@ pub trait Service: Send + Sync + 'static {
 
     /// The sessions that are open now, if there are sessions.
     fn open_sessions(&self) -> Option<usize>;
+
+    /// What else its operator wants to know when it begins; empty, or begins with a comma.
+    fn ready(&self) -> String {
+        String::new()
+    }
 
     /// The address it listens on.
     fn address(&self) -> SocketAddr;
@@ -78,9 +84,52 @@ pub fn run(options: &Options) -> Result<()> {
         .collect::<Result<_, _>>()?;
     let port = Port::open(options.listen)?;
     match options.compat.nsdi24() {
-        None => serve(options, captures, Proxy::new(port, options.observer(), seed()?)?),
+        None => {
+            let path = PathSocket::open().context("cannot open a raw socket to answer markers with")?;
+            let key = options.key.as_deref().map(key::load).transpose()?;
+            let config = ObserverConfig { key, ..options.observer() };
+            let announced = announced(options, &port);
+            serve(options, captures, Proxy::new((port, path), config, &announced, key::random()?)?)
+        }
         Some(settings) => serve(options, captures, nsdi24::Proxy::new(port, settings)?),
     }
+}
+
+/// Where senders reach the proxy: what the operator says, the one address that it listens on, or those of the interfaces,
+/// first the ones on which it captures.
+fn announced(options: &Options, port: &Port) -> Vec<(u32, SocketAddr)> {
+    if options.no_discovery {
+        return Vec::new();
+    }
+    if !options.announce.is_empty() {
+        return options.announce.iter().map(|address| (u32::MAX, *address)).collect();
+    }
+    let own = port.address();
+    if !own.ip().is_unspecified() {
+        return vec![(u32::MAX, own)];
+    }
+    let names = options.distinct_interfaces();
+    let mut announced = Vec::new();
+    for interface in pnet_datalink::interfaces() {
+        let number = names.iter().position(|name| *name == interface.name);
+        if number.is_none() && interface.is_loopback() {
+            continue;
+        }
+        let number = number.and_then(|number| u32::try_from(number).ok()).unwrap_or(u32::MAX);
+        for network in interface.ips {
+            let ip = network.ip();
+            let reachable = match ip {
+                IpAddr::V4(ip) => !ip.is_link_local(),
+                // An IPv6 socket that listens on all addresses takes IPv4 in, too.
+                IpAddr::V6(ip) => own.is_ipv6() && !ip.is_unicast_link_local(),
+            };
+            if reachable {
+                announced.push((number, SocketAddr::new(ip, own.port())));
+            }
+        }
+    }
+    announced.sort_by_key(|(number, _)| *number);
+    announced
 }
 
 /// The daemon's life, from when everything is open.
@@ -93,7 +142,7 @@ fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Re
 
     let names = captures.iter().map(Capture::name).collect::<Vec<_>>().join(", ");
     let mut watched = start(captures, &service, &events)?;
-    say(&format!("ready: listening on {}, capturing on {names}", service.address()));
+    say(&format!("ready: listening on {}, capturing on {names}{}", service.address(), service.ready()));
 
     let mut running = watched.len();
     let mut last = Summary::default();
@@ -195,13 +244,4 @@ fn say(line: &str) {
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
         warn!("stdout is closed; it would have said: {line}");
     }
-}
-
-/// Random bytes from the system.
-fn seed() -> Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    File::open("/dev/urandom")
-        .and_then(|mut source| source.read_exact(&mut bytes))
-        .context("cannot read random bytes from /dev/urandom")?;
-    Ok(bytes)
 }

@@ -11,14 +11,16 @@
 //!
 //! Where another proxy's wire is to be spoken, [`compat`] takes the place of [`runtime`].
 //!
-//! [`daemon`] starts and ends all this; [`cli`] and [`summary`] are what the operator sees.
+//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one. [`daemon`] starts and ends all this; [`cli`] and [`summary`] are what the operator sees.
 
 pub mod capture;
 pub mod cli;
 pub mod compat;
 pub mod daemon;
+pub mod key;
 pub mod offload;
 pub mod packet;
+pub mod path;
 pub mod port;
 pub mod runtime;
 pub mod summary;

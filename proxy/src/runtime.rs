@@ -13,10 +13,13 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observed, Observer, ObserverConfig};
+use sidekick_protocol::{
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, PublicKey, Transmit,
+};
 use tracing::{debug, warn};
 
 use crate::daemon::Service;
+use crate::path::PathSocket;
 use crate::port::Port;
 use crate::summary::Summary;
 
@@ -27,6 +30,8 @@ const RECEIVE_LEN: usize = 2048;
 #[derive(Debug)]
 pub struct Proxy {
     port: Port,
+    /// For answers to markers, along the path that these came.
+    path: PathSocket,
     state: Mutex<State>,
     /// Wakes the thread that waits for deadlines when an earlier one is set.
     alarm: Condvar,
@@ -41,7 +46,7 @@ struct State {
     /// Messages the network would not take.
     unsent: u64,
     closed: bool,
-    out: [u8; MAX_MESSAGE_LEN],
+    out: [u8; MAX_DATAGRAM_LEN],
 }
 
 /// The address each peer speaks to, where the port has many. Bounded; a peer that finds no room is answered
@@ -79,25 +84,41 @@ pub(crate) fn clock() -> Instant {
 }
 
 impl Proxy {
-    /// A proxy that listens on `port`. `seed` must be random: it makes epochs unguessable.
+    /// A proxy that listens on `port`, and is reached from each interface at the addresses that are given with the
+    /// interface's number; without any it cannot be discovered. `seed` must be random: it makes keys and cookies.
     ///
     /// # Errors
     /// When a limit in `config` cannot be.
-    pub fn new(port: Port, config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
+    pub fn new(
+        (port, path): (Port, PathSocket),
+        config: ObserverConfig,
+        announced: &[(u32, SocketAddr)],
+        seed: [u8; 32],
+    ) -> Result<Self, ConfigError> {
         let own_addresses = OwnAddresses {
             by_peer: HashMap::new(),
             capacity: config.max_sessions,
             keep: config.idle_timeout,
         };
+        let mut observer = Observer::new(config, seed)?;
+        for (interface, address) in announced {
+            observer.announce(*interface, *address);
+        }
         let state = State {
-            observer: Observer::new(config, seed)?,
+            observer,
             own_addresses,
             wakes_at: None,
             unsent: 0,
             closed: false,
-            out: [0; MAX_MESSAGE_LEN],
+            out: [0; MAX_DATAGRAM_LEN],
         };
-        Ok(Self { port, state: Mutex::new(state), alarm: Condvar::new() })
+        Ok(Self { port, path, state: Mutex::new(state), alarm: Condvar::new() })
+    }
+
+    /// The key by which senders know this proxy.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.lock().observer.public_key()
     }
 }
 
@@ -112,7 +133,7 @@ impl Service for Proxy {
         // An empty payload gives no chunk: it has no identifier either.
         for payload in payload.chunks(each.max(1)) {
             touched |=
-                state.observer.observe(flow, interface, payload, payload.len(), now) != Observed::NoSession;
+                state.observer.observe(flow, interface, Payload::whole(payload), now) != Observed::NoSession;
         }
         if touched {
             self.settle(&mut state, now, None);
@@ -175,6 +196,10 @@ impl Service for Proxy {
             expired: stats.sessions_expired,
             refused: stats.refused,
             malformed: stats.malformed,
+            other_version: stats.other_version,
+            forged: stats.forged,
+            markers: stats.markers,
+            withheld: stats.quacks_withheld,
             unsent: state.unsent,
             ..Summary::default()
         }
@@ -182,6 +207,10 @@ impl Service for Proxy {
 
     fn open_sessions(&self) -> Option<usize> {
         Some(self.lock().observer.sessions())
+    }
+
+    fn ready(&self) -> String {
+        format!(", public key {}", self.public_key())
     }
 
     fn address(&self) -> SocketAddr {
@@ -206,13 +235,19 @@ impl Proxy {
     }
 
     fn send_waiting(&self, state: &mut State, spoken_to: Option<(SocketAddr, IpAddr)>) {
-        while let Some((to, len)) = state.observer.transmit(&mut state.out) {
-            let own = match spoken_to {
-                Some((peer, own)) if peer == to => Some(own),
-                _ => state.own_addresses.of(to),
-            };
+        while let Some(Transmit { to, from, len }) = state.observer.transmit(&mut state.out) {
             let Some(message) = state.out.get(..len) else { continue };
-            if let Err(error) = self.port.send(message, to, own) {
+            let sent = match from {
+                Some(receiver) => self.path.send(message, receiver, to),
+                None => {
+                    let own = match spoken_to {
+                        Some((peer, own)) if peer == to => Some(own),
+                        _ => state.own_addresses.of(to),
+                    };
+                    self.port.send(message, to, own)
+                }
+            };
+            if let Err(error) = sent {
                 if state.unsent == 0 {
                     warn!("cannot send to {to}: {error} (said once; the summary counts these)");
                 }

@@ -29,6 +29,14 @@ pub struct Summary {
     pub refused: u64,
     /// Datagrams at the proxy's port that were no message to a proxy.
     pub malformed: u64,
+    /// Datagrams at the proxy's port of another version of the protocol.
+    pub other_version: u64,
+    /// Messages that were not made by the sender that they name, or were received before.
+    pub forged: u64,
+    /// Markers answered: senders that look for a proxy.
+    pub markers: u64,
+    /// quACKs not sent, because the session had used up its share of bytes.
+    pub withheld: u64,
     /// Captured frames whose headers contradict themselves.
     pub malformed_frames: u64,
     /// Captured IP fragments of UDP datagrams.
@@ -59,6 +67,10 @@ impl fmt::Display for Summary {
             ("ignored", self.ignored),
             ("expired sessions", self.expired),
             ("refused", self.refused),
+            ("of another version", self.other_version),
+            ("forged", self.forged),
+            ("markers answered", self.markers),
+            ("quACKs withheld", self.withheld),
             ("malformed frames", self.malformed_frames),
             ("fragments", self.fragments),
             ("merged frames split", self.merged_split),

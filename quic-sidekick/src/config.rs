@@ -1,6 +1,6 @@
 //! What the application chooses.
 
-use sidekick_protocol::{SenderConfig, Terms};
+use sidekick_protocol::{PublicKey, SenderConfig, Terms};
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -64,8 +64,10 @@ impl FromStr for Mode {
 /// Which proxy to ask for what.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The proxy's address.
-    pub proxy: SocketAddr,
+    /// The proxy's address; `None` to find proxies by markers on the connection's own path.
+    pub proxy: Option<SocketAddr>,
+    /// The key of the proxy that is believed; `None` to believe any that is on the path.
+    pub key: Option<PublicKey>,
     /// What is done with its reports.
     pub mode: Mode,
     /// A quACK after this many packets, if any.
@@ -80,12 +82,19 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual terms: a quACK of 20 sums every 30 ms, and polls.
+    /// The usual terms of the proxy at this address: a quACK of 20 sums every 30 ms, and polls.
     #[must_use]
     pub fn new(proxy: SocketAddr, mode: Mode) -> Self {
+        Self { proxy: Some(proxy), ..Self::discover(mode) }
+    }
+
+    /// The usual terms of whatever proxy is found on the connection's path.
+    #[must_use]
+    pub fn discover(mode: Mode) -> Self {
         let terms = Terms::default();
         Self {
-            proxy,
+            proxy: None,
+            key: None,
             mode,
             every_packets: terms.every_packets,
             every: terms.every,
@@ -101,7 +110,7 @@ impl Config {
             every: self.every,
             ..Terms::default()
         };
-        SenderConfig { terms, poll: self.poll, ..SenderConfig::default() }
+        SenderConfig { proxy: self.proxy, key: self.key, terms, poll: self.poll, ..SenderConfig::default() }
     }
 }
 

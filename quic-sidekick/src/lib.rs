@@ -14,13 +14,14 @@
 //! # use std::{net::UdpSocket, time::Instant};
 //! # fn run(mut conn: quiche::Connection, adjacent: UdpSocket) -> std::io::Result<()> {
 //! # let mut buf = [0; 1500];
-//! let proxy = "192.0.2.1:5252".parse().unwrap();
-//! let mut sidekick = Sidekick::new(Config::new(proxy, Mode::Pacubic)); // its controller: Mode::congestion_control
+//! // Whatever proxy is found on the path; `Config::new` takes the address of one that is known.
+//! let config = Config::discover(Mode::Pacubic); // its controller: Mode::congestion_control
+//! let mut sidekick = Sidekick::new(config);
 //! sidekick.attach(&mut conn);
 //! loop {
 //!     // ... send all that `conn.send` gives, then:
 //!     sidekick.on_sent(&mut conn, Instant::now());
-//!     while let Some(len) = sidekick.send(&mut buf) {
+//!     while let Some((len, proxy)) = sidekick.send(&mut buf) {
 //!         adjacent.send_to(&buf[..len], proxy)?;
 //!     }
 //!     // ... wait for a datagram or for the earlier of `conn.timeout_instant()` and:
@@ -38,8 +39,13 @@
 //! # In tokio-quiche
 //! One line in the application, and one in its `Cargo.toml` (see [`tokio_quiche`](mod@tokio_quiche), feature
 //! `tokio-quiche`).
+//!
+//! # In a qlog file
+//! With the feature `qlog`, what the proxy told and what was done about it is in the connection's own qlog file, if it has
+//! one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate describes the events.
 
 mod config;
+mod qlog;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]
 pub mod tokio_quiche;
@@ -47,4 +53,6 @@ pub mod tokio_quiche;
 pub use config::{Config, Mode, ParseModeError};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};
-pub use sidekick_protocol::{Assistance, DEFAULT_PORT, MAX_MESSAGE_LEN, Reason, SenderStats};
+pub use sidekick_protocol::{
+    Assistance, Choice, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, SenderStats,
+};

@@ -1,9 +1,11 @@
 //! The plugin itself: between a connection's sent log and the protocol's sender.
 
+use crate::qlog::Log;
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Flow, Reason, Sender, SenderStats};
+use sidekick_protocol::wire::path::{HANDLE_LEN, MARKER_LEN};
+use sidekick_protocol::{Assistance, Choice, Flow, Payload, PublicKey, Reason, Sender, SenderStats, Target};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,24 +19,37 @@ pub struct Status {
     /// Whether it is helped now; its `Display` is a sentence for a user.
     pub assistance: Assistance,
     /// Counters since the connection began. `early_lost` counts what the connection took for lost, and quiche's own `lost`
-    /// does not contain it; `malformed` counts datagrams from elsewhere than the proxy, too.
+    /// does not contain it.
     pub stats: SenderStats,
+    /// The proxy that reports, and the key that it has shown.
+    pub proxy: Option<(SocketAddr, PublicKey)>,
+    /// Which of several proxies was chosen, and why.
+    pub choice: Option<Choice>,
     /// The near segment's smoothed round-trip time, once it was measured.
     pub near_rtt: Option<Duration>,
 }
 
-/// Random bytes. The standard library keys its hashers with the system's randomness, and a keyed hash gives it away to nobody.
+/// Random bytes of the system, of which keys are made.
 fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
-    for bytes in seed.chunks_exact_mut(8) {
-        bytes.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
+    if getrandom::fill(&mut seed).is_err() {
+        // As good as a hash map's protection against collisions, which the standard library draws where it can.
+        for bytes in seed.chunks_exact_mut(8) {
+            bytes.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
+        }
     }
     seed
 }
 
-/// The address as it is on the wire, whatever kind of socket shows it.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
+/// The longest datagram on the path of a connection: a marker.
+const BESIDE_LEN: usize = MARKER_LEN;
+
+/// The connection's own ID: a socket that several connections share hands them their packets by it, and answers to their
+/// markers, too.
+fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
+    let mut handle = [0; HANDLE_LEN];
+    handle.iter_mut().zip(conn.source_id().as_ref()).for_each(|(to, from)| *to = *from);
+    handle
 }
 
 /// The sender's side of Sidekick for one connection, for an application with its own event loop.
@@ -55,9 +70,10 @@ pub struct Sidekick {
     lost: Vec<u64>,
     early_lost: u64,
     known_spurious: u64,
-    foreign: u64,
     stopped: bool,
     logged: Assistance,
+    logged_choice: Option<Choice>,
+    qlog: Log,
 }
 
 impl Sidekick {
@@ -78,9 +94,10 @@ impl Sidekick {
             lost: Vec::new(),
             early_lost: 0,
             known_spurious: 0,
-            foreign: 0,
             stopped: false,
             logged: Assistance::Seeking,
+            logged_choice: None,
+            qlog: Log::default(),
         }
     }
 
@@ -89,14 +106,38 @@ impl Sidekick {
         conn.sidekick_log(LOG_CAPACITY);
     }
 
-    /// Takes note of the packets that the connection has sent since the last call.
+    /// Tells the adjacent socket's port: a proxy that is discovered can then answer there.
+    pub fn set_adjacent_port(&mut self, port: u16) {
+        self.sender.set_adjacent_port(port);
+    }
+
+    /// Takes note of the packets that the connection has sent since the last call, and of what a proxy has answered on its
+    /// path.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+        self.qlog.mode_set(conn, &self.config, now);
+        if self.config.proxy.is_none() {
+            self.sender.set_handle(handle(conn));
+        }
         for packet in conn.sidekick_drain() {
             self.note(&packet, now);
         }
+        for datagram in conn.sidekick_drain_beside() {
+            if let Err(error) = self.sender.handle_on_path(&datagram, now) {
+                tracing::debug!(%error, "an answer on the path was dropped");
+            }
+        }
+        self.mark(conn);
         let stood_down = self.sender.assistance() == Assistance::Unassisted(Reason::StoodDown);
         if stood_down && !std::mem::replace(&mut self.stopped, true) {
             conn.sidekick_log(0);
+        }
+    }
+
+    /// Hands markers to the connection, which sends them from its own address and port.
+    fn mark<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
+        let mut marker = [0; BESIDE_LEN];
+        while let Some(len) = self.sender.transmit_on_path(&mut marker) {
+            conn.sidekick_send_beside(marker.get(..len).unwrap_or_default());
         }
     }
 
@@ -112,10 +153,11 @@ impl Sidekick {
             self.path = path;
             self.sender.start(flow, now);
         }
-        self.sender.on_sent(packet.packet_number, &packet.head, packet.size, packet.time_sent);
+        let payload = Payload::cut(&packet.head, packet.size);
+        self.sender.on_sent(packet.packet_number, payload, packet.time_sent);
     }
 
-    /// A datagram that came to the adjacent socket. What is not from the proxy, or no message, is counted and dropped.
+    /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped.
     pub fn recv<F: BufFactory>(
         &mut self,
         datagram: &[u8],
@@ -123,15 +165,13 @@ impl Sidekick {
         conn: &mut Connection<F>,
         now: Instant,
     ) {
-        if canonical(from) != canonical(self.config.proxy) {
-            self.foreign += 1;
-            return;
-        }
         // What the quACK names may have been sent since the last call.
         self.on_sent(conn, now);
-        if let Err(error) = self.sender.handle(datagram, now) {
-            tracing::debug!(%error, "a datagram from the proxy was dropped");
+        let before = self.sender.stats();
+        if let Err(error) = self.sender.handle(from, datagram, now) {
+            tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
         }
+        self.qlog.quack_received(conn, &self.sender, (&before, from), now);
         self.apply(conn, now);
     }
 
@@ -155,20 +195,30 @@ impl Sidekick {
         let more = known.saturating_sub(self.known_spurious);
         self.known_spurious = known;
         self.sender.on_spurious(more);
+        self.qlog.early_loss_spurious(conn, more, self.sender.stats().spurious, now);
         self.sender.drain_lost(&mut self.lost);
-        if let Some((path_id, _)) = self.path
+        if let Some((path_id, flow)) = self.path
             && !self.lost.is_empty()
         {
             let reaction = self.reaction(conn, path_id);
             let declared = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
             tracing::debug!(?reaction, declared, "packets lost on the near segment");
+            self.qlog.early_loss(conn, (path_id, flow), &self.lost, reaction, declared, now);
             self.early_lost += u64::try_from(declared).unwrap_or(0);
         }
         self.lost.clear();
+        self.mark(conn);
         let assistance = self.sender.assistance();
         if assistance != self.logged {
-            tracing::info!(proxy = %self.config.proxy, %assistance, "assistance changed");
+            let proxy = self.sender.proxy().map(|(proxy, _)| proxy).or(self.config.proxy);
+            tracing::info!(?proxy, %assistance, "assistance changed");
+            self.qlog.assistance_changed(conn, (self.logged, assistance), proxy, now);
             self.logged = assistance;
+        }
+        if let Some(choice) = self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice) {
+            tracing::info!(%choice, "one of several proxies was chosen");
+            self.qlog.proxy_chosen(conn, &choice, now);
+            self.logged_choice = Some(choice);
         }
     }
 
@@ -185,9 +235,14 @@ impl Sidekick {
         }
     }
 
-    /// Writes the next message for the proxy to `out`, at least [`crate::MAX_MESSAGE_LEN`] bytes, and gives its length.
-    pub fn send(&mut self, out: &mut [u8]) -> Option<usize> {
-        self.sender.transmit(out)
+    /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and gives its length and
+    /// the proxy's address. The adjacent socket sends it.
+    pub fn send(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
+        match self.sender.transmit(out)? {
+            (Target::Proxy(proxy), len) => Some((len, proxy)),
+            // Markers were handed to the connection, each as soon as there was one.
+            (Target::Path, _) => None,
+        }
     }
 
     /// Says goodbye to the proxy; drain [`Sidekick::send`] once more.
@@ -205,11 +260,11 @@ impl Sidekick {
     /// Whether the connection is helped, and what came of it.
     #[must_use]
     pub fn status(&self) -> Status {
-        let stats = *self.sender.stats();
-        let malformed = stats.malformed + self.foreign;
         Status {
             assistance: self.sender.assistance(),
-            stats: SenderStats { early_lost: self.early_lost, malformed, ..stats },
+            stats: SenderStats { early_lost: self.early_lost, ..self.sender.stats() },
+            proxy: self.sender.proxy(),
+            choice: self.sender.choice(),
             near_rtt: self.sender.near_rtt(),
         }
     }

@@ -23,12 +23,12 @@
 //! Without it the application does not compile; one of the errors says that tokio-quiche does not run on the
 //! hooked quiche.
 
-use crate::{Config, MAX_MESSAGE_LEN, Sidekick, Status};
+use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
 use ::tokio_quiche::metrics::Metrics;
 use ::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
 use ::tokio_quiche::{ApplicationOverQuic, QuicResult};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
@@ -60,7 +60,7 @@ impl Handle {
 pub struct Assisted<A> {
     app: A,
     sidekick: Sidekick,
-    proxy: SocketAddr,
+    proxy: Option<SocketAddr>,
     adjacent: Option<UdpSocket>,
     handle: Handle,
 }
@@ -90,27 +90,28 @@ fn clock() -> Instant {
 }
 
 impl<A> Assisted<A> {
-    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for the flow there.
+    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for the flow there. A proxy
+    /// that is not known yet is reached as the server is.
     fn open(&self, conn: &QuicheConnection) -> io::Result<UdpSocket> {
         let path = conn.path_stats().find(|path| path.active);
-        let unspecified = match self.proxy {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let ip = path.map(|path| path.local_addr.ip()).filter(|ip| ip.is_ipv4() == self.proxy.is_ipv4());
+        let local = path.map(|path| path.local_addr.ip().to_canonical());
+        let v4 = self.proxy.map(|proxy| proxy.is_ipv4()).or(local.map(|ip| ip.is_ipv4())).unwrap_or(true);
+        let unspecified =
+            if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+        let ip = local.filter(|ip| ip.is_ipv4() == v4);
         let socket = std::net::UdpSocket::bind((ip.unwrap_or(unspecified), 0))?;
         socket.set_nonblocking(true)?;
-        socket.connect(self.proxy)?;
         UdpSocket::from_std(socket)
     }
 
     /// Sends what waits for the proxy, and publishes the status. A message that cannot be sent now is as good as lost on
     /// the way, which the protocol reckons with.
     fn flush(&mut self) {
-        let mut message = [0; MAX_MESSAGE_LEN];
-        while let Some(len) = self.sidekick.send(&mut message) {
-            if let Some(Err(error)) = self.adjacent.as_ref().map(|socket| socket.try_send(&message[..len])) {
-                tracing::debug!(%error, "a message to the proxy was not sent");
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some((len, proxy)) = self.sidekick.send(&mut message) {
+            let sent = self.adjacent.as_ref().map(|socket| socket.try_send_to(&message[..len], proxy));
+            if let Some(Err(error)) = sent {
+                tracing::debug!(%error, %proxy, "a message to the proxy was not sent");
             }
         }
         *self.handle.status.lock().unwrap_or_else(PoisonError::into_inner) = self.sidekick.status();
@@ -118,11 +119,11 @@ impl<A> Assisted<A> {
 
     /// Takes in datagrams that wait at the adjacent socket; what is left wakes the worker again.
     fn receive(&mut self, conn: &mut QuicheConnection) {
-        let mut datagram = [0; MAX_MESSAGE_LEN + 1];
+        let mut datagram = [0; MAX_DATAGRAM_LEN + 1];
         for _ in 0..MAX_RECEIVED {
             let Some(socket) = &self.adjacent else { return };
-            match socket.try_recv(&mut datagram) {
-                Ok(len) => self.sidekick.recv(&datagram[..len], self.proxy, conn, clock()),
+            match socket.try_recv_from(&mut datagram) {
+                Ok((len, from)) => self.sidekick.recv(&datagram[..len], from, conn, clock()),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     // Nobody listens there (yet), or there is no route: an earlier message's ICMP error, told once.
@@ -131,7 +132,7 @@ impl<A> Assisted<A> {
                     | io::ErrorKind::NetworkUnreachable
                     | io::ErrorKind::Interrupted => tracing::debug!(%error, "the proxy does not answer"),
                     _ => {
-                        tracing::warn!(%error, proxy = %self.proxy, "the socket for the proxy failed: unassisted");
+                        tracing::warn!(%error, proxy = ?self.proxy, "the socket for the proxy failed: unassisted");
                         self.sidekick.abandon();
                         self.adjacent = None;
                     }
@@ -166,10 +167,11 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     fn on_conn_established(&mut self, conn: &mut QuicheConnection, info: &HandshakeInfo) -> QuicResult<()> {
         match self.open(conn) {
             Ok(socket) => {
+                self.sidekick.set_adjacent_port(socket.local_addr().map_or(0, |local| local.port()));
                 self.adjacent = Some(socket);
                 self.sidekick.attach(conn);
             }
-            Err(error) => tracing::warn!(%error, proxy = %self.proxy, "no socket for the proxy: unassisted"),
+            Err(error) => tracing::warn!(%error, proxy = ?self.proxy, "no socket for the proxy: unassisted"),
         }
         self.app.on_conn_established(conn, info)
     }

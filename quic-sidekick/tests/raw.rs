@@ -8,8 +8,8 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use quic_sidekick::{Assistance, Config, MAX_MESSAGE_LEN, Mode, Sidekick, Status, quiche};
-use sidekick_protocol::{Flow, Observer, ObserverConfig};
+use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Sidekick, Status, quiche};
+use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -50,14 +50,49 @@ fn configs(controller: &str) -> (quiche::Config, quiche::Config) {
     (make(), server)
 }
 
+#[cfg(feature = "qlog")]
+#[path = "raw/qlog.rs"]
+mod qlog;
+
+/// Whom the plugin asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Proxy {
+    /// Nobody is there.
+    Absent,
+    /// The one at a known address.
+    Known,
+    /// The one that it finds on the path, and whose answers come along it.
+    Found,
+}
+
 struct Run {
     status: Status,
     swallowed: u64,
     lost_end_to_end: usize,
 }
 
+/// What becomes of the packets that the near segment swallows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Swallowed {
+    /// They are lost.
+    Lost,
+    /// They pass, but not by the proxy: its reports are wrong.
+    Hidden,
+}
+
 /// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
-fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
+fn upload(mode: Mode, controller: &str, nth: u64, proxy: Proxy) -> Run {
+    upload_as(mode, controller, (nth, Swallowed::Lost), proxy, |_| {})
+}
+
+/// The same, with a choice of what swallowing means, and something done to the client at first.
+fn upload_as(
+    mode: Mode,
+    controller: &str,
+    (nth, fate): (u64, Swallowed),
+    proxy: Proxy,
+    prepare: impl FnOnce(&mut quiche::Connection),
+) -> Run {
     let world = World::enter(nth).unwrap();
     let mut time = 0;
     let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
@@ -66,12 +101,18 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
     let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
     let mut client =
         quiche::connect(Some("example.org"), &id(1), client_addr, server_addr, &mut client_config).unwrap();
+    prepare(&mut client);
     let mut server = quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
 
-    let config = Config { every_packets: NonZeroU16::new(4), ..Config::new(proxy_addr, mode) };
-    let mut sidekick = Sidekick::new(config);
+    let config = match proxy {
+        Proxy::Found => Config::discover(mode),
+        Proxy::Known | Proxy::Absent => Config::new(proxy_addr, mode),
+    };
+    let with_proxy = proxy != Proxy::Absent;
+    let mut sidekick = Sidekick::new(Config { every_packets: NonZeroU16::new(4), ..config });
     sidekick.attach(&mut client);
     let mut observer = Observer::new(ObserverConfig::default(), [3; 32]).unwrap();
+    observer.announce(0, proxy_addr);
     let flow = Flow { source: client_addr, destination: server_addr };
 
     let content: Vec<u8> = (0..SIZE).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
@@ -99,22 +140,33 @@ fn upload(mode: Mode, controller: &str, nth: u64, with_proxy: bool) -> Run {
             packets += 1;
             if datagram[0] & 0x80 == 0 && packets > 100 && packets % nth == 0 {
                 swallowed += 1;
+                if fate == Swallowed::Hidden {
+                    to_server.push(datagram.to_vec());
+                }
                 continue;
             }
-            observer.observe(&flow, 0, datagram, len, Instant::now());
+            let seen = observer.observe(&flow, 0, Payload::whole(datagram), Instant::now());
+            assert!(seen != Observed::Marker || proxy == Proxy::Found);
             to_server.push(datagram.to_vec());
         }
         moved |= !to_server.is_empty();
         sidekick.on_sent(&mut client, Instant::now());
 
         // The near segment is quicker than the far one: the proxy speaks first.
-        let mut message = [0; MAX_MESSAGE_LEN];
-        while let Some(len) = sidekick.send(&mut message).filter(|_| with_proxy) {
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some((len, _)) = sidekick.send(&mut message).filter(|_| with_proxy) {
             let _ = observer.handle(adjacent, &message[..len], Instant::now());
         }
         observer.on_deadline(Instant::now());
-        while let Some((_, len)) = observer.transmit(&mut message) {
-            sidekick.recv(&message[..len], proxy_addr, &mut client, Instant::now());
+        while let Some(transmit) = observer.transmit(&mut message) {
+            let datagram = &mut message[..transmit.len];
+            match transmit.from {
+                None => sidekick.recv(datagram, proxy_addr, &mut client, Instant::now()),
+                Some(from) => {
+                    let info = quiche::RecvInfo { from, to: transmit.to };
+                    assert_eq!(client.recv(datagram, info).unwrap(), transmit.len);
+                }
+            }
             moved = true;
         }
         sidekick.on_timeout(&mut client, Instant::now());
@@ -164,7 +216,7 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         (Mode::PathAwareBbr, "bbr2_gcongestion"),
     ];
     for (mode, controller) in runs {
-        let run = upload(mode, controller, 20, true);
+        let run = upload(mode, controller, 20, Proxy::Known);
         let what = format!(
             "{mode}, {controller}: {:?}, {} swallowed, {} found end to end",
             run.status, run.swallowed, run.lost_end_to_end
@@ -179,8 +231,20 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
 
 #[test]
 fn without_a_proxy_it_is_plain_quic() {
-    let run = upload(Mode::Pacubic, "cubic-rfc9438", 50, false);
+    let run = upload(Mode::Pacubic, "cubic-rfc9438", 50, Proxy::Absent);
     assert_ne!(run.status.assistance, Assistance::Assisted);
     assert_eq!((run.status.stats.early_lost, run.status.stats.quacks_received), (0, 0));
     assert!(run.lost_end_to_end > 0);
+}
+
+/// The marker goes out among the connection's packets, its server drops it, and the answer is taken out of what comes in.
+#[test]
+fn a_proxy_on_the_path_is_found() {
+    for (mode, controller) in [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")] {
+        let run = upload(mode, controller, 20, Proxy::Found);
+        assert_eq!(run.status.assistance, Assistance::Assisted);
+        assert_eq!(run.status.proxy.map(|(proxy, _)| proxy), Some(address("192.0.2.254:5252")));
+        assert!((1..=3).contains(&run.status.stats.markers), "{:?}", run.status);
+        assert!(run.status.stats.early_lost * 10 >= run.swallowed * 7, "{:?}", run.status);
+    }
 }

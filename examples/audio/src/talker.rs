@@ -9,8 +9,9 @@ pub use config::{ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLO
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Assistance, Sender};
+use sidekick_protocol::{Assistance, Payload, Sender, Target};
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use store::{Cause, Store, Transmission};
 use thiserror::Error;
@@ -246,13 +247,18 @@ impl Talker {
         }
     }
 
-    /// A datagram that came from the proxy's address.
+    /// A datagram that came to the adjacent socket from the address `from`.
     ///
     /// # Errors
     /// As [`Sender::handle`]. None of them needs an action.
-    pub fn handle_proxy(&mut self, datagram: &[u8], now: Instant) -> Result<(), ProxyError> {
+    pub fn handle_proxy(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), ProxyError> {
         let Some(sidekick) = &mut self.sidekick else { return Ok(()) };
-        let handled = sidekick.handle(datagram, now);
+        let handled = sidekick.handle(from, datagram, now);
         self.reinject(now);
         handled
     }
@@ -304,17 +310,21 @@ impl Talker {
             }
             // The same ciphertext once more is one more packet to the proxy, and the others are too short to count there.
             if let Some(sidekick) = &mut self.sidekick {
-                sidekick.on_sent(tag, out, out.len(), now);
+                sidekick.on_sent(tag, Payload::whole(out), now);
             }
             return true;
         }
         false
     }
 
-    /// Writes the next message for the proxy to `out`, at least [`sidekick_protocol::MAX_MESSAGE_LEN`] bytes, and gives
-    /// its length.
-    pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<usize> {
-        self.sidekick.as_mut()?.transmit(out)
+    /// Writes the next datagram for the proxy to `out`, at least [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives
+    /// its length and where to send it from the adjacent socket.
+    pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+        match self.sidekick.as_mut()?.transmit(out)? {
+            (Target::Proxy(proxy), len) => Some((proxy, len)),
+            // The proxy's address is known: nothing has to go along the path to find it.
+            (Target::Path, _) => None,
+        }
     }
 
     /// What was done until `now`.
@@ -325,7 +335,7 @@ impl Talker {
             Phase::Talking { .. } | Phase::Ending { .. } => (now, false),
         };
         let sidekick = self.sidekick.as_ref();
-        let stats = sidekick.map(|sidekick| *sidekick.stats()).unwrap_or_default();
+        let stats = sidekick.map(Sender::stats).unwrap_or_default();
         let ms = |rtt: Duration| rtt.as_secs_f64() * 1000.0;
         TalkerReport {
             mode: if sidekick.is_some() { "reinject" } else { "off" }.to_owned(),

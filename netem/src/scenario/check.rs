@@ -97,6 +97,10 @@ impl Scenario {
 
     /// A setting that says nothing to an audio call, and what to do about it.
     fn not_of_a_call(&self) -> Option<(String, &'static str)> {
+        if self.sidekick.proxy == ProxyFate::Found {
+            let setting = format!("sidekick.proxy = {}", self.sidekick.proxy.name());
+            return Some((setting, "its sender is told where the proxy is"));
+        }
         if self.flow.split {
             return Some(("flow.split = on".to_owned(), "set it to off"));
         }

@@ -46,7 +46,7 @@ pub enum Fault {
     /// Chance of each quACK to be overtaken by the next.
     QuackReorder(Percent),
     /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has found: deliberately the
-    /// hardest case, since a UDP checksum finds every single wrong bit on the way.
+    /// hardest case, since a UDP checksum finds every single wrong bit on the way. Its seal is then broken.
     QuackCorrupt(Percent),
     /// quACKs are late by so much.
     QuackDelay(Duration),
@@ -77,7 +77,7 @@ pub enum Lie {
     TooMuch,
     /// It does not count one in four packets that it forwards.
     TooLittle,
-    /// Identifiers, count and sums of its quACKs are random numbers; all else in them is right.
+    /// It counts every packet under a random identifier in place of its own.
     Garbage,
 }
 

@@ -58,6 +58,8 @@ pub struct Sidekick {
 pub enum ProxyFate {
     /// On the path, from beginning to end.
     OnPath,
+    /// On the path, and the sender is not told where: it has to find it.
+    Found,
     /// Nowhere: nothing listens on the host between the segments.
     Absent,
     /// The sender has a wrong address, at which there is no host.
@@ -67,13 +69,14 @@ pub enum ProxyFate {
 }
 
 impl ProxyFate {
-    const ALL: [Self; 4] = [Self::OnPath, Self::Absent, Self::WrongAddress, Self::Dies];
+    const ALL: [Self; 5] = [Self::OnPath, Self::Found, Self::Absent, Self::WrongAddress, Self::Dies];
 
     /// Its name in scenarios.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::OnPath => "on-path",
+            Self::Found => "found",
             Self::Absent => "absent",
             Self::WrongAddress => "wrong-address",
             Self::Dies => "dies",
@@ -146,8 +149,8 @@ pub(super) const SETTINGS: &[Setting<Sidekick>] = &[
     },
     Setting {
         key: "proxy",
-        takes: "on-path, absent, wrong-address or dies",
-        meaning: "whether the proxy is there, is asked at a wrong address, or is killed halfway",
+        takes: "on-path, found, absent, wrong-address or dies",
+        meaning: "whether the proxy is there, has to be found, is asked at a wrong address, or is killed halfway",
         store: |sidekick, value| {
             sidekick.proxy = ProxyFate::ALL.into_iter().find(|proxy| proxy.name() == value)?;
             Some(())

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 use virtual_time::World;
 
 use super::chain::Side;
@@ -56,6 +56,7 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     let listener: SocketAddr = (RECEIVER, LISTENER_PORT).into();
     let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
     let reinject = (sidekick.mode == Mode::Reinject).then(|| Reinject {
+        proxy: (host, PROXY_PORT).into(),
         flow: Flow { source: local, destination: listener },
         every_packets: sidekick.every_packets.and_then(NonZeroU16::new),
         every: (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into())),
@@ -73,7 +74,7 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     };
     let talker = Talker::new(config, start).map_err(|error| SimError::SetUp(error.to_string()))?;
     let adjacent = (SENDER, ADJACENT_PORT).into();
-    Ok(Talking { talker, local, listener, adjacent, proxy: (host, PROXY_PORT).into(), buffer: Vec::new() })
+    Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
 }
 
 /// The sender's end.
@@ -82,7 +83,6 @@ struct Talking {
     local: SocketAddr,
     listener: SocketAddr,
     adjacent: SocketAddr,
-    proxy: SocketAddr,
     buffer: Vec<u8>,
 }
 
@@ -91,9 +91,9 @@ impl Talking {
         while self.talker.transmit(&mut self.buffer, now) {
             out.push(Packet::new(self.local, self.listener, &self.buffer));
         }
-        let mut message = [0; MAX_MESSAGE_LEN];
-        while let Some(length) = self.talker.transmit_to_proxy(&mut message) {
-            out.push(Packet::new(self.adjacent, self.proxy, message.get(..length).unwrap_or_default()));
+        let mut datagram = [0; MAX_DATAGRAM_LEN];
+        while let Some((proxy, length)) = self.talker.transmit_to_proxy(&mut datagram) {
+            out.push(Packet::new(self.adjacent, proxy, datagram.get(..length).unwrap_or_default()));
         }
     }
 }
@@ -106,9 +106,7 @@ impl Endpoint for Talking {
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
         // What either cannot use it counts.
         if packet.destination == self.adjacent {
-            if packet.source == self.proxy {
-                let _ = self.talker.handle_proxy(&packet.payload, now);
-            }
+            let _ = self.talker.handle_proxy(packet.source, &packet.payload, now);
         } else if packet.source == self.listener {
             let _ = self.talker.handle(&packet.payload, now);
         }

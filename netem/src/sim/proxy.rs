@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use sidekick_protocol::{Flow, HEAD_LEN, MAX_MESSAGE_LEN, Observed, Observer, ObserverConfig};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload};
 
 use super::chain::{Node, Outbox, Side};
 use super::faults::{Egress, Lies, Power, Restarts, Schedule};
@@ -68,7 +68,11 @@ impl Proxy {
         };
         let observer =
             self.seed.map(|seed| Observer::new(ObserverConfig::default(), seed_bytes(seed, &purpose)));
-        observer.transpose().map_err(|error| error.to_string())
+        let mut observer = observer.transpose().map_err(|error| error.to_string())?;
+        if let Some(observer) = &mut observer {
+            observer.announce(NEAR_INTERFACE, self.address);
+        }
+        Ok(observer)
     }
 
     /// Kills the observer and starts a new one as the scenario has it.
@@ -91,17 +95,28 @@ impl Proxy {
         }
         let Some(observer) = &mut self.observer else { return };
         let flow = Flow { source: packet.source, destination: packet.destination };
-        let mut observe = |head: &[u8]| {
-            let seen = observer.observe(&flow, NEAR_INTERFACE, head, packet.payload.len(), now);
+        let mut observe = |payload: Payload<'_>| {
+            let seen = observer.observe(&flow, NEAR_INTERFACE, payload, now);
             if seen == Observed::Counted {
                 self.tally.counted(now);
             }
+            seen
         };
+        let length = packet.payload.len();
+        let another_name = self.lies.renames(&packet.payload, now);
         if self.lies.sees(now) {
-            observe(packet.payload.get(..HEAD_LEN).unwrap_or(&packet.payload));
+            match another_name {
+                Some(head) if observe(Payload::cut(&head, length)) == Observed::Counted => {
+                    self.lies.renamed();
+                }
+                Some(_) => {}
+                None => {
+                    observe(Payload::whole(&packet.payload));
+                }
+            }
         }
         if let Some(invented) = self.lies.invents(now) {
-            observe(&invented);
+            observe(Payload::cut(&invented, length));
         }
     }
 
@@ -110,12 +125,21 @@ impl Proxy {
         let leave = &mut |packet| out.push((Side::Left, packet));
         self.egress.on_deadline(now, leave);
         let Some(observer) = &mut self.observer else { return };
-        let mut buffer = [0; MAX_MESSAGE_LEN];
-        while let Some((to, length)) = observer.transmit(&mut buffer) {
-            let message = buffer.get_mut(..length).unwrap_or_default();
-            self.lies.falsify(message, now);
-            self.tally.sent(message, now);
-            self.egress.push(Packet::new(self.address, to, message), now, leave);
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        loop {
+            let before = observer.stats().quacks_sent;
+            let Some(transmit) = observer.transmit(&mut buffer) else { break };
+            let payload = buffer.get(..transmit.len).unwrap_or_default();
+            // The answer to a marker that has to come along the path pretends to be the receiver's.
+            let packet = Packet::new(transmit.from.unwrap_or(self.address), transmit.to, payload);
+            // What is sealed does not show what it is.
+            if observer.stats().quacks_sent == before {
+                leave(packet);
+            } else {
+                self.lies.told();
+                self.tally.sent(transmit.len, now);
+                self.egress.push(packet, now, leave);
+            }
         }
     }
 }
@@ -162,5 +186,133 @@ impl Node for Proxy {
     fn fault_counts(&self) -> FaultCounts {
         let restarts = FaultCounts { proxy_restarts: self.restarted, ..FaultCounts::default() };
         self.lies.counts + self.egress.counts + restarts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use sidekick_protocol::{Assistance, Sender, SenderConfig, Target};
+    use std::time::Duration;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// A sender and the proxy, with nothing between them.
+    struct Near {
+        now: Instant,
+        sender: Sender,
+        flow: Flow,
+        adjacent: SocketAddr,
+        proxy: Proxy,
+        sent: u32,
+        /// What has gone on to the receiver.
+        passed: u32,
+    }
+
+    fn address() -> SocketAddr {
+        ([10, 77, 1, 2], 5252).into()
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+    fn near(config: SenderConfig, adjacent_port: u16, events: &str) -> Near {
+        let now = Instant::now();
+        let mut scenario = Scenario::load("upload-paper").unwrap();
+        scenario.set("faults.events", events).unwrap();
+        let flow =
+            Flow { source: ([10, 77, 1, 1], 40_000).into(), destination: ([10, 77, 2, 2], 4433).into() };
+        let schedule = Schedule::new(now, scenario.faults);
+        let addresses = (address(), flow.destination.ip());
+        let proxy = Proxy::new(addresses, (1, true), None, Tally::new(MS), &schedule).unwrap();
+        let mut sender = Sender::new(config, [1; 32]);
+        sender.set_adjacent_port(adjacent_port);
+        sender.start(flow, now);
+        let adjacent = ([10, 77, 1, 1], 50_000).into();
+        Near { now, sender, flow, adjacent, proxy, sent: 0, passed: 0 }
+    }
+
+    impl Near {
+        fn deliver(&mut self, out: Outbox) {
+            for (side, packet) in out {
+                match side {
+                    Side::Right => self.passed += 1,
+                    Side::Left if packet.destination == self.adjacent => {
+                        let _ = self.sender.handle(packet.source, &packet.payload, self.now);
+                    }
+                    Side::Left => {
+                        assert_eq!(
+                            (packet.source, packet.destination),
+                            (self.flow.destination, self.flow.source)
+                        );
+                        let _ = self.sender.handle_on_path(&packet.payload, self.now);
+                    }
+                }
+            }
+        }
+
+        fn pass(&mut self, source: SocketAddr, destination: SocketAddr, payload: &[u8]) {
+            let mut out = Outbox::new();
+            self.proxy.receive(Side::Left, Packet::new(source, destination, payload), self.now, &mut out);
+            self.deliver(out);
+        }
+
+        fn talk(&mut self) {
+            let mut buffer = [0; MAX_DATAGRAM_LEN];
+            while let Some((target, length)) = self.sender.transmit(&mut buffer) {
+                match target {
+                    Target::Proxy(proxy) => self.pass(self.adjacent, proxy, &buffer[..length]),
+                    Target::Path => self.pass(self.flow.source, self.flow.destination, &buffer[..length]),
+                }
+            }
+        }
+
+        /// Sends so many packets, one a millisecond.
+        fn stream(&mut self, packets: u32) {
+            for _ in 0..packets {
+                self.sent += 1;
+                let mut datagram = [0x40; 1200];
+                datagram[21..25].copy_from_slice(&self.sent.wrapping_mul(0x9e37_79b1).to_be_bytes());
+                self.sender.on_sent(self.sent.into(), Payload::whole(&datagram), self.now);
+                self.pass(self.flow.source, self.flow.destination, &datagram);
+                self.now += MS;
+                self.sender.on_deadline(self.now);
+                let mut out = Outbox::new();
+                self.proxy.on_deadline(self.now, &mut out);
+                self.deliver(out);
+                self.talk();
+            }
+        }
+    }
+
+    #[test]
+    fn a_sender_finds_it_and_the_receiver_gets_the_marker_too() {
+        for port in [50_000, 0] {
+            let mut near = near(SenderConfig::default(), port, "none");
+            near.stream(300);
+            assert_eq!(near.sender.assistance(), Assistance::Assisted, "port {port}");
+            assert_eq!(near.sender.proxy().map(|(proxy, _)| proxy), Some(address()));
+            let stats = near.sender.stats();
+            assert!(stats.markers > 0 && stats.early_lost == 0, "{stats:?}");
+            assert_eq!(u64::from(near.passed), u64::from(near.sent) + stats.markers);
+        }
+    }
+
+    #[test]
+    fn only_quacks_come_to_harm_and_are_tallied() {
+        let mut near = near(SenderConfig::of(address()), 0, "quack-loss 100 at 0");
+        near.stream(100);
+        assert!(near.sender.granted().is_some());
+        let (stats, lost) = (near.sender.stats(), near.proxy.fault_counts().quacks_lost);
+        assert!(lost > 0 && stats.quacks_received == 0, "{lost}, {stats:?}");
+        assert_eq!(near.proxy.quack_styles().unwrap().messages, lost);
+    }
+
+    #[test]
+    fn garbage_declares_nothing_lost() {
+        let mut near = near(SenderConfig::of(address()), 0, "proxy-lies garbage at 50");
+        near.stream(500);
+        let (stats, counts) = (near.sender.stats(), near.proxy.fault_counts());
+        assert!(counts.quacks_falsified > 0 && stats.undecodable > 0, "{counts:?}, {stats:?}");
+        assert_eq!((stats.early_lost, near.passed), (0, near.sent));
     }
 }

@@ -51,7 +51,6 @@ impl AckPolicy {
 pub(super) struct Help {
     pub(super) sidekick: Sidekick,
     pub(super) adjacent: SocketAddr,
-    pub(super) proxy: SocketAddr,
 }
 
 /// A connection, its sockets, and the application on it.
@@ -125,6 +124,7 @@ impl<A: App> Quic<A> {
     /// Takes help from the path.
     pub(super) fn assist(mut self, mut help: Help) -> Self {
         help.sidekick.attach(&mut self.conn);
+        help.sidekick.set_adjacent_port(help.adjacent.port());
         self.help = Some(help);
         self
     }
@@ -196,10 +196,10 @@ impl<A: App> Quic<A> {
     }
 
     fn talk_to_proxy(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        let Some(Help { sidekick, adjacent, proxy }) = &mut self.help else { return };
+        let Some(Help { sidekick, adjacent }) = &mut self.help else { return };
         sidekick.on_sent(&mut self.conn, now);
-        while let Some(length) = sidekick.send(self.buffer.as_mut_slice()) {
-            out.push(Packet::new(*adjacent, *proxy, self.buffer.get(..length).unwrap_or_default()));
+        while let Some((length, proxy)) = sidekick.send(self.buffer.as_mut_slice()) {
+            out.push(Packet::new(*adjacent, proxy, self.buffer.get(..length).unwrap_or_default()));
         }
     }
 

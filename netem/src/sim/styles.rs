@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::wire::{Body, Message};
+use sidekick_protocol::wire::Quack;
 
 use crate::record::QuackStyles;
 
-/// Bytes of an identifier, and of a power sum.
+/// Bytes of an identifier.
 const IDENTIFIER: u64 = 4;
 /// Bytes of a SHA-256.
 const HASH: u64 = 32;
@@ -36,16 +36,15 @@ impl Tally {
         self.styles.packets += 1;
     }
 
-    /// The proxy sent a message. What surrounds the sums in a quACK surrounds whatever stands in their place.
-    pub(super) fn sent(&mut self, message: &[u8], now: Instant) {
-        let Ok(Message { body: Body::Quack(quack), .. }) = Message::parse(message) else { return };
+    /// The proxy sent a quACK in a datagram of so many bytes. What surrounds the sums, the seal too, surrounds whatever
+    /// stands in their place.
+    pub(super) fn sent(&mut self, length: usize, now: Instant) {
         while self.seen.front().is_some_and(|&at| at + self.in_flight < now) {
             self.seen.pop_front();
         }
-        let bytes = message.len() as u64;
-        let frame = bytes.saturating_sub(quack.sums.len() as u64 * IDENTIFIER);
+        let frame = Quack::sealed_len(0) as u64;
         self.styles.messages += 1;
-        self.styles.power_sums += bytes;
+        self.styles.power_sums += length as u64;
         self.styles.echo_every += frame + self.unreported * IDENTIFIER;
         self.styles.echo_window += frame + self.seen.len() as u64 * IDENTIFIER;
         self.styles.hash_of_all += frame + HASH;

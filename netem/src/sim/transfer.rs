@@ -142,13 +142,17 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     };
     let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
     let proxy: SocketAddr = (host, PROXY_PORT).into();
-    let mut config = SidekickConfig::new(proxy, mode);
+    let mut config = match sidekick.proxy {
+        ProxyFate::Found => SidekickConfig::discover(mode),
+        _ => SidekickConfig::new(proxy, mode),
+    };
     config.every_packets = sidekick.every_packets.and_then(NonZeroU16::new);
     config.every = (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
-    let sidekick = Sidekick::with_seed(config, seed_bytes(seed, "sidekick"));
-    Some(Help { sidekick, adjacent: (SENDER, ADJACENT_PORT).into(), proxy })
+    let mut sidekick = Sidekick::with_seed(config, seed_bytes(seed, "sidekick"));
+    sidekick.set_adjacent_port(ADJACENT_PORT);
+    Some(Help { sidekick, adjacent: (SENDER, ADJACENT_PORT).into() })
 }
 
 /// Writes down what the endpoints of the first flow know.

@@ -40,7 +40,9 @@ pub struct CompatOptions {
         value_name = "WIRE",
         value_enum,
         requires = "quack_to",
-        conflicts_with_all = ["max_sessions", "max_sessions_per_source", "max_threshold", "idle_timeout"]
+        conflicts_with_all = [
+            "max_sessions", "max_sessions_per_source", "max_threshold", "idle_timeout", "key", "no_discovery", "announce"
+        ]
     )]
     pub compat: Option<Wire>,
 

@@ -8,6 +8,7 @@
     reason = "a test ends where something is not as it should be"
 )]
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
@@ -16,8 +17,9 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sidekick_protocol::wire::{Body, Hello, Message, Poll, SessionId};
-use sidekick_protocol::{Identification, MAX_MESSAGE_LEN, Terms};
+use sidekick_protocol::keys::{Initiator, Plain, Seal};
+use sidekick_protocol::wire::{Cookie, Datagram, Hello, Message, Pattern, Poll, SessionNumber};
+use sidekick_protocol::{Flow, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms};
 
 /// Longest wait for anything; only a failing test gets that far.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -151,7 +153,7 @@ impl Drop for Daemon {
 /// A quACK as it was received.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
-    pub token: u32,
+    pub token: u16,
     pub first: u32,
     pub last: u32,
     pub count: u32,
@@ -161,39 +163,81 @@ pub struct Report {
 /// The sender's end of a session, down to the messages: what it asks and what it gets is up to the test.
 pub struct Peer {
     socket: UdpSocket,
-    id: SessionId,
-    epoch: u32,
+    session: SessionNumber,
+    seal: RefCell<Seal>,
+    /// The key that the proxy has shown.
+    pub key: PublicKey,
+}
+
+/// The number that every peer chooses for its session.
+const NUMBER: SessionNumber = SessionNumber(0x5157_0001);
+
+/// What the proxy says next on a socket that is connected to it.
+fn hear<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> Datagram<'a> {
+    let len = socket.recv(buffer).expect("an answer of the proxy");
+    Datagram::parse(&buffer[..len]).unwrap()
+}
+
+/// Asks for a session, twice: the second time with the cookie that the first HELLO is answered with. `Err` if the proxy
+/// refuses.
+fn ask(
+    socket: &UdpSocket,
+    source_port: u16,
+    destination: SocketAddr,
+    terms: &Terms,
+) -> Result<(SessionNumber, Seal, PublicKey), ()> {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let any: SocketAddr =
+        if destination.is_ipv4() { ([0; 4], source_port).into() } else { ([0u16; 8], source_port).into() };
+    let flow = Flow { source: any, destination };
+    let (mut initiator, handshake) = Initiator::begin(None, NUMBER, &flow, terms, [9; 32]).unwrap();
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let mut cookie = Cookie::NONE;
+    loop {
+        let (session, pattern) = (NUMBER, Pattern::Unpinned);
+        let hello = Hello { session, flow, cookie, pattern, handshake: handshake.bytes() };
+        let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
+        socket.send(&buffer[..len]).unwrap();
+        match hear(socket, &mut buffer) {
+            Datagram::Retry { cookie: given, .. } if cookie == Cookie::NONE => cookie = given,
+            Datagram::Accept { handshake, .. } => {
+                let accept = initiator.read(handshake).unwrap();
+                let (seal, key) = initiator.finish().unwrap();
+                return Ok((accept.session, seal, key));
+            }
+            Datagram::Refuse { .. } => return Err(()),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 impl Peer {
     /// Opens a session for the flow from `source_port` to `destination`. `socket` is connected to the proxy.
     pub fn open(socket: UdpSocket, source_port: u16, destination: SocketAddr, terms: Terms) -> Self {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut peer = Self { socket, id: SessionId(0x5157_0001), epoch: 0 };
-        peer.send(Body::Hello(Hello { source_port, destination, terms }));
-        peer.epoch = peer.receive(|body| match body {
-            Body::Accept(accept) => Some(accept.epoch),
-            _ => None,
-        });
-        // Repeating the epoch proves the address; only then are packets counted.
+        let (session, seal, key) = ask(&socket, source_port, destination, &terms).expect("a session");
+        let peer = Self { socket, session, seal: RefCell::new(seal), key };
+        // What is said under seal proves the address; only then are packets counted.
         assert_eq!(peer.poll(1).count, 0);
         peer
     }
 
-    fn send(&self, body: Body<'_>) {
-        let mut buffer = [0; MAX_MESSAGE_LEN];
-        let len = Message { session: self.id, body }.emit(&mut buffer).unwrap();
+    fn send(&self, message: Message<'_>) {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let len = self.seal.borrow_mut().seal(self.session, &message, &mut buffer).unwrap();
         self.socket.send(&buffer[..len]).unwrap();
     }
 
     /// The first message that `wanted` takes.
-    fn receive<T>(&self, wanted: impl Fn(&Body<'_>) -> Option<T>) -> T {
-        let mut buffer = [0; MAX_MESSAGE_LEN];
+    fn receive<T>(&self, wanted: impl Fn(&Message<'_>) -> Option<T>) -> T {
+        let (mut buffer, mut plain) = ([0; MAX_DATAGRAM_LEN], Plain::default());
         loop {
-            let len = self.socket.recv(&mut buffer).expect("an answer of the proxy");
-            let message = Message::parse(&buffer[..len]).unwrap();
-            assert_eq!(message.session, self.id);
-            if let Some(found) = wanted(&message.body) {
+            let Datagram::Sealed { session, sequence, ciphertext } = hear(&self.socket, &mut buffer) else {
+                panic!("not sealed")
+            };
+            assert_eq!(session, NUMBER);
+            let mut seal = self.seal.borrow_mut();
+            let (message, _) = seal.open(sequence, ciphertext, &mut plain).unwrap();
+            if let Some(found) = wanted(&message) {
                 return found;
             }
         }
@@ -201,8 +245,8 @@ impl Peer {
 
     /// The first quACK that `wanted` takes.
     pub fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
-        self.receive(|body| match body {
-            Body::Quack(quack) => {
+        self.receive(|message| match message {
+            Message::Quack(quack) => {
                 let (token, first, last, count) = (quack.token, quack.first, quack.last, quack.count);
                 Some(Report { token, first, last, count, sums: quack.sums.iter().collect() })
                     .filter(|report| wanted(report))
@@ -212,21 +256,21 @@ impl Peer {
     }
 
     /// Asks for a quACK, with as many sums as the threshold.
-    pub fn poll(&self, token: u32) -> Report {
-        self.send(Body::Poll(Poll { epoch: self.epoch, token, sums: 0 }));
+    pub fn poll(&self, token: u16) -> Report {
+        self.send(Message::Poll(Poll { epoch: 1, token, sums: 0 }));
         self.report(|report| report.token == token)
     }
 
     /// Polls until an answer comes, over a link that may still swallow packets.
     pub fn poll_until_answered(&self) -> Report {
         self.socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let mut buffer = [0; MAX_MESSAGE_LEN];
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
         for _ in 0..200 {
-            self.send(Body::Poll(Poll { epoch: self.epoch, token: u32::MAX, sums: 0 }));
+            self.send(Message::Poll(Poll { epoch: 1, token: u16::MAX, sums: 0 }));
             if self.socket.recv(&mut buffer).is_ok() {
                 self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
                 // Late answers to the earlier polls have the other token.
-                return self.poll(u32::MAX - 1);
+                return self.poll(u16::MAX - 1);
             }
         }
         panic!("no answer to any of 200 polls");
@@ -234,7 +278,7 @@ impl Peer {
 
     /// Waits for the proxy's goodbye.
     pub fn goodbye(&self) {
-        self.receive(|body| matches!(body, Body::Bye).then_some(()));
+        self.receive(|message| matches!(message, Message::Bye).then_some(()));
     }
 }
 
@@ -248,7 +292,7 @@ pub fn datagram(number: u32, len: usize) -> Vec<u8> {
     let identifier = number.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
     let mut bytes = vec![0x40; len];
     bytes[21..25].copy_from_slice(&identifier.to_be_bytes());
-    assert_eq!(Identification::default().identifier(&bytes, len), Some(identifier));
+    assert_eq!(Identification::default().identifier(Payload::whole(&bytes)), Some(identifier));
     bytes
 }
 
@@ -267,24 +311,16 @@ pub fn naive_sums(datagrams: &[Vec<u8>], threshold: usize) -> Vec<u32> {
     sums.into_iter().map(|sum| u32::try_from(sum).unwrap()).collect()
 }
 
-/// Sends a poll for a session that does not exist, and waits until the proxy has said so.
+/// Sends a message of a session that does not exist, and waits until the proxy has said so.
 pub fn probe(socket: &UdpSocket) {
-    let (mut buffer, session) = ([0; MAX_MESSAGE_LEN], SessionId(0xabcd));
-    let poll = Body::Poll(Poll { epoch: 1, token: 1, sums: 0 });
-    let len = Message { session, body: poll }.emit(&mut buffer).unwrap();
+    let (mut buffer, session) = ([0; MAX_DATAGRAM_LEN], SessionNumber(0xabcd));
+    let sealed = Datagram::Sealed { session, sequence: 0, ciphertext: &[0; 30] };
+    let len = sealed.emit(&mut buffer).unwrap();
     socket.send(&buffer[..len]).unwrap();
-    let len = socket.recv(&mut buffer).expect("an answer of the proxy");
-    let answer = Message::parse(&buffer[..len]).unwrap();
-    assert!(matches!(answer.body, Body::UnknownSession), "{answer:?}");
+    assert_eq!(hear(socket, &mut buffer), Datagram::UnknownSession { session });
 }
 
 /// Whether the proxy refuses a session for this flow.
 pub fn is_refused(socket: &UdpSocket, source_port: u16, destination: SocketAddr) -> bool {
-    let (mut buffer, session) = ([0; MAX_MESSAGE_LEN], SessionId(0xef01));
-    let hello = Body::Hello(Hello { source_port, destination, terms: Terms::default() });
-    let len = Message { session, body: hello }.emit(&mut buffer).unwrap();
-    socket.send(&buffer[..len]).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let len = socket.recv(&mut buffer).expect("an answer of the proxy");
-    matches!(Message::parse(&buffer[..len]).unwrap().body, Body::Refuse(_))
+    ask(socket, source_port, destination, &Terms::default()).is_err()
 }

@@ -1,8 +1,9 @@
 //! A sender and a proxy with a network between them that does what the input says: it loses, repeats, overtakes and
-//! corrupts messages, makes some up, swallows packets, restarts the proxy and lets the time pass.
+//! corrupts messages, makes some up and says that they come from elsewhere, swallows, delays and invents packets, rebinds
+//! addresses, restarts the proxy and lets the time pass. The sender knows the proxy's address, or has to find it.
 //!
-//! Whatever happens, neither machine panics, spins or grows. While every message that arrives is one that was sent and the
-//! proxy keeps its memory, no packet is declared lost that the proxy had counted.
+//! Whatever happens, neither machine panics, spins or grows, and the proxy sends little more than it has seen. While no
+//! packet comes late to the proxy, none is declared lost that passed by it.
 
 #![no_main]
 #![allow(
@@ -12,97 +13,238 @@
 )]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observer, ObserverConfig, Sender, SenderConfig};
+use sidekick_protocol::wire::path::Answer;
+use sidekick_protocol::{
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position, SecretKey, Sender,
+    SenderConfig, Target,
+};
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// More messages than a network would hold are forgotten, the oldest first.
 const IN_FLIGHT: usize = 32;
 
+const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const FLOW_PORT: u16 = 4000;
+const ADJACENT_PORT: u16 = 5000;
+/// Bytes that a session may send without having seen any (SPEC.md, section 6.7), and its goodbye.
+const GRANT: usize = 16 * 1024 + 26;
+
+/// A datagram on its way between the two, other than the flow's packets.
+#[derive(Clone)]
+enum Message {
+    /// Between the adjacent socket and the proxy's port.
+    Beside(Vec<u8>),
+    /// Along the flow's path: a marker, or an answer to one.
+    OnPath(Vec<u8>),
+}
+
+impl Message {
+    fn bytes(&mut self) -> &mut Vec<u8> {
+        match self {
+            Self::Beside(bytes) | Self::OnPath(bytes) => bytes,
+        }
+    }
+}
+
 struct World {
     now: Instant,
     sender: Sender,
     proxy: Observer,
+    proxy_config: ObserverConfig,
+    proxy_address: SocketAddr,
+    /// What the sender holds its flow to be.
     flow: Flow,
+    /// What the proxy sees of it.
+    seen_flow: Flow,
+    /// The adjacent socket, as the proxy sees it.
     peer: SocketAddr,
     restarts: u8,
     tag: u64,
-    seen: BTreeSet<u64>,
-    to_proxy: VecDeque<Vec<u8>>,
-    to_sender: VecDeque<Vec<u8>>,
-    /// Nothing was made up, and nothing forgotten.
-    honest: bool,
+    /// Packets that passed by the proxy at once, as packets of the sender's flow.
+    passed: BTreeSet<u64>,
+    /// No packet came late: one with which an epoch begins can make those seem to be of the epoch that went before.
+    in_order: bool,
+    /// Packets that are still on their way to the proxy.
+    held: VecDeque<[u8; 30]>,
+    to_proxy: VecDeque<Message>,
+    to_sender: VecDeque<Message>,
+    /// Bytes of the flow that this proxy has seen, and of messages that it was sent.
+    flow_bytes: usize,
+    heard_bytes: usize,
+}
+
+fn packet(tag: u64) -> [u8; 30] {
+    let mut datagram = [0x40; 30];
+    // Identifiers that do not repeat: an odd factor permutes them.
+    let identifier = u32::try_from(tag).unwrap_or(0).wrapping_mul(0x9e37_79b1).wrapping_add(77);
+    datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
+    datagram[26..].copy_from_slice(&identifier.to_be_bytes());
+    datagram
 }
 
 impl World {
     fn new(settings: u8) -> Self {
         let now = Instant::now();
         let flow = Flow {
-            source: "192.0.2.1:4000".parse().expect("an address"),
+            source: (SENDER, FLOW_PORT).into(),
             destination: "198.51.100.7:443".parse().expect("an address"),
         };
-        let config = SenderConfig {
-            poll: settings & 1 == 0,
+        let proxy_address = "192.0.2.254:5252".parse().expect("an address");
+        let key = SecretKey([3; 32]);
+        let on = |bit: u8| settings >> bit & 1 == 1;
+        let mut config = SenderConfig {
+            proxy: (!on(3)).then_some(proxy_address),
+            key: on(4).then(|| key.public()),
+            poll: !on(0),
             packet_threshold: 1 + u32::from(settings >> 1 & 3),
             ..SenderConfig::default()
         };
+        if on(6) {
+            config.terms.identification.position = Position::End;
+        }
         let mut sender = Sender::new(config, [settings; 32]);
+        if !on(5) {
+            sender.set_adjacent_port(ADJACENT_PORT);
+        }
+        sender.set_handle([settings; 20]);
         sender.start(flow, now);
+        let proxy_config = ObserverConfig { key: Some(key), ..ObserverConfig::default() };
         let mut world = Self {
             now,
             sender,
-            proxy: Observer::new(ObserverConfig::default(), [0; 32]).expect("limits"),
+            proxy: Observer::new(proxy_config.clone(), [0; 32]).expect("limits"),
+            proxy_config,
+            proxy_address,
             flow,
-            peer: "192.0.2.1:5000".parse().expect("an address"),
+            seen_flow: flow,
+            peer: (SENDER, ADJACENT_PORT).into(),
             restarts: 0,
             tag: 0,
-            seen: BTreeSet::new(),
+            passed: BTreeSet::new(),
+            in_order: true,
+            held: VecDeque::new(),
             to_proxy: VecDeque::new(),
             to_sender: VecDeque::new(),
-            honest: true,
+            flow_bytes: 0,
+            heard_bytes: 0,
         };
+        world.proxy.announce(0, proxy_address);
+        if on(7) {
+            world.rebind(FLOW_PORT + 1);
+        }
         world.drain();
+        // A search for proxies begins with a deadline.
+        world.pass(Duration::ZERO);
         world
     }
 
     fn drain(&mut self) {
-        let mut buffer = [0; MAX_MESSAGE_LEN];
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut messages = 0;
-        while let Some(length) = self.sender.transmit(&mut buffer) {
-            self.to_proxy.push_back(buffer[..length].to_vec());
-            messages += 1;
-        }
-        while let Some((to, length)) = self.proxy.transmit(&mut buffer) {
-            if to == self.peer {
-                self.to_sender.push_back(buffer[..length].to_vec());
+        while let Some((target, length)) = self.sender.transmit(&mut buffer) {
+            let bytes = buffer[..length].to_vec();
+            match target {
+                Target::Proxy(to) if to == self.proxy_address => {
+                    self.to_proxy.push_back(Message::Beside(bytes));
+                }
+                // A corrupted answer has named another proxy, and there is none.
+                Target::Proxy(_) => {}
+                Target::Path => self.to_proxy.push_back(Message::OnPath(bytes)),
             }
             messages += 1;
         }
-        assert!(messages < 8, "{messages} messages at once");
+        while let Some(transmit) = self.proxy.transmit(&mut buffer) {
+            let bytes = buffer[..transmit.len].to_vec();
+            match transmit.from {
+                Some(from) => {
+                    assert_eq!((from, transmit.to.ip()), (self.flow.destination, SENDER.into()));
+                    // What was sent to a port before a NAT has changed it does not arrive.
+                    if transmit.to == self.seen_flow.source {
+                        self.to_sender.push_back(Message::OnPath(bytes));
+                    }
+                }
+                None if transmit.to == self.peer => self.to_sender.push_back(Message::Beside(bytes)),
+                None => {}
+            }
+            messages += 1;
+        }
+        assert!(messages < 16, "{messages} messages at once");
         for queue in [&mut self.to_proxy, &mut self.to_sender] {
             let too_many = queue.len().saturating_sub(IN_FLIGHT);
             queue.drain(..too_many);
         }
         let mut lost = Vec::new();
         self.sender.drain_lost(&mut lost);
-        if self.honest {
-            let counted: Vec<_> = lost.iter().filter(|tag| self.seen.contains(tag)).collect();
-            assert!(counted.is_empty(), "{counted:?} were counted");
+        if self.in_order {
+            let passed: Vec<_> = lost.iter().filter(|tag| self.passed.contains(tag)).collect();
+            assert!(passed.is_empty(), "{passed:?} passed by the proxy");
         }
+
+        let stats = self.proxy.stats();
+        let granted = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX).saturating_mul(GRANT);
+        let share = self.flow_bytes / 2 + 2 * self.heard_bytes;
+        assert!(stats.bytes_sent <= (granted.saturating_add(share)) as u64, "{stats:?} of {share} bytes");
+        assert!(self.proxy.sessions() <= self.proxy_config.max_sessions);
+    }
+
+    /// A packet of the flow comes to the proxy.
+    fn show(&mut self, interface: u32, datagram: &[u8]) -> Observed {
+        self.flow_bytes += datagram.len();
+        self.proxy.observe(&self.seen_flow, interface, Payload::whole(datagram), self.now)
     }
 
     fn send(&mut self, passes: u32) {
-        let mut datagram = [0x40; 30];
-        // Identifiers that do not repeat: an odd factor permutes them.
-        let identifier = u32::try_from(self.tag).unwrap_or(0).wrapping_mul(0x9e37_79b1).wrapping_add(77);
-        datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
-        self.sender.on_sent(self.tag, &datagram, datagram.len(), self.now);
+        let datagram = packet(self.tag);
+        self.sender.on_sent(self.tag, Payload::whole(&datagram), self.now);
         for _ in 0..passes {
-            self.proxy.observe(&self.flow, 0, &datagram, datagram.len(), self.now);
-            self.seen.insert(self.tag);
+            let seen = self.show(0, &datagram);
+            // Those of a flow that a NAT has changed are not the session's, until the sender hears of the change.
+            if seen == Observed::Counted || self.seen_flow == self.flow {
+                self.passed.insert(self.tag);
+            }
         }
         self.tag += 1;
+    }
+
+    fn hear(&mut self, from: SocketAddr, mut message: Message) {
+        self.heard_bytes += message.bytes().len();
+        match message {
+            Message::Beside(bytes) => {
+                let _ = self.proxy.handle(from, &bytes, self.now);
+            }
+            Message::OnPath(bytes) => {
+                self.proxy.observe(&self.seen_flow, 0, Payload::whole(&bytes), self.now);
+            }
+        }
+    }
+
+    fn tell(&mut self, from: SocketAddr, message: &Message) {
+        match message {
+            Message::Beside(bytes) => {
+                let _ = self.sender.handle(from, bytes, self.now);
+            }
+            // The flow's socket gives to the sender what looks like an answer, and all else to the transport.
+            Message::OnPath(bytes) if Answer::is_one(bytes) => {
+                let _ = self.sender.handle_on_path(bytes, self.now);
+            }
+            Message::OnPath(_) => {}
+        }
+    }
+
+    /// A NAT gives other ports from here on.
+    fn rebind(&mut self, port: u16) {
+        self.seen_flow.source.set_port(port);
+        self.peer.set_port(port.wrapping_add(ADJACENT_PORT - FLOW_PORT));
+    }
+
+    fn restart(&mut self) {
+        self.restarts = self.restarts.wrapping_add(1);
+        let seed = [self.restarts; 32];
+        self.proxy = Observer::new(self.proxy_config.clone(), seed).expect("limits");
+        self.proxy.announce(0, self.proxy_address);
+        (self.flow_bytes, self.heard_bytes) = (0, 0);
     }
 
     fn pass(&mut self, duration: Duration) {
@@ -123,28 +265,41 @@ impl World {
 
     fn step(&mut self, [what, value]: [u8; 2], rest: &[u8]) {
         let pick = |length: usize| if length == 0 { 0 } else { usize::from(value) % length };
-        match what % 16 {
+        let elsewhere: SocketAddr = match value % 4 {
+            0 => (SENDER, ADJACENT_PORT + 7).into(),
+            1 => (Ipv4Addr::new(203, 0, 113, 9), ADJACENT_PORT).into(),
+            2 => (SENDER.to_ipv6_mapped(), ADJACENT_PORT).into(),
+            _ => self.proxy_address,
+        };
+        match what % 19 {
             0..=3 => self.send(1),
             4 => self.send(0),
-            // A datagram that the network repeats is counted twice, by which the proxy's sums are no longer the sender's.
-            5 => self.send(2),
+            5 if value & 1 == 0 => {
+                // A datagram that the network repeats is counted twice, by which the proxy's sums are no longer the sender's.
+                self.send(2);
+            }
+            5 => {
+                // Captured on its way in, and on its way out.
+                self.send(1);
+                assert_ne!(self.show(1, &packet(self.tag - 1)), Observed::Counted);
+            }
             6 | 7 => {
                 if let Some(message) = self.to_proxy.pop_front() {
-                    let _ = self.proxy.handle(self.peer, &message, self.now);
+                    self.hear(self.peer, message);
                 }
             }
             8 | 9 => {
                 if let Some(message) = self.to_sender.pop_front() {
-                    let _ = self.sender.handle(&message, self.now);
+                    self.tell(self.proxy_address, &message);
                 }
             }
             10 => {
                 // Overtaken, and repeated.
-                if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())) {
-                    let _ = self.proxy.handle(self.peer, message, self.now);
+                if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())).cloned() {
+                    self.hear(self.peer, message);
                 }
-                if let Some(message) = self.to_sender.get(pick(self.to_sender.len())) {
-                    let _ = self.sender.handle(message, self.now);
+                if let Some(message) = self.to_sender.get(pick(self.to_sender.len())).cloned() {
+                    self.tell(self.proxy_address, &message);
                 }
             }
             11 => {
@@ -153,33 +308,64 @@ impl World {
             }
             12 => {
                 // Corrupted.
-                self.honest = false;
                 let queue = if value & 1 == 0 { &mut self.to_proxy } else { &mut self.to_sender };
                 if let Some(message) = queue.back_mut() {
-                    let place = usize::from(value / 2) % message.len().max(1);
-                    if let Some(byte) = message.get_mut(place) {
+                    let bytes = message.bytes();
+                    let place = usize::from(value / 2) % bytes.len().max(1);
+                    if let Some(byte) = bytes.get_mut(place) {
                         *byte ^= 1 << (value % 8);
                     }
                 }
             }
             13 => {
                 // Made up.
-                self.honest = false;
                 let length = usize::from(value).min(rest.len());
-                let message = rest.get(..length).unwrap_or_default();
-                let _ = self.proxy.handle(self.peer, message, self.now);
-                let _ = self.sender.handle(message, self.now);
+                let bytes = rest.get(..length).unwrap_or_default().to_vec();
+                for message in [Message::Beside(bytes.clone()), Message::OnPath(bytes)] {
+                    self.tell(self.proxy_address, &message);
+                    self.hear(self.peer, message);
+                }
             }
-            14 if value < 16 => {
-                self.honest = false;
-                self.restarts = self.restarts.wrapping_add(1);
-                self.proxy = Observer::new(ObserverConfig::default(), [self.restarts; 32]).expect("limits");
-            }
+            14 if value < 16 => self.restart(),
             14 if value < 20 => self.sender.on_spurious(u64::from(value) * 3),
+            14 if value < 24 => self.rebind(FLOW_PORT + u16::from(value % 4)),
+            14 if value < 28 => {
+                // The connection migrates; a NAT that knew the old port does not change the new one.
+                self.flow.source.set_port(FLOW_PORT + 8 + u16::from(value % 4));
+                self.seen_flow = self.flow;
+                self.sender.start(self.flow, self.now);
+            }
+            14 if value < 30 => self.proxy.goodbye(),
+            14 if value < 32 => self.sender.stop(),
+            16 => {
+                // From elsewhere.
+                if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())).cloned() {
+                    self.hear(elsewhere, message);
+                }
+                if let Some(message) = self.to_sender.get(pick(self.to_sender.len())).cloned() {
+                    self.tell(elsewhere, &message);
+                }
+            }
+            17 if value & 1 == 0 => {
+                // A packet that is overtaken, for which it may be declared lost.
+                self.held.push_back(packet(self.tag));
+                self.send(0);
+            }
+            17 => {
+                if let Some(datagram) = self.held.pop_front() {
+                    self.in_order = false;
+                    self.show(0, &datagram);
+                }
+            }
+            18 => {
+                // Sent by nobody, or by the sender some time ago.
+                let tag = self.tag.checked_sub(u64::from(value) + 1);
+                self.in_order &= tag.is_none();
+                self.show(0, &packet(tag.unwrap_or(u32::MAX.into())));
+            }
             _ => self.pass(Duration::from_micros(1 << (value % 24))),
         }
         self.drain();
-        assert!(self.proxy.sessions() <= ObserverConfig::default().max_sessions);
     }
 }
 

@@ -1,14 +1,41 @@
-//! Any bytes are a message, which then is written as the same bytes, or an error.
+//! Any bytes are what one of the parsers looks for, which then is written as the same bytes, or an error.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::MAX_MESSAGE_LEN;
-use sidekick_protocol::wire::Message;
+use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker};
+use sidekick_protocol::wire::{Accept, BufferTooShort, Datagram, Message};
+
+/// Bytes of a marker that say something; those behind them are there for its length alone.
+const MARKER_FIELDS: usize = 1 + 20 + 8 + 1 + 16 + 2;
+
+/// What `emit` writes, in a buffer that has room for as many bytes as were read and no more.
+fn written(data: &[u8], emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>) -> Option<Vec<u8>> {
+    let mut buffer = vec![0; data.len()];
+    let length = emit(&mut buffer).ok()?;
+    buffer.truncate(length);
+    Some(buffer)
+}
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(message) = Message::parse(data) else { return };
-    let mut buffer = [0; MAX_MESSAGE_LEN];
-    let written = message.emit(&mut buffer).ok().and_then(|length| buffer.get(..length));
-    assert_eq!(written, Some(data), "{message:?}");
+    if let Ok(datagram) = Datagram::parse(data) {
+        assert_eq!(written(data, |out| datagram.emit(out)).as_deref(), Some(data), "{datagram:?}");
+    }
+    if let Ok(message) = Message::parse(data) {
+        assert_eq!(written(data, |out| message.emit(out)).as_deref(), Some(data), "{message:?}");
+    }
+    if let Ok(accept) = Accept::parse(data) {
+        assert_eq!(accept.emit().ok().as_ref().map(|payload| &payload[..]), Some(data), "{accept:?}");
+    }
+    if let Ok(answer) = Answer::parse(data) {
+        assert!(Answer::is_one(data) && data.len() <= MARKER_LEN, "{answer:?}");
+        assert_eq!(written(data, |out| answer.emit(out)).as_deref(), Some(data), "{answer:?}");
+    }
+    if let Ok(marker) = Marker::parse(data) {
+        assert!(!Answer::is_one(data), "{marker:?}");
+        let written = written(data, |out| marker.emit(out));
+        let (fields, rest) = written.as_deref().unwrap_or_default().split_at(MARKER_FIELDS);
+        assert_eq!((Some(fields), rest.len()), (data.get(..MARKER_FIELDS), MARKER_LEN - MARKER_FIELDS));
+        assert!(rest.iter().all(|byte| *byte == 0), "{marker:?}");
+    }
 });

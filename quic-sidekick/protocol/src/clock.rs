@@ -1,7 +1,8 @@
 //! Small helpers for time as an argument.
 
-use rand_chacha::ChaCha8Rng;
+use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// `duration` times `numerator / denominator`, saturating; `denominator` is not 0.
@@ -22,22 +23,39 @@ pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
     }
 }
 
-/// Session ids, epochs and poll tokens: a stream cipher's output, so that who sees some of them cannot tell the others. Its
-/// key comes from the caller, so that a daemon can draw it at random and a simulation can repeat itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Numbers(ChaCha8Rng);
+/// Keys, nonces, session numbers and poll tokens: a stream cipher's output, so that who sees some of them cannot tell the
+/// others. Its key comes from the caller, so that a daemon can draw it at random and a simulation can repeat itself.
+#[derive(Clone)]
+pub(crate) struct Numbers(ChaCha20Rng);
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Numbers(..)")
+    }
+}
 
 impl Numbers {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Self(ChaCha8Rng::from_seed(seed))
+        Self(ChaCha20Rng::from_seed(seed))
     }
 
-    pub(crate) fn next_u64(&mut self) -> u64 {
-        self.0.next_u64()
-    }
-
-    /// Never 0, which the wire keeps for "none".
     pub(crate) fn next_u32(&mut self) -> u32 {
-        self.0.next_u32().max(1)
+        self.0.next_u32()
+    }
+
+    /// A token: never 0, which the wire keeps for "none".
+    pub(crate) fn token(&mut self) -> u16 {
+        u16::try_from(self.0.next_u32() >> 16).unwrap_or(1).max(1)
+    }
+
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill_bytes(bytes);
+    }
+
+    /// A seed or key of its own.
+    pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes);
+        bytes
     }
 }

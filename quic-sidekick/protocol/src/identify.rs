@@ -1,7 +1,40 @@
 //! Which datagrams count, and by which bytes (SPEC.md, section 3). Both sides apply the same rule.
 
-/// How many leading bytes of a UDP payload are enough to identify any datagram.
+/// How many leading bytes of a UDP payload are enough to identify any datagram by an offset.
 pub const HEAD_LEN: usize = 25;
+
+/// What is known of a UDP payload: its length, its first bytes and perhaps its last four.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    head: &'a [u8],
+    tail: Option<[u8; 4]>,
+    len: usize,
+}
+
+impl<'a> Payload<'a> {
+    /// A payload that is there from the first byte to the last.
+    #[must_use]
+    pub fn whole(payload: &'a [u8]) -> Self {
+        Self { head: payload, tail: payload.last_chunk().copied(), len: payload.len() }
+    }
+
+    /// A payload of `len` bytes of which `head` was kept: [`HEAD_LEN`] bytes, or all if it is shorter. Its last four bytes
+    /// are not known.
+    #[must_use]
+    pub fn cut(head: &'a [u8], len: usize) -> Self {
+        Self { head: head.get(..len).unwrap_or(head), tail: None, len }
+    }
+
+    /// The bytes that are there.
+    pub(crate) fn head(&self) -> &'a [u8] {
+        self.head
+    }
+
+    /// The payload's length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+}
 
 /// Which datagrams of the flow count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,42 +47,55 @@ pub enum Filter {
     QuicShortHeader,
 }
 
+/// Where the identifier lies in the UDP payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// It begins so many bytes behind the payload's first: 0 to [`Position::MAX_OFFSET`].
+    Offset(u16),
+    /// It is the payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard for example.
+    End,
+}
+
+impl Position {
+    /// The largest offset: an identifier must end within the first [`HEAD_LEN`] bytes.
+    pub const MAX_OFFSET: u16 = 21;
+}
+
 /// The rule by which a datagram counts and is named.
 ///
 /// The default is QUIC's: short headers only, and the four bytes at offset 21, which is behind the longest
 /// connection ID (1 + 20 bytes) and therefore ciphertext or a protected packet number whatever the ID's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identification {
-    /// Where the identifier begins in the UDP payload, in bytes: 0 to [`Identification::MAX_OFFSET`].
-    pub offset: u16,
+    /// Where the identifier lies.
+    pub position: Position,
     /// Which datagrams count.
     pub filter: Filter,
 }
 
 impl Default for Identification {
     fn default() -> Self {
-        Self { offset: 21, filter: Filter::QuicShortHeader }
+        Self { position: Position::Offset(21), filter: Filter::QuicShortHeader }
     }
 }
 
 impl Identification {
-    /// The largest offset: an identifier must end within the first [`HEAD_LEN`] bytes.
-    pub const MAX_OFFSET: u16 = 21;
-
-    /// The identifier of a datagram with payload `head`, of which `payload_len` bytes were sent, or `None` if it does
-    /// not count: it is filtered out, or too short to hold the four bytes. `head` may be cut after [`HEAD_LEN`] bytes.
+    /// The identifier of a datagram, or `None` if it does not count: it is filtered out, too short to hold the four
+    /// bytes, or they are not known.
     #[must_use]
-    pub fn identifier(&self, head: &[u8], payload_len: usize) -> Option<u32> {
-        let first = *head.first()?;
+    pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
+        let first = *payload.head.first()?;
         if self.filter == Filter::QuicShortHeader && first & 0x80 != 0 {
             return None;
         }
-        let start = usize::from(self.offset);
-        let end = start + 4;
-        if payload_len < end {
-            return None;
-        }
-        let bytes: [u8; 4] = head.get(start..end)?.try_into().ok()?;
+        let bytes = match self.position {
+            Position::Offset(offset) => {
+                let start = usize::from(offset);
+                // Bytes behind a short payload are not part of it.
+                payload.head.get(start..start + 4).filter(|_| start + 4 <= payload.len)?.try_into().ok()?
+            }
+            Position::End => payload.tail?,
+        };
         Some(u32::from_be_bytes(bytes))
     }
 }
@@ -63,23 +109,36 @@ mod tests {
         let rule = Identification::default();
         let mut head = [0u8; HEAD_LEN];
         head[21..].copy_from_slice(&[1, 2, 3, 4]);
-        assert_eq!(rule.identifier(&head, 25), Some(0x0102_0304));
-        assert_eq!(rule.identifier(&head, 1200), Some(0x0102_0304), "a cut head names the whole datagram");
-        assert_eq!(rule.identifier(&head, 24), None, "padding behind a short payload is not part of it");
-        assert_eq!(rule.identifier(&head[..24], 25), None);
-        assert_eq!(rule.identifier(&[], 0), None);
+        let identifier = |head: &[u8], len| rule.identifier(Payload::cut(head, len));
+        assert_eq!(identifier(&head, 25), Some(0x0102_0304));
+        assert_eq!(identifier(&head, 1200), Some(0x0102_0304), "a cut head names the whole datagram");
+        assert_eq!(identifier(&head, 24), None, "padding behind a short payload is not part of it");
+        assert_eq!(identifier(&head[..24], 25), None);
+        assert_eq!(identifier(&[], 0), None);
         head[0] = 0x80;
-        assert_eq!(rule.identifier(&head, 25), None, "long header");
-        assert_eq!(Identification { filter: Filter::All, ..rule }.identifier(&head, 25), Some(0x0102_0304));
+        assert_eq!(rule.identifier(Payload::whole(&head)), None, "long header");
+        let all = Identification { filter: Filter::All, ..rule };
+        assert_eq!(all.identifier(Payload::whole(&head)), Some(0x0102_0304));
     }
 
     #[test]
     fn every_allowed_offset_fits_the_head() {
         let head: Vec<u8> = (0u8..25).collect();
-        for offset in 0..=Identification::MAX_OFFSET {
+        for offset in 0..=Position::MAX_OFFSET {
             let o = u8::try_from(offset).unwrap();
-            let rule = Identification { offset, filter: Filter::All };
-            assert_eq!(rule.identifier(&head, 25), Some(u32::from_be_bytes([o, o + 1, o + 2, o + 3])));
+            let rule = Identification { position: Position::Offset(offset), filter: Filter::All };
+            let expected = u32::from_be_bytes([o, o + 1, o + 2, o + 3]);
+            assert_eq!(rule.identifier(Payload::cut(&head, 1200)), Some(expected));
         }
+    }
+
+    #[test]
+    fn the_last_four_bytes_have_to_be_known() {
+        let rule = Identification { position: Position::End, filter: Filter::All };
+        let payload: Vec<u8> = (0u8..100).collect();
+        assert_eq!(rule.identifier(Payload::whole(&payload)), Some(0x6061_6263));
+        assert_eq!(rule.identifier(Payload::whole(&payload[..4])), Some(0x0001_0203));
+        assert_eq!(rule.identifier(Payload::whole(&payload[..3])), None);
+        assert_eq!(rule.identifier(Payload::cut(&payload[..25], 100)), None);
     }
 }

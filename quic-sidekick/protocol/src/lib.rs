@@ -14,45 +14,53 @@
 //! `None`, then the lost packets, then arm a timer for `next_deadline`.
 //!
 //! ```
-//! use sidekick_protocol::{Flow, Identification, Observer, ObserverConfig, Sender, SenderConfig, MAX_MESSAGE_LEN};
+//! use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig};
 //! use std::time::Instant;
 //!
 //! let now = Instant::now();
 //! let flow = Flow { source: "192.0.2.1:4000".parse()?, destination: "198.51.100.7:443".parse()? };
-//! let mut sender = Sender::new(SenderConfig::default(), [1; 32]);
+//! let port = "192.0.2.254:5252".parse()?;
+//! let mut sender = Sender::new(SenderConfig::of(port), [1; 32]);
 //! let mut proxy = Observer::new(ObserverConfig::default(), [2; 32])?;
-//! let (to_sender, mut buffer) = ("192.0.2.1:5000".parse()?, [0; MAX_MESSAGE_LEN]);
+//! let (adjacent, mut buffer) = ("192.0.2.1:5000".parse()?, [0; MAX_DATAGRAM_LEN]);
 //!
 //! sender.start(flow, now);
-//! // Set-up: HELLO, ACCEPT, POLL, quACK.
-//! while let Some(len) = sender.transmit(&mut buffer) {
-//!     proxy.handle(to_sender, &buffer[..len], now)?;
-//!     while let Some((_, len)) = proxy.transmit(&mut buffer) {
-//!         sender.handle(&buffer[..len], now)?;
+//! // Set-up: HELLO, RETRY, HELLO with a cookie, ACCEPT, POLL, quACK.
+//! while let Some((_, len)) = sender.transmit(&mut buffer) {
+//!     // A HELLO without a cookie is an error in that it opens no session; it is answered all the same.
+//!     let _ = proxy.handle(adjacent, &buffer[..len], now);
+//!     while let Some(transmit) = proxy.transmit(&mut buffer) {
+//!         sender.handle(port, &buffer[..transmit.len], now)?;
 //!     }
 //! }
 //! // A packet leaves the sender and is seen at the proxy.
 //! let datagram = [0x5a; 1200];
-//! sender.on_sent(0, &datagram, datagram.len(), now);
-//! proxy.observe(&flow, 0, &datagram, datagram.len(), now);
-//! assert_eq!(Identification::default().identifier(&datagram, datagram.len()), Some(0x5a5a5a5a));
+//! sender.on_sent(0, Payload::whole(&datagram), now);
+//! let seen = proxy.observe(&flow, 0, Payload::whole(&datagram), now);
+//! assert_eq!(seen, Observed::Counted);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod clock;
+mod cookie;
 mod identify;
+pub mod keys;
 pub mod observer;
+mod prologue;
 pub mod sender;
 pub mod terms;
 #[cfg(test)]
 mod testing;
 pub mod wire;
 
-pub use identify::{Filter, HEAD_LEN, Identification};
-pub use observer::{Observed, Observer, ObserverConfig, ObserverStats};
-pub use sender::{Assistance, Reason, Sender, SenderConfig, SenderStats};
+pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
+pub use keys::{ParseKeyError, PublicKey, SecretKey};
+pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Transmit};
+pub use sender::{
+    Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,
+};
 pub use terms::Terms;
-pub use wire::MAX_MESSAGE_LEN;
+pub use wire::MAX_DATAGRAM_LEN;
 
 use std::net::SocketAddr;
 
@@ -77,6 +85,6 @@ impl Flow {
     }
 }
 
-fn canonical(address: SocketAddr) -> SocketAddr {
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -1,16 +1,24 @@
 //! The proxy's half: counts the packets of the flows it was asked to count, and reports them (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes less than a kilobyte and nothing is kept for a flow without one.
+//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, and nothing is kept for a flow without one.
 
+mod budget;
 mod config;
+mod path;
+mod repeats;
 mod session;
+mod setup;
 mod table;
 
 use crate::clock::Numbers;
-use crate::wire::{Accept, Body, Hello, Message, ParseError, Poll, Refusal, SessionId};
-use crate::{Flow, Terms};
+use crate::cookie::Mint;
+use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
+use crate::wire::path::Answer;
+use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, ParseError, Poll, Refusal, SessionNumber};
+use crate::{Flow, Payload};
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-use session::Session;
+use path::{Announced, Recent};
+use session::Withheld;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,10 +30,13 @@ use thiserror::Error;
 pub enum Observed {
     /// Nobody asked for its flow.
     NoSession,
-    /// Its flow has a session, but it does not count: a long header, too short, or seen on another interface.
+    /// Its flow has a session, but it does not count: a long header, too short, seen on another interface, or doubled by the
+    /// network.
     Ignored,
     /// It was added to its session's sums.
     Counted,
+    /// It was a marker, and is answered.
+    Marker,
 }
 
 /// Why a datagram at the proxy's port changed nothing.
@@ -38,9 +49,24 @@ pub enum HandleError {
     /// It is a message that only a proxy sends.
     #[error("a message that only a proxy sends")]
     NotForProxy,
-    /// No session of this id belongs to the address it came from; the peer is told so.
+    /// There is no such session; the peer is told so.
     #[error("no such session")]
     UnknownSession,
+    /// Its cookie proves nothing; the peer is sent another.
+    #[error("no valid cookie")]
+    Unproven,
+    /// The handshake failed: another key was expected, or the message was altered.
+    #[error("the handshake failed")]
+    Handshake,
+    /// It repeats a HELLO whose session is at work.
+    #[error("a HELLO that was answered before")]
+    Duplicate,
+    /// It was not sealed by the session's sender.
+    #[error("not authentic")]
+    Forged,
+    /// It was received before.
+    #[error("a replay")]
+    Replay,
     /// The session is in another epoch.
     #[error("another epoch")]
     WrongEpoch,
@@ -49,82 +75,113 @@ pub enum HandleError {
     Refused,
 }
 
-/// What waits to be sent.
-#[derive(Clone, Copy, Debug)]
-enum Outgoing {
-    Accept(usize, SessionId),
-    Quack(usize, SessionId),
-    Bare(SocketAddr, SessionId, Bare),
+/// Where a datagram that [`Observer::transmit`] wrote is to be sent, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Its destination.
+    pub to: SocketAddr,
+    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the datagram has to come.
+    pub from: Option<SocketAddr>,
+    /// Its length in bytes.
+    pub len: usize,
 }
 
+/// What waits to be sent. Sessions are named by their place and number, since they may be over before.
+#[derive(Clone, Copy, Debug)]
+enum Outgoing {
+    Accept(SessionNumber),
+    Epoch(SessionNumber),
+    Quack(SessionNumber),
+    Bare(SocketAddr, Bare),
+    Answer(Answer, Option<u16>),
+}
+
+/// An answer to somebody without a session.
 #[derive(Clone, Copy, Debug)]
 enum Bare {
-    Bye,
-    UnknownSession,
-    Refuse(Refusal),
+    Retry(SessionNumber, [u8; ECHO_LEN], Cookie),
+    Refuse(SessionNumber, [u8; ECHO_LEN], Refusal),
+    UnknownSession(SessionNumber),
 }
 
 /// More waiting messages than this are dropped: every one of them is repeated by its sender or cumulative.
 const MAX_WAITING: usize = 4096;
 
-/// How long a session may wait for the sender's proof that it receives at its address (SPEC.md, section 6.2).
+/// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
 const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The proxy's state machine.
 #[derive(Debug)]
 pub struct Observer {
     config: ObserverConfig,
+    key: SecretKey,
+    public: PublicKey,
     numbers: Numbers,
+    mint: Mint,
+    announced: Announced,
+    recent: Recent,
     table: Table,
     waiting: VecDeque<Outgoing>,
+    /// Every session is to be told goodbye.
+    closing: bool,
     stats: ObserverStats,
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes epochs: draw it at random from the system, or epochs can be guessed.
+    /// An observer without sessions. `seed` makes keys and cookies: draw it at random from the system, or they can be
+    /// guessed.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be.
     pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
+        let mut numbers = Numbers::new(seed);
+        let drawn = SecretKey(numbers.array());
+        let key = config.key.clone().unwrap_or(drawn);
         Ok(Self {
+            public: key.public(),
+            key,
+            mint: Mint::new(numbers.array()),
+            numbers,
+            announced: Announced::default(),
+            recent: Recent::default(),
             table: Table::default(),
-            numbers: Numbers::new(seed),
             waiting: VecDeque::with_capacity(64),
+            closing: false,
             stats: ObserverStats::default(),
             config,
         })
+    }
+
+    /// The key by which senders know this proxy.
+    #[must_use]
+    pub fn public_key(&self) -> PublicKey {
+        self.public
     }
 
     /// One captured UDP datagram of any flow.
     ///
     /// `interface` is a number that the caller gave to the capturing interface: an epoch counts packets of the first
     /// interface that shows its flow, so a packet that is captured on its way in and on its way out counts once.
-    /// `head` is the front of the UDP payload, [`crate::HEAD_LEN`] bytes unless the payload is shorter; `payload_len`
-    /// is the payload's whole length.
-    pub fn observe(
-        &mut self,
-        flow: &Flow,
-        interface: u32,
-        head: &[u8],
-        payload_len: usize,
-        now: Instant,
-    ) -> Observed {
-        let Some((index, session)) = self.table.by_flow(flow) else { return Observed::NoSession };
-        let Some(identifier) = session.terms.identification.identifier(head, payload_len) else {
+    pub fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> Observed {
+        if self.is_marker(flow, interface, payload, now) {
+            return Observed::Marker;
+        }
+        let Some((_, session)) = self.table.by_flow(flow) else { return Observed::NoSession };
+        let Some(identifier) = session.agreed.terms.identification.identifier(payload) else {
             self.stats.ignored += 1;
             return Observed::Ignored;
         };
-        if !session.is_bound_to(interface, now) {
+        if !session.is_bound_to(interface, now) || session.is_doubled(identifier) {
             self.stats.ignored += 1;
             return Observed::Ignored;
         }
         self.stats.counted += 1;
-        let before = session.quack_due;
-        if session.count(identifier, now) {
-            self.report(index, 0, 0, now);
+        let (number, before) = (session.agreed.number, session.quack_due);
+        if session.count(identifier, payload.len(), now) {
+            self.report(number, 0, 0, now);
         } else if before.is_none() {
-            self.table.reschedule(index);
+            self.table.reschedule(number);
         }
         Observed::Counted
     }
@@ -134,19 +191,18 @@ impl Observer {
     /// # Errors
     /// [`HandleError`] says why it changed nothing.
     pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let message = Message::parse(datagram).inspect_err(|_| self.stats.malformed += 1)?;
-        let id = message.session;
-        match message.body {
-            Body::Hello(hello) => {
+        let parsed = Datagram::parse(datagram).inspect_err(|error| match error {
+            ParseError::Version(_) => self.stats.other_version += 1,
+            _ => self.stats.malformed += 1,
+        })?;
+        match parsed {
+            Datagram::Hello(hello) => {
                 self.stats.hellos += 1;
-                self.on_hello(from, id, &hello, now)
+                self.on_hello(from, &hello, now)
             }
-            Body::Poll(poll) => self.on_poll(from, id, poll, now),
-            Body::NewEpoch { epoch } => self.on_new_epoch(from, id, epoch, now),
-            Body::Bye => {
-                let index = self.table.by_peer(from, id).ok_or(HandleError::UnknownSession)?;
-                self.table.remove(index);
-                Ok(())
+            Datagram::Sealed { session, sequence, ciphertext } => {
+                let len = datagram.len();
+                self.on_sealed(from, (session, sequence, ciphertext), len, now)
             }
             _ => {
                 self.stats.malformed += 1;
@@ -155,129 +211,91 @@ impl Observer {
         }
     }
 
-    fn on_hello(
+    /// Opens a sealed datagram. Nothing changes before that has succeeded.
+    fn on_sealed(
         &mut self,
         from: SocketAddr,
-        id: SessionId,
-        hello: &Hello,
+        (number, sequence, ciphertext): (SessionNumber, u32, &[u8]),
+        len: usize,
         now: Instant,
     ) -> Result<(), HandleError> {
-        if let Some(index) = self.table.by_peer(from, id) {
-            // The ACCEPT was lost, or this HELLO was repeated by the network.
-            self.queue(Outgoing::Accept(index, id));
-            return Ok(());
-        }
-        if hello.terms.every.is_none() && hello.terms.every_packets.is_none() {
-            return Err(self.refuse(from, id, Refusal::Terms));
-        }
-        if self.table.len() >= self.config.max_sessions
-            || self.table.of_source(from.ip()) >= self.config.max_sessions_per_source
-        {
-            return Err(self.refuse(from, id, Refusal::Full));
-        }
-        let terms = Terms {
-            threshold: hello.terms.threshold.min(self.config.max_threshold),
-            every: hello.terms.every.map(|every| every.max(self.config.min_every)),
-            ..hello.terms
-        };
-        let source = SocketAddr::new(from.ip(), hello.source_port);
-        let flow = Flow { source, destination: hello.destination }.canonical();
-        if flow.source.is_ipv4() != flow.destination.is_ipv4() {
-            return Err(self.refuse(from, id, Refusal::Terms));
-        }
-        let session =
-            Session::new(from, id, flow, terms, self.config.kept_sums, self.numbers.next_u32(), now);
-        let Some(session) = session else { return Err(self.refuse(from, id, Refusal::Terms)) };
-        let index = self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout));
-        self.stats.sessions_opened += 1;
-        self.queue(Outgoing::Accept(index, id));
-        Ok(())
-    }
-
-    fn on_poll(
-        &mut self,
-        from: SocketAddr,
-        id: SessionId,
-        poll: Poll,
-        now: Instant,
-    ) -> Result<(), HandleError> {
-        let index = self.prove(from, id, poll.epoch, now)?;
-        self.stats.polls += 1;
-        self.report(index, poll.token, poll.sums, now);
-        Ok(())
-    }
-
-    fn on_new_epoch(
-        &mut self,
-        from: SocketAddr,
-        id: SessionId,
-        epoch: u32,
-        now: Instant,
-    ) -> Result<(), HandleError> {
-        match self.prove(from, id, epoch, now) {
-            Ok(index) => {
-                let next = self.numbers.next_u32();
-                if let Some(session) = self.table.get_mut(index) {
-                    session.begin_epoch(next, now);
-                }
-                self.table.reschedule(index);
-                self.queue(Outgoing::Accept(index, id));
-                Ok(())
-            }
-            // A repeated request: the epoch it wanted to end is over.
-            Err(HandleError::WrongEpoch) => {
-                if let Some(index) = self.table.by_peer(from, id) {
-                    self.queue(Outgoing::Accept(index, id));
-                }
-                Err(HandleError::WrongEpoch)
-            }
-            Err(other) => Err(other),
-        }
-    }
-
-    /// The session that `id` at `from` names, proven by its epoch to be asked for by who receives there.
-    fn prove(
-        &mut self,
-        from: SocketAddr,
-        id: SessionId,
-        epoch: u32,
-        now: Instant,
-    ) -> Result<usize, HandleError> {
-        let Some(index) = self.table.by_peer(from, id) else {
-            self.queue(Outgoing::Bare(from, id, Bare::UnknownSession));
+        // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know its flow by other
+        // ports, too: a new session finds that out.
+        let known = self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from);
+        let Some((index, session)) = known else {
+            self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
         };
-        let session = self.table.get_mut(index).ok_or(HandleError::UnknownSession)?;
-        if session.epoch != epoch {
-            return Err(HandleError::WrongEpoch);
-        }
+        let mut plain = Plain::default();
+        let opened = session.agreed.seal.open(sequence, ciphertext, &mut plain);
+        let (message, _) = opened.map_err(|error| match error {
+            OpenError::Replay => {
+                self.stats.forged += 1;
+                HandleError::Replay
+            }
+            OpenError::Forged => {
+                self.stats.forged += 1;
+                HandleError::Forged
+            }
+            OpenError::Malformed(error) => {
+                self.stats.malformed += 1;
+                error.into()
+            }
+        })?;
         session.last_heard = now;
+        session.budget.earn(len);
         self.table.confirm(index);
-        Ok(index)
+        match message {
+            Message::Poll(poll) => self.on_poll(number, poll, now),
+            Message::NewEpoch { epoch } => self.on_new_epoch(number, epoch, now),
+            Message::Bye => {
+                self.table.remove(index);
+                Ok(())
+            }
+            Message::Quack(_) | Message::Epoch { .. } => {
+                self.stats.malformed += 1;
+                Err(HandleError::NotForProxy)
+            }
+        }
     }
 
-    fn refuse(&mut self, to: SocketAddr, id: SessionId, why: Refusal) -> HandleError {
-        self.stats.refused += 1;
-        self.queue(Outgoing::Bare(to, id, Bare::Refuse(why)));
-        HandleError::Refused
+    fn on_poll(&mut self, number: SessionNumber, poll: Poll, now: Instant) -> Result<(), HandleError> {
+        let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        if session.epoch != poll.epoch {
+            return Err(HandleError::WrongEpoch);
+        }
+        self.stats.polls += 1;
+        self.report(number, poll.token, poll.sums, now);
+        Ok(())
+    }
+
+    /// A repeated request is answered as the first was: the epoch it wanted to end is over.
+    fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16, now: Instant) -> Result<(), HandleError> {
+        let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let right = session.epoch == epoch;
+        if right {
+            session.begin_epoch(now);
+            self.table.reschedule(number);
+        }
+        self.queue(Outgoing::Epoch(number));
+        if right { Ok(()) } else { Err(HandleError::WrongEpoch) }
     }
 
     /// Queues a quACK of a session; a second one before the first is sent only brings that up to date.
-    fn report(&mut self, index: usize, token: u32, sums: u8, now: Instant) {
-        let Some(session) = self.table.get_mut(index) else { return };
-        let id = session.id;
+    fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
+        let Some((_, session)) = self.table.by_number(number) else { return };
         let queued = session.request_quack(token, sums, now);
-        self.table.reschedule(index);
+        self.table.reschedule(number);
         if !queued {
-            self.queue(Outgoing::Quack(index, id));
+            self.queue(Outgoing::Quack(number));
         }
     }
 
     fn queue(&mut self, message: Outgoing) {
         if self.waiting.len() < MAX_WAITING {
             self.waiting.push_back(message);
-        } else if let Outgoing::Quack(index, _) = message
-            && let Some(session) = self.table.get_mut(index)
+        } else if let Outgoing::Quack(number) = message
+            && let Some((_, session)) = self.table.by_number(number)
         {
             session.forget_request();
         }
@@ -294,7 +312,8 @@ impl Observer {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
             if session.quack_due.is_some_and(|due| due <= now) {
-                self.report(index, 0, 0, now);
+                let number = session.agreed.number;
+                self.report(number, 0, 0, now);
                 continue;
             }
             let last_heard = session.last_heard;
@@ -308,51 +327,80 @@ impl Observer {
         }
     }
 
-    /// Writes the next waiting message to `out`, at least [`crate::MAX_MESSAGE_LEN`] bytes, and gives its receiver and
-    /// length. Call it until it gives `None`, after every call of another method that takes a time.
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
+    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and says where it goes. Call
+    /// it until it gives `None`, after every call of another method that takes a time.
+    pub fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(next) = self.waiting.pop_front() {
-            if let Some((to, len)) = self.emit(next, out) {
-                self.stats.bytes_sent += u64::try_from(len).unwrap_or(u64::MAX);
-                return Some((to, len));
+            if let Some(transmit) = self.emit(next, out) {
+                return Some(self.sent(transmit));
+            }
+        }
+        while self.closing {
+            let Some(index) = self.table.any() else {
+                self.closing = false;
+                break;
+            };
+            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed) else {
+                continue;
+            };
+            if let Some(len) = session.emit(&Message::Bye, out) {
+                return Some(self.sent(Transmit { to: session.agreed.peer, from: None, len }));
             }
         }
         None
     }
 
-    /// `None` when the message has lost its meaning since it was queued, or `out` is too short.
-    fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        match message {
-            Outgoing::Accept(index, id) => {
-                let session = self.table.get_mut(index).filter(|s| s.id == id)?;
-                let accept =
-                    Accept { epoch: session.epoch, terms: session.terms, kept_sums: session.kept_sums() };
-                let len = Message { session: id, body: Body::Accept(accept) }.emit(out).ok()?;
-                Some((session.peer, len))
-            }
-            Outgoing::Quack(index, id) => {
-                let session = self.table.get_mut(index).filter(|s| s.id == id)?;
-                let len = session.emit_quack(out)?;
-                self.stats.quacks_sent += 1;
-                Some((session.peer, len))
-            }
-            Outgoing::Bare(to, id, bare) => {
-                let body = match bare {
-                    Bare::Bye => Body::Bye,
-                    Bare::UnknownSession => Body::UnknownSession,
-                    Bare::Refuse(why) => Body::Refuse(why),
-                };
-                Some((to, Message { session: id, body }.emit(out).ok()?))
-            }
-        }
+    fn sent(&mut self, transmit: Transmit) -> Transmit {
+        self.stats.bytes_sent += u64::try_from(transmit.len).unwrap_or(u64::MAX);
+        transmit
     }
 
-    /// Ends every session and queues a BYE to its sender, before a shutdown.
+    /// `None` when the message has lost its meaning since it was queued, or `out` is too short.
+    fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
+        let (to, len) = match message {
+            Outgoing::Accept(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                let agreed = &session.agreed;
+                let accept = Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
+                // Once the sender has spoken under seal, it has the answer, and none is kept.
+                (agreed.peer, accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
+            }
+            Outgoing::Epoch(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                let epoch = session.epoch;
+                (session.agreed.peer, session.emit(&Message::Epoch { epoch }, out)?)
+            }
+            Outgoing::Quack(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                match session.emit_quack(out) {
+                    Ok(len) => {
+                        let sent = (session.agreed.peer, len?);
+                        self.stats.quacks_sent += 1;
+                        sent
+                    }
+                    Err(Withheld) => {
+                        self.stats.quacks_withheld += 1;
+                        return None;
+                    }
+                }
+            }
+            Outgoing::Bare(to, bare) => {
+                let datagram = match bare {
+                    Bare::Retry(session, echo, cookie) => Datagram::Retry { session, echo, cookie },
+                    Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
+                    Bare::UnknownSession(session) => Datagram::UnknownSession { session },
+                };
+                (to, datagram.emit(out).ok()?)
+            }
+            Outgoing::Answer(answer, adjacent) => return path::emit(&answer, adjacent, out),
+        };
+        Some(Transmit { to, from: None, len })
+    }
+
+    /// Ends every session; [`Observer::transmit`] tells each sender goodbye. For a shutdown.
     pub fn goodbye(&mut self) {
         self.waiting.clear();
-        for (peer, id) in self.table.drain_confirmed() {
-            self.waiting.push_back(Outgoing::Bare(peer, id, Bare::Bye));
-        }
+        self.closing = true;
     }
 
     /// Counters since the beginning.

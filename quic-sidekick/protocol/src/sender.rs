@@ -1,28 +1,40 @@
-//! The sender's half: finds a proxy, reads its quACKs, and says which packets were lost on the near segment
+//! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the near segment
 //! (SPEC.md, section 7).
 
+mod choice;
+mod contact;
 mod history;
+mod last_quack;
 mod reconcile;
 mod reports;
 mod rtt;
+mod search;
 mod status;
 mod timers;
 
-use crate::clock::Numbers;
-use crate::wire::{Body, Hello, Message, ParseError, Poll, Refusal, SessionId};
-use crate::{Flow, Terms};
-use history::History;
-use reconcile::Reconciler;
-use rtt::NearRtt;
+use crate::clock::{Numbers, earlier};
+use crate::keys::PublicKey;
+use crate::wire::path::{Answer, HANDLE_LEN};
+use crate::wire::{Datagram, ParseError};
+use crate::{Flow, Payload, Terms, canonical};
+use choice::Rivalry;
+pub use choice::{Choice, Merit};
+use contact::{Contact, Origin};
+pub use last_quack::{LastQuack, QuackOutcome};
+use search::Search;
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use timers::{Backoff, Probe};
 
-/// What a sender asks for.
+/// What a sender asks for, and of whom.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
+    /// The proxy's address; `None` to discover proxies by markers on the flow's own path.
+    pub proxy: Option<SocketAddr>,
+    /// The key of the proxy that is believed; `None` to believe any on the path.
+    pub key: Option<PublicKey>,
     /// The terms to ask for.
     pub terms: Terms,
     /// Whether to poll when packets stay unreported for longer than the near segment's probe timeout. Without it the
@@ -35,13 +47,22 @@ pub struct SenderConfig {
     pub packet_threshold: u32,
 }
 
-impl Default for SenderConfig {
-    fn default() -> Self {
-        Self { terms: Terms::default(), poll: true, packet_threshold: 3 }
+impl SenderConfig {
+    /// The usual terms, asked of the proxy at this address.
+    #[must_use]
+    pub fn of(proxy: SocketAddr) -> Self {
+        Self { proxy: Some(proxy), ..Self::default() }
     }
 }
 
-/// Why a datagram from the proxy changed nothing.
+impl Default for SenderConfig {
+    /// The usual terms, asked of whatever proxy is discovered.
+    fn default() -> Self {
+        Self { proxy: None, key: None, terms: Terms::default(), poll: true, packet_threshold: 3 }
+    }
+}
+
+/// Why a datagram changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -51,9 +72,15 @@ pub enum HandleError {
     /// It is a message that only a sender sends.
     #[error("a message that only a sender sends")]
     NotForSender,
+    /// It does not come from a proxy that was asked.
+    #[error("not from a proxy that was asked")]
+    Stranger,
     /// It is of another session, or none is asked for.
     #[error("not of this session")]
     OtherSession,
+    /// Its seal or handshake is not the proxy's.
+    #[error("not authentic")]
+    Forged,
     /// It reports another epoch, or is older than what is known already.
     #[error("outdated")]
     Outdated,
@@ -62,44 +89,17 @@ pub enum HandleError {
     Impossible,
 }
 
-/// A proxy that says nothing for this long, although packets wait to be reported, is lost.
-const SILENCE: Duration = Duration::from_secs(1);
-/// The proxy forgets a session whose sender is silent for a minute.
-const KEEP_ALIVE: Duration = Duration::from_secs(20);
-
-/// Where the sender stands with the proxy.
-#[derive(Debug)]
-enum Phase {
-    /// No flow, or assistance was given up for good.
-    Off,
-    /// HELLO was sent, or will be at `retry_at`.
-    Seeking { attempts: u32, retry_at: Instant },
-    /// ACCEPT came.
-    Joined(Joined),
+/// Where a datagram that [`Sender::transmit`] wrote is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// From the adjacent socket to this address.
+    Proxy(SocketAddr),
+    /// From the flow's source to its destination, by the socket that carries the flow.
+    Path,
 }
 
-#[derive(Debug)]
-struct Joined {
-    epoch: u32,
-    granted: Terms,
-    kept_sums: u8,
-    /// The newest quACK's number.
-    sequence: Option<u32>,
-    /// A new epoch was asked for; none of this one is believed any more.
-    renewing: Option<Backoff>,
-    last_heard: Instant,
-    last_said: Instant,
-    undecodable: u32,
-    /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
-    last_progress: Instant,
-    /// Packets given up since then because an answer to a poll lacked them.
-    tail_declared: usize,
-    /// The epoch before, whose ACCEPT may still be on its way.
-    previous_epoch: u32,
-    probe: Probe,
-    /// Sums that polls ask for because a quACK was too small; 0 if none was.
-    wanted_sums: u8,
-}
+/// More proxies than this are not asked at once.
+const MAX_CONTACTS: usize = 4;
 
 /// The sender's state machine.
 #[derive(Debug)]
@@ -107,275 +107,350 @@ pub struct Sender {
     config: SenderConfig,
     numbers: Numbers,
     flow: Option<Flow>,
-    session: SessionId,
-    phase: Phase,
-    assistance: Assistance,
-    history: History,
-    reconciler: Reconciler,
-    near_rtt: NearRtt,
-    hello_sent: Option<Instant>,
-    last_sent: Option<Instant>,
-    lost: Vec<u64>,
-    stats: SenderStats,
-    /// Messages that wait to be sent; at most one of each kind is useful.
-    say_hello: bool,
-    say_poll: Option<Poll>,
-    say_new_epoch: bool,
-    say_bye: Option<SessionId>,
-    /// Times in a row that a proxy was given up without having reported a packet.
-    failures: u32,
+    contacts: Vec<Contact>,
+    search: Search,
+    rivalry: Rivalry,
+    /// Why there is no contact.
+    last_reason: Option<Reason>,
     distrust: Distrust,
+    stood_down: bool,
+    /// How the flow was helped that was stopped last, and the near RTT then; until another begins.
+    stopped: Option<(Assistance, Option<Duration>)>,
+    /// What contacts that are over have counted, and what belongs to none.
+    stats: SenderStats,
+    found: Vec<u64>,
+    last_quack: Option<LastQuack>,
 }
 
 impl Sender {
-    /// A sender that does nothing until [`Sender::start`]. `seed` makes session ids and poll tokens: draw it at random from
-    /// the system. Terms that the wire cannot carry are brought to the nearest that it can.
+    /// A sender that does nothing until [`Sender::start`]. `seed` makes keys and nonces: draw it at random from the
+    /// system. Terms that the wire cannot carry are brought to the nearest that it can.
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
             config: SenderConfig {
+                proxy: config.proxy.map(canonical),
                 terms: config.terms.normalised(),
                 packet_threshold: config.packet_threshold.max(1),
                 ..config
             },
             numbers: Numbers::new(seed),
             flow: None,
-            session: SessionId(0),
-            phase: Phase::Off,
-            assistance: Assistance::Seeking,
-            history: History::default(),
-            reconciler: Reconciler::default(),
-            near_rtt: NearRtt::default(),
-            hello_sent: None,
-            last_sent: None,
-            lost: Vec::new(),
-            stats: SenderStats::default(),
-            say_hello: false,
-            say_poll: None,
-            say_new_epoch: false,
-            say_bye: None,
-            failures: 0,
+            contacts: Vec::new(),
+            search: Search::default(),
+            rivalry: Rivalry::default(),
+            last_reason: None,
             distrust: Distrust::default(),
+            stood_down: false,
+            stopped: None,
+            stats: SenderStats::default(),
+            found: Vec::new(),
+            last_quack: None,
         }
     }
 
-    /// Asks the proxy for help with `flow`, or with another flow than before (the connection has migrated).
+    /// Tells the port of the adjacent socket: a proxy then need not answer a marker along the path. 0 is no port.
+    pub fn set_adjacent_port(&mut self, port: u16) {
+        self.search.adjacent_port = port;
+    }
+
+    /// Has answers to markers carry these bytes behind their first one, where a QUIC packet has its connection ID: a socket
+    /// that several connections share finds the connection by it. The default is zeros.
+    pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
+        self.search.handle = handle;
+    }
+
+    /// Asks for help with `flow`, or with another flow than before (the connection has migrated).
     pub fn start(&mut self, flow: Flow, now: Instant) {
-        if self.assistance == Assistance::Unassisted(Reason::StoodDown) {
+        if self.stood_down {
             return;
         }
-        self.flow = Some(flow.canonical());
-        self.assistance = Assistance::Seeking;
-        self.near_rtt = NearRtt::default();
-        self.failures = 0;
-        self.leave();
-        self.seek(now);
+        let flow = flow.canonical();
+        self.stop();
+        self.retire();
+        self.flow = Some(flow);
+        (self.last_reason, self.stopped) = (None, None);
+        match self.config.proxy {
+            Some(proxy) => self.contact(proxy, Origin::Configured, now),
+            None => self.search.begin(now),
+        }
     }
 
-    /// Says goodbye to the proxy and stops. [`Sender::assistance`] keeps what it was.
+    fn contact(&mut self, proxy: SocketAddr, origin: Origin, now: Instant) {
+        let Some(Flow { source, destination }) = self.flow else { return };
+        // The proxy sees the source's address for itself; which one it is, a sender behind any address may not know.
+        let unspecified = match destination {
+            SocketAddr::V4(_) => SocketAddr::from(([0; 4], source.port())),
+            SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], source.port())),
+        };
+        let flow = Flow { source: unspecified, destination };
+        let seed = self.numbers.array();
+        self.contacts.push(Contact::new(self.config.clone(), seed, (proxy, origin), flow, now));
+    }
+
+    /// Says goodbye and stops. [`Sender::assistance`] and [`Sender::near_rtt`] keep what they were.
     pub fn stop(&mut self) {
-        self.leave();
-        self.phase = Phase::Off;
-        self.forget();
+        if self.flow.is_some() {
+            self.stopped = Some((self.assistance(), self.near_rtt()));
+        }
+        self.search.end();
+        self.rivalry = Rivalry::default();
+        self.contacts.iter_mut().for_each(Contact::stop);
+        self.flow = None;
     }
 
-    /// Stops because the proxy cannot be spoken to (any more).
+    /// Stops because proxies cannot be spoken to (any more).
     pub fn abandon(&mut self) {
         self.stop();
-        self.assistance = Assistance::Unassisted(Reason::ProxyLost);
-    }
-
-    /// Says goodbye to the proxy, if there is a session.
-    fn leave(&mut self) {
-        if matches!(self.phase, Phase::Joined(_)) {
-            self.say_bye = Some(self.session);
+        // Their goodbyes cannot be said.
+        for contact in self.contacts.drain(..) {
+            self.stats += contact.stats;
         }
+        self.stopped = Some((Assistance::Unassisted(Reason::ProxyLost), self.near_rtt()));
     }
 
     /// The receiver has acknowledged `count` packets that [`Sender::drain_lost`] had given out as lost. When that
     /// happens too often, the reports are wrong and the sender stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
-        if self.distrust.spurious(count) && !matches!(self.phase, Phase::Off) {
+        if self.distrust.spurious(count) && self.flow.is_some() {
             self.stop();
-            self.assistance = Assistance::Unassisted(Reason::StoodDown);
+            self.stood_down = true;
         }
     }
 
-    /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number); `head` and `payload_len`
-    /// are as in [`crate::Observer::observe`]. Datagrams that do not count are passed over.
-    pub fn on_sent(&mut self, tag: u64, head: &[u8], payload_len: usize, now: Instant) {
-        if matches!(self.phase, Phase::Off) {
-            return;
-        }
-        let identification = self.config.terms.identification;
-        if let Some(identifier) = identification.identifier(head, payload_len) {
-            self.last_sent = Some(now);
-            if self.history.is_empty()
-                && let Phase::Joined(joined) = &mut self.phase
-            {
-                // Until now there was nothing to report.
-                joined.probe.progress();
-                if joined.tail_declared == 0 {
-                    joined.last_progress = now;
-                }
-            }
-            if self.history.push(identifier, tag, now) {
-                self.reconciler.forget_oldest();
-            }
+    /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number). Datagrams that do not
+    /// count are passed over.
+    pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
+        if let Some(identifier) = self.config.terms.identification.identifier(payload) {
+            self.contacts.iter_mut().for_each(|contact| contact.on_sent(tag, identifier, now));
         }
     }
 
-    /// A datagram that came from the proxy's address.
+    /// A datagram that came to the adjacent socket from the address `from`.
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing. None of them needs an action.
-    pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let message = Message::parse(datagram).inspect_err(|_| self.stats.malformed += 1)?;
-        if message.session != self.session || matches!(self.phase, Phase::Off) {
-            return Err(HandleError::OtherSession);
+    pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+        if Answer::is_one(datagram) {
+            return self.handle_on_path(datagram, now);
         }
-        match message.body {
-            Body::Accept(accept) => self.on_accept(&accept, now),
-            Body::Quack(quack) => {
-                self.on_quack(&quack, now)?;
-                self.stats.quacks_received += 1;
-                self.stats.quack_bytes += u64::try_from(datagram.len()).unwrap_or(u64::MAX);
-                Ok(())
+        let parsed = Datagram::parse(datagram).inspect_err(|error| match error {
+            ParseError::Version(_) => self.stats.other_version += 1,
+            _ => self.stats.malformed += 1,
+        })?;
+        let from = canonical(from);
+        let Some(contact) =
+            self.contacts.iter_mut().find(|contact| contact.proxy == from && contact.is_live())
+        else {
+            return Err(HandleError::Stranger);
+        };
+        let outcome = contact.handle(parsed, datagram.len(), now);
+        self.last_quack = contact.last_quack.take().or(self.last_quack);
+        self.settle(now);
+        outcome
+    }
+
+    /// A datagram that came to the socket that carries the flow and is none of the flow's: it may be a proxy's answer to a
+    /// marker. [`Answer::is_one`] tells whether to call this.
+    ///
+    /// # Errors
+    /// [`HandleError`] says why it changed nothing.
+    pub fn handle_on_path(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+        let answer = Answer::parse(datagram).inspect_err(|error| match error {
+            ParseError::Version(_) => self.stats.other_version += 1,
+            _ => self.stats.malformed += 1,
+        })?;
+        if !self.search.asked(&answer) {
+            // Whoever is not on the path cannot know the nonce.
+            self.stats.forged += 1;
+            return Err(HandleError::Forged);
+        }
+        let proxy = canonical(answer.proxy);
+        let origin = Origin::Discovered { flow: answer.flow, cookie: answer.cookie };
+        if let Some(known) =
+            self.contacts.iter_mut().find(|contact| contact.proxy == proxy && contact.is_live())
+        {
+            if known.sees(&answer.flow) {
+                return Err(HandleError::Outdated);
             }
-            Body::UnknownSession => {
-                if matches!(self.phase, Phase::Joined(_)) {
-                    if self.failures == 0 {
-                        // It was restarted: join again at once.
-                        self.failures = 1;
-                        self.assistance = Assistance::Seeking;
-                        self.seek(now);
-                    } else {
-                        self.lose(Reason::ProxyLost, now);
-                    }
+            // The same proxy sees the flow come from elsewhere: a NAT has given it another port.
+            known.stop();
+        } else if self.contacts.len() >= MAX_CONTACTS {
+            return Err(HandleError::Outdated);
+        }
+        self.search.answered();
+        self.contact(proxy, origin, now);
+        Ok(())
+    }
+
+    /// Cleans up behind whatever has happened: contacts that are over, and a path that has to be searched (again).
+    fn settle(&mut self, now: Instant) {
+        for contact in &mut self.contacts {
+            self.found.append(&mut contact.lost);
+        }
+        self.rivalry.deduplicate(&mut self.found, self.contacts.len());
+        for contact in &mut self.contacts {
+            if let Some(reason) = contact.gone.take() {
+                self.last_reason = Some(reason);
+                self.search.failed(reason);
+            }
+        }
+        self.retire();
+        if self.flow.is_none() {
+            return;
+        }
+        if let Some(worse) = self.rivalry.judge(&self.contacts, now) {
+            for (index, contact) in self.contacts.iter_mut().enumerate() {
+                if worse != index {
+                    contact.stop();
                 }
-                Ok(())
-            }
-            Body::Bye => {
-                self.lose(Reason::ProxyLost, now);
-                Ok(())
-            }
-            Body::Refuse(why) => {
-                let reason = match why {
-                    Refusal::Full => Reason::ProxyFull,
-                    Refusal::Terms => Reason::TermsRefused,
-                };
-                self.lose(reason, now);
-                Ok(())
-            }
-            _ => {
-                self.stats.malformed += 1;
-                Err(HandleError::NotForSender)
             }
         }
+        if self.config.proxy.is_none() {
+            let assisted = self.contacts.iter().any(|contact| contact.assistance == Assistance::Assisted);
+            let suspicious = self.contacts.iter().any(Contact::is_losing_track);
+            let live = self.contacts.iter().any(Contact::is_live);
+            self.search.settle(live, assisted, suspicious, now);
+        }
+    }
+
+    /// Forgets contacts that are over, but for their counters.
+    fn retire(&mut self) {
+        let Self { contacts, stats, .. } = self;
+        contacts.retain(|contact| {
+            let over = contact.is_over();
+            if over {
+                *stats += contact.stats;
+            }
+            !over
+        });
     }
 
     /// Moves the packets found lost since the last call to the end of `out`, by their tags.
     pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
-        out.append(&mut self.lost);
+        self.distrust.declared(u64::try_from(self.found.len()).unwrap_or(0));
+        out.append(&mut self.found);
     }
 
-    fn poll(&mut self, now: Instant) {
-        let token = self.numbers.next_u32();
-        if let Phase::Joined(joined) = &mut self.phase {
-            joined.probe.sent(token, now);
-            joined.last_said = now;
-            self.say_poll = Some(Poll { epoch: joined.epoch, token, sums: joined.wanted_sums });
-            self.stats.polls += 1;
+    /// When [`Sender::on_deadline`] wants to be called.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let contacts = self.contacts.iter().filter_map(Contact::next_deadline).min();
+        let search = self.flow.and_then(|_| self.search.next_deadline());
+        earlier(earlier(contacts, search), self.rivalry.next_deadline(&self.contacts))
+    }
+
+    /// Does what is due at `now`.
+    pub fn on_deadline(&mut self, now: Instant) {
+        self.contacts.iter_mut().for_each(|contact| contact.on_deadline(now));
+        // A contact that ends here may have the path searched at once.
+        self.settle(now);
+        if self.flow.is_some() && self.config.proxy.is_none() {
+            let nonce = self.numbers.array();
+            self.search.on_deadline(nonce, now);
         }
+        self.settle(now);
     }
 
-    /// Asks for a new epoch; packets of the old one that are still unreported are left to the end-to-end mechanism.
-    fn renew(&mut self, now: Instant) {
-        if let Phase::Joined(joined) = &mut self.phase {
-            joined.renewing = Some(Backoff::start(now, self.near_rtt.retry_interval()));
-            joined.last_said = now;
-            self.say_new_epoch = true;
+    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and gives its length and where
+    /// to send it; call until it gives `None`.
+    pub fn transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+        for contact in &mut self.contacts {
+            if let Some(len) = contact.transmit(out) {
+                return Some((Target::Proxy(contact.proxy), len));
+            }
         }
+        Some((Target::Path, self.transmit_on_path(out)?))
     }
 
-    /// Begins to look for the proxy anew.
-    fn seek(&mut self, now: Instant) {
-        self.forget();
-        self.session = SessionId(self.numbers.next_u64());
-        self.phase = Phase::Seeking { attempts: 0, retry_at: now };
-        self.on_deadline(now);
-    }
-
-    /// The proxy is of no help: goes on without, and looks again after a while.
-    fn lose(&mut self, reason: Reason, now: Instant) {
-        self.forget();
-        self.assistance = Assistance::Unassisted(reason);
-        self.session = SessionId(self.numbers.next_u64());
-        let retry_at = now + timers::return_after(self.failures);
-        self.failures = self.failures.saturating_add(1);
-        self.phase = Phase::Seeking { attempts: timers::HELLO_ATTEMPTS, retry_at };
-    }
-
-    fn forget(&mut self) {
-        self.history.clear();
-        self.say_hello = false;
-        self.say_poll = None;
-        self.say_new_epoch = false;
-        self.last_sent = None;
-    }
-
-    /// Writes the next waiting message to `out`, at least [`crate::MAX_MESSAGE_LEN`] bytes, and gives its length. Send
-    /// it to the proxy; call until it gives `None`.
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
-        if let Some(session) = self.say_bye.take() {
-            return Message { session, body: Body::Bye }.emit(out).ok();
-        }
-        let body = if std::mem::take(&mut self.say_hello) {
-            let flow = self.flow?;
-            Body::Hello(Hello {
-                source_port: flow.source.port(),
-                destination: flow.destination,
-                terms: self.config.terms,
-            })
-        } else if std::mem::take(&mut self.say_new_epoch) {
-            let Phase::Joined(joined) = &self.phase else { return None };
-            Body::NewEpoch { epoch: joined.epoch }
-        } else {
-            Body::Poll(self.say_poll.take()?)
-        };
-        Message { session: self.session, body }.emit(out).ok()
+    /// As [`Sender::transmit`], but only what goes the flow's own path, for a caller that has two places to send from.
+    pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<usize> {
+        let len = self.search.transmit(out)?;
+        self.stats.markers += 1;
+        Some(len)
     }
 
     /// Whether the sender is helped now, and if not, why.
     #[must_use]
     pub fn assistance(&self) -> Assistance {
-        self.assistance
+        if self.stood_down {
+            return Assistance::Unassisted(Reason::StoodDown);
+        }
+        if let Some((assistance, _)) = self.stopped {
+            return assistance;
+        }
+        let live = || self.contacts.iter().filter(|contact| contact.is_live());
+        if live().any(|contact| contact.assistance == Assistance::Assisted) {
+            return Assistance::Assisted;
+        }
+        if live().any(|contact| contact.assistance == Assistance::Seeking) {
+            return Assistance::Seeking;
+        }
+        let reason = live().find_map(|contact| match contact.assistance {
+            Assistance::Unassisted(reason) => Some(reason),
+            _ => None,
+        });
+        match reason.or(self.last_reason) {
+            Some(reason) => Assistance::Unassisted(reason),
+            None if self.flow.is_some() && self.search.has_failed() => {
+                Assistance::Unassisted(Reason::NotFound)
+            }
+            None => Assistance::Seeking,
+        }
     }
 
     /// Counters since the beginning.
     #[must_use]
-    pub fn stats(&self) -> &SenderStats {
-        &self.stats
+    pub fn stats(&self) -> SenderStats {
+        let mut stats = self.stats;
+        self.contacts.iter().for_each(|contact| stats += contact.stats);
+        stats
+    }
+
+    /// The contact that counts: the one chosen, or that which is farthest of those that report.
+    fn leading(&self) -> Option<&Contact> {
+        let reporting = self.contacts.iter().filter(|contact| contact.assistance == Assistance::Assisted);
+        reporting.max_by_key(|contact| contact.near_rtt.smoothed())
     }
 
     /// The smoothed round-trip time of the near segment, once it was measured.
     #[must_use]
     pub fn near_rtt(&self) -> Option<Duration> {
-        self.near_rtt.smoothed()
+        if let Some((_, near_rtt)) = self.stopped {
+            return near_rtt;
+        }
+        let measured = self.contacts.iter().filter_map(|contact| contact.near_rtt.smoothed()).max();
+        self.leading().and_then(|contact| contact.near_rtt.smoothed()).or(measured)
     }
 
     /// The terms granted, while there is a session.
     #[must_use]
     pub fn granted(&self) -> Option<&Terms> {
-        match &self.phase {
-            Phase::Joined(joined) => Some(&joined.granted),
-            _ => None,
-        }
+        self.leading().and_then(Contact::granted).or_else(|| self.contacts.iter().find_map(Contact::granted))
+    }
+
+    /// The proxy that reports, and its key.
+    #[must_use]
+    pub fn proxy(&self) -> Option<(SocketAddr, PublicKey)> {
+        let leading = self.leading()?;
+        Some((leading.proxy, leading.key?))
+    }
+
+    /// Which of several proxies was chosen, and why; `None` while there was no choice to make.
+    #[must_use]
+    pub fn choice(&self) -> Option<Choice> {
+        self.rivalry.made
     }
 }
 
 #[cfg(test)]
 mod adversity;
 #[cfg(test)]
+mod discovery;
+#[cfg(test)]
+mod flood;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod thousand;

@@ -1,7 +1,7 @@
 //! What a sender asks of a proxy, and a proxy grants (SPEC.md, section 5).
 
-use crate::Identification;
 use crate::clock::micros;
+use crate::{Identification, Position};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -25,12 +25,16 @@ impl Terms {
 
     /// The nearest terms that the wire can carry.
     pub(crate) fn normalised(self) -> Self {
-        let Identification { offset, filter } = self.identification;
+        let Identification { position, filter } = self.identification;
+        let position = match position {
+            Position::Offset(offset) => Position::Offset(offset.min(Position::MAX_OFFSET)),
+            Position::End => Position::End,
+        };
         Self {
             threshold: self.threshold.max(1),
             every_packets: self.every_packets,
             every: self.every.map(|every| Duration::from_micros(micros(every).max(1).into())),
-            identification: Identification { offset: offset.min(Identification::MAX_OFFSET), filter },
+            identification: Identification { position, filter },
         }
     }
 }

@@ -1,9 +1,12 @@
 //! A near segment in virtual time, with a sender at one end and an observer at the other.
 
-use crate::wire::MAX_MESSAGE_LEN;
-use crate::{Flow, Observer, ObserverConfig, Sender, SenderConfig, clock::Numbers};
+use crate::wire::MAX_DATAGRAM_LEN;
+use crate::{
+    Flow, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig, Target, clock::Numbers,
+};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// What the near segment does to each datagram, data and messages alike.
@@ -18,9 +21,16 @@ pub(crate) struct Near {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Arrival {
     Data(u64, Vec<u8>),
+    Marker(Vec<u8>),
     ToProxy(Vec<u8>),
     ToSender(Vec<u8>),
+    AlongPath(Vec<u8>),
 }
+
+/// Where the proxy is reached.
+pub(crate) const PROXY: &str = "192.0.2.254:5252";
+/// The sender's adjacent socket.
+pub(crate) const PEER: &str = "192.0.2.1:5000";
 
 pub(crate) struct Simulation {
     pub(crate) now: Instant,
@@ -32,6 +42,14 @@ pub(crate) struct Simulation {
     pub(crate) on_path: bool,
     /// On which of the proxy's interfaces it comes in.
     pub(crate) interface: u32,
+    /// The adjacent socket, as the proxy sees it.
+    pub(crate) peer: SocketAddr,
+    /// The flow as the proxy sees it, if a NAT lies between.
+    pub(crate) translated: Option<Flow>,
+    /// Whether the proxy's own address reaches the adjacent socket unasked.
+    pub(crate) open: bool,
+    /// The adjacent socket has sent something to the proxy: a firewall lets the answers in.
+    spoken: bool,
     random: Numbers,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     order: u64,
@@ -39,9 +57,14 @@ pub(crate) struct Simulation {
     /// Tags of packets that the near segment swallowed, and that reached its other end.
     pub(crate) swallowed: BTreeSet<u64>,
     pub(crate) arrived: BTreeSet<u64>,
+    /// When the proxy counted each packet.
+    pub(crate) counted: BTreeMap<u64, Instant>,
+    /// Of 100 datagrams, data and messages alike, so many come twice, or with a wrong bit. Data with a wrong bit is lost.
+    pub(crate) duplicate_percent: u64,
+    pub(crate) damage_percent: u64,
     /// Tags that the sender declared lost, with the time since the packet was sent.
     pub(crate) declared: Vec<(u64, Duration)>,
-    sent_at: Vec<Instant>,
+    pub(crate) sent_at: Vec<Instant>,
 }
 
 /// A generator's key from a small number.
@@ -49,6 +72,29 @@ pub(crate) fn key(seed: u64) -> [u8; 32] {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key
+}
+
+/// A proxy that is reached at [`PROXY`].
+pub(crate) fn proxy(config: ObserverConfig, seed: u64) -> Observer {
+    let mut proxy = Observer::new(config, key(seed)).unwrap();
+    proxy.announce(0, PROXY.parse().unwrap());
+    proxy
+}
+
+/// The usual sender, which knows the proxy's address.
+pub(crate) fn configured() -> SenderConfig {
+    SenderConfig::of(PROXY.parse().unwrap())
+}
+
+/// Has the two speak, without losing time, until neither has more to say.
+pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    while let Some((_, len)) = sender.transmit(&mut buffer) {
+        let _ = proxy.handle(peer.parse().unwrap(), &buffer[..len], now);
+        while let Some(transmit) = proxy.transmit(&mut buffer) {
+            sender.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], now).unwrap();
+        }
+    }
 }
 
 impl Simulation {
@@ -60,21 +106,29 @@ impl Simulation {
             destination: "198.51.100.7:443".parse().unwrap(),
         };
         let mut sender = Sender::new(config, key(seed));
+        sender.set_adjacent_port(5000);
         sender.start(flow, now);
         let mut this = Self {
             now,
             sender,
-            proxy: Some(Observer::new(observer, key(seed + 1)).unwrap()),
+            proxy: Some(proxy(observer, seed + 1)),
             near,
             flow,
             on_path: true,
             interface: 0,
+            peer: PEER.parse().unwrap(),
+            translated: None,
+            open: true,
+            spoken: false,
             random: Numbers::new(key(seed ^ 0xdead_beef)),
             in_flight: BinaryHeap::new(),
             order: 0,
             next_tag: 0,
             swallowed: BTreeSet::new(),
             arrived: BTreeSet::new(),
+            counted: BTreeMap::new(),
+            duplicate_percent: 0,
+            damage_percent: 0,
             declared: Vec::new(),
             sent_at: Vec::new(),
         };
@@ -83,26 +137,69 @@ impl Simulation {
     }
 
     fn lost(&mut self) -> bool {
-        self.random.next_u64() % 100 < self.near.loss_percent
+        u64::from(self.random.next_u32()) % 100 < self.near.loss_percent
     }
 
-    fn launch(&mut self, arrival: Arrival) {
+    fn chance(&mut self, percent: u64) -> bool {
+        percent > 0 && u64::from(self.random.next_u32()) % 100 < percent
+    }
+
+    fn launch(&mut self, mut arrival: Arrival) {
+        if self.chance(self.duplicate_percent) {
+            self.launch_once(arrival.clone());
+        }
+        if self.chance(self.damage_percent) {
+            let bit = self.random.next_u32();
+            let bytes = match &mut arrival {
+                // A checksum finds it.
+                Arrival::Data(..) => return,
+                Arrival::Marker(bytes)
+                | Arrival::ToProxy(bytes)
+                | Arrival::ToSender(bytes)
+                | Arrival::AlongPath(bytes) => bytes,
+            };
+            let len = bytes.len();
+            bytes[usize::try_from(bit / 8).unwrap() % len] ^= 1 << (bit % 8);
+        }
+        self.launch_once(arrival);
+    }
+
+    fn launch_once(&mut self, arrival: Arrival) {
         let jitter = u64::try_from(self.near.jitter.as_nanos()).unwrap();
-        let extra = Duration::from_nanos(if jitter == 0 { 0 } else { self.random.next_u64() % jitter });
+        let extra =
+            Duration::from_nanos(if jitter == 0 { 0 } else { u64::from(self.random.next_u32()) % jitter });
         self.order += 1;
         self.in_flight.push(Reverse((self.now + self.near.delay + extra, self.order, arrival)));
     }
 
     fn drain(&mut self) {
-        let mut buffer = [0; MAX_MESSAGE_LEN];
-        while let Some(len) = self.sender.transmit(&mut buffer) {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        while let Some((target, len)) = self.sender.transmit(&mut buffer) {
             if !self.lost() {
-                self.launch(Arrival::ToProxy(buffer[..len].to_vec()));
+                let bytes = buffer[..len].to_vec();
+                self.launch(match target {
+                    Target::Proxy(proxy) if proxy == PROXY.parse().unwrap() => Arrival::ToProxy(bytes),
+                    // An answer was damaged on its way.
+                    Target::Proxy(_) if self.damage_percent > 0 => continue,
+                    Target::Proxy(proxy) => panic!("{proxy} is asked"),
+                    Target::Path => Arrival::Marker(bytes),
+                });
             }
         }
-        while let Some((_, len)) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut buffer)) {
+        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut buffer)) {
             if !self.lost() {
-                self.launch(Arrival::ToSender(buffer[..len].to_vec()));
+                let bytes = buffer[..transmit.len].to_vec();
+                match transmit.from {
+                    Some(source) => {
+                        let seen = self.translated.unwrap_or(self.flow);
+                        assert_eq!((source, transmit.to), (seen.destination, seen.source));
+                        self.launch(Arrival::AlongPath(bytes));
+                    }
+                    None if self.open || transmit.to == self.peer && self.spoken => {
+                        self.launch(Arrival::ToSender(bytes));
+                    }
+                    None => {}
+                }
             }
         }
         let mut lost = Vec::new();
@@ -117,11 +214,12 @@ impl Simulation {
     pub(crate) fn send(&mut self, swallow: Option<bool>) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let mut datagram = vec![0x40; 30];
+        let mut datagram = vec![0x40; 300];
         let identifier = self.random.next_u32();
         datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
+        datagram[296..].copy_from_slice(&identifier.to_be_bytes());
         self.sent_at.push(self.now);
-        self.sender.on_sent(tag, &datagram, datagram.len(), self.now);
+        self.sender.on_sent(tag, Payload::whole(&datagram), self.now);
         let chance = self.lost();
         if swallow.unwrap_or(chance) {
             self.swallowed.insert(tag);
@@ -157,21 +255,34 @@ impl Simulation {
     }
 
     fn arrive(&mut self, arrival: Arrival) {
-        let peer = "192.0.2.1:5000".parse().unwrap();
+        let flow = self.translated.unwrap_or(self.flow);
         match arrival {
             Arrival::Data(tag, datagram) => {
                 self.arrived.insert(tag);
                 if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    proxy.observe(&self.flow, self.interface, &datagram, datagram.len(), self.now);
+                    let seen = proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
+                    if seen == Observed::Counted {
+                        self.counted.entry(tag).or_insert(self.now);
+                    }
+                }
+            }
+            Arrival::Marker(datagram) => {
+                if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
+                    let seen = proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
+                    assert!(seen == Observed::Marker || self.damage_percent > 0);
                 }
             }
             Arrival::ToProxy(datagram) => {
+                self.spoken = true;
                 if let Some(proxy) = &mut self.proxy {
-                    let _ = proxy.handle(peer, &datagram, self.now);
+                    let _ = proxy.handle(self.peer, &datagram, self.now);
                 }
             }
             Arrival::ToSender(datagram) => {
-                let _ = self.sender.handle(&datagram, self.now);
+                let _ = self.sender.handle(PROXY.parse().unwrap(), &datagram, self.now);
+            }
+            Arrival::AlongPath(datagram) => {
+                let _ = self.sender.handle_on_path(&datagram, self.now);
             }
         }
     }

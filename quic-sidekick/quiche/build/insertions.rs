@@ -72,6 +72,21 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "if done == 0 && ty == Type::Short { self.sidekick_record(send_pid, &out[..written], now); }",
         why: "logs each datagram that begins with a 1-RTT packet",
     },
+    // Datagrams beside the connection, on its own path.
+    Insertion {
+        file: "lib.rs",
+        anchor: "let recv_pid = self.paths.path_id_from_addrs(&(info.to, info.from));",
+        side: Side::Before,
+        line: "if self.sidekick_heard(buf) { return Ok(len); }",
+        why: "takes out what is not QUIC before it is taken for a broken packet",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "let send_path = self.paths.get_mut(send_pid)?;",
+        side: Side::Before,
+        line: "if let Some(sent) = self.sidekick_speak(send_pid, out, now) { return Ok(sent); }",
+        why: "sends what is not QUIC from the connection's own address and port",
+    },
     // Early loss in the legacy stack.
     Insertion {
         file: "recovery/congestion/recovery.rs",

@@ -4,7 +4,10 @@
 //! offer: what each datagram looked like on the wire ([`Connection::sidekick_drain`]), and a way to say that a packet is
 //! lost before the receiver's acknowledgements can say so ([`Connection::sidekick_early_lost`]).
 //!
-//! Both are off until [`Connection::sidekick_log`] is called; a connection that never calls it behaves as quiche does.
+//! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy there
+//! ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
+//!
+//! All is off until [`Connection::sidekick_log`] is called; a connection that never calls it behaves as quiche does.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
 //! lost frames wait to be resent. Every call takes the time as an argument; none reads a clock.
@@ -18,6 +21,10 @@ use std::time::{Duration, Instant};
 use crate::ranges::RangeSet;
 use crate::recovery::{Recovery, RecoveryOps};
 use crate::{BufFactory, Connection};
+
+mod beside;
+#[cfg(feature = "qlog")]
+mod qlog;
 
 /// How many leading bytes of a datagram the log keeps.
 pub const HEAD_LEN: usize = 32;
@@ -112,6 +119,8 @@ impl<F: BufFactory> Connection<F> {
         if declared > 0 {
             // What the application may write depends on the bytes in flight.
             self.update_tx_cap();
+            #[cfg(feature = "qlog")]
+            self.sidekick_qlog_metrics(path_id, now);
         }
         declared
     }
@@ -119,6 +128,13 @@ impl<F: BufFactory> Connection<F> {
     /// How many packets were declared lost early on the connection's present paths.
     pub fn sidekick_early_lost_count(&self) -> u64 {
         self.early_losses().map(|losses| losses.declared).sum()
+    }
+
+    /// Whether a packet of the Application space was declared lost early and may still be acknowledged. Of each path the
+    /// 1024 highest of such numbers are known.
+    pub fn sidekick_is_early_lost(&self, path_id: usize, packet_number: u64) -> bool {
+        let Ok(path) = self.paths.get(path_id) else { return false };
+        early_losses(&path.recovery).awaited.contains_key(&packet_number)
     }
 
     /// How many packets declared lost early were acknowledged by the receiver after all, on the connection's present
@@ -133,11 +149,16 @@ impl<F: BufFactory> Connection<F> {
         recovery.min_rtt().map(|_| recovery.rtt())
     }
 
+    /// The name of the active path's congestion controller, as `Config::set_cc_algorithm_name` takes it.
+    pub fn sidekick_congestion_control(&self) -> Option<&'static str> {
+        match &self.paths.get_active().ok()?.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_congestion_control(),
+            Recovery::GCongestion(_) => Some("bbr2_gcongestion"),
+        }
+    }
+
     fn early_losses(&self) -> impl Iterator<Item = &EarlyLosses> {
-        self.paths.iter().map(|(_, path)| match &path.recovery {
-            Recovery::Legacy(recovery) => recovery.sidekick_losses(),
-            Recovery::GCongestion(recovery) => recovery.sidekick_losses(),
-        })
+        self.paths.iter().map(|(_, path)| early_losses(&path.recovery))
     }
 
     /// Notes the datagram that was just encrypted. Its packet number is the last one given out.
@@ -164,12 +185,20 @@ impl<F: BufFactory> Connection<F> {
     }
 }
 
+fn early_losses(recovery: &Recovery) -> &EarlyLosses {
+    match recovery {
+        Recovery::Legacy(recovery) => recovery.sidekick_losses(),
+        Recovery::GCongestion(recovery) => recovery.sidekick_losses(),
+    }
+}
+
 /// What a connection keeps for the hook.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     log: VecDeque<SentPacket>,
     capacity: usize,
     dropped: u64,
+    beside: beside::Beside,
 }
 
 impl State {

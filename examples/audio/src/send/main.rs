@@ -15,7 +15,7 @@ use anyhow::{Context as _, ensure};
 use audio::edge::{self, Interrupts, clock};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
 use clap::Parser as _;
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 
 use cli::{Cli, Plan};
 
@@ -61,6 +61,7 @@ impl Call {
             // The proxy takes the address from which it is spoken to for that of the stream.
             adjacent = Some(socket(SocketAddr::new(source.ip(), 0), assistance.proxy)?);
             config.reinject = Some(Reinject {
+                proxy: assistance.proxy,
                 flow: Flow { source, destination: plan.dest },
                 every_packets: assistance.every_packets,
                 every: assistance.every,
@@ -105,8 +106,8 @@ impl Call {
         })
         .context("cannot receive from the listener")?;
         if let Some(adjacent) = &self.adjacent {
-            edge::receive(adjacent, |message, _| {
-                let _ = talker.handle_proxy(message, clock());
+            edge::receive(adjacent, |datagram, from| {
+                let _ = talker.handle_proxy(from, datagram, clock());
             })
             .context("cannot receive from the proxy")?;
         }
@@ -118,11 +119,12 @@ impl Call {
         while self.talker.transmit(&mut datagram, clock()) {
             sent(self.media.send(&datagram)).context("cannot send to the listener")?;
         }
-        let mut message = [0; MAX_MESSAGE_LEN];
-        while let Some(len) = self.talker.transmit_to_proxy(&mut message) {
+        let mut datagram = [0; MAX_DATAGRAM_LEN];
+        while let Some((_, len)) = self.talker.transmit_to_proxy(&mut datagram) {
+            // It is connected to the only proxy there is.
             if let Some(adjacent) = &self.adjacent {
-                let message = message.get(..len).unwrap_or_default();
-                sent(adjacent.send(message)).context("cannot send to the proxy")?;
+                let datagram = datagram.get(..len).unwrap_or_default();
+                sent(adjacent.send(datagram)).context("cannot send to the proxy")?;
             }
         }
         Ok(())

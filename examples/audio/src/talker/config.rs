@@ -2,6 +2,7 @@
 
 use crate::wire::MEDIA_HEADER_LEN;
 use sidekick_protocol::{Filter, Flow, HEAD_LEN, Identification, SenderConfig, Terms};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 use thiserror::Error;
@@ -40,7 +41,9 @@ impl Default for TalkerConfig {
 /// Re-injection: what a proxy reports missing is sent again at once.
 #[derive(Clone, Debug)]
 pub struct Reinject {
-    /// The stream's flow as the proxy sees it.
+    /// Where the proxy is reached.
+    pub proxy: SocketAddr,
+    /// The stream's flow. Its source's port has to be the one that the proxy sees; the address may be unspecified.
     pub flow: Flow,
     /// A quACK after this many packets, if any.
     pub every_packets: Option<NonZeroU16>,
@@ -50,7 +53,7 @@ pub struct Reinject {
     pub threshold: u8,
     /// Whether to ask for a quACK that stays away.
     pub poll: bool,
-    /// What session ids and poll tokens follow from: draw it at random, unless a simulation is to repeat itself.
+    /// What the session's keys follow from: draw it at random, unless a simulation is to repeat itself.
     pub seed: [u8; 32],
 }
 
@@ -67,6 +70,7 @@ impl Reinject {
             poll: self.poll,
             // Milliseconds lie between two packets: none overtakes another.
             packet_threshold: 1,
+            ..SenderConfig::of(self.proxy)
         }
     }
 }

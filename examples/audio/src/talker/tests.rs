@@ -39,7 +39,7 @@ fn packets_are_opaque_and_each_has_its_own_identifier() {
         let [datagram] = datagrams.as_slice() else { panic!("{datagrams:?}") };
         assert_eq!((datagram.len(), datagram[0] & 0x80), (240, 0));
         assert_eq!(Datagram::parse(datagram).unwrap().stream, talker.stream);
-        identifiers.insert(Identification::default().identifier(datagram, datagram.len()).unwrap());
+        identifiers.insert(Identification::default().identifier(Payload::whole(datagram)).unwrap());
     }
     assert_eq!(identifiers.len(), 500);
     let (mut again, now) = start(500);

@@ -2,9 +2,10 @@
 
 use audio::wire::{Body, Datagram};
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
-use sidekick_protocol::{Flow, MAX_MESSAGE_LEN, Observer, ObserverConfig};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
@@ -52,9 +53,15 @@ pub(crate) fn flow() -> Flow {
     Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:5004".parse().unwrap() }
 }
 
+/// Where the proxy is reached.
+fn proxy() -> SocketAddr {
+    "192.0.2.254:5252".parse().unwrap()
+}
+
 /// Help as the paper asked for it: a quACK of 8 sums every 2 packets.
 pub(crate) fn every_two_packets(poll: bool) -> Reinject {
     Reinject {
+        proxy: proxy(),
         flow: flow(),
         every_packets: NonZeroU16::new(2),
         every: None,
@@ -108,12 +115,13 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 self.launch(NEAR + FAR, Stop::Talker, datagram.clone());
             }
         }
-        let mut message = [0; MAX_MESSAGE_LEN];
-        while let Some(len) = self.talker.transmit_to_proxy(&mut message) {
+        let mut message = [0; MAX_DATAGRAM_LEN];
+        while let Some((to, len)) = self.talker.transmit_to_proxy(&mut message) {
+            assert_eq!(to, proxy());
             self.launch(NEAR, Stop::ProxyItself, message[..len].to_vec());
         }
-        while let Some((_, len)) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message)) {
-            self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..len].to_vec());
+        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message)) {
+            self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..transmit.len].to_vec());
         }
     }
 
@@ -122,7 +130,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
         match at {
             Stop::ProxyOnTheWay => {
                 if let Some(proxy) = &mut self.proxy {
-                    proxy.observe(&self.flow, 0, datagram, datagram.len(), now);
+                    proxy.observe(&self.flow, 0, Payload::whole(datagram), now);
                 }
                 if let Body::Media { sequence, .. } = Datagram::parse(datagram).unwrap().body {
                     let attempt = self.attempts[&sequence] - 1;
@@ -135,13 +143,13 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             Stop::ProxyItself => {
                 let from = "192.0.2.1:5000".parse().unwrap();
                 let proxy = self.proxy.as_mut().unwrap();
-                // A BYE ends the session; whatever comes after it is refused.
+                // A HELLO without a cookie is refused, and so is what comes after a BYE.
                 let _ = proxy.handle(from, datagram, now);
             }
             Stop::Listener => self.listener.handle(datagram, now).unwrap(),
             Stop::Talker => self.talker.handle(datagram, now).unwrap(),
             Stop::TalkersAdjacentSocket => {
-                let _ = self.talker.handle_proxy(datagram, now);
+                let _ = self.talker.handle_proxy(proxy(), datagram, now);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use clap::{Parser, ValueEnum};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use quic_sidekick::Mode;
+use quic_sidekick::{Mode, PublicKey};
 use url::{Host, Url};
 
 /// Upload a file over HTTP/3, with a Sidekick proxy's help if there is one on the path.
@@ -25,9 +25,12 @@ pub(crate) struct Cli {
     /// What to do with a proxy's reports: off, early-loss, pacubic or path-aware-bbr
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
-    /// The Sidekick proxy on the path [default port: 5252]
+    /// The Sidekick proxy on the path [default: whichever is found there; default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_proxy)]
     proxy: Option<ProxyName>,
+    /// Believe only the proxy with this public key, which sidekick-proxy shows when it starts
+    #[arg(long, value_name = "HEX")]
+    proxy_key: Option<PublicKey>,
     /// Congestion control [default: the mode's own, else cubic]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
@@ -54,6 +57,9 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
 
+    /// Write what the connection and the proxy did to FILE, for qvis and other readers of qlog
+    #[arg(long, value_name = "FILE")]
+    qlog: Option<PathBuf>,
     /// Print one JSON object on standard output instead of the summary
     #[arg(long)]
     json: bool,
@@ -139,7 +145,9 @@ impl Target {
 #[derive(Clone, Debug)]
 pub(crate) struct Assistance {
     pub(crate) mode: Mode,
-    pub(crate) proxy: ProxyName,
+    /// None to find one on the path.
+    pub(crate) proxy: Option<ProxyName>,
+    key: Option<PublicKey>,
     every_packets: Option<NonZeroU16>,
     every: Option<Duration>,
     threshold: u8,
@@ -147,9 +155,11 @@ pub(crate) struct Assistance {
 }
 
 impl Assistance {
-    /// The plugin's configuration, once the proxy's address is known.
-    pub(crate) fn config(&self, proxy: SocketAddr) -> quic_sidekick::Config {
-        let mut config = quic_sidekick::Config::new(proxy, self.mode);
+    /// The plugin's configuration, once the address of a proxy that was named is known.
+    pub(crate) fn config(&self, proxy: Option<SocketAddr>) -> quic_sidekick::Config {
+        let mut config = quic_sidekick::Config::discover(self.mode);
+        config.proxy = proxy;
+        config.key = self.key;
         config.every_packets = self.every_packets;
         config.every = self.every;
         config.threshold = self.threshold;
@@ -176,6 +186,7 @@ pub(crate) struct Plan {
     pub(crate) assistance: Option<Assistance>,
     pub(crate) trust: Trust,
     pub(crate) timeout: Duration,
+    pub(crate) qlog: Option<PathBuf>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
 }
@@ -194,18 +205,12 @@ impl Cli {
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
-                    self.proxy.is_none(),
+                    self.proxy.is_none() && self.proxy_key.is_none(),
                     "--proxy is of no use without --sidekick: say what to do with its reports, for example --sidekick pacubic"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
             Sidekick::On(mode) => {
-                let Some(proxy) = self.proxy else {
-                    bail!(
-                        "--sidekick {mode} needs a proxy to hear from: name it with --proxy HOST[:PORT], \
-                         or say --sidekick off"
-                    );
-                };
                 let every = match self.quack_every_ms {
                     0 => None,
                     ms => Some(Duration::from_millis(ms.into())),
@@ -217,7 +222,8 @@ impl Cli {
                 );
                 let assistance = Assistance {
                     mode,
-                    proxy,
+                    proxy: self.proxy,
+                    key: self.proxy_key,
                     every_packets: self.quack_every_packets,
                     every,
                     threshold: self.threshold,
@@ -237,6 +243,7 @@ impl Cli {
             assistance,
             trust,
             timeout: self.timeout,
+            qlog: self.qlog,
             json: self.json,
             quiet: self.quiet,
         })
@@ -370,9 +377,15 @@ mod tests {
     }
 
     #[test]
+    fn without_a_name_a_proxy_is_looked_for() {
+        let key = "0".repeat(64);
+        let plan = plan(&["--sidekick", "pacubic", "--proxy-key", &key]).unwrap();
+        let config = plan.assistance.unwrap().config(None);
+        assert_eq!((config.proxy, config.key), (None, key.parse().ok()));
+    }
+
+    #[test]
     fn contradictions_are_named() {
-        let said = complaint(&["--sidekick", "pacubic"]);
-        assert!(said.contains("--proxy"), "{said}");
         let said = complaint(&["--proxy", "gw"]);
         assert!(said.contains("--sidekick"), "{said}");
         for nowhere in ["gw:0", "127.0.0.1:0", "[::1]:0", "gw:99999", ""] {

@@ -19,6 +19,7 @@ use tokio_quiche::{
 use url::Host;
 
 use crate::cli::{Plan, ProxyName};
+use crate::qlog::Qlog;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{LastWords, Watched};
 
@@ -102,13 +103,16 @@ async fn attempt(
         let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
         return Ok(Link { controller, last_words, sidekick: None, started });
     };
-    let proxy = proxy_address(&assistance.proxy, server).await?;
+    let proxy = match &assistance.proxy {
+        Some(proxy) => Some(proxy_address(proxy, server).await?),
+        None => None,
+    };
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
     let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
     Ok(Link { controller, last_words, sidekick: Some(sidekick), started })
 }
 
-/// Runs the handshake and leaves `app` running on the connection.
+/// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then on, also if it failed.
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
     verifier: Arc<Verifier>,
@@ -116,12 +120,29 @@ async fn establish<A: ApplicationOverQuic>(
     patience: Duration,
     app: A,
 ) -> anyhow::Result<(Instant, LastWords)> {
+    let qlog = plan.qlog.as_deref().map(Qlog::prepare).transpose()?;
+    let settings = settings(plan, qlog.as_ref());
+    let outcome = handshake(plan, verifier, server, patience, settings, app).await;
+    let kept = qlog.map_or(Ok(()), Qlog::keep);
+    let established = outcome?;
+    kept?;
+    Ok(established)
+}
+
+async fn handshake<A: ApplicationOverQuic>(
+    plan: &Plan,
+    verifier: Arc<Verifier>,
+    server: SocketAddr,
+    patience: Duration,
+    settings: QuicSettings,
+    app: A,
+) -> anyhow::Result<(Instant, LastWords)> {
     let socket = socket(server)
         .await
         .with_context(|| format!("cannot send to {server}: check the address and the network"))?;
     let (app, last_words) = Watched::new(app);
     let hooks = Hooks { connection_hook: Some(Arc::clone(&verifier) as _) };
-    let params = ConnectionParams::new_client(settings(plan), Some(NO_CERTIFICATE), hooks);
+    let params = ConnectionParams::new_client(settings, Some(NO_CERTIFICATE), hooks);
     // An address goes into no SNI (RFC 6066, section 3); the verifier checks it all the same.
     let name = match &plan.target.host {
         Host::Domain(name) => Some(name.as_str()),
@@ -167,7 +188,7 @@ fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
     }
 }
 
-fn settings(plan: &Plan) -> QuicSettings {
+fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
     let mut settings = QuicSettings::default();
     settings.cc_algorithm = plan.cc.quiche_name().to_owned();
     // CUBIC and Reno are not paced by quiche; BBR2 must be.
@@ -180,6 +201,7 @@ fn settings(plan: &Plan) -> QuicSettings {
     settings.initial_max_data = WINDOW;
     settings.initial_max_stream_data_bidi_local = WINDOW;
     settings.enable_dgram = false;
+    settings.qlog_dir = qlog.map(|qlog| qlog.dir().to_owned());
     settings
 }
 

@@ -9,6 +9,7 @@
 //! | `connect.rs` | sockets, QUIC settings, the handshake, `assist` |
 //! | `tls.rs` | which certificates are trusted, and for whom |
 //! | `watch.rs` | a wrapper that keeps a connection's last words, and lets it end at once |
+//! | `qlog.rs` | the connection's qlog file |
 //! | `body.rs` | reads and hashes the file on a thread of its own |
 //! | `upload.rs` | one request: headers, body, the server's answer |
 //! | `report.rs` | progress, the summary, the JSON object |
@@ -16,6 +17,7 @@
 mod body;
 mod cli;
 mod connect;
+mod qlog;
 mod report;
 mod tls;
 mod upload;

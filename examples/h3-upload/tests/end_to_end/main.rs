@@ -5,6 +5,8 @@
 mod endings;
 mod peer;
 mod programs;
+mod qlog;
 mod refusals;
+mod relay;
 mod trust;
 mod uploads;

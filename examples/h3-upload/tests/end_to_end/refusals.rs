@@ -131,7 +131,7 @@ fn command_lines_that_make_no_sense() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 100);
     let with = |args: &[&str]| client(&path, "https://127.0.0.1:1/").args(args).output().unwrap();
-    assert_complains(&with(&["--sidekick", "early-loss"]), "--proxy");
+    assert_complains(&with(&["--proxy-key", &"0".repeat(64)]), "--sidekick");
     assert_complains(&with(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "reno"]), "cubic-rfc9438");
     // The option parser has a format and an exit code of its own.
     for (args, words) in [
@@ -139,6 +139,7 @@ fn command_lines_that_make_no_sense() {
         (&["--sidekick", "on"], "path-aware-bbr"),
         (&["--threshold", "0"], "threshold"),
         (&["--proxy", "gw:http"], "not a port"),
+        (&["--proxy-key", "0123"], "64 hexadecimal digits"),
         (&["--faster"], "--faster"),
     ] {
         let output = with(args);

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::wire::{Body, Message};
-
 use super::{Chance, Schedule};
 use crate::link::Frame;
 use crate::record::FaultCounts;
@@ -14,7 +12,7 @@ use crate::sim::packet::Packet;
 /// A quACK that waits to be overtaken does not wait longer than this.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
-/// Where the proxy's messages leave it. Only quACKs come to harm here: what else is said is told on the links.
+/// Where quACKs leave the proxy. Its other messages do not pass here: what becomes of them is told on the links.
 #[derive(Debug)]
 pub(in crate::sim) struct Egress {
     schedule: Schedule,
@@ -50,11 +48,8 @@ impl Egress {
         }
     }
 
-    /// A message that the proxy sends. What leaves is handed to `leave`.
+    /// A quACK that the proxy sends. What leaves is handed to `leave`.
     pub(in crate::sim) fn push(&mut self, mut packet: Packet, now: Instant, leave: &mut impl FnMut(Packet)) {
-        if !matches!(Message::parse(&packet.payload), Ok(Message { body: Body::Quack(_), .. })) {
-            return leave(packet);
-        }
         let chance = |pick: fn(Fault) -> Option<_>| self.schedule.in_force(now, pick);
         let lost = self.loss.strikes(chance(|fault| match fault {
             Fault::QuackLoss(chance) => Some(chance),
@@ -79,8 +74,8 @@ impl Egress {
         }
         if corrupt {
             self.counts.quacks_corrupted += 1;
-            // As in the memory of a host, where no checksum watches over it. Which bit it is does not hang on what the
-            // quACK says: identifiers are ciphertext, and differ between runs with one seed.
+            // As in the memory of a host, where no checksum watches over it; the seal does. Which bit it is does not hang on
+            // what the quACK says: identifiers are ciphertext, and differ between runs with one seed.
             packet.corrupt(place);
             packet.damaged = false;
         }

@@ -3,19 +3,19 @@
 use std::time::Instant;
 
 use sidekick_protocol::HEAD_LEN;
-use sidekick_protocol::wire::{Body, Message, Quack, Sums};
+use sidekick_protocol::wire::path::Marker;
 
 use super::{Chance, Schedule};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 use crate::units::Percent;
 
-/// The prime of the power sums (SPEC.md, section 3): a sum is below it, or the quACK would not be looked at.
-const PRIME: u64 = 4_294_967_291;
+/// Where the senders of the lab have the proxy look for an identifier of four bytes: the default.
+const IDENTIFIER: std::ops::Range<usize> = 21..25;
 /// The share of packets that a proxy lies about which claims too much or too little.
 const SHARE_PERCENT: f64 = 25.0;
 
-/// What the observer does not see, sees without its being there, and has to say in place of the truth.
+/// What the observer does not see, sees without its being there, and takes for another.
 #[derive(Debug)]
 pub(in crate::sim) struct Lies {
     schedule: Schedule,
@@ -24,6 +24,8 @@ pub(in crate::sim) struct Lies {
     addition: Chance,
     invention: Chance,
     garbage: Chance,
+    /// A packet was renamed since the last quACK.
+    unsaid: bool,
     /// What has happened so far.
     pub(in crate::sim) counts: FaultCounts,
 }
@@ -39,6 +41,7 @@ impl Lies {
             addition: chance(10),
             invention: chance(11),
             garbage: chance(12),
+            unsaid: false,
             counts: FaultCounts::default(),
         }
     }
@@ -72,23 +75,27 @@ impl Lies {
         Some(head)
     }
 
-    /// Puts random numbers in the place of what a quACK has to say, if it is one and the proxy tells garbage.
-    pub(in crate::sim) fn falsify(&mut self, message: &mut [u8], now: Instant) {
-        if self.lie(now) != Some(Lie::Garbage) {
-            return;
+    /// The head of the packet with this payload, under a random identifier in place of its own, if the proxy tells garbage
+    /// now. Markers are no packets of the flow, and it answers them.
+    pub(in crate::sim) fn renames(&mut self, payload: &[u8], now: Instant) -> Option<[u8; HEAD_LEN]> {
+        let random = self.garbage.next();
+        let mut head = *payload.first_chunk::<HEAD_LEN>()?;
+        if self.lie(now) != Some(Lie::Garbage) || Marker::parse(payload).is_ok() {
+            return None;
         }
-        let Ok(Message { session, body: Body::Quack(quack) }) = Message::parse(message) else { return };
-        let (epoch, sequence, token, age_us) = (quack.epoch, quack.sequence, quack.token, quack.age_us);
-        let sums: Vec<u32> = (0..quack.sums.len()).map(|_| self.number()).collect();
-        let (first, last, count) = (self.number(), self.number(), self.number());
-        let quack = Quack { epoch, sequence, token, age_us, first, last, count, sums: Sums::new(&sums) };
-        let emitted = Message { session, body: Body::Quack(quack) }.emit(message);
-        debug_assert!(emitted.is_ok(), "it is as long as the true one");
-        self.counts.quacks_falsified += 1;
+        let [identifier @ .., _, _, _, _] = random.to_be_bytes();
+        head.get_mut(IDENTIFIER)?.copy_from_slice(&identifier);
+        Some(head)
     }
 
-    fn number(&mut self) -> u32 {
-        u32::try_from(self.garbage.next() % PRIME).unwrap_or_default()
+    /// The observer has counted a packet under another identifier.
+    pub(in crate::sim) fn renamed(&mut self) {
+        self.unsaid = true;
+    }
+
+    /// The observer has sent a quACK.
+    pub(in crate::sim) fn told(&mut self) {
+        self.counts.quacks_falsified += u64::from(std::mem::take(&mut self.unsaid));
     }
 
     fn lie(&self, now: Instant) -> Option<Lie> {
@@ -108,7 +115,7 @@ mod tests {
     use super::*;
     use crate::scenario::Scenario;
     use crate::sim::faults::tests::schedule;
-    use sidekick_protocol::wire::SessionId;
+    use sidekick_protocol::wire::path::{MARKER_LEN, Reply};
     use std::time::Duration;
 
     fn lies(events: &str) -> (Lies, Instant) {
@@ -136,36 +143,29 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_a_quack_of_the_same_session_and_lasts_as_long_as_said() {
+    fn garbage_is_another_identifier_and_lasts_as_long_as_said() {
         let (mut lies, start) = lies("proxy-lies garbage at 10 for 5");
-        let sums = [1, 2, 3];
-        let quack = Quack {
-            epoch: 7,
-            sequence: 8,
-            token: 9,
-            age_us: 10,
-            first: 11,
-            last: 12,
-            count: 13,
-            sums: Sums::new(&sums),
+        let payload: Vec<u8> = (0x40..0x7f).collect();
+        let mut renamed = |ms, payload: &[u8]| lies.renames(payload, start + Duration::from_millis(ms));
+        assert_eq!((renamed(9, &payload), renamed(15, &payload)), (None, None));
+        assert_eq!(renamed(10, &payload[..24]), None, "it has no identifier");
+        let (one, other) = (renamed(10, &payload).unwrap(), renamed(14, &payload).unwrap());
+        assert_eq!((&one[..21], &other[..21]), (&payload[..21], &payload[..21]));
+        assert!(one[21..] != payload[21..25] && other[21..] != payload[21..25] && one != other);
+
+        let mut marker = [0; MARKER_LEN];
+        Marker { handle: [1; 20], nonce: [2; 16], reply: Reply::Path }.emit(&mut marker).unwrap();
+        assert_eq!(renamed(10, &marker), None);
+    }
+
+    #[test]
+    fn a_quack_tells_garbage_when_a_packet_was_renamed_since_the_last() {
+        let (mut lies, _) = lies("proxy-lies garbage at 0");
+        let mut falsified = |renamed: usize| {
+            (0..renamed).for_each(|_| lies.renamed());
+            lies.told();
+            lies.counts.quacks_falsified
         };
-        let mut buffer = [0; 100];
-        let length = Message { session: SessionId(6), body: Body::Quack(quack) }.emit(&mut buffer).unwrap();
-        let truth = &buffer[..length];
-        let mut told = |ms| {
-            let mut message = truth.to_vec();
-            lies.falsify(&mut message, start + Duration::from_millis(ms));
-            message
-        };
-        assert_eq!((told(9), told(15)), (truth.to_vec(), truth.to_vec()));
-        let told = told(10);
-        let Message { session, body: Body::Quack(told) } = Message::parse(&told).unwrap() else { panic!() };
-        assert_eq!(
-            (session, told.epoch, told.sequence, told.token, told.age_us),
-            (SessionId(6), 7, 8, 9, 10)
-        );
-        assert_eq!(told.sums.len(), 3);
-        assert!(told.first != 11 && told.last != 12 && told.count != 13 && told.sums != Sums::new(&sums));
-        assert!(told.sums.iter().all(|sum| u64::from(sum) < PRIME));
+        assert_eq!([0, 1, 0, 5, 0].map(&mut falsified), [0, 1, 1, 2, 2]);
     }
 }

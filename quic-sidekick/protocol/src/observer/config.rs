@@ -1,12 +1,18 @@
 //! What an observer may use, and what it has done.
 
+use crate::keys::SecretKey;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The limits of an [`Observer`](super::Observer).
+/// More sessions than this no observer can number.
+pub(super) const MAX_SESSIONS: usize = 1 << 20;
+
+/// The limits of an [`Observer`](super::Observer), and its key.
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
-    /// Most sessions at once, at least 1.
+    /// The static key by which senders know the proxy again; without one it draws a key, which lasts as long as itself.
+    pub key: Option<SecretKey>,
+    /// Most sessions at once, 1 to 1,048,576.
     pub max_sessions: usize,
     /// Most sessions of one source address at once, at least 1.
     pub max_sessions_per_source: usize,
@@ -23,6 +29,7 @@ pub struct ObserverConfig {
 impl Default for ObserverConfig {
     fn default() -> Self {
         Self {
+            key: None,
             max_sessions: 1024,
             max_sessions_per_source: 64,
             kept_sums: 128,
@@ -37,9 +44,9 @@ impl Default for ObserverConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `max_sessions` or `max_sessions_per_source` is 0.
-    #[error("at least one session must be allowed")]
-    NoSessions,
+    /// `max_sessions` or `max_sessions_per_source` is 0, or `max_sessions` is more than can be numbered.
+    #[error("between 1 and {MAX_SESSIONS} sessions must be allowed")]
+    Sessions,
     /// `max_threshold` or `kept_sums` is 0, or the first exceeds the second.
     #[error("the largest threshold must be at least 1 and at most the number of sums kept")]
     Threshold,
@@ -47,8 +54,8 @@ pub enum ConfigError {
 
 impl ObserverConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        if self.max_sessions == 0 || self.max_sessions_per_source == 0 {
-            return Err(ConfigError::NoSessions);
+        if !(1..=MAX_SESSIONS).contains(&self.max_sessions) || self.max_sessions_per_source == 0 {
+            return Err(ConfigError::Sessions);
         }
         if self.max_threshold == 0 || self.max_threshold > self.kept_sums {
             return Err(ConfigError::Threshold);
@@ -64,16 +71,26 @@ pub struct ObserverStats {
     pub counted: u64,
     /// Datagrams of a session's flow that did not count.
     pub ignored: u64,
+    /// Markers answered.
+    pub markers: u64,
     /// Datagrams at the proxy's port that were no message, or one that only a proxy sends.
     pub malformed: u64,
+    /// Datagrams at the proxy's port of another version of the protocol.
+    pub other_version: u64,
+    /// Sealed datagrams that did not come from the session's sender, handshakes that failed, and replays.
+    pub forged: u64,
     /// HELLOs refused.
     pub refused: u64,
     /// HELLOs received.
     pub hellos: u64,
+    /// Of these, those without a cookie that proves anything: they were sent one.
+    pub unproven: u64,
     /// Polls answered.
     pub polls: u64,
     /// quACKs sent.
     pub quacks_sent: u64,
+    /// quACKs not sent, because the session had used up its share of bytes (SPEC.md, section 6.7).
+    pub quacks_withheld: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
     /// Sessions opened.

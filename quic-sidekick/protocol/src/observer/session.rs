@@ -1,8 +1,11 @@
 //! What the proxy keeps for one sender's flow.
 
+use super::budget::Budget;
+use super::repeats::Repeats;
 use crate::clock::micros;
-use crate::wire::{Body, Message, Quack, SessionId, Sums};
-use crate::{Flow, Terms};
+use crate::keys::Seal;
+use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, Sums};
+use crate::{Filter, Flow, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -14,73 +17,77 @@ const REBIND: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Request {
     /// The token of the poll that it answers, or 0.
-    token: u32,
+    token: u16,
     /// The number of sums, 0 for the threshold.
     sums: u8,
     /// When it was asked for; the caller sends it right after.
     at: Instant,
 }
 
+/// Who a session is with, and what was agreed.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct Agreement {
     /// Where quACKs go.
     pub(super) peer: SocketAddr,
-    pub(super) id: SessionId,
+    /// The number that the sender has chosen, and wants to see in front of them.
+    pub(super) peer_number: SessionNumber,
+    /// The number that was chosen here.
+    pub(super) number: SessionNumber,
     pub(super) flow: Flow,
+    /// The sender has shown that it receives what is sent along the path, and not only that it has the source's address.
+    pub(super) path_proven: bool,
     pub(super) terms: Terms,
-    pub(super) epoch: u32,
-    /// The sender has repeated the epoch: it receives at `peer`. Nothing is counted before.
+    pub(super) kept_sums: u8,
+    pub(super) seal: Seal,
+    /// Of the HELLO.
+    pub(super) echo: [u8; ECHO_LEN],
+    /// The answer to the HELLO, in case it is lost; until the sender has spoken under seal.
+    pub(super) answer: Box<[u8]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) agreed: Agreement,
+    pub(super) epoch: u16,
+    /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
     pub(super) confirmed: bool,
     /// Where this epoch's packets are captured.
-    pub(super) interface: Option<u32>,
+    interface: Option<u32>,
     /// When the sender was last heard at the proxy's own port.
     pub(super) last_heard: Instant,
     /// When the timed quACK falls due; none while everything was reported.
     pub(super) quack_due: Option<Instant>,
+    pub(super) budget: Budget,
     sums: PowerSums,
+    repeats: Repeats,
     first: u32,
     last: u32,
     last_at: Option<Instant>,
     /// Packets that no quACK has reported.
     unreported: u32,
-    sequence: u32,
     /// A quACK waits to be sent.
     request: Option<Request>,
 }
 
 impl Session {
     /// `None` when no sums can be kept at all.
-    pub(super) fn new(
-        peer: SocketAddr,
-        id: SessionId,
-        flow: Flow,
-        terms: Terms,
-        kept_sums: u8,
-        epoch: u32,
-        now: Instant,
-    ) -> Option<Self> {
+    pub(super) fn new(agreed: Agreement, now: Instant) -> Option<Self> {
         Some(Self {
-            peer,
-            id,
-            flow,
-            terms,
-            epoch,
+            epoch: 1,
             confirmed: false,
             interface: None,
             last_heard: now,
             quack_due: None,
-            sums: PowerSums::new(usize::from(kept_sums)).ok()?,
+            budget: Budget::default(),
+            sums: PowerSums::new(usize::from(agreed.kept_sums)).ok()?,
+            repeats: Repeats::default(),
             first: 0,
             last: 0,
             last_at: None,
             unreported: 0,
-            sequence: 0,
             request: None,
+            agreed,
         })
-    }
-
-    pub(super) fn kept_sums(&self) -> u8 {
-        u8::try_from(self.sums.threshold()).unwrap_or(u8::MAX)
     }
 
     /// Whether packets of this interface count. An interface that has shown nothing for a while gives way to another.
@@ -92,24 +99,34 @@ impl Session {
         self.interface == Some(interface)
     }
 
-    /// Counts a packet; true if a quACK is due by the number of packets.
-    pub(super) fn count(&mut self, identifier: u32, now: Instant) -> bool {
+    /// Whether the network has doubled a packet that was counted just before. QUIC never sends the same bytes twice; who
+    /// sends something else may.
+    pub(super) fn is_doubled(&mut self, identifier: u32) -> bool {
+        let quic = self.agreed.terms.identification.filter == Filter::QuicShortHeader;
+        quic && self.repeats.is_one(identifier)
+    }
+
+    /// Counts a packet of `len` bytes; true if a quACK is due by the number of packets.
+    pub(super) fn count(&mut self, identifier: u32, len: usize, now: Instant) -> bool {
         if self.sums.count() == 0 && self.last_at.is_none() {
             self.first = identifier;
         }
+        self.budget.seen(len);
         self.sums.insert(identifier);
         self.last = identifier;
         self.last_at = Some(now);
         self.unreported = self.unreported.saturating_add(1);
+        let terms = &self.agreed.terms;
         if self.quack_due.is_none() {
-            self.quack_due = self.terms.every.map(|every| now + every);
+            self.quack_due = terms.every.map(|every| now + every);
         }
-        self.terms.every_packets.is_some_and(|n| self.unreported >= u32::from(n.get()))
+        terms.every_packets.is_some_and(|n| self.unreported >= u32::from(n.get()))
     }
 
-    pub(super) fn begin_epoch(&mut self, epoch: u32, now: Instant) {
-        self.epoch = epoch;
+    pub(super) fn begin_epoch(&mut self, now: Instant) {
+        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.sums.clear();
+        self.repeats.clear();
         (self.first, self.last, self.last_at) = (0, 0, None);
         self.unreported = 0;
         self.quack_due = None;
@@ -119,7 +136,7 @@ impl Session {
     }
 
     /// Notes that a quACK shall go out; true if one waited already, which now answers the newer poll.
-    pub(super) fn request_quack(&mut self, token: u32, sums: u8, now: Instant) -> bool {
+    pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = None;
         self.unreported = 0;
         let waiting = self.request;
@@ -138,18 +155,20 @@ impl Session {
         self.request = None;
     }
 
-    /// Writes a quACK of everything counted so far, if one waits.
-    pub(super) fn emit_quack(&mut self, out: &mut [u8]) -> Option<usize> {
-        let request = self.request.take()?;
-        let wanted = if request.sums == 0 { self.terms.threshold } else { request.sums };
-        self.sequence = self.sequence.wrapping_add(1);
+    /// Writes a quACK of everything counted so far, if one waits. `Err` when the session has used up its bytes.
+    pub(super) fn emit_quack(&mut self, out: &mut [u8]) -> Result<Option<usize>, Withheld> {
+        let Some(request) = self.request.take() else { return Ok(None) };
+        let wanted = if request.sums == 0 { self.agreed.terms.threshold } else { request.sums };
         let age = self.last_at.map_or(0, |at| micros(request.at.saturating_duration_since(at)));
         let mut words = [0; MAX_THRESHOLD];
-        let wanted = words.get_mut(..usize::from(wanted)).unwrap_or_default();
+        let wanted = usize::from(wanted).min(self.budget.sums());
+        let wanted = words.get_mut(..wanted).unwrap_or_default();
         let written = self.sums.write_sums(wanted);
+        if written == 0 || !self.budget.spend(Quack::sealed_len(written)) {
+            return Err(Withheld);
+        }
         let quack = Quack {
             epoch: self.epoch,
-            sequence: self.sequence,
             token: request.token,
             age_us: age,
             first: self.first,
@@ -157,6 +176,15 @@ impl Session {
             count: self.sums.count(),
             sums: Sums::new(wanted.get(..written).unwrap_or_default()),
         };
-        Message { session: self.id, body: Body::Quack(quack) }.emit(out).ok()
+        Ok(self.agreed.seal.seal(self.agreed.peer_number, &Message::Quack(quack), out))
+    }
+
+    /// Writes a short message.
+    pub(super) fn emit(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
+        self.agreed.seal.seal(self.agreed.peer_number, message, out)
     }
 }
+
+/// The session's share of bytes is used up.
+#[derive(Debug)]
+pub(super) struct Withheld;

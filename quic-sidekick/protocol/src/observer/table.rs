@@ -1,8 +1,9 @@
-//! The sessions of an observer, found by flow and by peer, ordered by deadline.
+//! The sessions of an observer, found by flow, by number and by peer, ordered by deadline.
 
-use super::session::Session;
+use super::config::MAX_SESSIONS;
+use super::session::{Agreement, Session};
 use crate::Flow;
-use crate::wire::SessionId;
+use crate::wire::SessionNumber;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +14,9 @@ pub(super) struct Table {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     by_flow: HashMap<Flow, usize>,
-    by_peer: HashMap<(SocketAddr, SessionId), usize>,
+    /// By where its messages come from and the number that the sender has chosen: a repeated HELLO.
+    by_peer: HashMap<(SocketAddr, SessionNumber), usize>,
+    /// Sessions of each flow's source address.
     sources: HashMap<IpAddr, usize>,
     /// Exactly one deadline a session.
     deadlines: BTreeSet<(Instant, usize)>,
@@ -29,7 +32,7 @@ struct Slot {
 
 impl Table {
     pub(super) fn len(&self) -> usize {
-        self.by_peer.len()
+        self.deadlines.len()
     }
 
     pub(super) fn of_source(&self, source: IpAddr) -> usize {
@@ -41,18 +44,33 @@ impl Table {
         Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
     }
 
-    pub(super) fn by_peer(&self, peer: SocketAddr, id: SessionId) -> Option<usize> {
-        self.by_peer.get(&(peer, id)).copied()
+    pub(super) fn by_peer(&self, peer: SocketAddr, number: SessionNumber) -> Option<usize> {
+        self.by_peer.get(&(peer, number)).copied()
+    }
+
+    /// The session that was given this number here.
+    pub(super) fn by_number(&mut self, number: SessionNumber) -> Option<(usize, &mut Session)> {
+        let index = usize::try_from(number.0).ok()? % MAX_SESSIONS;
+        let slot = self.slots.get_mut(index)?.as_mut()?;
+        (slot.session.agreed.number == number).then_some((index, &mut slot.session))
     }
 
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Session> {
         Some(&mut self.slots.get_mut(index)?.as_mut()?.session)
     }
 
+    /// The number of the session that is inserted next. The upper bits are `salt`'s, so that who knows the number of a
+    /// session that has ended does not know that of the next in its place.
+    pub(super) fn next_number(&self, salt: u32) -> SessionNumber {
+        let index = self.free.last().copied().unwrap_or(self.slots.len()) % MAX_SESSIONS;
+        let high = salt & !u32::try_from(MAX_SESSIONS - 1).unwrap_or(0);
+        SessionNumber(high | u32::try_from(index).unwrap_or(0))
+    }
+
     pub(super) fn insert(&mut self, session: Session, expires: Instant) -> usize {
         let index = self.free.pop().unwrap_or(self.slots.len());
-        self.by_peer.insert((session.peer, session.id), index);
-        *self.sources.entry(session.peer.ip()).or_insert(0) += 1;
+        self.by_peer.insert((session.agreed.peer, session.agreed.peer_number), index);
+        *self.sources.entry(session.agreed.flow.source.ip()).or_insert(0) += 1;
         self.deadlines.insert((expires, index));
         let slot = Some(Slot { session, expires, deadline: expires });
         match self.slots.get_mut(index) {
@@ -62,13 +80,23 @@ impl Table {
         index
     }
 
+    /// Whether a session has the flow that has proven more than one with this proof could.
+    pub(super) fn is_taken(&self, flow: &Flow, path_proven: bool) -> bool {
+        let owner = self.by_flow.get(flow).and_then(|index| self.slots.get(*index)?.as_ref());
+        owner.is_some_and(|slot| slot.session.agreed.path_proven && !path_proven)
+    }
+
     /// From now on the flow's packets count for this session. A session that counted them before loses them: its
     /// sender's program was started again, or somebody else at its address claims the flow (SPEC.md, section 9).
     pub(super) fn confirm(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
         if !slot.session.confirmed {
             slot.session.confirmed = true;
-            self.by_flow.insert(slot.session.flow, index);
+            slot.session.agreed.answer = Box::default();
+            let Agreement { flow, path_proven, .. } = slot.session.agreed;
+            if !self.is_taken(&flow, path_proven) {
+                self.by_flow.insert(flow, index);
+            }
         }
     }
 
@@ -76,13 +104,18 @@ impl Table {
         let slot = self.slots.get_mut(index)?.take()?;
         self.free.push(index);
         self.deadlines.remove(&(slot.deadline, index));
-        self.by_peer.remove(&(slot.session.peer, slot.session.id));
-        if let Entry::Occupied(owner) = self.by_flow.entry(slot.session.flow)
+        let Agreement { peer, peer_number, flow, .. } = slot.session.agreed;
+        if let Entry::Occupied(owner) = self.by_peer.entry((peer, peer_number))
             && *owner.get() == index
         {
             owner.remove();
         }
-        if let Entry::Occupied(mut sessions) = self.sources.entry(slot.session.peer.ip()) {
+        if let Entry::Occupied(owner) = self.by_flow.entry(flow)
+            && *owner.get() == index
+        {
+            owner.remove();
+        }
+        if let Entry::Occupied(mut sessions) = self.sources.entry(flow.source.ip()) {
             *sessions.get_mut() -= 1;
             if *sessions.get() == 0 {
                 sessions.remove();
@@ -91,8 +124,14 @@ impl Table {
         Some(slot.session)
     }
 
-    /// Takes up the session's present deadlines.
-    pub(super) fn reschedule(&mut self, index: usize) {
+    /// Takes up the present deadlines of the session with this number.
+    pub(super) fn reschedule(&mut self, number: SessionNumber) {
+        if let Some((index, _)) = self.by_number(number) {
+            self.reschedule_at(index);
+        }
+    }
+
+    fn reschedule_at(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
         let deadline = slot.session.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
         if deadline != slot.deadline {
@@ -106,7 +145,7 @@ impl Table {
         if let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) {
             slot.expires = expires;
         }
-        self.reschedule(index);
+        self.reschedule_at(index);
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
@@ -118,35 +157,32 @@ impl Table {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, index)| *index)
     }
 
-    /// Empties the table and gives the confirmed sessions' peers.
-    pub(super) fn drain_confirmed(&mut self) -> Vec<(SocketAddr, SessionId)> {
-        let indices: Vec<usize> = (0..self.slots.len()).collect();
-        indices
-            .into_iter()
-            .filter_map(|index| self.remove(index))
-            .filter(|session| session.confirmed)
-            .map(|session| (session.peer, session.id))
-            .collect()
+    /// Some session, as long as there is one.
+    pub(super) fn any(&self) -> Option<usize> {
+        self.deadlines.first().map(|(_, index)| *index)
     }
 
     /// Panics unless every index says the same about every session.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let live = || self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
-        assert_eq!(live().count(), self.by_peer.len());
+        assert!(self.by_peer.len() <= live().count());
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
         assert_eq!(self.sources.values().sum::<usize>(), live().count());
         for (index, Slot { session, expires, deadline }) in live() {
-            assert_eq!(self.by_peer.get(&(session.peer, session.id)), Some(&index));
+            let key = (session.agreed.peer, session.agreed.peer_number);
+            assert!(self.by_peer.contains_key(&key));
+            assert_eq!(usize::try_from(session.agreed.number.0).unwrap() % MAX_SESSIONS, index);
             assert!(self.deadlines.contains(&(*deadline, index)) && deadline <= expires);
             assert!(session.quack_due.is_none_or(|due| *deadline <= due), "a quACK would be late");
-            let same = live().filter(|(_, other)| other.session.peer.ip() == session.peer.ip()).count();
-            assert_eq!(self.of_source(session.peer.ip()), same);
+            let source = |session: &Session| session.agreed.flow.source.ip();
+            let same = live().filter(|(_, other)| source(&other.session) == source(session)).count();
+            assert_eq!(self.of_source(source(session)), same);
         }
         for (flow, index) in &self.by_flow {
             let session = self.slots[*index].as_ref().map(|slot| &slot.session);
-            assert!(session.is_some_and(|session| session.confirmed && session.flow == *flow));
+            assert!(session.is_some_and(|session| session.confirmed && session.agreed.flow == *flow));
         }
     }
 }

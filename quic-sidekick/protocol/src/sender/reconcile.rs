@@ -1,6 +1,7 @@
 //! Reads a quACK against the history (SPEC.md, section 7.2).
 
 use super::history::{Entry, History};
+use super::last_quack::LastQuack;
 use crate::wire::Quack;
 use sidekick_quack::{DecodeError, Decoder, Fate, MAX_THRESHOLD, PartsError, PowerSums};
 use std::ops::Range;
@@ -131,6 +132,16 @@ impl Reconciler {
             }
         }
         Outcome::Misaligned
+    }
+
+    /// The loaded quACK, of which nothing is known yet.
+    pub(super) fn loaded(&self) -> LastQuack {
+        LastQuack::new(self.quack.count(), self.quack.threshold(), self.settled_count())
+    }
+
+    /// Packets of the epoch that are known to be in the proxy's sums, modulo 2^32.
+    pub(super) fn settled_count(&self) -> u32 {
+        self.settled.count()
     }
 
     /// The oldest pending packet is no longer kept.

@@ -1,77 +1,73 @@
 //! What the sender makes of a proxy's messages (SPEC.md, sections 7.2 to 7.5).
 
+use super::contact::{Contact, Phase, SILENCE};
 use super::reconcile::Outcome;
 use super::rtt::Sample;
 use super::timers::Probe;
-use super::{Assistance, HandleError, Joined, Phase, Reason, SILENCE, Sender, status};
+use super::{Assistance, HandleError, Reason};
 use crate::wire::{Accept, Quack};
 use std::time::{Duration, Instant};
 
 /// quACKs in a row that do not decode before a new epoch is asked for.
 const UNDECODABLE_LIMIT: u32 = 3;
+/// New epochs in a row, none of whose quACKs can be decoded, before the proxy is given up.
+const FRUITLESS_LIMIT: u32 = 3;
 /// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
 const TAIL_LIMIT: usize = 16;
 /// Of these, as many are doubted when they take longer than [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
+/// After as many in a row it is time to look whether the path has changed.
+pub(super) const SUSPICIOUS_TAIL: usize = 4;
 /// More sums than this are not asked for, whatever the proxy keeps: they cost time to decode.
 const MAX_SUMS: u8 = 128;
 
-impl Sender {
-    pub(super) fn on_accept(&mut self, accept: &Accept, now: Instant) -> Result<(), HandleError> {
-        if !status::grants_no_more(&self.config.terms, &accept.terms) {
-            self.stats.malformed += 1;
-            return Err(HandleError::Impossible);
-        }
-        let previous_epoch = match &self.phase {
-            Phase::Joined(joined)
-                if joined.renewing.is_none()
-                    || [joined.epoch, joined.previous_epoch].contains(&accept.epoch) =>
-            {
-                return Err(HandleError::Outdated);
-            }
-            Phase::Joined(joined) => joined.epoch,
-            Phase::Seeking { attempts, .. } => {
-                // A repeated HELLO makes it unclear which one was answered.
-                if let (Some(sent), 1) = (self.hello_sent, attempts) {
-                    self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(sent)));
-                }
-                0
-            }
-            Phase::Off => return Err(HandleError::OtherSession),
-        };
-        let kept_sums = accept.kept_sums.min(MAX_SUMS).max(accept.terms.threshold);
+/// How many sums of those that a proxy keeps are of use.
+pub(super) fn usable_sums(accept: &Accept) -> u8 {
+    accept.kept_sums.min(MAX_SUMS).max(accept.terms.threshold)
+}
+
+impl Contact {
+    /// An epoch begins, since the session has, or because it was asked for.
+    pub(super) fn begin_epoch(&mut self, epoch: u16, now: Instant) {
+        let Phase::Joined(joined) = &mut self.phase else { return };
+        joined.epoch = epoch;
+        joined.renewing = None;
+        joined.last_heard = now;
+        joined.undecodable = 0;
+        joined.last_progress = now;
+        joined.tail_declared = 0;
+        joined.doubtful = false;
+        joined.probe = Probe::default();
+        joined.sequence = None;
+        joined.wanted_sums = 0;
         self.stats.epochs += 1;
-        self.say_hello = false;
         self.say_new_epoch = false;
-        self.reconciler.begin(kept_sums);
+        self.reconciler.begin(joined.kept_sums);
         self.history.begin_epoch();
-        self.phase = Phase::Joined(Joined {
-            epoch: accept.epoch,
-            previous_epoch,
-            granted: accept.terms,
-            kept_sums,
-            sequence: None,
-            renewing: None,
-            last_heard: now,
-            last_said: now,
-            undecodable: 0,
-            last_progress: now,
-            tail_declared: 0,
-            probe: Probe::default(),
-            wanted_sums: 0,
-        });
-        // The epoch in the poll proves to the proxy that it speaks to who asked (SPEC.md, section 6.2).
+        // The first proves to the proxy that it speaks to who asked (SPEC.md, section 6.2).
         self.poll(now);
+    }
+
+    pub(super) fn on_epoch(&mut self, epoch: u16, now: Instant) -> Result<(), HandleError> {
+        let Phase::Joined(joined) = &self.phase else { return Err(HandleError::Outdated) };
+        // That of the session is repeated, or a late one.
+        let ahead = epoch.wrapping_sub(joined.epoch);
+        if joined.renewing.is_none() || ahead == 0 || ahead >= 1 << 15 {
+            return Err(HandleError::Outdated);
+        }
+        self.begin_epoch(epoch, now);
         Ok(())
     }
 
-    pub(super) fn on_quack(&mut self, quack: &Quack<'_>, now: Instant) -> Result<(), HandleError> {
+    pub(super) fn on_quack(
+        &mut self,
+        quack: &Quack<'_>,
+        sequence: u32,
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let grace = self.grace();
         let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
-        let newer = joined.sequence.is_none_or(|known| {
-            let ahead = quack.sequence.wrapping_sub(known);
-            ahead != 0 && ahead < 1 << 31
-        });
+        let newer = joined.sequence.is_none_or(|known| sequence > known);
         if quack.epoch != joined.epoch || joined.renewing.is_some() || !newer {
             return Err(HandleError::Outdated);
         }
@@ -81,28 +77,33 @@ impl Sender {
             self.stats.malformed += 1;
             return Err(HandleError::Impossible);
         }
-        joined.sequence = Some(quack.sequence);
+        joined.sequence = Some(sequence);
         joined.last_heard = now;
         joined.probe.heard();
         let answered = joined.probe.answer(quack.token);
         if let Some(polled_at) = answered {
             self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(polled_at)));
         }
+        let loaded = self.reconciler.loaded();
         if quack.count == 0 {
+            self.last_quack = Some(loaded);
             if let Some(polled_at) = answered {
                 self.before_epoch(polled_at, now);
             }
             return Ok(());
         }
         let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, grace, now);
+        self.last_quack = Some(loaded.with(outcome, self.reconciler.settled_count(), self.history.horizon));
         match outcome {
             Outcome::Decoded { last_sent } => {
                 joined.undecodable = 0;
+                joined.fruitless = 0;
                 joined.wanted_sums = 0;
                 if let Some(sent) = last_sent {
                     joined.probe.progress();
                     joined.last_progress = now;
                     joined.tail_declared = 0;
+                    joined.doubtful = false;
                     let age = Duration::from_micros(quack.age_us.into());
                     self.near_rtt.sample(Sample::Report(now.saturating_duration_since(sent), age));
                 }
@@ -118,7 +119,7 @@ impl Sender {
                 let all = joined.kept_sums;
                 let in_vain = joined.wanted_sums > 0 && answered.is_some();
                 if missing > u32::from(all) || in_vain || !self.config.poll {
-                    self.renew(now);
+                    self.renew_or_give_up(now);
                 } else if joined.wanted_sums == 0 {
                     joined.wanted_sums = all;
                     self.poll(now);
@@ -128,17 +129,29 @@ impl Sender {
                 self.stats.undecodable += 1;
                 joined.undecodable += 1;
                 if joined.undecodable >= UNDECODABLE_LIMIT {
-                    self.renew(now);
+                    self.renew_or_give_up(now);
                 }
             }
         }
         Ok(())
     }
 
+    /// An epoch is of no more use. When several in a row never were, neither is the proxy.
+    fn renew_or_give_up(&mut self, now: Instant) {
+        match &self.phase {
+            Phase::Joined(joined) if joined.fruitless >= FRUITLESS_LIMIT => {
+                self.leave();
+                self.lose(Reason::Unintelligible, now);
+            }
+            _ => self.renew(now),
+        }
+    }
+
     /// So many packets in a row are not lost by chance. Either the proxy is slow to take them in, or they do not pass by
     /// it (any more).
     fn doubt(&mut self, now: Instant) {
-        let Phase::Joined(joined) = &self.phase else { return };
+        let Phase::Joined(joined) = &mut self.phase else { return };
+        joined.doubtful = true;
         if now.saturating_duration_since(joined.last_progress) >= SILENCE {
             self.leave();
             self.lose(Reason::NotOnPath, now);
@@ -182,8 +195,6 @@ impl Sender {
         let before = self.lost.len();
         let patience = (self.config.packet_threshold, self.near_rtt.loss_delay());
         self.history.take_lost(now, patience, grace, &mut self.lost);
-        let declared = u64::try_from(self.lost.len() - before).unwrap_or(0);
-        self.stats.early_lost += declared;
-        self.distrust.declared(declared);
+        self.stats.early_lost += u64::try_from(self.lost.len() - before).unwrap_or(0);
     }
 }

@@ -20,6 +20,8 @@ pub enum Assistance {
 pub enum Reason {
     /// Nothing answers at the proxy's address.
     NoAnswer,
+    /// Nothing on the path answers markers.
+    NotFound,
     /// The proxy answers, but sees none of the flow's packets.
     NotOnPath,
     /// The proxy said goodbye, or has stopped to answer.
@@ -28,6 +30,10 @@ pub enum Reason {
     ProxyFull,
     /// The proxy cannot do what it was asked for.
     TermsRefused,
+    /// The proxy counts the flow for somebody else, or holds it to be somebody else's.
+    FlowTaken,
+    /// The proxy's reports do not fit what was sent.
+    Unintelligible,
     /// Too many packets were reported lost that the receiver had: the reports are not to be trusted.
     StoodDown,
 }
@@ -46,10 +52,13 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoAnswer => "no proxy answers at the given address",
+            Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
             Self::ProxyLost => "the proxy has stopped to answer",
             Self::ProxyFull => "the proxy serves as many connections as it may",
             Self::TermsRefused => "the proxy cannot do what it was asked for",
+            Self::FlowTaken => "the proxy counts this connection for somebody else",
+            Self::Unintelligible => "the proxy's reports do not fit what was sent",
             Self::StoodDown => "the proxy's reports were wrong too often",
         })
     }
@@ -72,8 +81,43 @@ pub struct SenderStats {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Markers sent.
+    pub markers: u64,
     /// Datagrams that were no message, or one that a proxy must not send.
     pub malformed: u64,
+    /// Datagrams of another version of the protocol.
+    pub other_version: u64,
+    /// Datagrams that did not come from whom they pretended to: with a broken seal, or answers to what was not asked.
+    pub forged: u64,
+}
+
+impl std::ops::AddAssign for SenderStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            early_lost,
+            spurious,
+            quacks_received,
+            quack_bytes,
+            undecodable,
+            epochs,
+            polls,
+            markers,
+            malformed,
+            other_version,
+            forged,
+        } = other;
+        self.early_lost += early_lost;
+        self.spurious += spurious;
+        self.quacks_received += quacks_received;
+        self.quack_bytes += quack_bytes;
+        self.undecodable += undecodable;
+        self.epochs += epochs;
+        self.polls += polls;
+        self.markers += markers;
+        self.malformed += malformed;
+        self.other_version += other_version;
+        self.forged += forged;
+    }
 }
 
 /// Decides when reports are no longer to be believed (SPEC.md, section 7.6). Both counts are halved now and then, so that a

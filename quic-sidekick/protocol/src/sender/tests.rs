@@ -1,7 +1,8 @@
+use super::contact::Phase;
 use super::*;
 use crate::ObserverConfig;
-use crate::testing::{Near, Simulation};
-use crate::wire::{Accept, Quack};
+use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
+use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, Sums};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -11,7 +12,7 @@ fn near(loss_percent: u64) -> Near {
 }
 
 fn simulation(near: Near, seed: u64) -> Simulation {
-    Simulation::new(SenderConfig::default(), ObserverConfig::default(), near, seed)
+    Simulation::new(configured(), ObserverConfig::default(), near, seed)
 }
 
 /// A simulation whose first packets have been reported.
@@ -36,7 +37,7 @@ fn a_lossless_flow_is_assisted_and_loses_nothing() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     assert_eq!(s.declared, []);
     assert_eq!(s.sender.stats().undecodable, 0);
-    assert!(s.sender.history.is_empty(), "everything was reported");
+    assert!(s.sender.contacts[0].history.is_empty(), "everything was reported");
     assert_eq!(s.sender.near_rtt(), Some(2 * MS));
     // One quACK in 30 ms, and a few polls at the beginning and the end.
     assert!((30..45).contains(&s.sender.stats().quacks_received), "{:?}", s.sender.stats());
@@ -93,7 +94,7 @@ fn a_lost_last_packet_is_known_after_two_near_rtts() {
 
 #[test]
 fn without_polls_a_lost_last_packet_is_left_alone() {
-    let config = SenderConfig { poll: false, ..SenderConfig::default() };
+    let config = SenderConfig { poll: false, ..configured() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 9);
     s.stream(100, MS);
     s.send(Some(true));
@@ -104,7 +105,7 @@ fn without_polls_a_lost_last_packet_is_left_alone() {
 #[test]
 fn packets_that_cannot_overtake_are_lost_with_the_next_quack_and_no_poll() {
     let terms = Terms { every_packets: NonZeroU16::new(2), every: None, ..Terms::default() };
-    let config = SenderConfig { terms, poll: false, packet_threshold: 1 };
+    let config = SenderConfig { terms, poll: false, packet_threshold: 1, ..configured() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 15);
     s.stream(20, 20 * MS);
     let mut waits = Vec::new();
@@ -186,7 +187,7 @@ fn more_missing_than_the_kept_sums_begins_a_new_epoch() {
 #[test]
 fn quacks_by_number_of_packets() {
     let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
-    let config = SenderConfig { terms, ..SenderConfig::default() };
+    let config = SenderConfig { terms, ..configured() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 12);
     s.stream(400, MS);
     s.run(100 * MS);
@@ -234,12 +235,11 @@ fn the_flow_leaves_the_path() {
 fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
     let mut s = assisted(near(0), 16);
     s.stream(100, MS);
-    let proxy = s.proxy.take();
+    s.proxy = None;
     s.stream(1500, MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
     assert_eq!(s.declared, []);
-    drop(proxy);
-    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), [99; 32]).unwrap());
+    s.proxy = Some(proxy(ObserverConfig::default(), 99));
     s.stream(30_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
@@ -248,7 +248,7 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
 fn a_proxy_that_restarts_is_joined_at_once() {
     let mut s = assisted(near(0), 17);
     s.stream(100, MS);
-    s.proxy = Some(crate::Observer::new(ObserverConfig::default(), [99; 32]).unwrap());
+    s.proxy = Some(proxy(ObserverConfig::default(), 99));
     s.stream(1000, MS);
     s.run(100 * MS);
     assert_eq!(s.declared, []);
@@ -264,6 +264,21 @@ fn a_goodbye_is_believed() {
     s.run(10 * MS);
     s.send(None);
     s.run(10 * MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
+}
+
+#[test]
+fn what_was_known_of_a_flow_outlasts_its_end() {
+    let mut s = assisted(near(0), 18);
+    s.sender.stop();
+    s.send(None);
+    s.run(10 * MS);
+    assert_eq!((s.sender.assistance(), s.sender.near_rtt()), (Assistance::Assisted, Some(2 * MS)));
+    assert_eq!((s.sender.next_deadline(), s.proxy.as_ref().unwrap().sessions()), (None, 0));
+    let flow = s.flow;
+    s.sender.start(flow, s.now);
+    assert_eq!((s.sender.assistance(), s.sender.near_rtt()), (Assistance::Seeking, None));
+    s.sender.abandon();
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost));
 }
 
@@ -285,65 +300,60 @@ fn wrong_reports_end_the_assistance_for_good() {
 #[test]
 fn malformed_and_foreign_datagrams_change_nothing() {
     let mut s = assisted(near(0), 20);
-    let stats = *s.sender.stats();
-    let mut buffer = [0; 1200];
-    let session = s.sender.session;
+    let stats = s.sender.stats();
     let now = s.now;
-    assert!(matches!(s.sender.handle(b"nonsense", now), Err(HandleError::Malformed(_))));
-    let poll = Body::Poll(Poll { epoch: 1, token: 1, sums: 0 });
-    let len = Message { session, body: poll }.emit(&mut buffer).unwrap();
-    assert_eq!(s.sender.handle(&buffer[..len], now), Err(HandleError::NotForSender));
-    let bye = Message { session: SessionId(session.0 ^ 1), body: Body::Bye };
-    let len = bye.emit(&mut buffer).unwrap();
-    assert_eq!(s.sender.handle(&buffer[..len], now), Err(HandleError::OtherSession));
-    assert_eq!(*s.sender.stats(), SenderStats { malformed: stats.malformed + 2, ..stats });
+    let proxy = PROXY.parse().unwrap();
+    let mut hear = |from, datagram: &[u8]| s.sender.handle(from, datagram, now);
+    assert!(matches!(hear(proxy, b"nonsense"), Err(HandleError::Malformed(ParseError::Version(6)))));
+    assert!(matches!(hear(proxy, &[0x1f, 0, 0, 0, 0]), Err(HandleError::Malformed(ParseError::Type(15)))));
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let unknown = Datagram::UnknownSession { session: crate::wire::SessionNumber(7) };
+    let len = unknown.emit(&mut buffer).unwrap();
+    assert_eq!(hear(proxy, &buffer[..len]), Err(HandleError::OtherSession));
+    assert_eq!(hear("192.0.2.254:5253".parse().unwrap(), &buffer[..len]), Err(HandleError::Stranger));
+    let expected =
+        SenderStats { malformed: stats.malformed + 1, other_version: stats.other_version + 1, ..stats };
+    assert_eq!(s.sender.stats(), expected);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// Whatever a proxy says, in whatever state, nothing panics and memory stays bounded.
+/// Whatever a proxy says under seal, in whatever state, nothing panics and memory stays bounded.
 #[test]
 fn a_hostile_proxy_cannot_break_the_sender() {
     for seed in 0..200 {
         let mut s = simulation(near(5), seed);
-        let mut random = Numbers::new(crate::testing::key(seed));
+        let mut random = Numbers::new(key(seed));
+        let mut sequence = 1 << 20;
         for _ in 0..300 {
             s.send(None);
-            let epoch = match &s.sender.phase {
-                Phase::Joined(joined) if random.next_u64().is_multiple_of(2) => joined.epoch,
+            let contact = &mut s.sender.contacts[0];
+            let epoch = match &contact.phase {
+                Phase::Joined(joined) if random.next_u32().is_multiple_of(2) => joined.epoch,
+                _ => random.token(),
+            };
+            let count = random.next_u32() % 400;
+            let id = |random: &mut Numbers| match contact.history.pending.back() {
+                Some(entry) if random.next_u32().is_multiple_of(2) => entry.identifier,
                 _ => random.next_u32(),
             };
-            let count = u32::try_from(random.next_u64() % 400).unwrap();
-            let id = |random: &mut Numbers, s: &Simulation| match s.sender.history.pending.back() {
-                Some(entry) if random.next_u64().is_multiple_of(2) => entry.identifier,
-                _ => random.next_u32(),
-            };
-            let (first, last) = (id(&mut random, &s), id(&mut random, &s));
+            let (first, last) = (id(&mut random), id(&mut random));
             let sums: Vec<u32> =
-                (0..random.next_u64() % 30).map(|_| random.next_u32() % 4_294_967_291).collect();
-            let body = match random.next_u64() % 12 {
-                0 => Body::Bye,
-                1 => Body::UnknownSession,
-                2 => Body::Refuse(Refusal::Full),
-                3 => Body::Accept(Accept { epoch, terms: Terms::default(), kept_sums: 255 }),
-                _ => Body::Quack(Quack {
-                    epoch,
-                    sequence: random.next_u32(),
-                    token: random.next_u32(),
-                    age_us: random.next_u32(),
-                    first,
-                    last,
-                    count,
-                    sums: crate::wire::Sums::new(&sums),
-                }),
+                (0..=random.next_u32() % 30).map(|_| random.next_u32() % 4_294_967_291).collect();
+            let (token, age_us) = (random.token(), random.next_u32());
+            let message = match random.next_u32() % 40 {
+                0 => Message::Bye,
+                1..4 => Message::Epoch { epoch },
+                4 => Message::NewEpoch { epoch },
+                _ => {
+                    Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) })
+                }
             };
-            let mut buffer = [0; MAX];
-            let len = Message { session: s.sender.session, body }.emit(&mut buffer).unwrap();
+            sequence += 1;
             let now = s.now;
-            let _ = s.sender.handle(&buffer[..len], now);
-            s.run(Duration::from_micros(random.next_u64() % 40_000));
-            assert!(s.sender.history.pending.len() <= history::MAX_PENDING, "seed {seed}");
+            let _ = contact.on_message(message, sequence, 100, now);
+            s.sender.settle(now);
+            s.run(Duration::from_micros((random.next_u32() % 40_000).into()));
+            assert!(s.sender.contacts[0].history.pending.len() <= history::MAX_PENDING, "seed {seed}");
         }
     }
 }
-
-const MAX: usize = crate::wire::MAX_MESSAGE_LEN;

@@ -1,13 +1,14 @@
 //! When the sender speaks without being spoken to (SPEC.md, sections 7.1 and 7.4).
 
-use super::{Assistance, KEEP_ALIVE, Phase, Reason, SILENCE, Sender};
+use super::contact::{Contact, KEEP_ALIVE, Phase, SILENCE};
+use super::{Assistance, Reason};
 use crate::clock::{earlier, scale};
 use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender says that nobody answers.
 pub(super) const HELLO_ATTEMPTS: u32 = 6;
 /// The first HELLO is repeated after this long, the next after twice as long, and so on.
-const HELLO_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const HELLO_INTERVAL: Duration = Duration::from_millis(100);
 /// How long to leave a proxy alone that went away, refused or does not see the flow; twice as long each time.
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
@@ -42,7 +43,7 @@ impl Backoff {
 /// The poll that is out, and how patient to be with the next.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
-    outstanding: Option<(u32, Instant)>,
+    outstanding: Option<(u16, Instant)>,
     /// When the first poll left that nothing was heard after.
     unheard_since: Option<Instant>,
     last_polled: Option<Instant>,
@@ -52,7 +53,7 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    pub(super) fn sent(&mut self, token: u32, now: Instant) {
+    pub(super) fn sent(&mut self, token: u16, now: Instant) {
         self.outstanding = Some((token, now));
         self.last_polled = Some(now);
         self.unheard_since.get_or_insert(now);
@@ -66,7 +67,7 @@ impl Probe {
     }
 
     /// When the poll was sent that `token` answers.
-    pub(super) fn answer(&mut self, token: u32) -> Option<Instant> {
+    pub(super) fn answer(&mut self, token: u16) -> Option<Instant> {
         let (_, sent) = self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token)?;
         self.unanswered = 0;
         Some(sent)
@@ -88,16 +89,15 @@ impl Probe {
     }
 }
 
-impl Sender {
-    /// When [`Sender::on_deadline`] wants to be called.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+impl Contact {
+    /// When [`Contact::on_deadline`] wants to be called.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Off => None,
             Phase::Seeking { retry_at, .. } => Some(*retry_at),
             Phase::Joined(joined) => {
                 let asked = joined.renewing.as_ref().map(|request| request.at);
-                let due = earlier(asked, self.probe_at());
+                let due = earlier(earlier(asked, joined.doubted_until), self.probe_at());
                 earlier(due, earlier(self.silent_at(), self.keep_alive_at()))
             }
         }
@@ -159,11 +159,11 @@ impl Sender {
     }
 
     /// Does what is due at `now`.
-    pub fn on_deadline(&mut self, now: Instant) {
+    pub(super) fn on_deadline(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
             Phase::Off => {}
-            Phase::Seeking { attempts, retry_at } => {
+            Phase::Seeking { attempts, retry_at, handshake } => {
                 if *retry_at > now {
                     return;
                 }
@@ -179,12 +179,23 @@ impl Sender {
                 }
                 self.hello_sent = Some(now);
                 self.say_hello = true;
+                if handshake.is_none() {
+                    let begun = self.begin_handshake();
+                    if let Phase::Seeking { handshake, .. } = &mut self.phase {
+                        *handshake = begun;
+                    }
+                }
             }
             Phase::Joined(joined) => {
                 if let Some(request) = joined.renewing.as_mut().filter(|request| request.at <= now) {
                     request.again(now);
                     joined.last_said = now;
                     self.say_new_epoch = true;
+                }
+                let forgotten = due(joined.doubted_until);
+                if forgotten {
+                    self.restarted(now);
+                    return;
                 }
                 if due(self.silent_at()) {
                     self.leave();
@@ -202,6 +213,17 @@ impl Sender {
                     self.poll(now);
                 }
             }
+        }
+    }
+
+    /// The proxy does not know the session any more. It is joined again at once; but only once until a quACK decodes.
+    fn restarted(&mut self, now: Instant) {
+        if self.failures == 0 {
+            self.failures = 1;
+            self.assistance = Assistance::Seeking;
+            self.seek(now);
+        } else {
+            self.lose(Reason::ProxyLost, now);
         }
     }
 }

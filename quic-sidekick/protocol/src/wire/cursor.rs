@@ -27,10 +27,6 @@ impl<'a> Reader<'a> {
         self.array().map(u32::from_be_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, ParseError> {
-        self.array().map(u64::from_be_bytes)
-    }
-
     pub(super) fn words<const N: usize>(&mut self) -> Result<[u32; N], ParseError> {
         let mut words = [0; N];
         for word in &mut words {
@@ -41,9 +37,19 @@ impl<'a> Reader<'a> {
 
     /// The next `n` words, as bytes.
     pub(super) fn quads(&mut self, n: usize) -> Result<&'a [[u8; 4]], ParseError> {
-        let (bytes, rest) = self.0.split_at_checked(4 * n).ok_or(ParseError::Truncated)?;
+        Ok(self.bytes(4 * n)?.as_chunks::<4>().0)
+    }
+
+    /// The next `n` bytes.
+    pub(super) fn bytes(&mut self, n: usize) -> Result<&'a [u8], ParseError> {
+        let (bytes, rest) = self.0.split_at_checked(n).ok_or(ParseError::Truncated)?;
         self.0 = rest;
-        Ok(bytes.as_chunks::<4>().0)
+        Ok(bytes)
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
     }
 
     pub(super) fn end(&self) -> Result<(), ParseError> {
@@ -65,6 +71,16 @@ impl<'a> Writer<'a> {
         let end = self.len + bytes.len();
         self.out.get_mut(self.len..end).ok_or(BufferTooShort)?.copy_from_slice(bytes);
         self.len = end;
+        Ok(())
+    }
+
+    /// Fills up with zeros to a length of `len` bytes.
+    pub(super) fn pad(&mut self, len: usize) -> Result<(), BufferTooShort> {
+        if let Some(missing) = len.checked_sub(self.len) {
+            let end = self.len + missing;
+            self.out.get_mut(self.len..end).ok_or(BufferTooShort)?.fill(0);
+            self.len = end;
+        }
         Ok(())
     }
 

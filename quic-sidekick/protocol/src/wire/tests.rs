@@ -1,105 +1,218 @@
+use super::path::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
 use super::*;
+use crate::{Filter, Flow, Identification, Position, Terms};
 use proptest::prelude::*;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::time::Duration;
 
 fn terms() -> impl Strategy<Value = Terms> {
-    (1..=u8::MAX, any::<u16>(), any::<u32>(), 0..=Identification::MAX_OFFSET, any::<bool>()).prop_map(
-        |(threshold, packets, every, offset, all)| Terms {
+    let position = prop_oneof![(0..=Position::MAX_OFFSET).prop_map(Position::Offset), Just(Position::End)];
+    (1..=u8::MAX, any::<u16>(), any::<u32>(), position, any::<bool>()).prop_map(
+        |(threshold, packets, every, position, all)| Terms {
             threshold,
             every_packets: NonZeroU16::new(packets),
             every: (every != 0).then(|| Duration::from_micros(every.into())),
             identification: Identification {
-                offset,
+                position,
                 filter: if all { Filter::All } else { Filter::QuicShortHeader },
             },
         },
     )
 }
 
-fn round_trip(session: u64, body: Body<'_>) {
-    let message = Message { session: SessionId(session), body };
-    let mut buffer = [0; MAX_MESSAGE_LEN];
-    let len = message.emit(&mut buffer).unwrap();
-    assert_eq!(Message::parse(&buffer[..len]), Ok(message));
+fn flow() -> impl Strategy<Value = Flow> {
+    let ends = |a: IpAddr, b: IpAddr| {
+        (Just((a, b)), 1..=u16::MAX, 1..=u16::MAX).prop_map(|((a, b), from, to)| Flow {
+            source: SocketAddr::new(a, from),
+            destination: SocketAddr::new(b, to),
+        })
+    };
+    prop_oneof![
+        any::<([u8; 4], [u8; 4])>().prop_flat_map(move |(a, b)| ends(a.into(), b.into())),
+        any::<([u8; 16], [u8; 16])>().prop_flat_map(move |(a, b)| ends(a.into(), b.into())),
+    ]
+}
+
+/// Emitting and parsing are each other's inverse; what is cut is not believed, and what does not fit is not written.
+fn round_trip<T: PartialEq + fmt::Debug>(
+    value: &T,
+    emit: impl Fn(&T, &mut [u8]) -> Result<usize, BufferTooShort>,
+    parse: impl Fn(&[u8]) -> Option<T>,
+) {
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let len = emit(value, &mut buffer).unwrap();
+    assert_eq!(parse(&buffer[..len]).as_ref(), Some(value));
     for cut in 0..len {
-        assert!(
-            Message::parse(&buffer[..cut]).is_err(),
-            "a message cut to {cut} of {len} bytes was believed"
-        );
-        assert_eq!(message.emit(&mut buffer[..cut]), Err(BufferTooShort));
+        assert_eq!(parse(&buffer[..cut]), None, "cut to {cut} of {len} bytes");
+        assert_eq!(emit(value, &mut buffer[..cut]), Err(BufferTooShort));
     }
-    if len < MAX_MESSAGE_LEN {
-        assert_eq!(Message::parse(&buffer[..=len]), Err(ParseError::TrailingBytes));
+}
+
+fn datagram(value: Datagram<'_>) {
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let len = value.emit(&mut buffer).unwrap();
+    assert_eq!(Datagram::parse(&buffer[..len]), Ok(value));
+    // A sealed message has no length of its own: whether it is whole, the seal knows.
+    let shortest = if matches!(value, Datagram::Sealed { .. }) { SEAL_LEN + 1 } else { len };
+    // An ACCEPT has either of two lengths; which one it must have, the handshake knows.
+    let accepts = [Pattern::Unpinned, Pattern::Pinned].map(|pattern| 5 + pattern.accept_len());
+    for cut in 0..len {
+        let whole = cut >= shortest || matches!(value, Datagram::Accept { .. }) && accepts.contains(&cut);
+        assert_eq!(Datagram::parse(&buffer[..cut]).is_ok(), whole, "cut to {cut} of {len} bytes");
+        assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
+    if !matches!(value, Datagram::Sealed { .. }) {
+        assert!(Datagram::parse(&buffer[..=len]).is_err(), "a byte more");
+    }
+}
+
+fn message(value: Message<'_>) {
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let len = value.emit(&mut buffer).unwrap();
+    assert_eq!(Message::parse(&buffer[..len]), Ok(value));
+    for cut in 0..len {
+        assert_eq!(Message::parse(&buffer[..cut]), Err(ParseError::Truncated));
+        assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
+    }
+    assert_eq!(Message::parse(&buffer[..=len]), Err(ParseError::TrailingBytes));
 }
 
 proptest! {
     #[test]
-    fn every_message_reads_back(
-        session: u64, port in 1..=u16::MAX, ip: IpAddr, to in 1..=u16::MAX, terms in terms(),
-        epoch in 1..=u32::MAX, token in 1..=u32::MAX, words: [u32; 5], sums in prop::collection::vec(any::<u32>(), 0..=255),
-    ) {
-        let destination = SocketAddr::new(ip, to);
-        round_trip(session, Body::Hello(Hello { source_port: port, destination, terms }));
-        round_trip(session, Body::Accept(Accept { epoch, terms, kept_sums: terms.threshold }));
-        round_trip(session, Body::Poll(Poll { epoch, token, sums: 7 }));
-        round_trip(session, Body::NewEpoch { epoch });
-        for body in [Body::Bye, Body::UnknownSession, Body::Refuse(Refusal::Full), Body::Refuse(Refusal::Terms)] {
-            round_trip(session, body);
+    fn every_datagram_reads_back(number: u32, flow in flow(), cookie in 1..=u8::MAX, byte: u8, sequence: u32, len in 17usize..1100) {
+        let (session, cookie) = (SessionNumber(number), Cookie([cookie; Cookie::LEN]));
+        let bytes = vec![byte; 1100];
+        for pattern in [Pattern::Unpinned, Pattern::Pinned] {
+            let handshake = &bytes[..pattern.hello_len()];
+            datagram(Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
+            datagram(Datagram::Hello(Hello { session, flow, cookie: Cookie::NONE, pattern, handshake }));
+            datagram(Datagram::Accept { session, handshake: &bytes[..pattern.accept_len()] });
         }
-        let [sequence, age_us, first, last, count] = words;
-        let sums = Sums::new(&sums);
-        round_trip(session, Body::Quack(Quack { epoch, sequence, token, age_us, first, last, count, sums }));
+        let echo = [byte; ECHO_LEN];
+        datagram(Datagram::Retry { session, echo, cookie });
+        for why in [Refusal::Full, Refusal::Terms, Refusal::Taken] {
+            datagram(Datagram::Refuse { session, echo, why });
+        }
+        datagram(Datagram::UnknownSession { session });
+        if len <= MAX_DATAGRAM_LEN - 9 {
+            datagram(Datagram::Sealed { session, sequence, ciphertext: &bytes[..len] });
+        }
+    }
+
+    #[test]
+    fn every_message_reads_back(
+        epoch in 1..=u16::MAX, token in 1..=u16::MAX, words: [u32; 4], sums in prop::collection::vec(any::<u32>(), 1..255),
+    ) {
+        message(Message::Poll(Poll { epoch, token, sums: 7 }));
+        message(Message::NewEpoch { epoch });
+        message(Message::Epoch { epoch });
+        message(Message::Bye);
+        let [age_us, first, last, count] = words;
+        message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) }));
+    }
+
+    #[test]
+    fn payloads_of_handshakes_read_back(terms in terms(), number: u32) {
+        prop_assert_eq!(parse_hello_payload(&hello_payload(&terms).unwrap()), Ok(terms));
+        let accept = Accept { session: SessionNumber(number), terms, kept_sums: terms.threshold };
+        prop_assert_eq!(Accept::parse(&accept.emit().unwrap()), Ok(accept));
+        if terms.threshold > 1 {
+            let less = Accept { kept_sums: terms.threshold - 1, ..accept };
+            prop_assert_eq!(Accept::parse(&less.emit().unwrap()), Err(ParseError::Field("kept sums")));
+        }
+    }
+
+    #[test]
+    fn what_goes_the_path_reads_back(handle: [u8; HANDLE_LEN], nonce: [u8; NONCE_LEN], flow in flow(), port in 1..=u16::MAX) {
+        for reply in [Reply::Path, Reply::Adjacent(port)] {
+            round_trip(&Marker { handle, nonce, reply }, Marker::emit, |bytes| Marker::parse(bytes).ok());
+        }
+        let answer = Answer { handle, nonce, proxy: flow.source, flow, cookie: Cookie([7; Cookie::LEN]) };
+        round_trip(&answer, Answer::emit, |bytes| Answer::parse(bytes).ok());
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let len = answer.emit(&mut buffer).unwrap();
+        prop_assert!(len <= MARKER_LEN, "no answer is longer than its marker");
+        prop_assert!(Answer::is_one(&buffer[..len]) && Marker::parse(&buffer[..len]).is_err());
+        let len = Marker { handle, nonce, reply: Reply::Path }.emit(&mut buffer).unwrap();
+        prop_assert!(len == MARKER_LEN && !Answer::is_one(&buffer[..len]) && Datagram::parse(&buffer[..len]).is_err());
     }
 
     /// Parsing is total, and what it accepts it can write again, byte for byte.
     #[test]
-    fn any_bytes_are_a_message_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..1400), kind in 0u8..16) {
-        let _ = Message::parse(&bytes);
+    fn any_bytes_are_something_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..1100), kind in 0u8..16) {
+        let _ = (Datagram::parse(&bytes), Accept::parse(&bytes), parse_hello_payload(&bytes));
+        let mut again = [0; 1200];
+        if let Ok(message) = Message::parse(&bytes) {
+            let len = message.emit(&mut again).unwrap();
+            prop_assert_eq!(&again[..len], &bytes[..]);
+        }
         if let Some(first) = bytes.first_mut() {
             *first = VERSION << 4 | kind;
         }
-        if let Ok(message) = Message::parse(&bytes) {
-            let mut again = [0; MAX_MESSAGE_LEN];
-            let len = message.emit(&mut again).unwrap();
+        if let Ok(datagram) = Datagram::parse(&bytes) {
+            let len = datagram.emit(&mut again).unwrap();
             prop_assert_eq!(&again[..len], &bytes[..]);
+        }
+        let mut head = [&[5][..], &[0; HANDLE_LEN], b"Sidekick\x01"].concat();
+        head.extend_from_slice(&bytes);
+        prop_assert_eq!(Marker::parse(&head).is_ok(), head.len() >= MARKER_LEN);
+        head[0] = 6;
+        if let Ok(answer) = Answer::parse(&head) {
+            let len = answer.emit(&mut again).unwrap();
+            prop_assert_eq!(&again[..len], &head[..]);
+        }
+    }
+}
+
+/// SPEC.md, section 6.2: no answer to a HELLO is longer than the HELLO.
+#[test]
+fn a_hello_is_longer_than_any_answer() {
+    let flow = Flow { source: "0.0.0.0:1".parse().unwrap(), destination: "192.0.2.1:1".parse().unwrap() };
+    for pattern in [Pattern::Unpinned, Pattern::Pinned] {
+        let bytes = [1; 200];
+        let (session, cookie, echo) = (SessionNumber(1), Cookie([1; Cookie::LEN]), [1; ECHO_LEN]);
+        let handshake = &bytes[..pattern.hello_len()];
+        let len = |datagram: Datagram<'_>| datagram.emit(&mut [0; MAX_DATAGRAM_LEN]).unwrap();
+        let hello = len(Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
+        for answer in [
+            Datagram::Accept { session, handshake: &bytes[..pattern.accept_len()] },
+            Datagram::Retry { session, echo, cookie },
+            Datagram::Refuse { session, echo, why: Refusal::Full },
+        ] {
+            assert!(len(answer) <= hello, "{pattern:?}: {answer:?}");
         }
     }
 }
 
 #[test]
 fn the_layout_is_the_specification_s() {
-    let quack = Quack {
-        epoch: 1,
-        sequence: 2,
-        token: 3,
-        age_us: 4,
-        first: 5,
-        last: 6,
-        count: 7,
-        sums: Sums::new(&[8, 9]),
-    };
+    let quack =
+        Quack { epoch: 1, token: 3, age_us: 4, first: 5, last: 6, count: 7, sums: Sums::new(&[8, 9]) };
     let mut buffer = [0; 64];
-    let len = Message { session: SessionId(0x0102_0304_0506_0708), body: Body::Quack(quack) }
-        .emit(&mut buffer)
-        .unwrap();
-    let mut expected = vec![0x13, 1, 2, 3, 4, 5, 6, 7, 8];
-    for word in 1..=7u32 {
-        expected.extend(word.to_be_bytes());
-    }
+    let len = Message::Quack(quack).emit(&mut buffer).unwrap();
+    let mut expected = vec![1, 0, 1, 0, 3];
+    expected.extend([4u32, 5, 6, 7].iter().flat_map(|word| word.to_be_bytes()));
     expected.push(2);
     expected.extend([0, 0, 0, 8, 0, 0, 0, 9]);
     assert_eq!(&buffer[..len], expected);
+    let sealed = Datagram::Sealed { session: SessionNumber(0x0102_0304), sequence: 5, ciphertext: &[9; 17] };
+    let len = sealed.emit(&mut buffer).unwrap();
+    assert_eq!(buffer[..len], [&[0x16, 1, 2, 3, 4, 0, 0, 0, 5][..], &[9; 17]].concat());
+    assert_eq!(Quack::sealed_len(2), 9 + expected.len() + 16);
 }
 
 #[test]
 fn forbidden_values_are_named() {
-    let mut buffer = [0; MAX_MESSAGE_LEN];
-    let accept = Accept { epoch: 9, terms: Terms::default(), kept_sums: 19 };
-    let len = Message { session: SessionId(1), body: Body::Accept(accept) }.emit(&mut buffer).unwrap();
-    assert_eq!(Message::parse(&buffer[..len]), Err(ParseError::Field("kept sums")));
-    let poll = Poll { epoch: 1, token: 0, sums: 0 };
-    let len = Message { session: SessionId(1), body: Body::Poll(poll) }.emit(&mut buffer).unwrap();
-    assert_eq!(Message::parse(&buffer[..len]), Err(ParseError::Field("token")));
-    assert_eq!(Message::parse(&[0x2f]), Err(ParseError::Version(2)));
-    assert_eq!(Message::parse(&[0x1f, 0, 0, 0, 0, 0, 0, 0, 0]), Err(ParseError::Type(15)));
+    assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
+    assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
+    assert_eq!(Message::parse(&[6]), Err(ParseError::Type(6)));
+    assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
+    assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
+    let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();
+    assert_eq!(Datagram::parse(&retry), Err(ParseError::Field("cookie")));
+    let mut quack = [&[1, 0, 1, 0, 0][..], &[0; 16], &[0]].concat();
+    assert_eq!(Message::parse(&quack), Err(ParseError::Field("number of sums")));
+    quack[21] = 1;
+    assert_eq!(Message::parse(&quack), Err(ParseError::Truncated));
 }

@@ -1,42 +1,23 @@
 use super::*;
 use crate::scenario::Scenario;
 use crate::sim::faults::tests::schedule;
-use sidekick_protocol::wire::{Quack, SessionId, Sums};
 
 fn egress(events: &str, seed: u64) -> (Egress, Instant) {
     let (schedule, start) = schedule(&Scenario::load("upload-paper").unwrap(), events);
     (Egress::new(schedule, seed), start)
 }
 
-fn packet(payload: &[u8]) -> Packet {
-    Packet::new(([10, 77, 1, 2], 5252).into(), ([10, 77, 1, 1], 50_000).into(), payload)
+/// What leaves a proxy is sealed, so that any bytes will do; these tell the number.
+fn quack(number: u32) -> Packet {
+    let payload = [number.to_be_bytes(), *b"quAC", *b"K is", *b"seal"].concat();
+    Packet::new(([10, 77, 1, 2], 5252).into(), ([10, 77, 1, 1], 50_000).into(), &payload)
 }
 
-fn quack(sequence: u32) -> Packet {
-    let sums = [3, 5, 0x1234_5678];
-    let quack = Quack {
-        epoch: 1,
-        sequence,
-        token: 0,
-        age_us: 0,
-        first: 4,
-        last: 5,
-        count: 6,
-        sums: Sums::new(&sums),
-    };
-    let mut buffer = [0; 100];
-    let length = Message { session: SessionId(9), body: Body::Quack(quack) }.emit(&mut buffer).unwrap();
-    packet(&buffer[..length])
-}
-
-/// The sequence numbers that leave, and when in ms, of `count` quACKs that are sent 10 ms apart.
+/// The numbers that leave, and when in ms, of `count` quACKs that are sent 10 ms apart.
 fn leaving(events: &str, count: u32) -> (Vec<(u128, u32)>, FaultCounts) {
     let (mut egress, start) = egress(events, 1);
     let mut left = Vec::new();
-    let number = |packet: Packet| {
-        let Ok(Message { body: Body::Quack(quack), .. }) = Message::parse(&packet.payload) else { panic!() };
-        quack.sequence
-    };
+    let number = |packet: Packet| packet.payload.first_chunk().copied().map(u32::from_be_bytes).unwrap();
     let mut sent = 0;
     loop {
         let next = (sent < count).then(|| start + Duration::from_millis(u64::from(sent) * 10));
@@ -99,18 +80,6 @@ fn one_fault_does_not_change_the_luck_of_another() {
         alone,
         lost("quack-loss 30 at 0; quack-corrupt 50 at 0; quack-duplicate 40 at 0; quack-reorder 9 at 0")
     );
-}
-
-#[test]
-fn only_quacks_come_to_harm() {
-    let (mut egress, now) = egress("quack-loss 100 at 0", 1);
-    let mut buffer = [0; 50];
-    let length = Message { session: SessionId(9), body: Body::UnknownSession }.emit(&mut buffer).unwrap();
-    let mut left = 0;
-    egress.push(packet(&buffer[..length]), now, &mut |_| left += 1);
-    egress.push(packet(b"no message"), now, &mut |_| left += 1);
-    egress.push(quack(1), now, &mut |_| left += 1);
-    assert_eq!(left, 2);
 }
 
 #[test]

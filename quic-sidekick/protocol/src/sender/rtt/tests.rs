@@ -1,4 +1,4 @@
-use crate::testing::{Near, Simulation};
+use crate::testing::{Near, Simulation, configured};
 use crate::{Assistance, ObserverConfig, SenderConfig};
 use std::time::Duration;
 
@@ -17,13 +17,14 @@ fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     }
 }
 
-/// Two HELLOs make it unclear which of them was accepted, and the next quACK is not the answer to the first poll.
+/// Two HELLOs make it unclear which of them was answered, by RETRY and by ACCEPT, and the next quACK is not the answer to the first poll.
 #[test]
 fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     for poll in [true, false] {
-        let config = SenderConfig { poll, ..SenderConfig::default() };
+        let config = SenderConfig { poll, ..configured() };
         let mut s = Simulation::new(config, ObserverConfig::default(), near(1, 100), 3);
-        stream_while_messages_are_lost(&mut s, 102, 99);
+        stream_while_messages_are_lost(&mut s, 101, 99);
+        stream_while_messages_are_lost(&mut s, 103, 100);
         assert_eq!((s.sender.stats().epochs, s.sender.stats().polls), (1, 1), "ACCEPT has just come");
         // The proxy hears the poll, and its answer is lost.
         stream_while_messages_are_lost(&mut s, 98, 5);
@@ -39,7 +40,7 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
 #[test]
 fn a_long_near_rtt_is_measured() {
     for delay in (50..=450).step_by(25) {
-        let mut s = Simulation::new(SenderConfig::default(), ObserverConfig::default(), near(delay, 0), 3);
+        let mut s = Simulation::new(configured(), ObserverConfig::default(), near(delay, 0), 3);
         stream_while_messages_are_lost(&mut s, 5000, 0);
         assert_eq!(s.sender.near_rtt(), Some(2 * delay * MS), "{delay} ms away");
         assert_eq!(s.sender.stats().epochs, 1, "{delay} ms away");

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use super::{LegacyRecovery, RecoveryEpoch};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
+use crate::recovery::congestion::CongestionControlOps;
 use crate::recovery::{HandshakeStatus, Sent, GRANULARITY};
 use crate::sidekick::{EarlyLosses, Reaction};
+use crate::CongestionControlAlgorithm;
 
 /// The packets of one report that were in flight, as the controller wants to hear of them.
 #[derive(Default)]
@@ -52,6 +54,19 @@ impl LegacyRecovery {
     /// The early losses of the Application space.
     pub(crate) fn sidekick_losses(&self) -> &EarlyLosses {
         &self.epochs[Epoch::Application].sidekick
+    }
+
+    /// The controller's name, as applications choose it.
+    pub(crate) fn sidekick_congestion_control(&self) -> Option<&'static str> {
+        let controllers = [
+            ("reno", CongestionControlAlgorithm::Reno),
+            ("cubic", CongestionControlAlgorithm::CUBIC),
+            ("cubic-rfc9438", CongestionControlAlgorithm::CubicRfc9438),
+        ];
+        let ours = |algorithm: CongestionControlAlgorithm| {
+            std::ptr::eq(self.congestion.cc_ops, <&CongestionControlOps>::from(algorithm))
+        };
+        controllers.into_iter().find(|(_, algorithm)| ours(*algorithm)).map(|(name, _)| name)
     }
 
     /// Tells the controller, in the order in which the stock loss detection does.

@@ -1,0 +1,85 @@
+//! The connection's qlog file.
+//!
+//! tokio-quiche takes a directory and names the file in it by the connection's own identifier, which is not known
+//! beforehand. So it gets a directory of its own, beside the file that the user named, and what it makes there is moved to
+//! that name once the handshake is over. The connection goes on writing to the moved file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
+
+/// A place for a connection's qlog file.
+#[derive(Debug)]
+pub(crate) struct Qlog {
+    file: PathBuf,
+    scratch: TempDir,
+    dir: String,
+}
+
+impl Qlog {
+    /// Makes sure that `file` can be written. It may exist; then it is replaced.
+    pub(crate) fn prepare(file: &Path) -> anyhow::Result<Self> {
+        let cannot = || format!("cannot write the qlog file {}", file.display());
+        // A file that is moved over a device or a pipe would take its place.
+        let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());
+        ensure!(replaceable && file.file_name().is_some(), "{}: it is no regular file", cannot());
+        // In the same directory, since files are not moved between file systems.
+        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let scratch = tempfile::Builder::new()
+            .prefix(".qlog-")
+            .tempdir_in(parent.unwrap_or(Path::new(".")))
+            .with_context(cannot)?;
+        let dir =
+            scratch.path().to_str().context("its directory's name is not UTF-8").with_context(cannot)?;
+        Ok(Self { file: file.to_owned(), dir: dir.to_owned(), scratch })
+    }
+
+    /// Where tokio-quiche is to make the file.
+    pub(crate) fn dir(&self) -> &str {
+        &self.dir
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn keep(self) -> anyhow::Result<()> {
+        let cannot = || format!("cannot write the qlog file {}", self.file.display());
+        let made = fs::read_dir(self.scratch.path()).with_context(cannot)?.next();
+        let made = made.context("it could not be made").with_context(cannot)?.with_context(cannot)?;
+        fs::rename(made.path(), &self.file).with_context(cannot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn what_is_written_after_the_move_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.sqlog");
+        for content in ["once", "twice"] {
+            let qlog = Qlog::prepare(&path).unwrap();
+            let mut file = fs::File::create(Path::new(qlog.dir()).join("0123.sqlog")).unwrap();
+            qlog.keep().unwrap();
+            file.write_all(content.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn only_a_regular_file_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let inside_nothing = dir.path().join("no/such/directory");
+        for bad in [dir.path(), Path::new("/dev/null"), Path::new(".."), &inside_nothing] {
+            assert!(Qlog::prepare(bad).is_err(), "{}", bad.display());
+        }
+        assert!(Qlog::prepare(Path::new("no-parent.sqlog")).is_ok());
+        // Nothing was made there.
+        let qlog = Qlog::prepare(&dir.path().join("x")).unwrap();
+        assert!(qlog.keep().is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,112 @@
+//! A path between the two programs: a near segment that swallows packets, a Sidekick proxy, and a far segment that is long.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload};
+use tokio::net::UdpSocket;
+use tokio::runtime::Runtime;
+
+/// One way over the far segment: the proxy's word comes well before the receiver's.
+const FAR: Duration = Duration::from_millis(25);
+/// Packets before these belong to the handshake and to the beginning of assistance.
+const SPARED: u64 = 30;
+
+/// A running path. It goes when dropped.
+pub(crate) struct Relay {
+    /// Where the client finds the server.
+    pub(crate) port: u16,
+    pub(crate) proxy: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Relay {
+    /// A path to the server at this port, whose near segment swallows every `nth` packet.
+    pub(crate) fn start(server: u16, nth: u64) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let local = (Ipv4Addr::LOCALHOST, 0);
+        let (near, far, adjacent) = runtime.block_on(async {
+            let far = UdpSocket::bind(local).await.unwrap();
+            far.connect((Ipv4Addr::LOCALHOST, server)).await.unwrap();
+            (UdpSocket::bind(local).await.unwrap(), far, UdpSocket::bind(local).await.unwrap())
+        });
+        let port = near.local_addr().unwrap().port();
+        let proxy = adjacent.local_addr().unwrap();
+        let observer = Observer::new(ObserverConfig::default(), [7; 32]).unwrap();
+        let path =
+            Path { near, far, adjacent, observer, nth, packets: 0, client: None, flying: VecDeque::new() };
+        runtime.spawn(path.run());
+        Self { port, proxy, _runtime: runtime }
+    }
+}
+
+struct Path {
+    near: UdpSocket,
+    far: UdpSocket,
+    adjacent: UdpSocket,
+    observer: Observer,
+    nth: u64,
+    packets: u64,
+    client: Option<SocketAddr>,
+    /// On the far segment: when it arrives, whether at the server, and what.
+    flying: VecDeque<(Instant, bool, Vec<u8>)>,
+}
+
+impl Path {
+    async fn run(mut self) {
+        let (mut up, mut down, mut message) = ([0; 2048], [0; 2048], [0; 2048]);
+        loop {
+            let deadline = self.observer.next_deadline();
+            tokio::select! {
+                Ok((len, from)) = self.near.recv_from(&mut up) => self.forward(&up[..len], from),
+                // An error is the ICMP message of a peer that has gone.
+                Ok(len) = self.far.recv(&mut down) => {
+                    self.flying.push_back((now() + FAR, false, down[..len].to_vec()));
+                }
+                Ok((len, from)) = self.adjacent.recv_from(&mut message) => {
+                    let _ = self.observer.handle(from, &message[..len], now());
+                }
+                () = until(deadline) => self.observer.on_deadline(now()),
+                () = until(self.flying.front().map(|(arrives, ..)| *arrives)) => self.arrive().await,
+            }
+            let mut out = [0; MAX_DATAGRAM_LEN];
+            while let Some(transmit) = self.observer.transmit(&mut out) {
+                let _ = self.adjacent.send_to(&out[..transmit.len], transmit.to).await;
+            }
+        }
+    }
+
+    fn forward(&mut self, datagram: &[u8], from: SocketAddr) {
+        self.client = Some(from);
+        self.packets += 1;
+        let short_header = datagram[0] & 0x80 == 0;
+        if short_header && self.packets > SPARED && self.packets.is_multiple_of(self.nth) {
+            return;
+        }
+        let flow = Flow { source: from, destination: self.near.local_addr().unwrap() };
+        self.observer.observe(&flow, 0, Payload::whole(datagram), now());
+        self.flying.push_back((now() + FAR, true, datagram.to_vec()));
+    }
+
+    async fn arrive(&mut self) {
+        let Some((_, at_server, datagram)) = self.flying.pop_front() else { return };
+        let _ = match self.client {
+            Some(client) if !at_server => self.near.send_to(&datagram, client).await,
+            _ => self.far.send(&datagram).await,
+        };
+    }
+}
+
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the programs at both ends run on the real clock")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,165 @@
+//! Datagrams that come from the receiver of a flow, as far as their headers tell.
+//!
+//! A sender behind a NAT or a firewall hears only those to whom it has spoken. A proxy that it has not found yet is none of
+//! them; but what seems to come from the receiver, on the flow's own path, is let through. So the answer to a marker is
+//! sent under the receiver's address, where the marker asks for that. A raw socket does it, which takes CAP_NET_RAW, as
+//! capturing does.
+
+use std::io::{self, Error};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, sendto, socket,
+};
+use pnet_packet::ip::IpNextHeaderProtocols;
+use pnet_packet::ipv4::{self, MutableIpv4Packet};
+use pnet_packet::ipv6::MutableIpv6Packet;
+use pnet_packet::udp::{self, MutableUdpPacket};
+
+const IPV4_LEN: usize = 20;
+const IPV6_LEN: usize = 40;
+const UDP_LEN: usize = 8;
+/// As most systems set it.
+const HOPS: u8 = 64;
+
+/// Sends datagrams under other addresses than this machine's own.
+#[derive(Debug)]
+pub struct PathSocket {
+    v4: OwnedFd,
+    /// `None` on a machine without IPv6.
+    v6: Option<OwnedFd>,
+}
+
+impl PathSocket {
+    /// Opens the raw sockets.
+    ///
+    /// # Errors
+    /// When the process lacks CAP_NET_RAW, which also capturing takes.
+    pub fn open() -> io::Result<Self> {
+        let open = |family| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        let v6 = match open(AddressFamily::Inet6) {
+            Ok(v6) => Some(v6),
+            Err(Errno::EAFNOSUPPORT) => None,
+            Err(errno) => return Err(errno.into()),
+        };
+        Ok(Self { v4: open(AddressFamily::Inet)?, v6 })
+    }
+
+    /// Sends a UDP datagram to `to` as if it came from `from`, without ever waiting.
+    ///
+    /// # Errors
+    /// When it could not be handed to the network; or when the families differ or it is too long, which a caller that
+    /// answers a captured datagram never asks for.
+    pub fn send(&self, payload: &[u8], from: SocketAddr, to: SocketAddr) -> io::Result<()> {
+        let mut packet = Vec::with_capacity(IPV6_LEN + UDP_LEN + payload.len());
+        let sent = match (from, to) {
+            (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                build_v4(payload, from, to, &mut packet)?;
+                // The kernel takes the route from this address, not from the header.
+                let route = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
+                sendto(self.v4.as_raw_fd(), &packet, &route, MsgFlags::MSG_DONTWAIT)
+            }
+            (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                build_v6(payload, from, to, &mut packet)?;
+                let route = SockaddrIn6::from(SocketAddrV6::new(*to.ip(), 0, 0, 0));
+                let v6 = self.v6.as_ref().ok_or_else(|| Error::from(Errno::EAFNOSUPPORT))?;
+                sendto(v6.as_raw_fd(), &packet, &route, MsgFlags::MSG_DONTWAIT)
+            }
+            _ => return Err(Errno::EAFNOSUPPORT.into()),
+        };
+        Ok(sent.map(drop)?)
+    }
+}
+
+fn too_long() -> Error {
+    Errno::EMSGSIZE.into()
+}
+
+/// What the checksum covers beside the datagram: its addresses.
+enum Ends {
+    V4(Ipv4Addr, Ipv4Addr),
+    V6(Ipv6Addr, Ipv6Addr),
+}
+
+fn build_udp(room: &mut [u8], payload: &[u8], (from, to): (u16, u16), ends: Ends) -> io::Result<()> {
+    let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
+    let mut udp = MutableUdpPacket::new(room).ok_or_else(too_long)?;
+    udp.set_source(from);
+    udp.set_destination(to);
+    udp.set_length(len);
+    udp.set_payload(payload);
+    let sum = match ends {
+        Ends::V4(from, to) => udp::ipv4_checksum(&udp.to_immutable(), &from, &to),
+        Ends::V6(from, to) => udp::ipv6_checksum(&udp.to_immutable(), &from, &to),
+    };
+    // RFC 768: a sum of 0 is sent as its complement, since 0 means that there is none.
+    udp.set_checksum(if sum == 0 { u16::MAX } else { sum });
+    Ok(())
+}
+
+fn build_v4(payload: &[u8], from: SocketAddrV4, to: SocketAddrV4, packet: &mut Vec<u8>) -> io::Result<()> {
+    packet.resize(IPV4_LEN + UDP_LEN + payload.len(), 0);
+    let len = u16::try_from(packet.len()).map_err(|_| too_long())?;
+    let (head, rest) = packet.split_at_mut(IPV4_LEN);
+    build_udp(rest, payload, (from.port(), to.port()), Ends::V4(*from.ip(), *to.ip()))?;
+    let mut ip = MutableIpv4Packet::new(head).ok_or_else(too_long)?;
+    ip.set_version(4);
+    ip.set_header_length(5);
+    ip.set_total_length(len);
+    ip.set_ttl(HOPS);
+    ip.set_next_level_protocol(IpNextHeaderProtocols::Udp);
+    ip.set_source(*from.ip());
+    ip.set_destination(*to.ip());
+    ip.set_checksum(ipv4::checksum(&ip.to_immutable()));
+    Ok(())
+}
+
+fn build_v6(payload: &[u8], from: SocketAddrV6, to: SocketAddrV6, packet: &mut Vec<u8>) -> io::Result<()> {
+    packet.resize(IPV6_LEN + UDP_LEN + payload.len(), 0);
+    let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
+    let (head, rest) = packet.split_at_mut(IPV6_LEN);
+    build_udp(rest, payload, (from.port(), to.port()), Ends::V6(*from.ip(), *to.ip()))?;
+    let mut ip = MutableIpv6Packet::new(head).ok_or_else(too_long)?;
+    ip.set_version(6);
+    ip.set_payload_length(len);
+    ip.set_hop_limit(HOPS);
+    ip.set_next_header(IpNextHeaderProtocols::Udp);
+    ip.set_source(*from.ip());
+    ip.set_destination(*to.ip());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::{Link, parse};
+
+    /// What is built is read by the parser of captured packets, which also checks the lengths.
+    #[test]
+    fn a_packet_is_what_a_capture_would_show() {
+        let payload: Vec<u8> = (0..111).collect();
+        for (from, to) in
+            [("198.51.100.7:443", "192.0.2.1:4000"), ("[2001:db8::7]:443", "[2001:db8::1]:4000")]
+        {
+            let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+            let mut packet = Vec::new();
+            match (from, to) {
+                (SocketAddr::V4(from), SocketAddr::V4(to)) => build_v4(&payload, from, to, &mut packet),
+                (SocketAddr::V6(from), SocketAddr::V6(to)) => build_v6(&payload, from, to, &mut packet),
+                _ => unreachable!(),
+            }
+            .unwrap();
+            let datagram = parse(Link::Ip, &packet).unwrap();
+            assert_eq!((datagram.flow.source, datagram.flow.destination), (from, to));
+            assert_eq!(datagram.payload, payload);
+        }
+    }
+
+    #[test]
+    fn what_fits_no_datagram_is_refused() {
+        let (from, to) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap());
+        assert!(build_v4(&[0; 1 << 16], from, to, &mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,124 @@
+//! Proof without memory: cookies that a proxy can tell to be its own (SPEC.md, section 6.2).
+
+use crate::Flow;
+use crate::wire::Cookie;
+use blake2::Blake2sMac;
+use blake2::digest::consts::U16;
+use blake2::digest::{KeyInit, Mac};
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// How long a cookie can be used.
+pub(crate) const LIFETIME: Duration = Duration::from_secs(30);
+
+/// What a cookie proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof<'a> {
+    /// Its holder receives at this address, that of an adjacent socket.
+    Address(&'a SocketAddr),
+    /// Its holder receives what is sent to this flow's source along the path.
+    Path(&'a Flow),
+}
+
+/// Makes cookies, and knows them again.
+#[derive(Clone, Debug)]
+pub(crate) struct Mint {
+    key: [u8; 32],
+    /// Times in cookies are counted from here: the first time that the mint heard of.
+    begin: Option<Instant>,
+}
+
+impl Mint {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        Self { key, begin: None }
+    }
+
+    /// Whole seconds since the beginning.
+    fn seconds(&mut self, now: Instant) -> u32 {
+        let begin = *self.begin.get_or_insert(now);
+        u32::try_from(now.saturating_duration_since(begin).as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// The MAC's key is 32 bytes long, which BLAKE2s always takes.
+    fn mac(&self, seconds: u32, proof: Proof<'_>) -> Option<Blake2sMac<U16>> {
+        let mut mac = <Blake2sMac<U16> as KeyInit>::new_from_slice(&self.key).ok()?;
+        mac.update(&seconds.to_be_bytes());
+        match proof {
+            Proof::Address(address) => {
+                mac.update(b"a");
+                update(&mut mac, address);
+            }
+            Proof::Path(flow) => {
+                mac.update(b"p");
+                update(&mut mac, &flow.source);
+                update(&mut mac, &flow.destination);
+            }
+        }
+        Some(mac)
+    }
+
+    pub(crate) fn mint(&mut self, proof: Proof<'_>, now: Instant) -> Option<Cookie> {
+        // From 1, so that no cookie looks like none.
+        let seconds = self.seconds(now).saturating_add(1);
+        let tag = self.mac(seconds, proof)?.finalize().into_bytes();
+        let mut cookie = Cookie::NONE;
+        let (time, mac) = cookie.0.split_first_chunk_mut::<4>()?;
+        *time = seconds.to_be_bytes();
+        mac.copy_from_slice(&tag);
+        Some(cookie)
+    }
+
+    /// Whether `cookie` was made here, for this, and not long ago.
+    pub(crate) fn knows(&mut self, cookie: &Cookie, proof: Proof<'_>, now: Instant) -> bool {
+        let Some((time, mac)) = cookie.0.split_first_chunk::<4>() else { return false };
+        let seconds = u32::from_be_bytes(*time);
+        let age = self.seconds(now).saturating_add(1).checked_sub(seconds);
+        let fresh = age.is_some_and(|age| u64::from(age) <= LIFETIME.as_secs());
+        // The comparison takes the same time wherever they differ.
+        fresh && self.mac(seconds, proof).is_some_and(|expected| expected.verify_slice(mac).is_ok())
+    }
+}
+
+fn update(mac: &mut Blake2sMac<U16>, address: &SocketAddr) {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    mac.update(&ip.octets());
+    mac.update(&address.port().to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    fn a_cookie_proves_one_thing_for_a_while() {
+        let now = Instant::now();
+        let (mut mint, mut other) = (Mint::new([1; 32]), Mint::new([2; 32]));
+        let flow =
+            Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "192.0.2.9:443".parse().unwrap() };
+        let elsewhere = Flow { destination: "192.0.2.9:444".parse().unwrap(), ..flow };
+        let address = Proof::Address(&flow.source);
+        let path = Proof::Path(&flow);
+        for proof in [address, path] {
+            let cookie = mint.mint(proof, now).unwrap();
+            for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)] {
+                assert_eq!(
+                    mint.knows(&cookie, asked, now + LIFETIME),
+                    asked == proof,
+                    "{proof:?} for {asked:?}"
+                );
+            }
+            assert!(!mint.knows(&cookie, proof, now + LIFETIME + Duration::from_secs(1)), "expired");
+            assert!(!other.knows(&cookie, proof, now), "another proxy's");
+            for byte in 0..Cookie::LEN {
+                let mut forged = cookie;
+                forged.0[byte] ^= 1;
+                assert!(!mint.knows(&forged, proof, now), "changed at {byte}");
+            }
+        }
+        assert!(!mint.knows(&Cookie::NONE, path, now));
+    }
+}

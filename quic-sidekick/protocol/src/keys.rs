@@ -1,0 +1,395 @@
+//! Keys: the handshake by the Noise framework, and the seal on every message after it (SPEC.md, sections 4.4 and 4.5).
+//!
+//! [`crate::Sender`] and [`crate::Observer`] do all this by themselves. It is public for what speaks the protocol without
+//! being one of them: a tool that probes a proxy, or a test.
+//!
+//! ```
+//! use sidekick_protocol::keys::{Initiator, Responder};
+//! use sidekick_protocol::wire::{Accept, Datagram, Message, Pattern, SessionNumber};
+//! use sidekick_protocol::{Flow, SecretKey, Terms};
+//!
+//! let flow = Flow { source: "192.0.2.1:4000".parse()?, destination: "198.51.100.7:443".parse()? };
+//! let (session, terms) = (SessionNumber(1), Terms::default());
+//! // The sender's handshake message goes into a HELLO, the proxy's into an ACCEPT.
+//! let (mut initiator, hello) = Initiator::begin(None, session, &flow, &terms, [1; 32])?;
+//! let key = SecretKey([7; 32]);
+//! let (responder, asked) = Responder::read(Pattern::Unpinned, &key, session, &flow, [2; 32], hello.bytes())?;
+//! assert_eq!(asked, terms);
+//! let granted = Accept { session: SessionNumber(2), terms, kept_sums: 128 };
+//! let (mut proxy, accept) = responder.finish(&granted)?;
+//! assert_eq!(initiator.read(accept.bytes())?, granted);
+//! let (mut sender, shown) = initiator.finish()?;
+//! assert_eq!(shown, key.public());
+//! // From here on every message is sealed.
+//! let (mut datagram, mut plain) = ([0; 64], Default::default());
+//! let len = sender.seal(granted.session, &Message::Bye, &mut datagram).ok_or("no room")?;
+//! let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&datagram[..len])? else { panic!() };
+//! let (message, _) = proxy.open(sequence, ciphertext, &mut plain)?;
+//! assert_eq!(message, Message::Bye);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use crate::clock::Numbers;
+use crate::wire::{
+    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN, SessionNumber,
+    hello_payload, parse_hello_payload,
+};
+use crate::{Flow, Terms, prologue};
+use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
+use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState, StatelessTransportState};
+use std::fmt;
+use std::str::FromStr;
+use thiserror::Error;
+
+mod replay;
+use replay::Window;
+
+/// A proxy's static public key, as a sender pins it. Its text is 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey(pub [u8; 32]);
+
+/// A proxy's static secret key: 32 random bytes. Its `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey(pub [u8; 32]);
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+/// The text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected 64 hexadecimal digits, as the proxy shows its public key")]
+pub struct ParseKeyError;
+
+impl FromStr for PublicKey {
+    type Err = ParseKeyError;
+
+    fn from_str(text: &str) -> Result<Self, ParseKeyError> {
+        let (digits, []) = text.as_bytes().as_chunks::<2>() else { return Err(ParseKeyError) };
+        let mut key = [0; 32];
+        if digits.len() != key.len() {
+            return Err(ParseKeyError);
+        }
+        let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        for (byte, [high, low]) in key.iter_mut().zip(digits) {
+            *byte = value(*high).ok_or(ParseKeyError)? << 4 | value(*low).ok_or(ParseKeyError)?;
+        }
+        Ok(Self(key))
+    }
+}
+
+impl SecretKey {
+    /// The public key that belongs to it.
+    #[must_use]
+    pub fn public(&self) -> PublicKey {
+        let mut key = [0; 32];
+        if let Some(mut dh) = DefaultResolver.resolve_dh(&DHChoice::Curve25519) {
+            dh.set(&self.0);
+            key.iter_mut().zip(dh.pubkey()).for_each(|(to, from)| *to = *from);
+        }
+        PublicKey(key)
+    }
+}
+
+/// Why a handshake cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The message does not belong to it: another key or flow, or altered on the way.
+    #[error("the handshake failed")]
+    Failed,
+    /// The message is authentic, and what it holds is not allowed.
+    #[error("malformed: {0}")]
+    Malformed(#[from] ParseError),
+}
+
+impl From<snow::Error> for HandshakeError {
+    fn from(_: snow::Error) -> Self {
+        Self::Failed
+    }
+}
+
+impl From<BufferTooShort> for HandshakeError {
+    fn from(_: BufferTooShort) -> Self {
+        Self::Failed
+    }
+}
+
+/// The longest handshake message.
+const MAX_HANDSHAKE: usize = 128;
+
+/// A handshake message as it goes into a HELLO or an ACCEPT.
+#[derive(Clone, Copy)]
+pub struct HandshakeMessage {
+    bytes: [u8; MAX_HANDSHAKE],
+    len: usize,
+}
+
+impl HandshakeMessage {
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for HandshakeMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HandshakeMessage({} bytes)", self.len)
+    }
+}
+
+/// The primitives of `snow`, with our random numbers: a simulation that repeats its seed repeats its keys.
+struct Resolver([u8; 32]);
+
+struct Ephemeral(Numbers);
+
+impl Random for Ephemeral {
+    fn try_fill_bytes(&mut self, dest: &mut [u8]) -> Result<(), snow::Error> {
+        self.0.fill(dest);
+        Ok(())
+    }
+}
+
+impl CryptoResolver for Resolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(Ephemeral(Numbers::new(self.0))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+fn params(pattern: Pattern) -> Result<NoiseParams, HandshakeError> {
+    let name = match pattern {
+        Pattern::Unpinned => "Noise_NX_25519_ChaChaPoly_BLAKE2s",
+        Pattern::Pinned => "Noise_NK_25519_ChaChaPoly_BLAKE2s",
+    };
+    Ok(name.parse()?)
+}
+
+fn builder<'a>(pattern: Pattern, seed: [u8; 32]) -> Result<Builder<'a>, HandshakeError> {
+    let resolver: BoxedCryptoResolver = Box::new(Resolver(seed));
+    Ok(Builder::with_resolver(params(pattern)?, resolver))
+}
+
+/// The sender's side of a handshake.
+pub struct Initiator(Box<HandshakeState>);
+
+impl fmt::Debug for Initiator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Initiator(..)")
+    }
+}
+
+impl Initiator {
+    /// Begins a handshake with the proxy that has this key, or with any, and gives its first message. `session` and `flow`
+    /// are those of the HELLO. `seed` makes the ephemeral key and must be random.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] when the pinned key is none.
+    pub fn begin(
+        pinned: Option<&PublicKey>,
+        session: SessionNumber,
+        flow: &Flow,
+        terms: &Terms,
+        seed: [u8; 32],
+    ) -> Result<(Self, HandshakeMessage), HandshakeError> {
+        let prologue = prologue::of(session, flow);
+        let mut builder = builder(pattern(pinned), seed)?.prologue(&prologue)?;
+        if let Some(key) = pinned {
+            builder = builder.remote_public_key(&key.0)?;
+        }
+        let mut state = builder.build_initiator()?;
+        let mut bytes = [0; MAX_HANDSHAKE];
+        let len = state.write_message(&hello_payload(terms)?, &mut bytes)?;
+        Ok((Self(Box::new(state)), HandshakeMessage { bytes, len }))
+    }
+
+    /// Reads the second message. One that is not the proxy's changes nothing.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says why it is not believed.
+    pub fn read(&mut self, message: &[u8]) -> Result<Accept, HandshakeError> {
+        let mut payload = [0; MAX_HANDSHAKE];
+        let len = self.0.read_message(message, &mut payload)?;
+        Ok(Accept::parse(payload.get(..len).unwrap_or_default())?)
+    }
+
+    /// The session's keys after the second message was read, and the proxy's static key.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] when it was not.
+    pub fn finish(self) -> Result<(Seal, PublicKey), HandshakeError> {
+        let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
+        let key = PublicKey(key.ok_or(HandshakeError::Failed)?);
+        Ok((Seal::new(self.0.into_stateless_transport_mode()?), key))
+    }
+}
+
+/// The pattern that a sender uses which has pinned a key, or none.
+pub(crate) fn pattern(pinned: Option<&PublicKey>) -> Pattern {
+    if pinned.is_some() { Pattern::Pinned } else { Pattern::Unpinned }
+}
+
+/// The proxy's side of a handshake.
+pub struct Responder(HandshakeState);
+
+impl fmt::Debug for Responder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Responder(..)")
+    }
+}
+
+impl Responder {
+    /// Reads the first message, and gives the terms that it asks for. `session` and `flow` are those of the HELLO. `seed`
+    /// makes the ephemeral key and must be random.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] says why it is not believed.
+    pub fn read(
+        pattern: Pattern,
+        key: &SecretKey,
+        session: SessionNumber,
+        flow: &Flow,
+        seed: [u8; 32],
+        message: &[u8],
+    ) -> Result<(Self, Terms), HandshakeError> {
+        let prologue = prologue::of(session, flow);
+        let builder = builder(pattern, seed)?.prologue(&prologue)?.local_private_key(&key.0)?;
+        let mut state = builder.build_responder()?;
+        let mut payload = [0; MAX_HANDSHAKE];
+        let len = state.read_message(message, &mut payload)?;
+        let terms = parse_hello_payload(payload.get(..len).unwrap_or_default())?;
+        Ok((Self(state), terms))
+    }
+
+    /// Gives the session's keys and the second message.
+    ///
+    /// # Errors
+    /// [`HandshakeError`] when the sender's ephemeral key is none.
+    pub fn finish(mut self, accept: &Accept) -> Result<(Seal, HandshakeMessage), HandshakeError> {
+        let mut bytes = [0; MAX_HANDSHAKE];
+        let len = self.0.write_message(&accept.emit()?, &mut bytes)?;
+        Ok((Seal::new(self.0.into_stateless_transport_mode()?), HandshakeMessage { bytes, len }))
+    }
+}
+
+/// Why a sealed datagram is not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Its sequence number was seen before, or is too old to tell.
+    #[error("a replay")]
+    Replay,
+    /// It was not made by the other side of this session.
+    #[error("not authentic")]
+    Forged,
+    /// The other side made it, and it is no message.
+    #[error("malformed: {0}")]
+    Malformed(#[from] ParseError),
+}
+
+/// Room for a message that is opened.
+#[derive(Clone, Copy)]
+pub struct Plain([u8; MAX_MESSAGE_LEN]);
+
+impl Default for Plain {
+    fn default() -> Self {
+        Self([0; MAX_MESSAGE_LEN])
+    }
+}
+
+impl fmt::Debug for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Plain(..)")
+    }
+}
+
+/// The keys of a session, one for each direction, and the sequence numbers used up.
+pub struct Seal {
+    keys: StatelessTransportState,
+    /// The next sequence number; none once all are used up.
+    next: Option<u32>,
+    seen: Window,
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seal").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl Seal {
+    fn new(keys: StatelessTransportState) -> Self {
+        Self { keys, next: Some(0), seen: Window::default() }
+    }
+
+    /// Writes a sealed datagram with `message` to `out`, headed by `session`, and gives its length. `None` when `out` is too
+    /// short, or all sequence numbers are used up.
+    pub fn seal(&mut self, session: SessionNumber, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
+        let sequence = self.next?;
+        let mut plain = [0; MAX_MESSAGE_LEN];
+        let len = message.emit(&mut plain).ok()?;
+        let plain = plain.get(..len)?;
+        let header = Datagram::Sealed { session, sequence, ciphertext: &[] }.emit(out).ok()?;
+        let room = out.get_mut(header..SEAL_LEN + len)?;
+        let written = self.keys.write_message(sequence.into(), plain, room).ok()?;
+        self.next = sequence.checked_add(1);
+        Some(header + written)
+    }
+
+    /// Whether all sequence numbers are used up.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Opens what a sealed datagram holds, and tells whether the datagram is newer than all before. What is not authentic
+    /// uses up no sequence number.
+    ///
+    /// # Errors
+    /// [`OpenError`] says why it is not believed.
+    pub fn open<'a>(
+        &mut self,
+        sequence: u32,
+        ciphertext: &[u8],
+        plain: &'a mut Plain,
+    ) -> Result<(Message<'a>, bool), OpenError> {
+        if !self.seen.is_new(sequence) {
+            return Err(OpenError::Replay);
+        }
+        let read = self.keys.read_message(sequence.into(), ciphertext, &mut plain.0);
+        let len = read.map_err(|_| OpenError::Forged)?;
+        let newest = self.seen.take(sequence);
+        Ok((Message::parse(plain.0.get(..len).unwrap_or_default())?, newest))
+    }
+}
+
+#[cfg(test)]
+mod tests;

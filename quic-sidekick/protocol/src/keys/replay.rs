@@ -1,0 +1,60 @@
+//! Which sequence numbers were used (RFC 6479 describes the problem; 64 numbers are enough here).
+
+/// The newest number seen, and which of the 64 up to it were.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    newest: u32,
+    /// Bit i stands for `newest - i`. Without any bit nothing was seen.
+    seen: u64,
+}
+
+impl Window {
+    /// Whether `number` was not seen and is not too old to tell.
+    pub(crate) fn is_new(&self, number: u32) -> bool {
+        match self.newest.checked_sub(number) {
+            _ if self.seen == 0 => true,
+            None => true,
+            Some(age) => age < u64::BITS && self.seen >> age & 1 == 0,
+        }
+    }
+
+    /// Takes note of a number that [`Self::is_new`]; true if it is the newest.
+    pub(crate) fn take(&mut self, number: u32) -> bool {
+        if self.seen == 0 || number > self.newest {
+            let ahead = number - self.newest;
+            self.seen = if ahead < u64::BITS { self.seen << ahead } else { 0 } | 1;
+            self.newest = number;
+            return true;
+        }
+        let age = self.newest - number;
+        if age < u64::BITS {
+            self.seen |= 1 << age;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// Against a set of everything that was ever seen.
+        #[test]
+        fn a_number_is_taken_once(numbers in prop::collection::vec(prop_oneof![0u32..200, u32::MAX - 100..=u32::MAX], 1..300)) {
+            let (mut window, mut all) = (Window::default(), BTreeSet::new());
+            for number in numbers {
+                let newest = all.last().copied();
+                let too_old = newest.is_some_and(|newest: u32| newest.saturating_sub(number) >= 64);
+                let new = window.is_new(number);
+                prop_assert_eq!(new, !all.contains(&number) && !too_old);
+                if new {
+                    prop_assert_eq!(window.take(number), newest.is_none_or(|newest| number > newest));
+                    all.insert(number);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+use super::*;
+use crate::wire::Poll;
+
+const POLL: Message<'_> = Message::Poll(Poll { epoch: 1, token: 2, sums: 3 });
+
+fn secret() -> SecretKey {
+    SecretKey([7; 32])
+}
+
+fn flow() -> Flow {
+    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() }
+}
+
+fn handshake(
+    pinned: Option<PublicKey>,
+    flow_there: &Flow,
+) -> Result<(Seal, Seal, PublicKey), HandshakeError> {
+    let pattern = pattern(pinned.as_ref());
+    let (session, terms) = (SessionNumber(3), Terms::default());
+    let (mut initiator, hello) = Initiator::begin(pinned.as_ref(), session, &flow(), &terms, [1; 32])?;
+    assert_eq!(hello.bytes().len(), pattern.hello_len());
+    let (responder, asked) =
+        Responder::read(pattern, &secret(), session, flow_there, [2; 32], hello.bytes())?;
+    assert_eq!(asked, terms);
+    let granted = Accept { session: SessionNumber(4), terms, kept_sums: 20 };
+    let (proxy, accept) = responder.finish(&granted)?;
+    assert_eq!(accept.bytes().len(), pattern.accept_len());
+    // What is not the proxy's changes nothing.
+    for byte in 0..accept.len {
+        let mut forged = accept;
+        forged.bytes[byte] ^= 1;
+        assert_eq!(initiator.read(forged.bytes()), Err(HandshakeError::Failed), "byte {byte}");
+    }
+    assert_eq!(initiator.read(accept.bytes())?, granted);
+    let (sender, key) = initiator.finish()?;
+    Ok((sender, proxy, key))
+}
+
+fn sealed(seal: &mut Seal) -> (u32, Vec<u8>) {
+    let mut out = [0; 100];
+    let len = seal.seal(SessionNumber(9), &POLL, &mut out).unwrap();
+    match Datagram::parse(&out[..len]) {
+        Ok(Datagram::Sealed { session: SessionNumber(9), sequence, ciphertext }) => {
+            (sequence, ciphertext.to_vec())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn open(seal: &mut Seal, (sequence, ciphertext): &(u32, Vec<u8>)) -> Result<bool, OpenError> {
+    let mut plain = Plain::default();
+    let (message, newest) = seal.open(*sequence, ciphertext, &mut plain)?;
+    assert_eq!(message, POLL);
+    Ok(newest)
+}
+
+#[test]
+fn both_patterns_agree_on_keys() {
+    for pinned in [None, Some(secret().public())] {
+        let (mut sender, mut proxy, key) = handshake(pinned, &flow()).unwrap();
+        assert_eq!(key, secret().public());
+        for _ in 0..3 {
+            assert_eq!(open(&mut proxy, &sealed(&mut sender)), Ok(true));
+            assert_eq!(open(&mut sender, &sealed(&mut proxy)), Ok(true));
+        }
+    }
+}
+
+#[test]
+fn a_pinned_sender_believes_no_other_proxy() {
+    assert!(handshake(Some(SecretKey([8; 32]).public()), &flow()).is_err());
+}
+
+/// Somebody on the way has changed what the HELLO says outside of the handshake.
+#[test]
+fn an_altered_flow_fails_the_handshake() {
+    let other = Flow { destination: "198.51.100.7:444".parse().unwrap(), ..flow() };
+    for pinned in [None, Some(secret().public())] {
+        assert_eq!(handshake(pinned, &other).err(), Some(HandshakeError::Failed));
+    }
+}
+
+#[test]
+fn a_seal_is_opened_once_by_the_other_side_alone() {
+    let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
+    let messages: Vec<_> = (0..70).map(|_| sealed(&mut sender)).collect();
+    assert_eq!(open(&mut sender, &messages[0]), Err(OpenError::Forged), "its own");
+    for byte in 0..messages[5].1.len() {
+        let mut forged = messages[5].clone();
+        forged.1[byte] ^= 1;
+        assert_eq!(open(&mut proxy, &forged), Err(OpenError::Forged), "byte {byte}");
+    }
+    assert_eq!(open(&mut proxy, &(6, messages[5].1.clone())), Err(OpenError::Forged), "another number");
+    assert_eq!(open(&mut proxy, &messages[5]), Ok(true), "what was forged has used up no number");
+    assert_eq!(open(&mut proxy, &messages[5]), Err(OpenError::Replay));
+    assert_eq!(open(&mut proxy, &messages[2]), Ok(false), "overtaken");
+    assert_eq!(open(&mut proxy, &messages[69]), Ok(true));
+    assert_eq!(open(&mut proxy, &messages[1]), Err(OpenError::Replay), "too old to tell");
+}
+
+#[test]
+fn sequence_numbers_end() {
+    let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
+    sender.next = Some(u32::MAX);
+    assert_eq!(open(&mut proxy, &sealed(&mut sender)), Ok(true));
+    assert!(sender.is_exhausted());
+    assert_eq!(sender.seal(SessionNumber(9), &POLL, &mut [0; 100]), None, "a nonce is never used twice");
+}
+
+#[test]
+fn a_key_reads_back() {
+    let key = secret().public();
+    assert_eq!(key.to_string().parse(), Ok(key));
+    for text in
+        ["", "00", &"0".repeat(63), &"0".repeat(65), &"0".repeat(66), &"g".repeat(64), &"é".repeat(32)]
+    {
+        assert_eq!(text.parse::<PublicKey>(), Err(ParseKeyError), "{text}");
+    }
+    assert_eq!(format!("{:?}", secret()), "SecretKey(..)");
+}
+
+/// RFC 7748, section 5.2: the scalar 9 times the base point, after one iteration.
+#[test]
+fn the_public_key_is_that_of_x25519() {
+    let mut nine = [0; 32];
+    nine[0] = 9;
+    let expected = "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079";
+    assert_eq!(SecretKey(nine).public().to_string(), expected);
+}

@@ -1,0 +1,126 @@
+//! How a session begins (SPEC.md, section 6.2).
+
+use super::session::{Agreement, Session};
+use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT};
+use crate::cookie::Proof;
+use crate::keys::{HandshakeError, Responder};
+use crate::wire::{Accept, Hello, Refusal};
+use crate::{Flow, Terms};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+impl Observer {
+    pub(super) fn on_hello(
+        &mut self,
+        from: SocketAddr,
+        hello: &Hello<'_>,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let claimed = hello.flow.source;
+        let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
+        let flow = Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical();
+
+        // Until here nothing is known of who asks, and nothing is kept.
+        let path_proven = self.mint.knows(&hello.cookie, Proof::Path(&flow), now);
+        if !path_proven && !self.mint.knows(&hello.cookie, Proof::Address(&from), now) {
+            self.stats.unproven += 1;
+            if let Some(cookie) = self.mint.mint(Proof::Address(&from), now) {
+                self.queue(Outgoing::Bare(from, Bare::Retry(hello.session, hello.echo(), cookie)));
+            }
+            return Err(HandleError::Unproven);
+        }
+        // An address proves no more than that flows from there may be one's own.
+        if !path_proven && flow.source.ip() != from.ip().to_canonical()
+            || self.table.is_taken(&flow, path_proven)
+        {
+            return Err(self.refuse(from, hello, Refusal::Taken));
+        }
+        if flow.source.is_ipv4() != flow.destination.is_ipv4() {
+            return Err(self.refuse(from, hello, Refusal::Terms));
+        }
+        if let Some(index) = self.table.by_peer(from, hello.session)
+            && let Some(session) = self.table.get_mut(index)
+        {
+            if session.confirmed {
+                return Err(HandleError::Duplicate);
+            }
+            let number = session.agreed.number;
+            if session.agreed.echo == hello.echo() && session.agreed.flow == flow {
+                // The ACCEPT was lost, or this HELLO was repeated by the network.
+                self.queue(Outgoing::Accept(number));
+                return Ok(());
+            }
+            self.table.remove(index);
+        }
+        if self.table.len() >= self.config.max_sessions
+            || self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
+        {
+            return Err(self.refuse(from, hello, Refusal::Full));
+        }
+        self.open(from, hello, (flow, path_proven), now)
+    }
+
+    /// Reads the handshake's first message, answers with the second, and begins the session.
+    fn open(
+        &mut self,
+        from: SocketAddr,
+        hello: &Hello<'_>,
+        (flow, path_proven): (Flow, bool),
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let seed = self.numbers.array();
+        let read =
+            Responder::read(hello.pattern, &self.key, hello.session, &hello.flow, seed, hello.handshake);
+        let (responder, asked) = read.map_err(|error| self.failed(error))?;
+        if asked.every.is_none() && asked.every_packets.is_none() {
+            return Err(self.refuse(from, hello, Refusal::Terms));
+        }
+        let terms = Terms {
+            threshold: asked.threshold.min(self.config.max_threshold),
+            every: asked.every.map(|every| every.max(self.config.min_every)),
+            ..asked
+        };
+        let number = self.table.next_number(self.numbers.next_u32());
+        let kept_sums = self.config.kept_sums;
+        let accept = Accept { session: number, terms, kept_sums };
+        let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
+        let agreed = Agreement {
+            peer: from,
+            peer_number: hello.session,
+            number,
+            flow,
+            path_proven,
+            terms,
+            kept_sums,
+            seal,
+            echo: hello.echo(),
+            answer: answer.bytes().into(),
+        };
+        let Some(session) = Session::new(agreed, now) else {
+            return Err(self.refuse(from, hello, Refusal::Terms));
+        };
+        self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout));
+        self.stats.sessions_opened += 1;
+        self.queue(Outgoing::Accept(number));
+        Ok(())
+    }
+
+    fn failed(&mut self, error: HandshakeError) -> HandleError {
+        match error {
+            HandshakeError::Failed => {
+                self.stats.forged += 1;
+                HandleError::Handshake
+            }
+            HandshakeError::Malformed(error) => {
+                self.stats.malformed += 1;
+                error.into()
+            }
+        }
+    }
+
+    fn refuse(&mut self, to: SocketAddr, hello: &Hello<'_>, why: Refusal) -> HandleError {
+        self.stats.refused += 1;
+        self.queue(Outgoing::Bare(to, Bare::Refuse(hello.session, hello.echo(), why)));
+        HandleError::Refused
+    }
+}

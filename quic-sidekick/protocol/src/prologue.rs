@@ -1,0 +1,36 @@
+//! What both sides of a handshake must have in common before it (SPEC.md, section 4.4).
+
+use crate::Flow;
+use crate::wire::SessionNumber;
+use std::net::{IpAddr, SocketAddr};
+
+/// The name of the protocol and its version.
+const NAME: &[u8; 11] = b"Sidekick v1";
+/// An address and a port.
+const END_LEN: usize = 18;
+/// Bytes of the prologue.
+pub(crate) const LEN: usize = NAME.len() + 4 + 2 * END_LEN;
+
+/// The Noise prologue: what a HELLO says outside of its handshake message, so that nobody can alter it on the way.
+pub(crate) fn of(session: SessionNumber, flow: &Flow) -> [u8; LEN] {
+    let mut prologue = [0; LEN];
+    let parts = [
+        NAME.as_slice(),
+        &session.0.to_be_bytes(),
+        &ip(flow.source),
+        &flow.source.port().to_be_bytes(),
+        &ip(flow.destination),
+        &flow.destination.port().to_be_bytes(),
+    ];
+    let bytes = parts.iter().copied().flatten();
+    prologue.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    prologue
+}
+
+/// IPv4 addresses as IPv6 maps them.
+fn ip(address: SocketAddr) -> [u8; 16] {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}

@@ -1,0 +1,119 @@
+//! Which of several proxies on one path to keep (SPEC.md, section 7.8).
+//!
+//! A proxy sees every loss between the sender and itself, so a farther one sees at least what a nearer one does. The
+//! nearer one tells sooner. The best is the nearest of those that see (almost) all that any sees.
+
+use super::Assistance;
+use super::contact::Contact;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Losses that have to be known before proxies can be told apart by them.
+const EVIDENCE: u64 = 16;
+/// Without as many losses the choice is made after this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of the losses that any proxy sees, a chosen one sees at least so many percent.
+const COVERAGE_PERCENT: u64 = 80;
+/// So many of the latest losses are not told again when another proxy reports them, too.
+const REMEMBERED: usize = 1024;
+
+/// The proxy that was chosen, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Its address.
+    pub proxy: SocketAddr,
+    /// How many proxies reported.
+    pub of: usize,
+    /// What spoke for it.
+    pub merit: Merit,
+}
+
+/// What spoke for a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merit {
+    /// It is the nearest that saw the losses.
+    Nearest {
+        /// Losses that it saw.
+        saw: u64,
+        /// Losses that the proxy saw which saw most.
+        most: u64,
+    },
+    /// There were too few losses to tell, and it covers the longest part of the path.
+    Farthest,
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} proxies: ", self.proxy, self.of)?;
+        match self.merit {
+            Merit::Nearest { saw, most } => write!(f, "the nearest that sees the losses ({saw} of {most})"),
+            Merit::Farthest => f.write_str("the farthest, as there are hardly any losses"),
+        }
+    }
+}
+
+/// Several proxies at once, until one is chosen.
+#[derive(Debug, Default)]
+pub(super) struct Rivalry {
+    since: Option<Instant>,
+    told: VecDeque<u64>,
+    pub(super) made: Option<Choice>,
+}
+
+fn rivals(contacts: &[Contact]) -> impl Iterator<Item = (usize, &Contact)> {
+    let live = contacts.iter().enumerate().filter(|(_, contact)| contact.is_live());
+    live.filter(|(_, contact)| contact.assistance == Assistance::Assisted)
+}
+
+impl Rivalry {
+    /// Takes out what was told before by another proxy.
+    pub(super) fn deduplicate(&mut self, found: &mut Vec<u64>, contacts: usize) {
+        if contacts < 2 {
+            self.told.clear();
+            return;
+        }
+        found.retain(|tag| {
+            let new = !self.told.contains(tag);
+            if new {
+                if self.told.len() >= REMEMBERED {
+                    self.told.pop_front();
+                }
+                self.told.push_back(*tag);
+            }
+            new
+        });
+    }
+
+    /// The proxy to keep, if it is time to choose.
+    pub(super) fn judge(&mut self, contacts: &[Contact], now: Instant) -> Option<usize> {
+        let of = rivals(contacts).count();
+        if of < 2 {
+            self.since = None;
+            return None;
+        }
+        let since = *self.since.get_or_insert(now);
+        let most = rivals(contacts).map(|(_, contact)| contact.stats.early_lost).max().unwrap_or(0);
+        let near = |contact: &Contact| contact.near_rtt.smoothed().unwrap_or(Duration::MAX);
+        let (chosen, merit) = if most >= EVIDENCE {
+            let enough = |contact: &Contact| contact.stats.early_lost * 100 >= most * COVERAGE_PERCENT;
+            let covering = rivals(contacts).filter(|(_, contact)| enough(contact));
+            let (index, nearest) = covering.min_by_key(|(_, contact)| near(contact))?;
+            (index, Merit::Nearest { saw: nearest.stats.early_lost, most })
+        } else if now.saturating_duration_since(since) >= PATIENCE {
+            let (index, _) = rivals(contacts).max_by_key(|(_, contact)| near(contact))?;
+            (index, Merit::Farthest)
+        } else {
+            return None;
+        };
+        let proxy = contacts.get(chosen)?.proxy;
+        self.made = Some(Choice { proxy, of, merit });
+        self.since = None;
+        Some(chosen)
+    }
+
+    pub(super) fn next_deadline(&self, contacts: &[Contact]) -> Option<Instant> {
+        self.since.filter(|_| rivals(contacts).count() > 1).map(|since| since + PATIENCE)
+    }
+}

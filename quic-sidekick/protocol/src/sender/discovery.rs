@@ -1,0 +1,310 @@
+//! The sender finds its proxies by itself, loses them and finds them again.
+
+use super::*;
+use crate::testing::{Near, Simulation, proxy};
+use crate::wire::MAX_DATAGRAM_LEN;
+use crate::wire::path::Marker;
+use crate::{Observer, ObserverConfig, SecretKey};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn discovering(near: Near, seed: u64) -> Simulation {
+    Simulation::new(SenderConfig::default(), ObserverConfig::default(), near, seed)
+}
+
+fn near(delay_ms: u32, loss_percent: u64) -> Near {
+    Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent }
+}
+
+fn translated(port: u16) -> Flow {
+    Flow {
+        source: SocketAddr::from(([203, 0, 113, 5], port)),
+        destination: "198.51.100.7:443".parse().unwrap(),
+    }
+}
+
+#[test]
+fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
+    let mut s = discovering(near(5, 0), 1);
+    // Marker, HELLO and POLL, each with its answer; a quACK 30 ms after the first packet that counts.
+    s.stream(3 * 10 + 30 + 10, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    let (proxy, key) = s.sender.proxy().unwrap();
+    assert_eq!(
+        (proxy, key),
+        (crate::testing::PROXY.parse().unwrap(), s.proxy.as_ref().unwrap().public_key())
+    );
+    s.stream(60_000, MS);
+    assert_eq!(s.sender.stats().markers, 3, "no more markers than are needed");
+    let lost = s.send(Some(true));
+    s.stream(40, MS);
+    assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
+}
+
+/// The NAT gives the flow and the adjacent socket other addresses, and lets in only what was asked for.
+#[test]
+fn a_proxy_beyond_a_nat_is_found() {
+    let mut s = discovering(near(5, 0), 2);
+    s.open = false;
+    s.translated = Some(translated(31_000));
+    s.peer = "203.0.113.5:31001".parse().unwrap();
+    s.stream(200, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+#[test]
+fn proxies_are_found_although_most_is_lost() {
+    for seed in 0..100 {
+        let mut s = discovering(near(5, 30), seed);
+        for _ in 0..30_000 {
+            s.send(None);
+            s.run(MS);
+            if s.sender.assistance() == Assistance::Assisted {
+                break;
+            }
+        }
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}: {:?}", s.sender.stats());
+    }
+}
+
+#[test]
+fn without_a_proxy_markers_become_rare() {
+    let mut s = discovering(near(5, 0), 3);
+    s.proxy = None;
+    s.stream(10_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotFound));
+    let before = s.sender.stats().markers;
+    s.run(600_000 * MS);
+    assert!(before <= 9 && s.sender.stats().markers - before <= 14, "{:?}", s.sender.stats());
+}
+
+/// SPEC.md, section 7.9: a NAT that forgets its mappings gives the flow another port.
+#[test]
+fn a_rebound_flow_is_found_again_by_itself() {
+    let mut s = discovering(near(5, 0), 4);
+    s.open = false;
+    s.translated = Some(translated(31_000));
+    s.stream(500, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    s.translated = Some(translated(32_000));
+    s.peer = "203.0.113.5:32001".parse().unwrap();
+    s.stream(2000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted, "{:?}", s.sender.stats());
+    let false_alarms = s.false_alarms().len();
+    assert!(false_alarms <= 16, "{false_alarms}");
+    let lost = s.send(Some(true));
+    s.stream(50, MS);
+    assert_eq!(s.declared.last().map(|(tag, _)| *tag), Some(lost));
+    assert!(s.proxy.as_ref().unwrap().sessions() <= 2);
+}
+
+#[test]
+fn a_restarted_proxy_is_found_again_within_a_second() {
+    for seed in 0..20 {
+        let mut s = discovering(near(5, 2), seed);
+        s.stream(2000, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
+        s.proxy = Some(proxy(ObserverConfig::default(), seed + 1000));
+        s.stream(1000, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}: {:?}", s.sender.stats());
+        assert_eq!(s.false_alarms(), [0; 0], "seed {seed}");
+    }
+}
+
+#[test]
+fn only_the_pinned_proxy_is_believed() {
+    for (pinned, found) in [([6; 32], true), ([9; 32], false)] {
+        let config = SenderConfig { key: Some(SecretKey(pinned).public()), ..SenderConfig::default() };
+        let observer = ObserverConfig { key: Some(SecretKey([6; 32])), ..ObserverConfig::default() };
+        let mut s = Simulation::new(config, observer, near(5, 0), 5);
+        s.stream(3000, MS);
+        assert_eq!(s.sender.assistance() == Assistance::Assisted, found);
+        assert_eq!(s.proxy.as_ref().unwrap().stats().sessions_opened > 0, found);
+        let hellos = s.proxy.as_ref().unwrap().stats().hellos;
+        assert!(hellos < 10, "{hellos} HELLOs in three seconds");
+    }
+}
+
+/// Whoever is not on the path has not seen the marker.
+#[test]
+fn an_answer_to_what_was_not_asked_is_not_believed() {
+    let mut s = discovering(near(5, 0), 6);
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let now = s.now;
+    s.proxy = None;
+    s.stream(20, MS);
+    for guess in 0..=255 {
+        let answer = Answer {
+            handle: [0; HANDLE_LEN],
+            nonce: [guess; 16],
+            proxy: "203.0.113.66:5252".parse().unwrap(),
+            flow: s.flow,
+            cookie: crate::wire::Cookie([1; 20]),
+        };
+        let len = answer.emit(&mut buffer).unwrap();
+        assert_eq!(s.sender.handle_on_path(&buffer[..len], now), Err(HandleError::Forged));
+        assert_eq!(s.sender.handle(answer.proxy, &buffer[..len], now), Err(HandleError::Forged));
+    }
+    assert_eq!(s.sender.contacts.len(), 0);
+    assert_eq!(s.sender.stats().forged, 512);
+}
+
+/// Two proxies on one path: packets reach the first, and of these the second.
+struct Chain {
+    sender: Sender,
+    proxies: [(SocketAddr, Observer); 2],
+    /// Of 100 packets, so many are lost before each.
+    loss: [u32; 2],
+    /// One way, from the one before.
+    delay: [Duration; 2],
+    flow: Flow,
+    now: Instant,
+    random: Numbers,
+    /// What is on its way: when it arrives, to which proxy (or from it, to the sender), and whether along the path.
+    travelling: Vec<(Instant, Way, Vec<u8>)>,
+    declared: Vec<u64>,
+    lost: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Path(usize),
+    To(usize),
+    From(usize),
+    Answer,
+}
+
+impl Chain {
+    fn new(loss: [u32; 2]) -> Self {
+        let s = discovering(near(1, 0), 7);
+        let addresses: [SocketAddr; 2] = ["10.0.1.1:5252", "10.0.2.1:5252"].map(|a| a.parse().unwrap());
+        let proxies = [0, 1].map(|i| {
+            let mut observer = Observer::new(ObserverConfig::default(), [i; 32]).unwrap();
+            observer.announce(0, addresses[usize::from(i)]);
+            (addresses[usize::from(i)], observer)
+        });
+        let mut sender = Sender::new(SenderConfig::default(), [8; 32]);
+        sender.set_adjacent_port(5000);
+        sender.start(s.flow, s.now);
+        let delay = [2 * MS, 8 * MS];
+        let (flow, now, random) = (s.flow, s.now, Numbers::new([9; 32]));
+        Self {
+            sender,
+            proxies,
+            loss,
+            delay,
+            flow,
+            now,
+            random,
+            travelling: Vec::new(),
+            declared: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    fn one_way(&self, proxy: usize) -> Duration {
+        self.delay[..=proxy].iter().sum()
+    }
+
+    fn passes(&mut self, proxy: usize) -> bool {
+        let chance = self.random.next_u32() % 100;
+        chance >= self.loss[proxy]
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        while let Some((target, len)) = self.sender.transmit(&mut buffer) {
+            let bytes = buffer[..len].to_vec();
+            match target {
+                Target::Path => self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes)),
+                Target::Proxy(address) => {
+                    let to = usize::from(address == self.proxies[1].0);
+                    self.travelling.push((self.now + self.one_way(to), Way::To(to), bytes));
+                }
+            }
+        }
+        for from in 0..2 {
+            while let Some(transmit) = self.proxies[from].1.transmit(&mut buffer) {
+                let way = if transmit.from.is_some() { Way::Answer } else { Way::From(from) };
+                let at = self.now + self.one_way(from);
+                self.travelling.push((at, way, buffer[..transmit.len].to_vec()));
+            }
+        }
+        self.sender.drain_lost(&mut self.declared);
+    }
+
+    fn stream(&mut self, packets: u64) {
+        let peer = "192.0.2.1:5000".parse().unwrap();
+        for tag in 0..packets {
+            let mut payload = [0x40; 300];
+            self.random.fill(&mut payload[21..]);
+            self.sender.on_sent(tag, Payload::whole(&payload), self.now);
+            self.travelling.push((self.now + self.delay[0], Way::Path(0), payload.to_vec()));
+            let until = self.now + MS;
+            while self.now < until {
+                self.drain();
+                self.now += MS / 10;
+                let now = self.now;
+                let mut arrived: Vec<_> = Vec::new();
+                self.travelling.retain(|entry| {
+                    let still = entry.0 > now;
+                    if !still {
+                        arrived.push(entry.clone());
+                    }
+                    still
+                });
+                for (_, way, bytes) in arrived {
+                    match way {
+                        Way::Path(proxy) if self.passes(proxy) => {
+                            let flow = self.flow;
+                            self.proxies[proxy].1.observe(&flow, 0, Payload::whole(&bytes), now);
+                            if proxy == 0 {
+                                self.travelling.push((now + self.delay[1], Way::Path(1), bytes));
+                            }
+                        }
+                        Way::Path(_) => self.lost += u64::from(Marker::parse(&bytes).is_err()),
+                        Way::To(proxy) => {
+                            let _ = self.proxies[proxy].1.handle(peer, &bytes, now);
+                        }
+                        Way::From(proxy) => {
+                            let _ = self.sender.handle(self.proxies[proxy].0, &bytes, now);
+                        }
+                        Way::Answer => {
+                            let _ = self.sender.handle_on_path(&bytes, now);
+                        }
+                    }
+                }
+                self.sender.on_deadline(now);
+                self.proxies.iter_mut().for_each(|(_, proxy)| proxy.on_deadline(now));
+            }
+        }
+        self.drain();
+    }
+}
+
+/// SPEC.md, section 7.8.
+#[test]
+fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
+    for (loss, kept) in [([4, 0], 0), ([0, 4], 1), ([2, 2], 1), ([4, 1], 0)] {
+        let mut chain = Chain::new(loss);
+        chain.stream(3000);
+        let choice = chain.sender.choice().unwrap_or_else(|| panic!("{loss:?}: no choice"));
+        assert_eq!((choice.proxy, choice.of), (chain.proxies[kept].0, 2), "{loss:?}: {choice}");
+        assert!(
+            matches!(choice.merit, Merit::Nearest { saw, most } if saw * 10 >= most * 8),
+            "{loss:?}: {choice}"
+        );
+        assert_eq!(chain.sender.proxy().map(|(proxy, _)| proxy), Some(choice.proxy));
+        assert_eq!(chain.proxies[1 - kept].1.sessions(), 0, "{loss:?}: the other was told goodbye");
+        let once: std::collections::BTreeSet<_> = chain.declared.iter().collect();
+        assert_eq!(once.len(), chain.declared.len(), "{loss:?}: no loss is told twice");
+    }
+}
+
+#[test]
+fn of_several_proxies_without_losses_the_farthest_is_kept() {
+    let mut chain = Chain::new([0, 0]);
+    chain.stream(12_000);
+    let choice = chain.sender.choice().unwrap();
+    assert_eq!((choice.proxy, choice.merit), (chain.proxies[1].0, Merit::Farthest));
+}

@@ -1,0 +1,73 @@
+//! A million datagrams that mean nothing, or nearly something, at either socket.
+
+use super::*;
+use crate::ObserverConfig;
+use crate::testing::{Near, PEER, PROXY, Simulation, configured, key};
+use crate::wire::MAX_DATAGRAM_LEN;
+
+const MS: Duration = Duration::from_millis(1);
+const DATAGRAMS: u32 = 1_000_000;
+
+/// Real datagrams of both directions, as they go over the wire.
+fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
+    let mut recorded = Vec::new();
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    for _ in 0..60 {
+        s.send(Some(false));
+        let now = s.now;
+        s.sender.contacts[0].poll(now);
+        while let Some((_, len)) = s.sender.transmit(&mut buffer) {
+            recorded.push(buffer[..len].to_vec());
+            let proxy = s.proxy.as_mut().unwrap();
+            let _ = proxy.handle(PEER.parse().unwrap(), &buffer[..len], now);
+            while let Some(transmit) = proxy.transmit(&mut buffer) {
+                recorded.push(buffer[..transmit.len].to_vec());
+            }
+        }
+        s.run(MS);
+    }
+    recorded
+}
+
+/// No panic, no growth, and the session goes on.
+#[test]
+fn a_million_datagrams_change_nothing() {
+    let near = Near { delay: MS, jitter: Duration::ZERO, loss_percent: 0 };
+    let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 11);
+    s.stream(200, MS);
+    let mut material = recorded(&mut s);
+    for first in 0..=255 {
+        material.push(vec![first; 60]);
+    }
+    assert!(material.len() > 350);
+    let mut random = Numbers::new(key(12));
+    let (peer, port): (SocketAddr, SocketAddr) = (PEER.parse().unwrap(), PROXY.parse().unwrap());
+    let (mut buffer, now) = ([0; MAX_DATAGRAM_LEN], s.now);
+    let (epochs, opened) = (s.sender.stats().epochs, s.proxy.as_ref().unwrap().stats().sessions_opened);
+    let proxy = s.proxy.as_mut().unwrap();
+    for _ in 0..DATAGRAMS {
+        let pick = usize::try_from(random.next_u32()).unwrap() % material.len();
+        let mut datagram = material[pick].clone();
+        for _ in 0..=random.next_u32() % 3 {
+            let at = usize::try_from(random.next_u32()).unwrap() % datagram.len();
+            datagram[at] = datagram[at].wrapping_add(u8::try_from(1 + random.next_u32() % 255).unwrap());
+        }
+        datagram.truncate(1 + usize::try_from(random.next_u32()).unwrap() % (2 * datagram.len()));
+        let from = if random.next_u32() % 2 == 0 { peer } else { ([203, 0, 113, 1], 1).into() };
+        let _ = proxy.handle(from, &datagram, now);
+        while let Some(transmit) = proxy.transmit(&mut buffer) {
+            assert!(transmit.to != peer || from == peer, "nobody is told what another has asked");
+            assert!(transmit.len <= datagram.len(), "{datagram:?} draws {} bytes", transmit.len);
+        }
+        let from = if random.next_u32() % 2 == 0 { port } else { peer };
+        let _ = s.sender.handle(from, &datagram, now);
+        let _ = s.sender.handle_on_path(&datagram, now);
+    }
+    assert_eq!((proxy.sessions(), proxy.stats().sessions_opened), (1, opened));
+    assert_eq!((s.sender.contacts.len(), s.sender.stats().epochs), (1, epochs));
+    assert!(s.sender.found.capacity() < 64 && s.sender.contacts.capacity() <= MAX_CONTACTS);
+    let lost = s.send(Some(true));
+    s.stream(100, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
+}

@@ -1,0 +1,80 @@
+//! A thousand near segments, each with its own mixture of everything that goes wrong.
+
+use super::*;
+use crate::testing::{Near, Simulation, configured, key, proxy};
+use crate::{ObserverConfig, Position};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// No packet that the proxy had counted is declared lost by the quACK that says so, whatever happens to packets, messages,
+/// the proxy and the path. The seed that fails is named, and replays.
+#[test]
+fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
+    let (mut declared, mut assisted) = (0, 0);
+    for seed in 0..1000 {
+        let mut draw = Numbers::new(key(seed ^ 0x5eed));
+        let mut below = |most: u32| draw.next_u32() % most;
+        let delay = MS * (1 + below(30));
+        let near = Near {
+            delay,
+            jitter: if below(3) == 0 { MS * below(4) } else { Duration::ZERO },
+            loss_percent: below(31).into(),
+        };
+        let mut config = if below(2) == 0 { configured() } else { SenderConfig::default() };
+        if below(4) == 0 {
+            config.terms.identification.position = Position::End;
+        }
+        let mut s = Simulation::new(config, ObserverConfig::default(), near, seed);
+        s.duplicate_percent = below(4).into();
+        s.damage_percent = below(4).into();
+        let spacing = MS * (1 + below(5)) / 2;
+        let faults = [below(1000), below(1000)];
+        let (restarts, moves) = (below(3) == 0, below(3) == 0);
+        for packet in 0..2000 {
+            if restarts && packet == faults[0] {
+                s.proxy = Some(proxy(ObserverConfig::default(), seed + 7));
+            }
+            if moves && packet == faults[1] {
+                // The connection migrates.
+                s.flow.source.set_port(4001);
+                let (flow, now) = (s.flow, s.now);
+                s.sender.start(flow, now);
+            }
+            s.send(None);
+            s.run(spacing);
+        }
+        s.run(Duration::from_secs(1));
+        for (tag, after) in &s.declared {
+            let sent = s.sent_at[usize::try_from(*tag).unwrap()];
+            // The quACK that the sender has acted on left the proxy so much earlier at most.
+            let reported = sent + *after - s.near.delay - s.near.jitter;
+            let counted = s.counted.get(tag).copied();
+            assert!(
+                counted.is_none_or(|counted| counted > reported),
+                "seed {seed}: packet {tag} was counted {:?} before the proxy last spoke",
+                counted.map(|counted| reported - counted)
+            );
+        }
+        declared += s.declared.len();
+        assisted += usize::from(s.sender.assistance() == Assistance::Assisted);
+    }
+    // What is asserted is not empty.
+    assert!(declared > 100_000, "{declared} packets were declared lost");
+    assert!(assisted > 900, "{assisted} of 1000 were assisted at the end");
+}
+
+/// With one lost packet and silence after it, the loss is known by the poll.
+#[test]
+fn a_lone_loss_is_known_within_two_and_a_half_near_rtts() {
+    for one_way in [3, 5, 10, 25, 100, 300] {
+        let near = Near { delay: one_way * MS, jitter: Duration::ZERO, loss_percent: 0 };
+        let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 3);
+        s.stream(4000, MS);
+        s.run(10_000 * MS);
+        let lost = s.send(Some(true));
+        s.run(10_000 * MS);
+        let [(tag, after)] = s.declared[..] else { panic!("{one_way} ms: {:?}", s.declared) };
+        assert_eq!(tag, lost);
+        assert!(after <= 2 * one_way * MS * 5 / 2, "{one_way} ms away: {after:?}");
+    }
+}

@@ -1,0 +1,312 @@
+//! Datagrams between the sender's adjacent socket and the proxy's port (SPEC.md, section 4.2).
+
+use super::cursor::{Reader, Writer};
+use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
+use super::{BufferTooShort, Cookie, ParseError, SessionNumber, VERSION};
+use crate::{Flow, Terms};
+
+const HELLO: u8 = 1;
+const RETRY: u8 = 2;
+const ACCEPT: u8 = 3;
+const REFUSE: u8 = 4;
+const UNKNOWN_SESSION: u8 = 5;
+const SEALED: u8 = 6;
+
+/// Bytes of a public key of X25519.
+const KEY_LEN: usize = 32;
+/// Bytes of an authentication tag.
+const TAG_LEN: usize = 16;
+
+/// How many bytes of its HELLO's handshake message a sender wants to see in an answer that is not authenticated.
+pub const ECHO_LEN: usize = 8;
+
+/// Bytes of the payload of the first handshake message: the terms, and room that keeps a HELLO longer than any answer
+/// to it. All but the terms is zero.
+pub const HELLO_PAYLOAD_LEN: usize = 64;
+
+/// Bytes of the payload of the second handshake message.
+pub const ACCEPT_PAYLOAD_LEN: usize = 15;
+
+/// The Noise pattern of a handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pattern {
+    /// NX: the sender believes any proxy on its path, and learns its key.
+    Unpinned,
+    /// NK: the sender knows the proxy's key, and believes no other.
+    Pinned,
+}
+
+impl Pattern {
+    /// Bytes of the first handshake message.
+    #[must_use]
+    pub fn hello_len(self) -> usize {
+        match self {
+            Self::Unpinned => KEY_LEN + HELLO_PAYLOAD_LEN,
+            Self::Pinned => KEY_LEN + HELLO_PAYLOAD_LEN + TAG_LEN,
+        }
+    }
+
+    /// Bytes of the second.
+    #[must_use]
+    pub fn accept_len(self) -> usize {
+        match self {
+            Self::Unpinned => KEY_LEN + KEY_LEN + TAG_LEN + ACCEPT_PAYLOAD_LEN + TAG_LEN,
+            Self::Pinned => KEY_LEN + ACCEPT_PAYLOAD_LEN + TAG_LEN,
+        }
+    }
+}
+
+/// One datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Datagram<'a> {
+    /// Sender: count my packets, please.
+    Hello(Hello<'a>),
+    /// Proxy: ask again with this cookie, so that I know that you receive where you say you are.
+    Retry {
+        /// The number that the sender has chosen.
+        session: SessionNumber,
+        /// The first bytes of the HELLO's handshake message.
+        echo: [u8; ECHO_LEN],
+        /// The cookie.
+        cookie: Cookie,
+    },
+    /// Proxy: I do. The handshake message holds an [`Accept`].
+    Accept {
+        /// The number that the sender has chosen.
+        session: SessionNumber,
+        /// The second handshake message.
+        handshake: &'a [u8],
+    },
+    /// Proxy: I will not count this flow.
+    Refuse {
+        /// The number that the sender has chosen.
+        session: SessionNumber,
+        /// The first bytes of the HELLO's handshake message.
+        echo: [u8; ECHO_LEN],
+        /// Why.
+        why: Refusal,
+    },
+    /// Proxy: I have no such session (any more).
+    UnknownSession {
+        /// The number that the sender used, which a proxy here has chosen.
+        session: SessionNumber,
+    },
+    /// Either side: a sealed [`super::Message`].
+    Sealed {
+        /// The number that the receiver of the datagram has chosen.
+        session: SessionNumber,
+        /// Counts the sealed datagrams of a session in this direction, from 0. It is the nonce of the seal.
+        sequence: u32,
+        /// The message, encrypted, and its authentication tag.
+        ciphertext: &'a [u8],
+    },
+}
+
+/// The flow whose packets shall be counted, and the first handshake message with the terms that the sender would like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// The number that the sender wants to see in front of what is sent to it.
+    pub session: SessionNumber,
+    /// The flow as the proxy sees it. An unspecified source address stands for the one from which the HELLO comes.
+    pub flow: Flow,
+    /// From an answer of this proxy, or [`Cookie::NONE`].
+    pub cookie: Cookie,
+    /// The handshake's pattern.
+    pub pattern: Pattern,
+    /// The first handshake message, [`Pattern::hello_len`] bytes.
+    pub handshake: &'a [u8],
+}
+
+impl Hello<'_> {
+    /// What an answer has to repeat of it.
+    #[must_use]
+    pub fn echo(&self) -> [u8; ECHO_LEN] {
+        self.handshake.first_chunk().copied().unwrap_or_default()
+    }
+}
+
+/// The payload of the second handshake message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accept {
+    /// The number that the proxy wants to see in front of what is sent to it.
+    pub session: SessionNumber,
+    /// The terms granted: nowhere more than was asked for.
+    pub terms: Terms,
+    /// How many sums a poll may ask for; at least the threshold.
+    pub kept_sums: u8,
+}
+
+/// Why a proxy will not count a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It has as many sessions as it may have.
+    Full,
+    /// It cannot do what the terms ask for.
+    Terms,
+    /// The flow is counted for who has proven to be its source.
+    Taken,
+}
+
+impl<'a> Datagram<'a> {
+    /// Reads a whole datagram.
+    ///
+    /// # Errors
+    /// [`ParseError`] says what is wrong; nothing of the datagram is to be believed then.
+    pub fn parse(datagram: &'a [u8]) -> Result<Self, ParseError> {
+        let mut r = Reader::new(datagram);
+        let first = r.u8()?;
+        if first >> 4 != VERSION {
+            return Err(ParseError::Version(first >> 4));
+        }
+        let session = SessionNumber(r.u32()?);
+        let datagram = match first & 0x0f {
+            HELLO => {
+                let flow = read_flow(&mut r)?;
+                let cookie = Cookie(r.array()?);
+                let pattern = match r.u8()? {
+                    0 => Pattern::Unpinned,
+                    1 => Pattern::Pinned,
+                    _ => return Err(ParseError::Field("pattern")),
+                };
+                Self::Hello(Hello {
+                    session,
+                    flow,
+                    cookie,
+                    pattern,
+                    handshake: r.bytes(pattern.hello_len())?,
+                })
+            }
+            RETRY => {
+                let (echo, cookie) = (r.array()?, Cookie(r.array()?));
+                if cookie == Cookie::NONE {
+                    return Err(ParseError::Field("cookie"));
+                }
+                Self::Retry { session, echo, cookie }
+            }
+            ACCEPT => {
+                let handshake = r.rest();
+                if [Pattern::Unpinned, Pattern::Pinned].iter().all(|p| p.accept_len() != handshake.len()) {
+                    return Err(ParseError::Field("handshake"));
+                }
+                Self::Accept { session, handshake }
+            }
+            REFUSE => {
+                let echo = r.array()?;
+                let why = match r.u8()? {
+                    1 => Refusal::Full,
+                    2 => Refusal::Terms,
+                    3 => Refusal::Taken,
+                    _ => return Err(ParseError::Field("refusal")),
+                };
+                Self::Refuse { session, echo, why }
+            }
+            UNKNOWN_SESSION => Self::UnknownSession { session },
+            SEALED => {
+                let sequence = r.u32()?;
+                let ciphertext = r.rest();
+                if ciphertext.len() <= TAG_LEN {
+                    return Err(ParseError::Truncated);
+                }
+                Self::Sealed { session, sequence, ciphertext }
+            }
+            other => return Err(ParseError::Type(other)),
+        };
+        r.end()?;
+        Ok(datagram)
+    }
+
+    /// Writes the datagram to the front of `out` and gives its length in bytes.
+    ///
+    /// # Errors
+    /// [`BufferTooShort`]; what was written so far is of no use then.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        let mut w = Writer::new(out);
+        let (kind, session) = match *self {
+            Self::Hello(hello) => (HELLO, hello.session),
+            Self::Retry { session, .. } => (RETRY, session),
+            Self::Accept { session, .. } => (ACCEPT, session),
+            Self::Refuse { session, .. } => (REFUSE, session),
+            Self::UnknownSession { session } => (UNKNOWN_SESSION, session),
+            Self::Sealed { session, .. } => (SEALED, session),
+        };
+        w.put(&[VERSION << 4 | kind])?;
+        w.put(&session.0.to_be_bytes())?;
+        match *self {
+            Self::Hello(hello) => {
+                write_flow(&mut w, &hello.flow)?;
+                w.put(&hello.cookie.0)?;
+                w.put(&[match hello.pattern {
+                    Pattern::Unpinned => 0,
+                    Pattern::Pinned => 1,
+                }])?;
+                w.put(hello.handshake)?;
+            }
+            Self::Retry { echo, cookie, .. } => {
+                w.put(&echo)?;
+                w.put(&cookie.0)?;
+            }
+            Self::Accept { handshake, .. } => w.put(handshake)?,
+            Self::Refuse { echo, why, .. } => {
+                w.put(&echo)?;
+                w.put(&[match why {
+                    Refusal::Full => 1,
+                    Refusal::Terms => 2,
+                    Refusal::Taken => 3,
+                }])?;
+            }
+            Self::UnknownSession { .. } => {}
+            Self::Sealed { sequence, ciphertext, .. } => {
+                w.put(&sequence.to_be_bytes())?;
+                w.put(ciphertext)?;
+            }
+        }
+        Ok(w.len())
+    }
+}
+
+/// The payload of the first handshake message: the terms, and zeros that are not looked at.
+pub(crate) fn parse_hello_payload(payload: &[u8]) -> Result<Terms, ParseError> {
+    read_terms(&mut Reader::new(payload))
+}
+
+/// Writes what [`parse_hello_payload`] reads.
+pub(crate) fn hello_payload(terms: &Terms) -> Result<[u8; HELLO_PAYLOAD_LEN], BufferTooShort> {
+    let mut payload = [0; HELLO_PAYLOAD_LEN];
+    write_terms(&mut Writer::new(&mut payload), terms)?;
+    Ok(payload)
+}
+
+impl Accept {
+    /// Reads the payload of the second handshake message.
+    ///
+    /// # Errors
+    /// [`ParseError`] says what is wrong.
+    pub fn parse(payload: &[u8]) -> Result<Self, ParseError> {
+        let mut r = Reader::new(payload);
+        let accept = Self {
+            session: SessionNumber(r.u32()?),
+            terms: read_terms(&mut r)?,
+            kept_sums: nonzero(r.u8()?, "kept sums")?,
+        };
+        r.end()?;
+        if accept.kept_sums < accept.terms.threshold {
+            return Err(ParseError::Field("kept sums"));
+        }
+        Ok(accept)
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`BufferTooShort`] cannot happen; it is the type's, since the writer can run short.
+    pub fn emit(&self) -> Result<[u8; ACCEPT_PAYLOAD_LEN], BufferTooShort> {
+        let mut payload = [0; ACCEPT_PAYLOAD_LEN];
+        let mut w = Writer::new(&mut payload);
+        w.put(&self.session.0.to_be_bytes())?;
+        write_terms(&mut w, &self.terms)?;
+        w.put(&[self.kept_sums])?;
+        Ok(payload)
+    }
+}

@@ -1,0 +1,195 @@
+//! What is said inside of a seal (SPEC.md, section 4.3).
+
+use super::cursor::{Reader, Writer};
+use super::fields::nonzero;
+use super::{BufferTooShort, ParseError, SEAL_LEN};
+
+const QUACK: u8 = 1;
+const POLL: u8 = 2;
+const NEW_EPOCH: u8 = 3;
+const EPOCH: u8 = 4;
+const BYE: u8 = 5;
+
+/// Bytes of a quACK without its sums.
+const QUACK_LEN: usize = 22;
+
+/// The longest message in bytes, before it is sealed.
+pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * 255;
+
+/// One message. Epochs are numbered from 1; the first begins with the session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message<'a> {
+    /// Proxy: this is what I have seen.
+    Quack(Quack<'a>),
+    /// Sender: a quACK at once, please.
+    Poll(Poll),
+    /// Sender: this epoch is of no more use, begin the next.
+    NewEpoch {
+        /// The epoch to end, not 0.
+        epoch: u16,
+    },
+    /// Proxy: this is the epoch that runs now.
+    Epoch {
+        /// The epoch, not 0.
+        epoch: u16,
+    },
+    /// Either side: the session is over.
+    Bye,
+}
+
+/// A request for a quACK now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// The epoch that the sender is in, not 0.
+    pub epoch: u16,
+    /// Comes back in the answer; not 0.
+    pub token: u16,
+    /// How many sums the answer shall carry, 0 for as many as the threshold.
+    pub sums: u8,
+}
+
+/// A cumulative report of the epoch's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quack<'a> {
+    /// The epoch that it reports, not 0.
+    pub epoch: u16,
+    /// The token of the poll that it answers, 0 if none.
+    pub token: u16,
+    /// Time between the last packet's arrival and this quACK, in microseconds.
+    pub age_us: u32,
+    /// The first identifier of the epoch; 0 while `count` is 0.
+    pub first: u32,
+    /// The identifier that was seen last; 0 while `count` is 0.
+    pub last: u32,
+    /// Packets seen in the epoch, modulo 2^32.
+    pub count: u32,
+    /// The power sums, lowest power first.
+    pub sums: Sums<'a>,
+}
+
+/// Power sums, either words to be written or bytes as they were read.
+#[derive(Clone, Copy, Debug)]
+pub struct Sums<'a>(Repr<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum Repr<'a> {
+    Words(&'a [u32]),
+    Bytes(&'a [[u8; 4]]),
+}
+
+impl<'a> Sums<'a> {
+    /// Sums to be written; past the 255th they do not fit and are left out.
+    #[must_use]
+    pub fn new(words: &'a [u32]) -> Self {
+        Self(Repr::Words(words.get(..255).unwrap_or(words)))
+    }
+
+    /// How many there are: 0 to 255.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Repr::Words(words) => words.len(),
+            Repr::Bytes(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The sums, lowest power first.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + 'a {
+        let repr = self.0;
+        (0..self.len()).filter_map(move |i| match repr {
+            Repr::Words(words) => words.get(i).copied(),
+            Repr::Bytes(bytes) => bytes.get(i).map(|b| u32::from_be_bytes(*b)),
+        })
+    }
+}
+
+impl PartialEq for Sums<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Sums<'_> {}
+
+impl Quack<'_> {
+    /// The length in bytes of the datagram that carries a quACK of so many sums.
+    #[must_use]
+    pub fn sealed_len(sums: usize) -> usize {
+        SEAL_LEN + QUACK_LEN + 4 * sums
+    }
+}
+
+impl<'a> Message<'a> {
+    /// Reads a message from what a seal held.
+    ///
+    /// # Errors
+    /// [`ParseError`] says what is wrong; nothing of the message is to be believed then.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let mut r = Reader::new(bytes);
+        let message = match r.u8()? {
+            QUACK => {
+                let (epoch, token) = (nonzero(r.u16()?, "epoch")?, r.u16()?);
+                let [age_us, first, last, count] = r.words()?;
+                let sums = usize::from(nonzero(r.u8()?, "number of sums")?);
+                let sums = Sums(Repr::Bytes(r.quads(sums)?));
+                Self::Quack(Quack { epoch, token, age_us, first, last, count, sums })
+            }
+            POLL => Self::Poll(Poll {
+                epoch: nonzero(r.u16()?, "epoch")?,
+                token: nonzero(r.u16()?, "token")?,
+                sums: r.u8()?,
+            }),
+            NEW_EPOCH => Self::NewEpoch { epoch: nonzero(r.u16()?, "epoch")? },
+            EPOCH => Self::Epoch { epoch: nonzero(r.u16()?, "epoch")? },
+            BYE => Self::Bye,
+            other => return Err(ParseError::Type(other)),
+        };
+        r.end()?;
+        Ok(message)
+    }
+
+    /// Writes the message to the front of `out` and gives its length in bytes.
+    ///
+    /// # Errors
+    /// [`BufferTooShort`]; what was written so far is of no use then.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
+        let mut w = Writer::new(out);
+        match self {
+            Self::Quack(q) => {
+                w.put(&[QUACK])?;
+                w.put(&q.epoch.to_be_bytes())?;
+                w.put(&q.token.to_be_bytes())?;
+                for word in [q.age_us, q.first, q.last, q.count] {
+                    w.put(&word.to_be_bytes())?;
+                }
+                w.put(&[u8::try_from(q.sums.len()).unwrap_or(u8::MAX)])?;
+                for sum in q.sums.iter() {
+                    w.put(&sum.to_be_bytes())?;
+                }
+            }
+            Self::Poll(poll) => {
+                w.put(&[POLL])?;
+                w.put(&poll.epoch.to_be_bytes())?;
+                w.put(&poll.token.to_be_bytes())?;
+                w.put(&[poll.sums])?;
+            }
+            Self::NewEpoch { epoch } => {
+                w.put(&[NEW_EPOCH])?;
+                w.put(&epoch.to_be_bytes())?;
+            }
+            Self::Epoch { epoch } => {
+                w.put(&[EPOCH])?;
+                w.put(&epoch.to_be_bytes())?;
+            }
+            Self::Bye => w.put(&[BYE])?,
+        }
+        Ok(w.len())
+    }
+}

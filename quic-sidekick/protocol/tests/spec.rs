@@ -1,0 +1,62 @@
+//! Every MUST of SPEC.md names the tests that hold the code to it, and those tests exist.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The names of all test functions below a folder.
+fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !["target", "hook", "corpus"].contains(&name.as_str()) {
+            tests_below(&path, found);
+        } else if name.ends_with(".rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            // A test is a function behind `#[test]`, with at most other attributes between.
+            for part in text.split("#[test]").skip(1) {
+                let name = part.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
+                found.extend(name.map(|(name, _)| name.to_owned()));
+            }
+        }
+    }
+}
+
+/// The statements of the specification: from one MUST to where its tests are named.
+fn statements(spec: &str) -> Vec<&str> {
+    let body = spec.split_once("## 1.").unwrap().1;
+    let mut rest = body;
+    let mut found = Vec::new();
+    while let Some(at) = rest.find("MUST") {
+        rest = &rest[at..];
+        // Several in one sentence have their tests in common.
+        let end = rest.find("].").or_else(|| rest.find(".]")).map_or(rest.len(), |end| end + 2);
+        found.push(&rest[..end]);
+        rest = &rest[end..];
+    }
+    found
+}
+
+#[test]
+fn every_must_names_its_tests() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let spec = fs::read_to_string(here.join("SPEC.md")).unwrap();
+    let mut known = BTreeSet::new();
+    for folder in ["quic-sidekick", "proxy"] {
+        tests_below(&here.join("../..").join(folder), &mut known);
+    }
+    let statements = statements(&spec);
+    assert!(statements.len() >= 12, "{} statements", statements.len());
+    for statement in statements {
+        let named =
+            statement.split_once("[Test").map(|(must, tests)| (must, tests.split('`').skip(1).step_by(2)));
+        let Some((must, tests)) = named else { panic!("no test is named for: {statement}") };
+        assert!(must.len() < 900, "the tests are too far away from: {must}");
+        let tests: Vec<&str> = tests.collect();
+        assert!(!tests.is_empty(), "no test is named for: {must}");
+        for test in tests {
+            assert!(known.contains(test), "there is no test {test}, which is named for: {must}");
+        }
+    }
+}

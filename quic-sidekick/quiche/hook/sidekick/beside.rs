@@ -1,0 +1,78 @@
+//! Datagrams that are not QUIC, on the connection's own path: from its address and port to the peer's, and back.
+//!
+//! They begin with a byte from 4 to 15. RFC 9443 gives these to none of the protocols that share a port with QUIC, and a
+//! QUIC packet never begins so: its first or second bit is set.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use crate::{BufFactory, Connection, SendInfo};
+
+/// First bytes of such datagrams.
+const FIRST_BYTES: RangeInclusive<u8> = 4..=15;
+/// Longer ones are not carried.
+const MAX_LEN: usize = 512;
+/// More than so many do not wait in either direction: the oldest are dropped.
+const MAX_WAITING: usize = 8;
+
+/// What waits to be sent, and what was heard.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    to_send: VecDeque<Vec<u8>>,
+    heard: VecDeque<Vec<u8>>,
+}
+
+fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
+    if queue.len() >= MAX_WAITING {
+        queue.pop_front();
+    }
+    queue.push_back(datagram.to_vec());
+}
+
+/// Whether it may be carried beside QUIC.
+fn is_beside(datagram: &[u8]) -> bool {
+    datagram.len() <= MAX_LEN && datagram.first().is_some_and(|first| FIRST_BYTES.contains(first))
+}
+
+impl<F: BufFactory> Connection<F> {
+    /// Has one of the next calls of `send` give out this datagram, on the active path and as it is: before any packet, and
+    /// outside of the connection's counters and limits. One that is longer than 512 bytes or does not begin with a byte
+    /// from 4 to 15 is dropped, and so is the oldest when more than eight wait.
+    pub fn sidekick_send_beside(&mut self, datagram: &[u8]) {
+        if self.sidekick.capacity > 0 && is_beside(datagram) {
+            push(&mut self.sidekick.beside.to_send, datagram);
+        }
+    }
+
+    /// Takes the datagrams that came to `recv` since the last call and begin with a byte from 4 to 15; at most the latest
+    /// eight are kept. They may come from anybody.
+    pub fn sidekick_drain_beside(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.sidekick.beside.heard.drain(..)
+    }
+
+    /// Whether a datagram is none of the connection's. Without a log nobody would take it; then it is left to quiche.
+    pub(crate) fn sidekick_heard(&mut self, datagram: &[u8]) -> bool {
+        let beside = self.sidekick.capacity > 0 && is_beside(datagram);
+        if beside {
+            push(&mut self.sidekick.beside.heard, datagram);
+        }
+        beside
+    }
+
+    /// Writes a datagram that waits, if `path_id` is the active path and `out` has room.
+    pub(crate) fn sidekick_speak(
+        &mut self,
+        path_id: usize,
+        out: &mut [u8],
+        now: Instant,
+    ) -> Option<(usize, SendInfo)> {
+        let datagram = self.sidekick.beside.to_send.front()?;
+        let path = self.paths.get(path_id).ok().filter(|path| path.active())?;
+        let (len, room) = (datagram.len(), out.get_mut(..datagram.len())?);
+        room.copy_from_slice(datagram);
+        let info = SendInfo { from: path.local_addr(), to: path.peer_addr(), at: now };
+        self.sidekick.beside.to_send.pop_front();
+        Some((len, info))
+    }
+}

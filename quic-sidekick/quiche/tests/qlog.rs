@@ -1,0 +1,206 @@
+//! Events of ours in quiche's own qlog file.
+#![cfg(target_os = "linux")]
+
+virtual_time::in_force!();
+
+#[path = "support"]
+mod hooked {
+    use quiche as engine;
+
+    #[path = "transfer.rs"]
+    #[allow(dead_code, reason = "every upload here is assisted")]
+    pub mod transfer;
+}
+
+use std::collections::BTreeMap;
+use std::io::{self, BufReader, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use hooked::transfer::{payload, upload, Assist, Outcome, Scenario};
+use qlog::reader::{Event, QlogSeqReader};
+use quiche::sidekick::Reaction;
+use quiche::{Connection, QlogLevel};
+
+/// A file in memory, or one on a full disk.
+#[derive(Clone, Default)]
+struct File {
+    text: Arc<Mutex<Vec<u8>>>,
+    full: bool,
+}
+
+impl Write for File {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.full {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.text.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl File {
+    /// The file's events as quiche's reader of such files gives them: time, name and data.
+    fn events(&self) -> Vec<(f64, String, serde_json::Value)> {
+        let text = self.text.lock().unwrap().clone();
+        let reader = QlogSeqReader::new(Box::new(BufReader::new(io::Cursor::new(text)))).unwrap();
+        let event = |event| match event {
+            Event::Json(event) => (event.time, event.name, event.data),
+            Event::Qlog(event) => {
+                let value = serde_json::to_value(&event).unwrap();
+                (event.time, value["name"].as_str().unwrap().to_owned(), value["data"].clone())
+            }
+        };
+        reader.map(event).collect()
+    }
+}
+
+/// Loses packets before the proxy, declares them lost a near round trip later, and says so in the file.
+struct Proxy {
+    file: Option<File>,
+    level: Option<QlogLevel>,
+    importance: QlogLevel,
+    reports: BTreeMap<u64, u64>,
+    controller: Option<&'static str>,
+    made: u64,
+    declared: u64,
+}
+
+impl Proxy {
+    fn new(file: Option<File>, level: QlogLevel, importance: QlogLevel) -> Self {
+        let reports = BTreeMap::new();
+        Self { file, level: Some(level), importance, reports, controller: None, made: 0, declared: 0 }
+    }
+}
+
+impl Assist for Proxy {
+    fn attach(&mut self, client: &mut Connection) {
+        client.sidekick_log(1000);
+        self.controller = client.sidekick_congestion_control();
+        if let (Some(file), Some(level)) = (&self.file, self.level.take()) {
+            client.set_qlog_with_level(Box::new(file.clone()), "title".into(), "description".into(), level);
+        }
+    }
+
+    fn sent(&mut self, client: &mut Connection, _: &[u8], now: u64, at_proxy: Option<u64>) {
+        let Some(packet) = client.sidekick_drain().next() else { return };
+        if at_proxy.is_none() {
+            self.reports.insert(now + 10_000_000, packet.packet_number);
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.reports.keys().next().copied()
+    }
+
+    fn act(&mut self, client: &mut Connection, _: u64) {
+        let Some((_, number)) = self.reports.pop_first() else { return };
+        assert!(!client.sidekick_is_early_lost(0, number));
+        if client.sidekick_early_lost(0, &[number], Reaction::Loss, instant()) == 0 {
+            return;
+        }
+        assert!(client.sidekick_is_early_lost(0, number) && !client.sidekick_is_early_lost(9, number));
+        self.declared += 1;
+        // Long ago, and before the file began: no time is negative.
+        let times = [instant(), instant() - Duration::from_millis(1), instant() - Duration::from_secs(900)];
+        for now in times {
+            client.sidekick_qlog("test:lost", again(&self.importance), now, |client| {
+                self.made += 1;
+                BTreeMap::from([("number", number), ("early", client.sidekick_early_lost_count())])
+            });
+        }
+    }
+}
+
+/// quiche's levels cannot be copied.
+fn again(level: &QlogLevel) -> QlogLevel {
+    match level {
+        QlogLevel::Core => QlogLevel::Core,
+        QlogLevel::Base => QlogLevel::Base,
+        QlogLevel::Extra => QlogLevel::Extra,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+fn run(controller: &'static str, proxy: &mut Proxy) -> Outcome {
+    let scenario = Scenario { near_loss: 50, bytes: 300_000, ..Scenario::new(controller, 5) };
+    let (outcome, client) = upload(&scenario, proxy);
+    assert!(outcome.received == payload(scenario.bytes), "the data differ with {controller}");
+    assert!(proxy.declared > 5, "{} early losses", proxy.declared);
+    assert_eq!(client.sidekick_early_lost_count(), proxy.declared);
+    outcome
+}
+
+#[test]
+fn events_stand_beside_quiches_own_and_in_the_same_time() {
+    for controller in ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"] {
+        let file = File::default();
+        let mut proxy = Proxy::new(Some(file.clone()), QlogLevel::Base, QlogLevel::Base);
+        run(controller, &mut proxy);
+        assert_eq!(proxy.controller, Some(controller));
+
+        let events = file.events();
+        let ours: Vec<_> = (0..events.len()).filter(|&i| events[i].1 == "test:lost").collect();
+        assert_eq!(ours.len() as u64, 3 * proxy.declared);
+        let sent: BTreeMap<_, _> = events
+            .iter()
+            .filter(|(_, name, data)| name == "quic:packet_sent" && data["header"]["packet_type"] == "1RTT")
+            .map(|(time, _, data)| (data["header"]["packet_number"].as_u64().unwrap(), *time))
+            .collect();
+        for (early, indices) in (1..).zip(ours.chunks(3)) {
+            let [first, second, third] = [0, 1, 2].map(|i| &events[indices[i]]);
+            // The report comes 10 ms after the packet.
+            let sent = sent[&first.2["number"].as_u64().unwrap()];
+            assert!((first.0 - sent - 10.0).abs() < 1e-6, "sent at {sent}, {first:?}");
+            assert!((first.0 - second.0 - 1.0).abs() < 1e-6 && third.0 == 0.0, "{second:?}, {third:?}");
+            assert_eq!(first.2["early"], early);
+            // The loss shows in quiche's own metrics at once.
+            let metrics =
+                events[..indices[0]].iter().rfind(|event| event.1 == "quic:recovery_metrics_updated");
+            let (time, _, metrics) = metrics.unwrap();
+            assert_eq!(
+                (*time, metrics["cf_lost_packets"]["delta"].as_u64()),
+                (first.0, Some(1)),
+                "{metrics}"
+            );
+            assert!(metrics["bytes_in_flight"].is_u64(), "{metrics}");
+        }
+    }
+}
+
+#[test]
+fn the_files_level_decides() {
+    let levels = || [QlogLevel::Core, QlogLevel::Base, QlogLevel::Extra];
+    for (i, level) in levels().into_iter().enumerate() {
+        for (j, importance) in levels().into_iter().enumerate() {
+            let file = File::default();
+            let mut proxy = Proxy::new(Some(file.clone()), again(&level), importance);
+            run("cubic", &mut proxy);
+            let wanted = if j <= i { 3 * proxy.declared } else { 0 };
+            assert_eq!(proxy.made, wanted, "importance {j} at level {i}");
+            let written = file.events().iter().filter(|(_, name, _)| name == "test:lost").count();
+            assert_eq!(written as u64, wanted);
+        }
+    }
+}
+
+#[test]
+fn neither_a_missing_nor_a_full_file_changes_the_connection() {
+    for controller in ["cubic", "bbr2_gcongestion"] {
+        let good = File::default();
+        let full = File { full: true, ..File::default() };
+        let mut with = Proxy::new(Some(good), QlogLevel::Extra, QlogLevel::Core);
+        let logged = run(controller, &mut with);
+        let mut without = Proxy::new(None, QlogLevel::Extra, QlogLevel::Core);
+        assert!(run(controller, &mut without) == logged, "{controller}, without a file");
+        assert_eq!(without.made, 0, "what is not written is not made");
+        assert!(run(controller, &mut Proxy::new(Some(full), QlogLevel::Extra, QlogLevel::Core)) == logged);
+    }
+}

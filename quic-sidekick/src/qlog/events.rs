@@ -1,0 +1,252 @@
+//! The data of each event. `QLOG.md` says what the fields mean; a test holds what is written to it.
+
+use crate::Config;
+use quiche::sidekick::Reaction;
+use serde::Serialize;
+use sidekick_protocol::{Assistance, Choice, Flow, LastQuack, QuackOutcome, Reason};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+/// As qlog wants times: milliseconds, with decimals.
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ModeSet {
+    mode: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    congestion_control: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    every_packets: Option<NonZeroU16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    every_ms: Option<f64>,
+    threshold: u8,
+    poll: bool,
+}
+
+impl ModeSet {
+    pub(super) const NAME: &str = "sidekick:mode_set";
+
+    pub(super) fn new(config: &Config, congestion_control: Option<&'static str>) -> Self {
+        // Not the application's own figures, but what they come to.
+        let asked = config.sender();
+        Self {
+            mode: config.mode.to_string(),
+            congestion_control,
+            proxy: config.proxy,
+            every_packets: asked.terms.every_packets,
+            every_ms: asked.terms.every.map(milliseconds),
+            threshold: asked.terms.threshold,
+            poll: asked.poll,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct QuackReceived {
+    proxy: SocketAddr,
+    outcome: &'static str,
+    count: u32,
+    sums: usize,
+    received: u32,
+    missing: usize,
+    lost: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    near_rtt: Option<f64>,
+}
+
+impl QuackReceived {
+    pub(super) const NAME: &str = "sidekick:quack_received";
+
+    pub(super) fn new(quack: &LastQuack, proxy: SocketAddr, lost: u64, near_rtt: Option<Duration>) -> Self {
+        Self {
+            proxy,
+            outcome: match quack.outcome {
+                QuackOutcome::Empty => "empty",
+                QuackOutcome::Decoded => "decoded",
+                QuackOutcome::TooManyMissing => "too_many_missing",
+                QuackOutcome::Misaligned => "misaligned",
+                _ => "other",
+            },
+            count: quack.count,
+            sums: quack.sums,
+            received: quack.received,
+            missing: quack.missing,
+            lost,
+            near_rtt: near_rtt.map(milliseconds),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EarlyLoss {
+    packet_numbers: Vec<u64>,
+    count: usize,
+    path_id: usize,
+    local: SocketAddr,
+    remote: SocketAddr,
+    reaction: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt_ratio: Option<f64>,
+}
+
+impl EarlyLoss {
+    pub(super) const NAME: &str = "sidekick:early_loss";
+
+    pub(super) fn new(
+        packet_numbers: Vec<u64>,
+        count: usize,
+        path_id: usize,
+        flow: Flow,
+        reaction: Reaction,
+    ) -> Self {
+        let (reaction, rtt_ratio) = match reaction {
+            Reaction::Loss => ("loss", None),
+            Reaction::NearLoss { ratio } => ("near_loss", Some(ratio)),
+            Reaction::Neutered => ("neutered", None),
+        };
+        Self {
+            packet_numbers,
+            count,
+            path_id,
+            local: flow.source,
+            remote: flow.destination,
+            reaction,
+            rtt_ratio,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct EarlyLossSpurious {
+    pub(super) count: u64,
+    pub(super) total: u64,
+}
+
+impl EarlyLossSpurious {
+    pub(super) const NAME: &str = "sidekick:early_loss_spurious";
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct AssistanceChanged {
+    old: &'static str,
+    new: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    proxy: Option<SocketAddr>,
+    message: String,
+}
+
+impl AssistanceChanged {
+    pub(super) const NAME: &str = "sidekick:assistance_changed";
+
+    pub(super) fn new(old: Assistance, new: Assistance, proxy: Option<SocketAddr>) -> Self {
+        Self { old: state(old), new: state(new), reason: reason(new), proxy, message: new.to_string() }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct ProxyChosen {
+    proxy: SocketAddr,
+    of: usize,
+    message: String,
+}
+
+impl ProxyChosen {
+    pub(super) const NAME: &str = "sidekick:proxy_chosen";
+
+    pub(super) fn new(choice: &Choice) -> Self {
+        Self { proxy: choice.proxy, of: choice.of, message: choice.to_string() }
+    }
+}
+
+fn state(assistance: Assistance) -> &'static str {
+    match assistance {
+        Assistance::Seeking => "seeking",
+        Assistance::Assisted => "assisted",
+        Assistance::Unassisted(_) => "unassisted",
+    }
+}
+
+fn reason(assistance: Assistance) -> Option<&'static str> {
+    let Assistance::Unassisted(reason) = assistance else { return None };
+    Some(match reason {
+        Reason::NoAnswer => "no_answer",
+        Reason::NotFound => "not_found",
+        Reason::NotOnPath => "not_on_path",
+        Reason::ProxyLost => "proxy_lost",
+        Reason::ProxyFull => "proxy_full",
+        Reason::TermsRefused => "terms_refused",
+        Reason::FlowTaken => "flow_taken",
+        Reason::Unintelligible => "unintelligible",
+        Reason::StoodDown => "stood_down",
+        _ => "other",
+    })
+}
+
+#[cfg(test)]
+#[path = "../../tests/raw/schema.rs"]
+#[allow(dead_code, reason = "the events here are in no file")]
+mod schema;
+
+#[cfg(test)]
+mod tests {
+    use super::schema::{Event, check};
+    use super::*;
+    use crate::Mode;
+    use sidekick_protocol::sender::Merit;
+
+    fn documented(name: &str, data: &impl Serialize) {
+        let data = serde_json::to_value(data).unwrap();
+        println!("{name}: {data}");
+        check(&[Event { time: 0.0, name: name.to_owned(), data: data.as_object().unwrap().clone() }]);
+    }
+
+    #[test]
+    fn every_value_is_documented() {
+        for mode in [Mode::EarlyLoss, Mode::Pacubic, Mode::PathAwareBbr] {
+            let mut config = Config::new("[2001:db8::1]:5252".parse().unwrap(), mode);
+            documented(ModeSet::NAME, &ModeSet::new(&config, Some("reno")));
+            (config.every, config.every_packets, config.threshold) = (None, NonZeroU16::new(32), 0);
+            let event = ModeSet::new(&config, None);
+            assert_eq!(event.threshold, 1, "what is asked for is logged, not what was configured");
+            documented(ModeSet::NAME, &event);
+        }
+
+        for merit in [Merit::Farthest, Merit::Nearest { saw: 9, most: 10 }] {
+            let choice = Choice { proxy: "192.0.2.1:5252".parse().unwrap(), of: 2, merit };
+            documented(ProxyChosen::NAME, &ProxyChosen::new(&choice));
+        }
+
+        let (source, destination) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
+        for reaction in [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered] {
+            let event = EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
+            assert_eq!(event.rtt_ratio, (event.reaction == "near_loss").then_some(0.25));
+            documented(EarlyLoss::NAME, &event);
+        }
+        documented(EarlyLossSpurious::NAME, &EarlyLossSpurious { count: 1, total: 2 });
+
+        let reasons = [
+            Reason::NoAnswer,
+            Reason::NotFound,
+            Reason::NotOnPath,
+            Reason::FlowTaken,
+            Reason::Unintelligible,
+            Reason::ProxyLost,
+            Reason::ProxyFull,
+            Reason::TermsRefused,
+            Reason::StoodDown,
+        ];
+        let states = [Assistance::Seeking, Assistance::Assisted];
+        for new in states.into_iter().chain(reasons.map(Assistance::Unassisted)) {
+            let event = AssistanceChanged::new(Assistance::Assisted, new, None);
+            assert_eq!(event.reason.is_some(), event.new == "unassisted");
+            documented(AssistanceChanged::NAME, &event);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Writes the events. Each is made only if the connection has a qlog file; a file that fails is quiche's own business.
+
+use super::events::{AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived};
+use crate::Config;
+use quiche::sidekick::Reaction;
+use quiche::{BufFactory, Connection, QlogLevel};
+use sidekick_protocol::{Assistance, Choice, Flow, Sender, SenderStats};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// What was written once and for all.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    mode_set: bool,
+}
+
+impl Log {
+    /// The first of these calls writes what was asked for.
+    pub(crate) fn mode_set<F: BufFactory>(
+        &mut self,
+        conn: &mut Connection<F>,
+        config: &Config,
+        now: Instant,
+    ) {
+        if !std::mem::replace(&mut self.mode_set, true) {
+            conn.sidekick_qlog(ModeSet::NAME, QlogLevel::Base, now, |conn| {
+                ModeSet::new(config, conn.sidekick_congestion_control())
+            });
+        }
+    }
+
+    /// Writes what a message `from` a proxy told, if it was a quACK and was taken in. `before` is how the counters were
+    /// until then.
+    pub(crate) fn quack_received<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        sender: &Sender,
+        (before, from): (&SenderStats, SocketAddr),
+        now: Instant,
+    ) {
+        let stats = sender.stats();
+        if let Some(quack) = sender.last_quack().filter(|_| stats.quacks_received > before.quacks_received) {
+            conn.sidekick_qlog(QuackReceived::NAME, QlogLevel::Base, now, |_| {
+                QuackReceived::new(quack, from, stats.early_lost - before.early_lost, sender.near_rtt())
+            });
+        }
+    }
+
+    /// Writes which packets were declared lost. Of `lost`, `declared` were.
+    pub(crate) fn early_loss<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        (path_id, flow): (usize, Flow),
+        lost: &[u64],
+        reaction: Reaction,
+        declared: usize,
+        now: Instant,
+    ) {
+        if declared > 0 {
+            conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
+                let open =
+                    lost.iter().copied().filter(|&number| conn.sidekick_is_early_lost(path_id, number));
+                EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
+            });
+        }
+    }
+
+    /// Writes that the receiver acknowledged `count` more packets that had been declared lost, `total` in all.
+    pub(crate) fn early_loss_spurious<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        count: u64,
+        total: u64,
+        now: Instant,
+    ) {
+        if count > 0 {
+            conn.sidekick_qlog(EarlyLossSpurious::NAME, QlogLevel::Core, now, |_| EarlyLossSpurious {
+                count,
+                total,
+            });
+        }
+    }
+
+    pub(crate) fn assistance_changed<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        (old, new): (Assistance, Assistance),
+        proxy: Option<SocketAddr>,
+        now: Instant,
+    ) {
+        conn.sidekick_qlog(AssistanceChanged::NAME, QlogLevel::Base, now, |_| {
+            AssistanceChanged::new(old, new, proxy)
+        });
+    }
+
+    pub(crate) fn proxy_chosen<F: BufFactory>(
+        &self,
+        conn: &mut Connection<F>,
+        choice: &Choice,
+        now: Instant,
+    ) {
+        conn.sidekick_qlog(ProxyChosen::NAME, QlogLevel::Base, now, |_| ProxyChosen::new(choice));
+    }
+}
