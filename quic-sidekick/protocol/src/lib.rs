@@ -51,6 +51,8 @@ pub mod sender;
 pub mod terms;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod vectors;
 pub mod wire;
 
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};

@@ -1,0 +1,226 @@
+//! Complete handshakes of either pattern, and what is sealed after them.
+
+use super::invalid;
+use super::json::{Json, hex};
+use super::noise::{self, Input};
+use super::valid::{
+    PROXY_SESSION, SENDER_SESSION, accept_fields, bytes, message, open, quack, terms, terms_fields, v4, v6,
+    words,
+};
+use crate::clock::Numbers;
+use crate::keys::{Initiator, Responder, Seal};
+use crate::wire::{
+    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, SessionNumber, hello_payload,
+};
+use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
+
+struct Case {
+    name: &'static str,
+    pattern: Pattern,
+    flow: Flow,
+    cookie: Cookie,
+    asked: Terms,
+    granted: Accept,
+}
+
+/// All that either side knows after a handshake.
+struct Done {
+    hello: Vec<u8>,
+    accept: Vec<u8>,
+    sender: Seal,
+    proxy: Seal,
+    key: PublicKey,
+}
+
+fn noise_name(pattern: Pattern) -> &'static str {
+    match pattern {
+        Pattern::Unpinned => "Noise_NX_25519_ChaChaPoly_BLAKE2s",
+        Pattern::Pinned => "Noise_NK_25519_ChaChaPoly_BLAKE2s",
+    }
+}
+
+fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
+    let mut out = vec![0; MAX_DATAGRAM_LEN];
+    let len = datagram.emit(&mut out).unwrap();
+    out.truncate(len);
+    out
+}
+
+/// The handshake by the code that speaks it.
+fn speak(case: &Case, secret: &SecretKey, seeds: [[u8; 32]; 2]) -> Done {
+    let Case { pattern, flow, asked, granted, .. } = case;
+    let pinned = (*pattern == Pattern::Pinned).then(|| secret.public());
+    let (mut initiator, hello) =
+        Initiator::begin(pinned.as_ref(), SENDER_SESSION, flow, asked, seeds[0]).unwrap();
+    let (responder, read) =
+        Responder::read(*pattern, secret, SENDER_SESSION, flow, seeds[1], hello.bytes()).unwrap();
+    assert_eq!(read, *asked);
+    let (proxy, accept) = responder.finish(granted).unwrap();
+    assert_eq!(initiator.read(accept.bytes()), Ok(*granted));
+    let (sender, key) = initiator.finish().unwrap();
+    Done { hello: hello.bytes().to_vec(), accept: accept.bytes().to_vec(), sender, proxy, key }
+}
+
+/// One side's seal, and the key that it is expected to use.
+struct Side<'a> {
+    name: &'static str,
+    /// The number that the other side has chosen.
+    session: SessionNumber,
+    seal: Seal,
+    key: &'a [u8; 32],
+    sealed: Vec<Json>,
+    next: u32,
+}
+
+impl Side<'_> {
+    fn add(&mut self, sequence: u32, what: Vec<(&'static str, Json)>, datagram: &[u8]) {
+        let mut vector = vec![
+            ("from", self.name.into()),
+            ("session", self.session.0.into()),
+            ("sequence", sequence.into()),
+        ];
+        vector.extend(what);
+        vector.push(("datagram", hex(datagram)));
+        self.sealed.push(Json::Map(vector));
+        self.next = sequence.wrapping_add(1);
+    }
+
+    fn by_hand(&self, sequence: u32, plain: &[u8]) -> Vec<u8> {
+        let ciphertext = noise::encrypt(self.key, sequence.into(), &[], plain);
+        emitted(&Datagram::Sealed { session: self.session, sequence, ciphertext: &ciphertext })
+    }
+
+    /// Sealed by the code that speaks the protocol, and checked against the key.
+    fn say(&mut self, name: &str, what: &Message<'_>) {
+        let (mut out, mut plain) = ([0; MAX_DATAGRAM_LEN], [0; MAX_DATAGRAM_LEN]);
+        let len = self.seal.seal(self.session, what, &mut out).unwrap();
+        let Ok(Datagram::Sealed { sequence, .. }) = Datagram::parse(&out[..len]) else { panic!("{name}") };
+        let plain_len = what.emit(&mut plain).unwrap();
+        assert_eq!(out[..len], self.by_hand(sequence, &plain[..plain_len]), "{name}");
+        self.add(sequence, vec![("message", message(name, what))], &out[..len]);
+    }
+
+    /// What no implementation of the protocol would seal.
+    fn say_badly(&mut self, (name, plain, error): invalid::Bad) {
+        let sequence = self.next;
+        let datagram = self.by_hand(sequence, &plain);
+        let what =
+            vec![("name", Json::from(name.as_str())), ("plaintext", hex(&plain)), ("error", error.into())];
+        self.add(sequence, what, &datagram);
+    }
+}
+
+fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
+    let secret = SecretKey(bytes(0x60 + number));
+    let seeds = [[2 * number; 32], [2 * number + 1; 32]];
+    let payloads = [hello_payload(&case.asked).unwrap().to_vec(), case.granted.emit().unwrap().to_vec()];
+    let payloads = payloads.each_ref().map(Vec::as_slice);
+    let done = speak(case, &secret, seeds);
+    assert_eq!(done.key, secret.public());
+
+    let prologue = prologue::of(SENDER_SESSION, &case.flow);
+    // An ephemeral key is the first thing that is drawn from a seed.
+    let [sender_ephemeral, proxy_ephemeral] = seeds.map(|seed| SecretKey(Numbers::new(seed).array()));
+    let [e, re] = [sender_ephemeral.0, proxy_ephemeral.0];
+    let name = noise_name(case.pattern);
+    let again = noise::run(&Input {
+        pattern: case.pattern,
+        name,
+        prologue: &prologue,
+        proxy: &secret,
+        sender_ephemeral,
+        proxy_ephemeral,
+        payloads,
+    });
+    assert_eq!([&done.hello, &done.accept], again.messages.each_ref(), "{}", case.name);
+
+    let hello = Datagram::Hello(Hello {
+        session: SENDER_SESSION,
+        flow: case.flow,
+        cookie: case.cookie,
+        pattern: case.pattern,
+        handshake: &done.hello,
+    });
+    let accept = Datagram::Accept { session: SENDER_SESSION, handshake: &done.accept };
+    let (_, granted) = accept_fields(&case.granted);
+    let sealed = sealed(done.sender, done.proxy, &again.keys, with_invalid);
+    Json::Map(vec![
+        ("name", case.name.into()),
+        ("noise", name.into()),
+        ("proxy_secret", hex(&secret.0)),
+        ("proxy_public", hex(&done.key.0)),
+        ("sender_ephemeral_secret", hex(&e)),
+        ("proxy_ephemeral_secret", hex(&re)),
+        ("session", SENDER_SESSION.0.into()),
+        ("source_address", case.flow.source.ip().into()),
+        ("source_port", case.flow.source.port().into()),
+        ("destination_address", case.flow.destination.ip().into()),
+        ("destination_port", case.flow.destination.port().into()),
+        ("cookie", hex(&case.cookie.0)),
+        ("prologue", hex(&prologue)),
+        ("hello_fields", Json::Map(terms_fields(&case.asked))),
+        ("hello_payload", hex(payloads[0])),
+        ("hello_handshake", hex(&done.hello)),
+        ("hello_datagram", hex(&emitted(&hello))),
+        ("accept_fields", Json::Map(granted)),
+        ("accept_payload", hex(payloads[1])),
+        ("accept_handshake", hex(&done.accept)),
+        ("accept_datagram", hex(&emitted(&accept))),
+        ("handshake_hash", hex(&again.hash)),
+        ("sender_key", hex(&again.keys[0])),
+        ("proxy_key", hex(&again.keys[1])),
+        ("sealed", sealed.into()),
+    ])
+}
+
+fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -> Vec<Json> {
+    let side = |name, session, seal, key| Side { name, session, seal, key, sealed: vec![], next: 0 };
+    let mut sender = side("sender", PROXY_SESSION, sender, &keys[0]);
+    let mut proxy = side("proxy", SENDER_SESSION, proxy, &keys[1]);
+    sender.say("POLL", &Message::Poll(Poll { epoch: 1, token: 0xbeef, sums: 0 }));
+    proxy.say("quACK that answers it", &quack(1, 0xbeef, &words(20)));
+    proxy.say("quACK of one sum", &quack(1, 0, &words(1)));
+    sender.say("NEW EPOCH", &Message::NewEpoch { epoch: 1 });
+    proxy.say("EPOCH", &Message::Epoch { epoch: 2 });
+    proxy.say("quACK, the longest", &quack(2, 0, &words(255)));
+    proxy.say("BYE of the proxy", &Message::Bye);
+    if with_invalid {
+        invalid::messages().into_iter().for_each(|bad| sender.say_badly(bad));
+    }
+    sender.seal.skip_to(u32::MAX);
+    sender.say("BYE with the last number that there is", &Message::Bye);
+    assert!(sender.seal.is_exhausted());
+    [sender.sealed, proxy.sealed].concat()
+}
+
+pub(super) fn all() -> Vec<Json> {
+    let granted = |terms| Accept { session: PROXY_SESSION, terms, kept_sums: 128 };
+    let end = Identification { position: Position::End, filter: Filter::All };
+    let cases = [
+        Case {
+            name: "unpinned, IPv4",
+            pattern: Pattern::Unpinned,
+            flow: v4(),
+            cookie: Cookie(bytes(0xc0)),
+            asked: Terms::default(),
+            granted: granted(Terms::default()),
+        },
+        Case {
+            name: "pinned, IPv6",
+            pattern: Pattern::Pinned,
+            flow: v6(),
+            cookie: Cookie(bytes(0xc0)),
+            asked: terms(255, 32, 1000, end.position, end.filter),
+            granted: granted(terms(128, 32, 2000, end.position, end.filter)),
+        },
+        Case {
+            name: "pinned, IPv4, source address left open",
+            pattern: Pattern::Pinned,
+            flow: open(),
+            cookie: Cookie(bytes(0xd0)),
+            asked: Terms::default(),
+            granted: granted(Terms::default()),
+        },
+    ];
+    cases.iter().zip(1..).map(|(case, number)| handshake(case, number, number == 1)).collect()
+}

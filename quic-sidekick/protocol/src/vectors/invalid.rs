@@ -1,0 +1,339 @@
+//! Byte strings that are not what they are read as, each for one reason.
+
+use super::json::{Json, hex};
+use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, v4, words};
+use crate::Terms;
+use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::{
+    Accept, Cookie, Datagram, Hello, Message, ParseError, Pattern, Poll, Refusal, hello_payload,
+    parse_hello_payload,
+};
+
+/// The parser that a byte string is for.
+#[derive(Clone, Copy)]
+enum As {
+    Marker,
+    Answer,
+    Datagram,
+    HelloPayload,
+    AcceptPayload,
+    Message,
+}
+
+impl As {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Marker => "marker",
+            Self::Answer => "answer",
+            Self::Datagram => "datagram",
+            Self::HelloPayload => "hello payload",
+            Self::AcceptPayload => "accept payload",
+            Self::Message => "message",
+        }
+    }
+
+    fn error(self, bytes: &[u8]) -> Option<ParseError> {
+        match self {
+            Self::Marker => Marker::parse(bytes).err(),
+            Self::Answer => Answer::parse(bytes).err(),
+            Self::Datagram => Datagram::parse(bytes).err(),
+            Self::HelloPayload => parse_hello_payload(bytes).err(),
+            Self::AcceptPayload => Accept::parse(bytes).err(),
+            Self::Message => Message::parse(bytes).err(),
+        }
+    }
+}
+
+/// An error as the vectors call it.
+pub(super) fn error_name(error: ParseError) -> String {
+    match error {
+        ParseError::Truncated => "truncated".to_owned(),
+        ParseError::TrailingBytes => "trailing bytes".to_owned(),
+        ParseError::Version(_) => "version".to_owned(),
+        ParseError::Type(_) => "type".to_owned(),
+        ParseError::Field(field) => format!("field {field}"),
+    }
+}
+
+/// What is done to a valid byte string.
+enum Change<'a> {
+    /// These bytes stand at an offset.
+    Put(usize, &'a [u8]),
+    /// So many bytes are left.
+    Cut(usize),
+    /// A byte more.
+    More,
+}
+use Change::{Cut, More, Put};
+
+fn changed(valid: &[u8], change: &Change<'_>) -> Vec<u8> {
+    let mut bytes = valid.to_vec();
+    match *change {
+        Put(at, new) => bytes[at..at + new.len()].copy_from_slice(new),
+        Cut(len) => {
+            assert!(len < bytes.len());
+            bytes.truncate(len);
+        }
+        More => bytes.push(0),
+    }
+    bytes
+}
+
+fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Json {
+    assert_eq!(kind.error(bytes).map(error_name).as_deref(), Some(error), "{name}");
+    Json::Map(vec![
+        ("name", name.into()),
+        ("as", kind.name().into()),
+        ("bytes", hex(bytes)),
+        ("error", error.into()),
+    ])
+}
+
+/// Each change to one valid byte string, and what is said of it.
+fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Json> {
+    assert_eq!(kind.error(valid), None, "{what}");
+    list.iter()
+        .map(|(name, change, error)| vector(kind, &format!("{what}: {name}"), &changed(valid, change), error))
+        .collect()
+}
+
+fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
+    let mut out = vec![0; 1200];
+    let len = datagram.emit(&mut out).unwrap();
+    out.truncate(len);
+    out
+}
+
+pub(super) fn all() -> Vec<Json> {
+    [path(), hello(), datagrams(), payloads(), messages().into_iter().map(as_vector).collect()].concat()
+}
+
+fn path() -> Vec<Json> {
+    let head = (bytes(0x21), bytes(0xa0));
+    let mut out = [0; 128];
+    Marker { handle: head.0, nonce: head.1, reply: Reply::Path }.emit(&mut out).unwrap();
+    let marker = changes(
+        As::Marker,
+        "marker",
+        &out,
+        &[
+            ("another first byte", Put(0, &[7]), "type"),
+            ("an answer's first byte", Put(0, &[6]), "type"),
+            ("another magic", Put(21, b"sidekick"), "field magic"),
+            ("version 2", Put(29, &[2]), "version"),
+            ("empty", Cut(0), "truncated"),
+            ("no nonce", Cut(30), "truncated"),
+            ("without its padding", Cut(48), "truncated"),
+            ("one byte short", Cut(127), "truncated"),
+        ],
+    );
+    let mut out = [0; 128];
+    let (proxy, flow) = ("192.0.2.254:5252".parse().unwrap(), v4());
+    let answer = Answer { handle: head.0, nonce: head.1, proxy, flow, cookie: Cookie(bytes(0xc0)) };
+    let len = answer.emit(&mut out).unwrap();
+    let answer = changes(
+        As::Answer,
+        "answer",
+        &out[..len],
+        &[
+            ("another first byte", Put(0, &[7]), "type"),
+            ("a marker's first byte", Put(0, &[5]), "type"),
+            ("another magic", Put(28, b"K"), "field magic"),
+            ("version 0", Put(29, &[0]), "version"),
+            ("the proxy's address family is 5", Put(46, &[5]), "field address family"),
+            ("the proxy's port is 0", Put(51, &[0, 0]), "field proxy port"),
+            ("the flow's address family is 0", Put(53, &[0]), "field address family"),
+            ("the source port is 0", Put(58, &[0, 0]), "field source port"),
+            ("the destination port is 0", Put(64, &[0, 0]), "field destination port"),
+            ("no cookie", Put(66, &[0; 20]), "field cookie"),
+            ("empty", Cut(0), "truncated"),
+            ("cut in the flow", Cut(60), "truncated"),
+            ("one byte short", Cut(85), "truncated"),
+            ("one byte long", More, "trailing bytes"),
+        ],
+    );
+    [marker, answer].concat()
+}
+
+fn hello() -> Vec<Json> {
+    let (session, flow, cookie) = (SENDER_SESSION, v4(), Cookie::NONE);
+    let (short, long) = (bytes::<96>(0x10), bytes::<112>(0x10));
+    let hello =
+        |pattern, handshake| emitted(&Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
+    let unpinned = changes(
+        As::Datagram,
+        "HELLO, unpinned",
+        &hello(Pattern::Unpinned, &short),
+        &[
+            ("version 0", Put(0, &[0x01]), "version"),
+            ("version 2", Put(0, &[0x21]), "version"),
+            ("the address family is 5", Put(5, &[5]), "field address family"),
+            ("the source port is 0", Put(10, &[0, 0]), "field source port"),
+            ("the destination port is 0", Put(16, &[0, 0]), "field destination port"),
+            ("pattern 2", Put(38, &[2]), "field pattern"),
+            ("called pinned", Put(38, &[1]), "truncated"),
+            ("no session", Cut(4), "truncated"),
+            ("cut in the cookie", Cut(30), "truncated"),
+            ("one byte short", Cut(134), "truncated"),
+            ("one byte long", More, "trailing bytes"),
+        ],
+    );
+    let pinned = changes(
+        As::Datagram,
+        "HELLO, pinned",
+        &hello(Pattern::Pinned, &long),
+        &[
+            ("called unpinned", Put(38, &[0]), "trailing bytes"),
+            ("one byte short", Cut(150), "truncated"),
+            ("one byte long", More, "trailing bytes"),
+        ],
+    );
+    [unpinned, pinned].concat()
+}
+
+fn datagrams() -> Vec<Json> {
+    let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
+    let d = As::Datagram;
+    let short = [("one byte short", "truncated"), ("one byte long", "trailing bytes")];
+    let ends = |what: &str, valid: &[u8]| {
+        changes(
+            d,
+            what,
+            valid,
+            &[(short[0].0, Cut(valid.len() - 1), short[0].1), (short[1].0, More, short[1].1)],
+        )
+    };
+    let retry = emitted(&Datagram::Retry { session, echo: ECHO, cookie });
+    let refuse = emitted(&Datagram::Refuse { session, echo: ECHO, why: Refusal::Full });
+    let unknown = emitted(&Datagram::UnknownSession { session: PROXY_SESSION });
+    let handshake = bytes::<112>(0x40);
+    let accept = |handshake| emitted(&Datagram::Accept { session, handshake });
+    let wrong = |len| {
+        let what = format!("ACCEPT: a handshake message of {len} bytes");
+        vector(d, &what, &accept(&handshake[..len]), "field handshake")
+    };
+    let sealed =
+        emitted(&Datagram::Sealed { session: PROXY_SESSION, sequence: 7, ciphertext: &bytes::<17>(0x70) });
+    [
+        vec![vector(d, "empty", &[], "truncated")],
+        changes(d, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
+        ends("RETRY", &retry),
+        [0, 62, 64, 110, 112].map(wrong).to_vec(),
+        changes(
+            d,
+            "REFUSE",
+            &refuse,
+            &[("reason 0", Put(13, &[0]), "field refusal"), ("reason 4", Put(13, &[4]), "field refusal")],
+        ),
+        ends("REFUSE", &refuse),
+        changes(
+            d,
+            "UNKNOWN SESSION",
+            &unknown,
+            &[
+                ("type 0", Put(0, &[0x10]), "type"),
+                ("type 7", Put(0, &[0x17]), "type"),
+                ("type 15", Put(0, &[0x1f]), "type"),
+            ],
+        ),
+        ends("UNKNOWN SESSION", &unknown),
+        changes(
+            d,
+            "SEALED",
+            &sealed,
+            &[("cut in the sequence number", Cut(8), "truncated"), ("a tag alone", Cut(25), "truncated")],
+        ),
+    ]
+    .concat()
+}
+
+fn payloads() -> Vec<Json> {
+    let terms = hello_payload(&Terms::default()).unwrap();
+    let hello = changes(
+        As::HelloPayload,
+        "terms",
+        &terms,
+        &[
+            ("threshold 0", Put(0, &[0]), "field threshold"),
+            ("offset 22", Put(7, &[0, 22]), "field identifier offset"),
+            ("offset 65534", Put(7, &[0xff, 0xfe]), "field identifier offset"),
+            ("filter 2", Put(9, &[2]), "field filter"),
+            ("cut", Cut(9), "truncated"),
+        ],
+    );
+    let accept = Accept { session: PROXY_SESSION, terms: Terms::default(), kept_sums: 128 };
+    let accept = changes(
+        As::AcceptPayload,
+        "grant",
+        &accept.emit().unwrap(),
+        &[
+            ("threshold 0", Put(4, &[0]), "field threshold"),
+            ("offset 22", Put(11, &[0, 22]), "field identifier offset"),
+            ("filter 2", Put(13, &[2]), "field filter"),
+            ("keeps no sums", Put(14, &[0]), "field kept sums"),
+            ("keeps fewer sums than the threshold", Put(14, &[19]), "field kept sums"),
+            ("one byte short", Cut(14), "truncated"),
+            ("one byte long", More, "trailing bytes"),
+        ],
+    );
+    [hello, accept].concat()
+}
+
+/// A name, bytes that are no message, and the error.
+pub(super) type Bad = (String, Vec<u8>, &'static str);
+
+fn as_vector((name, bytes, error): Bad) -> Json {
+    vector(As::Message, &name, &bytes, error)
+}
+
+pub(super) fn messages() -> Vec<Bad> {
+    let sums = words(2);
+    let (poll, new_epoch) = (Poll { epoch: 3, token: 4, sums: 5 }, Message::NewEpoch { epoch: 1 });
+    let of = |what: &'static str, message: Message<'_>, list: &[(&str, Change<'_>, &'static str)]| {
+        let mut out = [0; 200];
+        let len = message.emit(&mut out).unwrap();
+        let bad = |(name, change, error): &(&str, Change<'_>, &'static str)| {
+            (format!("{what}: {name}"), changed(&out[..len], change), *error)
+        };
+        list.iter().map(bad).collect::<Vec<_>>()
+    };
+    let no_epoch = || ("epoch 0", Put(1, &[0, 0]), "field epoch");
+    let long = || ("one byte long", More, "trailing bytes");
+    [
+        of(
+            "quACK",
+            quack(1, 0, &sums),
+            &[
+                no_epoch(),
+                ("no sums", Put(21, &[0]), "field number of sums"),
+                ("ends before its sums", Cut(22), "truncated"),
+                ("one byte short", Cut(29), "truncated"),
+                ("fewer sums than it says", Put(21, &[3]), "truncated"),
+                ("more sums than it says", Put(21, &[1]), "trailing bytes"),
+                long(),
+            ],
+        ),
+        of(
+            "POLL",
+            Message::Poll(poll),
+            &[
+                no_epoch(),
+                ("token 0", Put(3, &[0, 0]), "field token"),
+                ("one byte short", Cut(5), "truncated"),
+                long(),
+            ],
+        ),
+        of("NEW EPOCH", new_epoch, &[no_epoch(), ("one byte short", Cut(2), "truncated"), long()]),
+        of(
+            "EPOCH",
+            Message::Epoch { epoch: 1 },
+            &[no_epoch(), ("one byte short", Cut(2), "truncated"), long()],
+        ),
+        of(
+            "BYE",
+            Message::Bye,
+            &[("type 0", Put(0, &[0]), "type"), ("type 6", Put(0, &[6]), "type"), long()],
+        ),
+    ]
+    .concat()
+}

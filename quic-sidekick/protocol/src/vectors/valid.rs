@@ -1,0 +1,308 @@
+//! One vector at least for every kind of datagram, payload and message, and for each way that it can look.
+
+use super::json::{Fields, Json, hex};
+use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::{
+    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal, SessionNumber,
+    Sums, hello_payload, parse_hello_payload,
+};
+use crate::{Filter, Flow, Identification, Position, Terms};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+pub(super) const SENDER_SESSION: SessionNumber = SessionNumber(0x5e55_1017);
+pub(super) const PROXY_SESSION: SessionNumber = SessionNumber(0x0bca_fe01);
+pub(super) const ECHO: [u8; 8] = *b"\xec\x40\xec\x41\xec\x42\xec\x43";
+
+/// Bytes of which none is like its neighbour.
+pub(super) fn bytes<const N: usize>(from: u8) -> [u8; N] {
+    let mut bytes = [from; N];
+    bytes.iter_mut().fold(from, |next, byte| {
+        *byte = next;
+        next.wrapping_add(1)
+    });
+    bytes
+}
+
+pub(super) fn v4() -> Flow {
+    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() }
+}
+
+pub(super) fn v6() -> Flow {
+    Flow {
+        source: "[2001:db8::1]:50000".parse().unwrap(),
+        destination: "[2001:db8:ff::443]:443".parse().unwrap(),
+    }
+}
+
+/// The sender leaves it to the proxy to see its address.
+pub(super) fn open() -> Flow {
+    Flow { source: "0.0.0.0:4000".parse().unwrap(), ..v4() }
+}
+
+pub(super) fn terms(threshold: u8, packets: u16, micros: u32, position: Position, filter: Filter) -> Terms {
+    Terms {
+        threshold,
+        every_packets: NonZeroU16::new(packets),
+        every: (micros != 0).then(|| Duration::from_micros(micros.into())),
+        identification: Identification { position, filter },
+    }
+}
+
+/// Sums that a reader cannot take for others.
+pub(super) fn words(n: u8) -> Vec<u32> {
+    (1..=n).map(|i| u32::from(i).wrapping_mul(0x9e37_79b1)).collect()
+}
+
+pub(super) fn quack(epoch: u16, token: u16, sums: &[u32]) -> Message<'_> {
+    let sums = Sums::new(sums);
+    let (first, last) = (0x8c31_02f7, 0xe402_9b1c);
+    Message::Quack(Quack { epoch, token, age_us: 1250, first, last, count: 65_537, sums })
+}
+
+fn flow_fields(flow: &Flow) -> Fields {
+    vec![
+        ("source_address", flow.source.ip().into()),
+        ("source_port", flow.source.port().into()),
+        ("destination_address", flow.destination.ip().into()),
+        ("destination_port", flow.destination.port().into()),
+    ]
+}
+
+pub(super) fn terms_fields(terms: &Terms) -> Fields {
+    vec![
+        ("threshold", terms.threshold.into()),
+        ("every_packets", terms.every_packets.map_or(0, NonZeroU16::get).into()),
+        ("every_us", terms.every.map_or(0, |every| u32::try_from(every.as_micros()).unwrap()).into()),
+        (
+            "identifier_offset",
+            match terms.identification.position {
+                Position::Offset(offset) => offset,
+                Position::End => 0xffff,
+            }
+            .into(),
+        ),
+        ("filter", u8::from(terms.identification.filter == Filter::QuicShortHeader).into()),
+    ]
+}
+
+fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Fields) {
+    match *datagram {
+        Datagram::Hello(hello) => {
+            let mut fields = vec![("session", hello.session.0.into())];
+            fields.extend(flow_fields(&hello.flow));
+            fields.push(("cookie", hex(&hello.cookie.0)));
+            fields.push(("pattern", u8::from(hello.pattern == Pattern::Pinned).into()));
+            fields.push(("handshake", hex(hello.handshake)));
+            ("hello", fields)
+        }
+        Datagram::Retry { session, echo, cookie } => {
+            ("retry", vec![("session", session.0.into()), ("echo", hex(&echo)), ("cookie", hex(&cookie.0))])
+        }
+        Datagram::Accept { session, handshake } => {
+            ("accept", vec![("session", session.0.into()), ("handshake", hex(handshake))])
+        }
+        Datagram::Refuse { session, echo, why } => {
+            let refusal: u8 = match why {
+                Refusal::Full => 1,
+                Refusal::Terms => 2,
+                Refusal::Taken => 3,
+            };
+            ("refuse", vec![("session", session.0.into()), ("echo", hex(&echo)), ("refusal", refusal.into())])
+        }
+        Datagram::UnknownSession { session } => ("unknown session", vec![("session", session.0.into())]),
+        Datagram::Sealed { session, sequence, ciphertext } => (
+            "sealed",
+            vec![
+                ("session", session.0.into()),
+                ("sequence", sequence.into()),
+                ("ciphertext", hex(ciphertext)),
+            ],
+        ),
+    }
+}
+
+fn message_fields(message: &Message<'_>) -> (&'static str, Fields) {
+    match *message {
+        Message::Quack(q) => (
+            "quack",
+            vec![
+                ("epoch", q.epoch.into()),
+                ("token", q.token.into()),
+                ("age_us", q.age_us.into()),
+                ("first", q.first.into()),
+                ("last", q.last.into()),
+                ("count", q.count.into()),
+                ("sums", q.sums.iter().collect::<Vec<_>>().as_slice().into()),
+            ],
+        ),
+        Message::Poll(poll) => (
+            "poll",
+            vec![
+                ("epoch", poll.epoch.into()),
+                ("token", poll.token.into()),
+                ("wanted_sums", poll.sums.into()),
+            ],
+        ),
+        Message::NewEpoch { epoch } => ("new epoch", vec![("epoch", epoch.into())]),
+        Message::Epoch { epoch } => ("epoch", vec![("epoch", epoch.into())]),
+        Message::Bye => ("bye", vec![]),
+    }
+}
+
+fn vector(name: &str, (kind, fields): (&'static str, Fields), bytes: &[u8]) -> Json {
+    Json::Map(vec![
+        ("name", name.into()),
+        ("kind", kind.into()),
+        ("fields", Json::Map(fields)),
+        ("bytes", hex(bytes)),
+    ])
+}
+
+fn marker(name: &str, marker: &Marker) -> Json {
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    let len = marker.emit(&mut out).unwrap();
+    assert_eq!(Marker::parse(&out[..len]), Ok(*marker), "{name}");
+    let port = match marker.reply {
+        Reply::Adjacent(port) => port,
+        Reply::Path => 0,
+    };
+    let fields =
+        vec![("handle", hex(&marker.handle)), ("nonce", hex(&marker.nonce)), ("reply_port", port.into())];
+    vector(name, ("marker", fields), &out[..len])
+}
+
+fn answer(name: &str, answer: &Answer) -> Json {
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    let len = answer.emit(&mut out).unwrap();
+    assert_eq!(Answer::parse(&out[..len]), Ok(*answer), "{name}");
+    let mut fields = vec![
+        ("handle", hex(&answer.handle)),
+        ("nonce", hex(&answer.nonce)),
+        ("proxy_address", answer.proxy.ip().into()),
+        ("proxy_port", answer.proxy.port().into()),
+    ];
+    fields.extend(flow_fields(&answer.flow));
+    fields.push(("cookie", hex(&answer.cookie.0)));
+    vector(name, ("answer", fields), &out[..len])
+}
+
+fn datagram(name: &str, datagram: &Datagram<'_>) -> Json {
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    let len = datagram.emit(&mut out).unwrap();
+    assert_eq!(Datagram::parse(&out[..len]), Ok(*datagram), "{name}");
+    vector(name, datagram_fields(datagram), &out[..len])
+}
+
+pub(super) fn datagrams() -> Vec<Json> {
+    let a_marker = Marker { handle: bytes(0x21), nonce: bytes(0xa0), reply: Reply::Adjacent(5000) };
+    let an_answer = Answer {
+        handle: bytes(0x21),
+        nonce: bytes(0xa0),
+        proxy: "192.0.2.254:5252".parse().unwrap(),
+        flow: v4(),
+        cookie: Cookie(bytes(0xc0)),
+    };
+    let v6_proxy = "[2001:db8::fe]:5252".parse().unwrap();
+    // An unpinned HELLO shows its payload, which has to be one.
+    let mut unpinned = bytes::<96>(0x10);
+    unpinned[32..].copy_from_slice(&hello_payload(&Terms::default()).unwrap());
+    let hello = Hello {
+        session: SENDER_SESSION,
+        flow: v4(),
+        cookie: Cookie::NONE,
+        pattern: Pattern::Unpinned,
+        handshake: &unpinned,
+    };
+    let pinned = Hello { pattern: Pattern::Pinned, handshake: &bytes::<112>(0x10), ..hello };
+    let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
+    let refuse = |why| Datagram::Refuse { session, echo: ECHO, why };
+    let sealed = |ciphertext| Datagram::Sealed { session: PROXY_SESSION, sequence: 7, ciphertext };
+    vec![
+        marker("marker, to be answered at the adjacent socket", &a_marker),
+        marker("marker, to be answered along the path", &Marker { reply: Reply::Path, ..a_marker }),
+        answer("answer, IPv4", &an_answer),
+        answer("answer, IPv6", &Answer { proxy: v6_proxy, flow: v6(), ..an_answer }),
+        answer("answer, flow IPv4, proxy IPv6", &Answer { proxy: v6_proxy, ..an_answer }),
+        datagram("HELLO, unpinned, IPv4, no cookie", &Datagram::Hello(hello)),
+        datagram(
+            "HELLO, unpinned, IPv6, with a cookie",
+            &Datagram::Hello(Hello { flow: v6(), cookie, ..hello }),
+        ),
+        datagram(
+            "HELLO, unpinned, source address left open",
+            &Datagram::Hello(Hello { flow: open(), ..hello }),
+        ),
+        datagram("HELLO, pinned, IPv4, with a cookie", &Datagram::Hello(Hello { cookie, ..pinned })),
+        datagram("HELLO, pinned, IPv6, no cookie", &Datagram::Hello(Hello { flow: v6(), ..pinned })),
+        datagram("RETRY", &Datagram::Retry { session, echo: ECHO, cookie }),
+        datagram("ACCEPT, unpinned", &Datagram::Accept { session, handshake: &bytes::<111>(0x40) }),
+        datagram("ACCEPT, pinned", &Datagram::Accept { session, handshake: &bytes::<63>(0x40) }),
+        datagram("REFUSE, full", &refuse(Refusal::Full)),
+        datagram("REFUSE, terms", &refuse(Refusal::Terms)),
+        datagram("REFUSE, taken", &refuse(Refusal::Taken)),
+        datagram("UNKNOWN SESSION", &Datagram::UnknownSession { session: PROXY_SESSION }),
+        datagram("SEALED, the shortest", &sealed(&bytes::<17>(0x70))),
+        datagram("SEALED, the longest", &sealed(&bytes::<1058>(0x70))),
+    ]
+}
+
+pub(super) fn payloads() -> Vec<Json> {
+    let quic = Identification::default();
+    let of_hello = |name: &str, terms: Terms| {
+        let payload = hello_payload(&terms).unwrap();
+        assert_eq!(parse_hello_payload(&payload), Ok(terms), "{name}");
+        vector(name, ("hello payload", terms_fields(&terms)), &payload)
+    };
+    let of_accept = |name: &str, accept: Accept| {
+        let payload = accept.emit().unwrap();
+        assert_eq!(Accept::parse(&payload), Ok(accept), "{name}");
+        vector(name, accept_fields(&accept), &payload)
+    };
+    let accept = Accept { session: PROXY_SESSION, terms: Terms::default(), kept_sums: 128 };
+    let most = terms(255, u16::MAX, u32::MAX, Position::Offset(Position::MAX_OFFSET), Filter::All);
+    let least = terms(1, 0, 0, Position::Offset(0), Filter::All);
+    vec![
+        of_hello("terms, the default", Terms::default()),
+        of_hello("terms, every 32 packets", terms(10, 32, 0, quic.position, quic.filter)),
+        of_hello("terms, the last four bytes", terms(20, 0, 30_000, Position::End, Filter::All)),
+        of_hello("terms, the smallest", least),
+        of_hello("terms, the largest", most),
+        of_accept("grant, the default", accept),
+        of_accept("grant, the smallest", Accept { terms: least, kept_sums: 1, ..accept }),
+        of_accept("grant, the largest", Accept { terms: most, kept_sums: 255, ..accept }),
+    ]
+}
+
+pub(super) fn accept_fields(accept: &Accept) -> (&'static str, Fields) {
+    let mut fields = vec![("session", accept.session.0.into())];
+    fields.extend(terms_fields(&accept.terms));
+    fields.push(("kept_sums", accept.kept_sums.into()));
+    ("accept payload", fields)
+}
+
+pub(super) fn message(name: &str, message: &Message<'_>) -> Json {
+    let mut out = [0; MAX_DATAGRAM_LEN];
+    let len = message.emit(&mut out).unwrap();
+    assert_eq!(Message::parse(&out[..len]), Ok(*message), "{name}");
+    vector(name, message_fields(message), &out[..len])
+}
+
+pub(super) fn messages() -> Vec<Json> {
+    let empty =
+        Quack { epoch: 1, token: 9, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0; 20]) };
+    let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
+    vec![
+        message("quACK of an epoch without packets", &Message::Quack(empty)),
+        message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
+        message("quACK of 20 sums, answers a poll", &quack(2, 0xbeef, &words(20))),
+        message("quACK of 255 sums", &quack(u16::MAX, u16::MAX, &words(255))),
+        message("POLL for as many sums as the threshold", &poll(1, 0)),
+        message("POLL for one sum", &poll(0xbeef, 1)),
+        message("POLL for 255 sums", &poll(u16::MAX, 255)),
+        message("NEW EPOCH", &Message::NewEpoch { epoch: 1 }),
+        message("NEW EPOCH, the last before they begin again", &Message::NewEpoch { epoch: u16::MAX }),
+        message("EPOCH", &Message::Epoch { epoch: 2 }),
+        message("BYE", &Message::Bye),
+    ]
+}
