@@ -3,7 +3,7 @@
 mod compat;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Options {
     #[arg(short, long = "interface", value_name = "IF", required = true, value_delimiter = ',')]
     pub interfaces: Vec<String>,
 
-    /// Address and UDP port on which senders reach this proxy
+    /// Address and UDP port on which senders reach this proxy; `[::]:5252` for IPv6 and IPv4
     #[arg(
         short,
         long,
@@ -95,7 +95,7 @@ pub struct Options {
 
     /// Address and port to tell senders that look for a proxy, one for IPv4 and one for IPv6
     /// [default: of the interface on which their packets come in]
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery")]
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery", value_parser = announced)]
     pub announce: Vec<SocketAddr>,
 
     /// Also count packets that are addressed to other machines, as on a switch's mirror port
@@ -113,6 +113,18 @@ pub struct Options {
     /// Which other wire to speak, and how
     #[command(flatten)]
     pub compat: CompatOptions,
+}
+
+/// An address that a sender can speak to.
+fn announced(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        text.parse().map_err(|error| format!("{error}; it should look like 192.0.2.1:5252"))?;
+    let ip = address.ip();
+    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
+        return Err("it is no address of one program on one machine".to_owned());
+    }
+    Ok(address)
 }
 
 fn limits() -> ObserverConfig {
@@ -210,6 +222,10 @@ mod tests {
             "p",
             "p -i a --bogus",
             "p -i a --listen nowhere",
+            "p -i a --announce 192.0.2.1:0",
+            "p -i a --announce 0.0.0.0:5252",
+            "p -i a --announce 255.255.255.255:5252",
+            "p -i a --no-discovery --announce 192.0.2.1:5252",
             "p -i a --max-threshold 0",
             "p -i a --max-threshold 256",
             "p -i a --max-sessions 0",

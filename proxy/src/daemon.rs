@@ -1,7 +1,9 @@
 //! Puts the parts together: opens everything, starts the threads, waits for the end.
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -95,8 +97,8 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// Where senders reach the proxy: what the operator says, the one address that it listens on, or those of the interfaces,
-/// first the ones on which it captures.
+/// Where senders reach the proxy: what the operator says, the one address that it listens on, or those of the interfaces on
+/// which it captures.
 fn announced(options: &Options, port: &Port) -> Vec<(u32, SocketAddr)> {
     if options.no_discovery {
         return Vec::new();
@@ -108,27 +110,28 @@ fn announced(options: &Options, port: &Port) -> Vec<(u32, SocketAddr)> {
     if !own.ip().is_unspecified() {
         return vec![(u32::MAX, own)];
     }
-    let names = options.distinct_interfaces();
+    let interfaces = pnet_datalink::interfaces();
     let mut announced = Vec::new();
-    for interface in pnet_datalink::interfaces() {
-        let number = names.iter().position(|name| *name == interface.name);
-        if number.is_none() && interface.is_loopback() {
-            continue;
-        }
-        let number = number.and_then(|number| u32::try_from(number).ok()).unwrap_or(u32::MAX);
-        for network in interface.ips {
-            let ip = network.ip();
-            let reachable = match ip {
+    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+        // The port of a bridge has no address of its own; the bridge has.
+        let bridge = std::fs::read_link(format!("/sys/class/net/{name}/master")).ok();
+        let bridge = bridge.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        let before = announced.len();
+        for interface in interfaces.iter().filter(|i| i.name == name || Some(i.name.as_str()) == bridge) {
+            let usable = interface.ips.iter().map(|network| network.ip()).filter(|ip| match ip {
                 IpAddr::V4(ip) => !ip.is_link_local(),
                 // An IPv6 socket that listens on all addresses takes IPv4 in, too.
                 IpAddr::V6(ip) => own.is_ipv6() && !ip.is_unicast_link_local(),
-            };
-            if reachable {
-                announced.push((number, SocketAddr::new(ip, own.port())));
-            }
+            });
+            announced.extend(usable.map(|ip| (number, SocketAddr::new(ip, own.port()))));
+        }
+        if announced.len() == before {
+            warn!(
+                "{name} has no address to tell senders that look for a proxy: they will not find this one there; \
+                 name one with --announce"
+            );
         }
     }
-    announced.sort_by_key(|(number, _)| *number);
     announced
 }
 

@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use sidekick_protocol::{PublicKey, SecretKey};
+use tracing::warn;
 
 /// Random bytes from the system.
 ///
@@ -34,6 +35,10 @@ pub fn load(file: &Path) -> Result<SecretKey> {
             Ok(SecretKey(key))
         }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let mode = std::fs::metadata(file).map_or(0, |metadata| metadata.permissions().mode());
+            if mode & 0o077 != 0 {
+                warn!("{name} can be read by others than its owner: make it private with `chmod 600 {name}`");
+            }
             let mut text = String::new();
             // One byte more than a key and its line's end tells that there is more.
             let read = File::open(file).and_then(|file| file.take(66).read_to_string(&mut text));
@@ -51,7 +56,6 @@ pub fn load(file: &Path) -> Result<SecretKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     fn scratch(name: &str) -> std::path::PathBuf {
         let path = std::env::temp_dir().join(format!("sidekick-key-{}-{name}", std::process::id()));

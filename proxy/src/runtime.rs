@@ -199,6 +199,7 @@ impl Service for Proxy {
             other_version: stats.other_version,
             forged: stats.forged,
             markers: stats.markers,
+            deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
             unsent: state.unsent,
             ..Summary::default()

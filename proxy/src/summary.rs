@@ -35,6 +35,8 @@ pub struct Summary {
     pub forged: u64,
     /// Markers answered: senders that look for a proxy.
     pub markers: u64,
+    /// HELLOs not taken up, because there were too many at once.
+    pub deferred: u64,
     /// quACKs not sent, because the session had used up its share of bytes.
     pub withheld: u64,
     /// Captured frames whose headers contradict themselves.
@@ -56,7 +58,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "captured {}, counted {}, quACKs {} ({} bytes sent), ",
+            "captured {}, counted {}, quACKs {}, bytes sent {}, ",
             self.captured, self.counted, self.quacks, self.bytes
         )?;
         match self.resets {
@@ -70,6 +72,7 @@ impl fmt::Display for Summary {
             ("of another version", self.other_version),
             ("forged", self.forged),
             ("markers answered", self.markers),
+            ("HELLOs deferred", self.deferred),
             ("quACKs withheld", self.withheld),
             ("malformed frames", self.malformed_frames),
             ("fragments", self.fragments),
@@ -93,13 +96,13 @@ mod tests {
     #[test]
     fn one_line_without_what_did_not_happen() {
         let quiet = Summary { captured: 9, counted: 7, ..Summary::default() };
-        let expected = "captured 9, counted 7, quACKs 0 (0 bytes sent), sessions 0, malformed 0";
+        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, sessions 0, malformed 0";
         assert_eq!(quiet.to_string(), expected);
         let busy = Summary { capture_drops: 3, ..quiet };
         assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel 3"));
         assert!(!serde_json::to_string(&busy).unwrap().contains("resets"));
         let without_sessions = Summary { resets: Some(0), ..busy };
-        let expected = "captured 9, counted 7, quACKs 0 (0 bytes sent), resets 0, dropped by the kernel 3";
+        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel 3";
         assert_eq!(without_sessions.to_string(), expected);
         assert!(serde_json::to_string(&without_sessions).unwrap().contains("\"resets\":0"));
     }

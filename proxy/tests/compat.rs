@@ -168,7 +168,7 @@ fn an_end_in_words_names_quacks_and_resets() {
         let daemon = Daemon::start("-i lo --compat nsdi24 --quack-to 127.0.0.1:9");
         let ended = daemon.stop();
         assert_eq!(
-            ended.stdout, "stopped: captured 0, counted 0, quACKs 0 (0 bytes sent), resets 0\n",
+            ended.stdout, "stopped: captured 0, counted 0, quACKs 0, bytes sent 0, resets 0\n",
             "{ended:?}"
         );
     });

@@ -137,6 +137,7 @@ impl Sidekick {
     fn mark<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         let mut marker = [0; BESIDE_LEN];
         while let Some(len) = self.sender.transmit_on_path(&mut marker) {
+            tracing::debug!("a marker goes onto the path");
             conn.sidekick_send_beside(marker.get(..len).unwrap_or_default());
         }
     }
@@ -202,7 +203,9 @@ impl Sidekick {
         {
             let reaction = self.reaction(conn, path_id);
             let declared = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
-            tracing::debug!(?reaction, declared, "packets lost on the near segment");
+            if declared > 0 {
+                tracing::debug!(?reaction, declared, "packets lost on the near segment");
+            }
             self.qlog.early_loss(conn, (path_id, flow), &self.lost, reaction, declared, now);
             self.early_lost += u64::try_from(declared).unwrap_or(0);
         }

@@ -4,6 +4,7 @@
 
 mod budget;
 mod config;
+mod pace;
 mod path;
 mod repeats;
 mod session;
@@ -17,6 +18,7 @@ use crate::wire::path::Answer;
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, ParseError, Poll, Refusal, SessionNumber};
 use crate::{Flow, Payload};
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
+use pace::Handshakes;
 use path::{Announced, Recent};
 use session::Withheld;
 use std::collections::VecDeque;
@@ -30,12 +32,12 @@ use thiserror::Error;
 pub enum Observed {
     /// Nobody asked for its flow.
     NoSession,
-    /// Its flow has a session, but it does not count: a long header, too short, seen on another interface, or doubled by the
+    /// It does not count, although its flow may have a session: an answer to a marker, a long header, too short, seen on another interface, or doubled by the
     /// network.
     Ignored,
     /// It was added to its session's sums.
     Counted,
-    /// It was a marker, and is answered.
+    /// It was a marker. It is answered, unless it was before, or there is nothing to announce.
     Marker,
 }
 
@@ -55,6 +57,9 @@ pub enum HandleError {
     /// Its cookie proves nothing; the peer is sent another.
     #[error("no valid cookie")]
     Unproven,
+    /// Too many handshakes at once.
+    #[error("too many handshakes at once")]
+    Busy,
     /// The handshake failed: another key was expected, or the message was altered.
     #[error("the handshake failed")]
     Handshake,
@@ -120,6 +125,7 @@ pub struct Observer {
     mint: Mint,
     announced: Announced,
     recent: Recent,
+    handshakes: Handshakes,
     table: Table,
     waiting: VecDeque<Outgoing>,
     /// Every session is to be told goodbye.
@@ -145,6 +151,7 @@ impl Observer {
             numbers,
             announced: Announced::default(),
             recent: Recent::default(),
+            handshakes: Handshakes::default(),
             table: Table::default(),
             waiting: VecDeque::with_capacity(64),
             closing: false,
@@ -166,6 +173,10 @@ impl Observer {
     pub fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> Observed {
         if self.is_marker(flow, interface, payload, now) {
             return Observed::Marker;
+        }
+        // An answer of another proxy, on its way along the path of the flow in the other direction.
+        if Answer::is_one(payload.head()) {
+            return Observed::Ignored;
         }
         let Some((_, session)) = self.table.by_flow(flow) else { return Observed::NoSession };
         let Some(identifier) = session.agreed.terms.identification.identifier(payload) else {

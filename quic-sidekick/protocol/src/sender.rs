@@ -276,7 +276,8 @@ impl Sender {
             }
             // The same proxy sees the flow come from elsewhere: a NAT has given it another port.
             known.stop();
-        } else if self.contacts.len() >= MAX_CONTACTS {
+        }
+        if self.contacts.iter().filter(|contact| contact.is_live()).count() >= MAX_CONTACTS {
             return Err(HandleError::Outdated);
         }
         self.search.answered();
@@ -300,9 +301,9 @@ impl Sender {
         if self.flow.is_none() {
             return;
         }
-        if let Some(worse) = self.rivalry.judge(&self.contacts, now) {
+        if let Some(kept) = self.rivalry.judge(&self.contacts, now) {
             for (index, contact) in self.contacts.iter_mut().enumerate() {
-                if worse != index {
+                if kept != index {
                     contact.stop();
                 }
             }

@@ -77,7 +77,7 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "lib.rs",
         anchor: "let recv_pid = self.paths.path_id_from_addrs(&(info.to, info.from));",
         side: Side::Before,
-        line: "if self.sidekick_heard(buf) { return Ok(len); }",
+        line: "if self.sidekick_heard(buf, &info) { return Ok(len); }",
         why: "takes out what is not QUIC before it is taken for a broken packet",
     },
     Insertion {

@@ -206,7 +206,7 @@ impl Cli {
             Sidekick::Off => {
                 ensure!(
                     self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy is of no use without --sidekick: say what to do with its reports, for example --sidekick pacubic"
+                    "--proxy and --proxy-key are of no use without --sidekick: say what to do with its reports, for example --sidekick pacubic"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }

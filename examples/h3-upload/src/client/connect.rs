@@ -18,7 +18,7 @@ use tokio_quiche::{
 };
 use url::Host;
 
-use crate::cli::{Plan, ProxyName};
+use crate::cli::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{LastWords, Watched};
@@ -120,7 +120,11 @@ async fn establish<A: ApplicationOverQuic>(
     patience: Duration,
     app: A,
 ) -> anyhow::Result<(Instant, LastWords)> {
-    let qlog = plan.qlog.as_deref().map(Qlog::prepare).transpose()?;
+    let mut inputs = vec![plan.file.as_path()];
+    if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
+        inputs.push(cafile);
+    }
+    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &inputs)).transpose()?;
     let settings = settings(plan, qlog.as_ref());
     let outcome = handshake(plan, verifier, server, patience, settings, app).await;
     let kept = qlog.map_or(Ok(()), Qlog::keep);

@@ -20,8 +20,18 @@ pub(crate) struct Qlog {
 
 impl Qlog {
     /// Makes sure that `file` can be written. It may exist; then it is replaced.
-    pub(crate) fn prepare(file: &Path) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// When it cannot, or when it is one of the `inputs`.
+    pub(crate) fn prepare(file: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write the qlog file {}", file.display());
+        let same = |input: &&&Path| {
+            let (one, other) = (fs::canonicalize(file), fs::canonicalize(input));
+            matches!((one, other), (Ok(one), Ok(other)) if one == other)
+        };
+        if let Some(input) = inputs.iter().find(same) {
+            anyhow::bail!("{}: {} is read by this upload; name another file", cannot(), input.display());
+        }
         // A file that is moved over a device or a pipe would take its place.
         let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());
         ensure!(replaceable && file.file_name().is_some(), "{}: it is no regular file", cannot());
@@ -60,7 +70,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.sqlog");
         for content in ["once", "twice"] {
-            let qlog = Qlog::prepare(&path).unwrap();
+            let qlog = Qlog::prepare(&path, &[]).unwrap();
             let mut file = fs::File::create(Path::new(qlog.dir()).join("0123.sqlog")).unwrap();
             qlog.keep().unwrap();
             file.write_all(content.as_bytes()).unwrap();
@@ -74,11 +84,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let inside_nothing = dir.path().join("no/such/directory");
         for bad in [dir.path(), Path::new("/dev/null"), Path::new(".."), &inside_nothing] {
-            assert!(Qlog::prepare(bad).is_err(), "{}", bad.display());
+            assert!(Qlog::prepare(bad, &[]).is_err(), "{}", bad.display());
         }
-        assert!(Qlog::prepare(Path::new("no-parent.sqlog")).is_ok());
+        assert!(Qlog::prepare(Path::new("no-parent.sqlog"), &[]).is_ok());
+        // What the upload reads is left alone, under whatever name.
+        let upload = dir.path().join("upload");
+        fs::write(&upload, "precious").unwrap();
+        let other_name = dir.path().join(".").join("upload");
+        assert!(Qlog::prepare(&other_name, &[Path::new("ca.pem"), &upload]).is_err());
+        assert_eq!(fs::read_to_string(&upload).unwrap(), "precious");
+        fs::remove_file(&upload).unwrap();
         // Nothing was made there.
-        let qlog = Qlog::prepare(&dir.path().join("x")).unwrap();
+        let qlog = Qlog::prepare(&dir.path().join("x"), &[]).unwrap();
         assert!(qlog.keep().is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }

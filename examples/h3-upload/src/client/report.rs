@@ -1,6 +1,7 @@
 //! What the user sees: progress on standard error, the summary or the JSON object at the end.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -118,6 +119,8 @@ struct Report<'a> {
     mode: String,
     assisted: bool,
     assistance: String,
+    /// The proxy that helped last, and its public key.
+    proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
@@ -144,6 +147,15 @@ struct Quacks {
     malformed: u64,
 }
 
+/// The proxy that helps.
+#[derive(Debug, Serialize)]
+struct Proxy {
+    address: SocketAddr,
+    key: String,
+    /// Why this one, where there were several.
+    choice: Option<String>,
+}
+
 impl<'a> Report<'a> {
     fn new(plan: &Plan, outcome: &'a Outcome) -> Self {
         let stats = outcome.sidekick_stats();
@@ -164,6 +176,14 @@ impl<'a> Report<'a> {
                 .sidekick
                 .as_ref()
                 .map_or_else(|| "off".to_owned(), |s| s.assistance.to_string()),
+            proxy: outcome.sidekick.as_ref().and_then(|s| {
+                let (address, key) = s.proxy?;
+                Some(Proxy {
+                    address,
+                    key: key.to_string(),
+                    choice: s.choice.map(|choice| choice.to_string()),
+                })
+            }),
             packets: Packets {
                 sent: quic.sent,
                 received: quic.recv,
@@ -216,6 +236,11 @@ fn summary(report: &Report<'_>) -> String {
         report.cc,
     );
     if report.mode != "off" {
+        let proxy = report.proxy.as_ref().map(|proxy| {
+            let choice = proxy.choice.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+            format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key)
+        });
+        text += &proxy.unwrap_or_default();
         let near = report.near_rtt_ms.map(|ms| format!(" of which {ms:.1} to the proxy")).unwrap_or_default();
         text += &format!(
             "  sidekick {}: {}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \

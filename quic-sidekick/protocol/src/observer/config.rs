@@ -14,7 +14,7 @@ pub struct ObserverConfig {
     pub key: Option<SecretKey>,
     /// Most sessions at once, 1 to 1,048,576.
     pub max_sessions: usize,
-    /// Most sessions of one source address at once, at least 1.
+    /// Most sessions of one source at once, at least 1: of an IPv4 address, or of a /64 of IPv6.
     pub max_sessions_per_source: usize,
     /// Power sums kept for a session, 1 to 255: as many as a poll may ask for.
     pub kept_sums: u8,
@@ -85,6 +85,8 @@ pub struct ObserverStats {
     pub hellos: u64,
     /// Of these, those without a cookie that proves anything: they were sent one.
     pub unproven: u64,
+    /// HELLOs not taken up, because there were too many at once.
+    pub handshakes_deferred: u64,
     /// Polls answered.
     pub polls: u64,
     /// quACKs sent.

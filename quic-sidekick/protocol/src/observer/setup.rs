@@ -52,10 +52,19 @@ impl Observer {
             }
             self.table.remove(index);
         }
+        if self.table.len() >= self.config.max_sessions {
+            // Who has asked and then said nothing makes room.
+            self.table.evict_half_open();
+        }
         if self.table.len() >= self.config.max_sessions
             || self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
         {
             return Err(self.refuse(from, hello, Refusal::Full));
+        }
+        if !self.handshakes.admit(super::table::site(flow.source.ip()), path_proven, now) {
+            // It will be repeated.
+            self.stats.handshakes_deferred += 1;
+            return Err(HandleError::Busy);
         }
         self.open(from, hello, (flow, path_proven), now)
     }
@@ -80,7 +89,7 @@ impl Observer {
             every: asked.every.map(|every| every.max(self.config.min_every)),
             ..asked
         };
-        let number = self.table.next_number(self.numbers.next_u32());
+        let number = self.table.new_number(|| self.numbers.next_u32());
         let kept_sums = self.config.kept_sums;
         let accept = Accept { session: number, terms, kept_sums };
         let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;

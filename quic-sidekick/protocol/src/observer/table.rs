@@ -1,23 +1,45 @@
 //! The sessions of an observer, found by flow, by number and by peer, ordered by deadline.
 
-use super::config::MAX_SESSIONS;
 use super::session::{Agreement, Session};
 use crate::Flow;
 use crate::wire::SessionNumber;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
+
+/// What the limit for one source is about: an IPv4 address, or the /64 that one host can take any IPv6 address of.
+pub(super) fn site(source: IpAddr) -> IpAddr {
+    match source {
+        IpAddr::V4(_) => source,
+        IpAddr::V6(ip) => {
+            let [a, b, c, d, ..] = ip.segments();
+            [a, b, c, d, 0, 0, 0, 0].into()
+        }
+    }
+}
+
+fn is_half_open(
+    by_number: &HashMap<SessionNumber, usize>,
+    slots: &[Option<Slot>],
+    number: SessionNumber,
+) -> bool {
+    let slot = by_number.get(&number).and_then(|index| slots.get(*index)?.as_ref());
+    slot.is_some_and(|slot| !slot.session.confirmed)
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     by_flow: HashMap<Flow, usize>,
+    by_number: HashMap<SessionNumber, usize>,
     /// By where its messages come from and the number that the sender has chosen: a repeated HELLO.
     by_peer: HashMap<(SocketAddr, SessionNumber), usize>,
     /// Sessions of each flow's source address.
     sources: HashMap<IpAddr, usize>,
+    /// Sessions in the order in which they were begun, and among them all that are not confirmed.
+    half_open: VecDeque<SessionNumber>,
     /// Exactly one deadline a session.
     deadlines: BTreeSet<(Instant, usize)>,
 }
@@ -36,7 +58,7 @@ impl Table {
     }
 
     pub(super) fn of_source(&self, source: IpAddr) -> usize {
-        self.sources.get(&source).copied().unwrap_or(0)
+        self.sources.get(&site(source)).copied().unwrap_or(0)
     }
 
     pub(super) fn by_flow(&mut self, flow: &Flow) -> Option<(usize, &mut Session)> {
@@ -50,27 +72,35 @@ impl Table {
 
     /// The session that was given this number here.
     pub(super) fn by_number(&mut self, number: SessionNumber) -> Option<(usize, &mut Session)> {
-        let index = usize::try_from(number.0).ok()? % MAX_SESSIONS;
-        let slot = self.slots.get_mut(index)?.as_mut()?;
-        (slot.session.agreed.number == number).then_some((index, &mut slot.session))
+        let index = *self.by_number.get(&number)?;
+        Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
     }
 
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Session> {
         Some(&mut self.slots.get_mut(index)?.as_mut()?.session)
     }
 
-    /// The number of the session that is inserted next. The upper bits are `salt`'s, so that who knows the number of a
-    /// session that has ended does not know that of the next in its place.
-    pub(super) fn next_number(&self, salt: u32) -> SessionNumber {
-        let index = self.free.last().copied().unwrap_or(self.slots.len()) % MAX_SESSIONS;
-        let high = salt & !u32::try_from(MAX_SESSIONS - 1).unwrap_or(0);
-        SessionNumber(high | u32::try_from(index).unwrap_or(0))
+    /// A number that no session has. The numbers are drawn at random, so that nobody can guess one.
+    pub(super) fn new_number(&self, mut draw: impl FnMut() -> u32) -> SessionNumber {
+        loop {
+            let number = SessionNumber(draw());
+            // Of 2^32 numbers at most 2^20 are taken.
+            if !self.by_number.contains_key(&number) {
+                return number;
+            }
+        }
     }
 
     pub(super) fn insert(&mut self, session: Session, expires: Instant) -> usize {
         let index = self.free.pop().unwrap_or(self.slots.len());
         self.by_peer.insert((session.agreed.peer, session.agreed.peer_number), index);
-        *self.sources.entry(session.agreed.flow.source.ip()).or_insert(0) += 1;
+        self.by_number.insert(session.agreed.number, index);
+        if self.half_open.len() > 2 * self.slots.len().max(64) {
+            let (by_number, slots) = (&self.by_number, &self.slots);
+            self.half_open.retain(|number| is_half_open(by_number, slots, *number));
+        }
+        self.half_open.push_back(session.agreed.number);
+        *self.sources.entry(site(session.agreed.flow.source.ip())).or_insert(0) += 1;
         self.deadlines.insert((expires, index));
         let slot = Some(Slot { session, expires, deadline: expires });
         match self.slots.get_mut(index) {
@@ -84,6 +114,18 @@ impl Table {
     pub(super) fn is_taken(&self, flow: &Flow, path_proven: bool) -> bool {
         let owner = self.by_flow.get(flow).and_then(|index| self.slots.get(*index)?.as_ref());
         owner.is_some_and(|slot| slot.session.agreed.path_proven && !path_proven)
+    }
+
+    /// Ends the oldest session whose sender has not spoken under seal, if there is one.
+    pub(super) fn evict_half_open(&mut self) {
+        while let Some(number) = self.half_open.pop_front() {
+            if is_half_open(&self.by_number, &self.slots, number)
+                && let Some(&index) = self.by_number.get(&number)
+            {
+                self.remove(index);
+                return;
+            }
+        }
     }
 
     /// From now on the flow's packets count for this session. A session that counted them before loses them: its
@@ -104,7 +146,8 @@ impl Table {
         let slot = self.slots.get_mut(index)?.take()?;
         self.free.push(index);
         self.deadlines.remove(&(slot.deadline, index));
-        let Agreement { peer, peer_number, flow, .. } = slot.session.agreed;
+        let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
+        self.by_number.remove(&number);
         if let Entry::Occupied(owner) = self.by_peer.entry((peer, peer_number))
             && *owner.get() == index
         {
@@ -115,7 +158,7 @@ impl Table {
         {
             owner.remove();
         }
-        if let Entry::Occupied(mut sessions) = self.sources.entry(flow.source.ip()) {
+        if let Entry::Occupied(mut sessions) = self.sources.entry(site(flow.source.ip())) {
             *sessions.get_mut() -= 1;
             if *sessions.get() == 0 {
                 sessions.remove();
@@ -167,16 +210,17 @@ impl Table {
     pub(super) fn check(&self) {
         let live = || self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
         assert!(self.by_peer.len() <= live().count());
+        assert_eq!(self.by_number.len(), live().count());
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
         assert_eq!(self.sources.values().sum::<usize>(), live().count());
         for (index, Slot { session, expires, deadline }) in live() {
             let key = (session.agreed.peer, session.agreed.peer_number);
             assert!(self.by_peer.contains_key(&key));
-            assert_eq!(usize::try_from(session.agreed.number.0).unwrap() % MAX_SESSIONS, index);
+            assert_eq!(self.by_number.get(&session.agreed.number), Some(&index));
             assert!(self.deadlines.contains(&(*deadline, index)) && deadline <= expires);
             assert!(session.quack_due.is_none_or(|due| *deadline <= due), "a quACK would be late");
-            let source = |session: &Session| session.agreed.flow.source.ip();
+            let source = |session: &Session| site(session.agreed.flow.source.ip());
             let same = live().filter(|(_, other)| source(&other.session) == source(session)).count();
             assert_eq!(self.of_source(source(session)), same);
         }

@@ -289,6 +289,9 @@ fn sessions_are_limited_for_all_and_for_one_source() {
     let outcomes = [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5)].map(|(host, number)| {
         b.flow.source = SocketAddr::from(([192, 0, 2, host], 1000));
         let outcome = b.hello_of(from(host), number, Terms::default());
+        if outcome.is_ok() {
+            b.say_from(from(host), number, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 })).unwrap();
+        }
         while b.heard().is_some() {}
         outcome.is_ok()
     });
@@ -300,6 +303,24 @@ fn sessions_are_limited_for_all_and_for_one_source() {
     b.now += Duration::from_secs(60);
     b.observer.on_deadline(b.now);
     assert_eq!((b.observer.sessions(), b.observer.next_deadline()), (0, None));
+}
+
+/// Somebody has many addresses, and says nothing any more after his HELLOs.
+#[test]
+fn who_asks_and_says_nothing_keeps_nobody_out() {
+    let mut b = bench(ObserverConfig { max_sessions: 50, ..ObserverConfig::default() });
+    b.open(1, Terms::default());
+    for host in 0..200u8 {
+        let from = SocketAddr::from(([203, 0, 113, host], 5000));
+        b.flow.source = SocketAddr::from(([203, 0, 113, host], 1000));
+        b.hello_of(from, 1000 + u32::from(host), Terms::default()).unwrap();
+        b.now += Duration::from_millis(5);
+    }
+    assert_eq!(b.observer.sessions(), 50);
+    b.observer.table.check();
+    b.flow.source = "192.0.2.1:4000".parse().unwrap();
+    b.open(2, Terms::default());
+    assert_eq!((b.poll(1, 1, 7), b.poll(2, 1, 7)), (Ok(()), Ok(())), "sessions at work stay");
 }
 
 #[test]

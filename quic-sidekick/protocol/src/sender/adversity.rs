@@ -275,6 +275,26 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
 }
 
 #[test]
+fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
+    let mut ended = 0;
+    for seed in 0..100 {
+        let mut s = Simulation::new(configured(), ObserverConfig::default(), near(5), seed);
+        s.near.loss_percent = 30;
+        s.stream(3000, MS);
+        let epochs = s.sender.stats().epochs;
+        if let Some(contact) = s.sender.contacts.first_mut()
+            && let Phase::Joined(joined) = &contact.phase
+        {
+            let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
+            contact.handle(unknown, 5, now).unwrap();
+            s.stream(300, MS);
+            ended += s.sender.stats().epochs - epochs;
+        }
+    }
+    assert!(ended <= 20, "{ended} of 100 sessions were ended by a datagram of five bytes");
+}
+
+#[test]
 fn who_has_not_seen_the_hello_cannot_answer_it() {
     let mut s = simulation(near(5));
     let session = s.sender.contacts[0].session;
@@ -294,6 +314,32 @@ fn who_has_not_seen_the_hello_cannot_answer_it() {
     }
     s.stream(200, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted, "and it has done no harm");
+}
+
+/// Two proxies behind one address, for example: each gives a cookie that the other does not know.
+#[test]
+fn one_retry_is_acted_on_at_once_and_no_more() {
+    let mut s = simulation(near(5));
+    s.proxy = None;
+    let mut hellos = 0;
+    for round in 0..1000u32 {
+        let now = s.now;
+        let contact = &mut s.sender.contacts[0];
+        if let Phase::Seeking { handshake: Some(_), .. } = &contact.phase {
+            let mut buffer = [0; MAX_DATAGRAM_LEN];
+            contact.say_hello = true;
+            let len = contact.transmit(&mut buffer).unwrap();
+            let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
+            let (session, echo) = (hello.session, hello.echo());
+            let mut cookie = crate::wire::Cookie([1; 20]);
+            cookie.0[..4].copy_from_slice(&round.to_be_bytes());
+            let _ = contact.handle(Datagram::Retry { session, echo, cookie }, 33, now);
+            hellos += u32::from(contact.say_hello);
+            contact.say_hello = false;
+        }
+        s.run(MS);
+    }
+    assert_eq!(hellos, 1);
 }
 
 /// A proxy that grants what it was not asked for cannot be meant.

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Losses that have to be known before proxies can be told apart by them.
 const EVIDENCE: u64 = 16;
+/// Proxies are compared from this time on after the latest of them has begun to report.
+const SETTLING: Duration = Duration::from_millis(300);
 /// Without as many losses the choice is made after this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Of the losses that any proxy sees, a chosen one sees at least so many percent.
@@ -58,6 +60,8 @@ impl fmt::Display for Choice {
 #[derive(Debug, Default)]
 pub(super) struct Rivalry {
     since: Option<Instant>,
+    /// What each of them had reported by then.
+    before: Vec<(SocketAddr, u64)>,
     told: VecDeque<u64>,
     pub(super) made: Option<Choice>,
 }
@@ -93,14 +97,30 @@ impl Rivalry {
             self.since = None;
             return None;
         }
-        let since = *self.since.get_or_insert(now);
-        let most = rivals(contacts).map(|(_, contact)| contact.stats.early_lost).max().unwrap_or(0);
+        let known = |contact: &Contact| self.before.iter().any(|(proxy, _)| *proxy == contact.proxy);
+        if self.since.is_none() || !rivals(contacts).all(|(_, contact)| known(contact)) {
+            // Another one has begun to report: from here on they can be compared.
+            self.since = Some(now);
+            self.before = rivals(contacts).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
+        }
+        let since = self.since.unwrap_or(now);
+        if now.saturating_duration_since(since) < SETTLING {
+            // Losses from before the latest of them began are still being told.
+            self.before = rivals(contacts).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
+            return None;
+        }
+        let before = &self.before;
+        let saw = |contact: &Contact| {
+            let before = before.iter().find(|(proxy, _)| *proxy == contact.proxy);
+            contact.stats.early_lost.saturating_sub(before.map_or(0, |(_, before)| *before))
+        };
+        let most = rivals(contacts).map(|(_, contact)| saw(contact)).max().unwrap_or(0);
         let near = |contact: &Contact| contact.near_rtt.smoothed().unwrap_or(Duration::MAX);
         let (chosen, merit) = if most >= EVIDENCE {
-            let enough = |contact: &Contact| contact.stats.early_lost * 100 >= most * COVERAGE_PERCENT;
+            let enough = |contact: &Contact| saw(contact) * 100 >= most * COVERAGE_PERCENT;
             let covering = rivals(contacts).filter(|(_, contact)| enough(contact));
             let (index, nearest) = covering.min_by_key(|(_, contact)| near(contact))?;
-            (index, Merit::Nearest { saw: nearest.stats.early_lost, most })
+            (index, Merit::Nearest { saw: saw(nearest), most })
         } else if now.saturating_duration_since(since) >= PATIENCE {
             let (index, _) = rivals(contacts).max_by_key(|(_, contact)| near(contact))?;
             (index, Merit::Farthest)

@@ -24,7 +24,14 @@ pub(super) enum Phase {
     /// It was left, for good or until the path is searched anew.
     Off,
     /// HELLO was sent, or will be at `retry_at`.
-    Seeking { attempts: u32, retry_at: Instant, handshake: Option<Handshake> },
+    Seeking {
+        /// HELLOs since the proxy was last known to be there.
+        attempts: u32,
+        retry_at: Instant,
+        handshake: Option<Handshake>,
+        /// RETRY has come.
+        retried: bool,
+    },
     /// ACCEPT came.
     Joined(Box<Joined>),
 }
@@ -48,9 +55,8 @@ pub(super) struct Joined {
     pub(super) sequence: Option<u32>,
     /// A new epoch was asked for; none of this one is believed any more.
     pub(super) renewing: Option<Backoff>,
-    /// The proxy says that it does not know the session. Anybody can say so; when nothing authentic comes until then, it
-    /// is believed.
-    pub(super) doubted_until: Option<Instant>,
+    /// The proxy says that it does not know the session, or somebody else does.
+    pub(super) doubt: Option<Doubt>,
     pub(super) last_heard: Instant,
     pub(super) last_said: Instant,
     pub(super) undecodable: u32,
@@ -66,6 +72,18 @@ pub(super) struct Joined {
     /// Sums that polls ask for because a quACK was too small; 0 if none was.
     pub(super) wanted_sums: u8,
 }
+
+/// A claim that the session is unknown. When nothing authentic comes in answer to several polls, it is believed.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// When the latest poll should have been answered.
+    pub(super) until: Instant,
+    /// Polls that are still to be sent.
+    pub(super) polls: u32,
+}
+
+/// After a claim that the session is unknown, as many polls follow the first before it is believed.
+const DOUBT_POLLS: u32 = 2;
 
 /// How a proxy came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,13 +280,17 @@ impl Contact {
         if self.cookie == cookie {
             return Err(HandleError::Outdated);
         }
-        self.sample_hello(now);
         self.cookie = cookie;
+        if matches!(&self.phase, Phase::Seeking { retried: true, .. }) {
+            // The one before has become too old. It goes with the next HELLO, whose time is not for others to say.
+            return Ok(());
+        }
+        self.sample_hello(now);
         self.hello_sent = Some(now);
         self.say_hello = true;
         // It is there: what is lost from here on is asked for again soon.
-        if let Phase::Seeking { attempts, retry_at, .. } = &mut self.phase {
-            (*attempts, *retry_at) = (1, now + super::timers::HELLO_INTERVAL);
+        if let Phase::Seeking { attempts, retry_at, retried, .. } = &mut self.phase {
+            (*attempts, *retry_at, *retried) = (1, now + super::timers::HELLO_INTERVAL, true);
         }
         Ok(())
     }
@@ -287,16 +309,19 @@ impl Contact {
         if number != self.session {
             return Err(HandleError::OtherSession);
         }
-        let accept = handshake.initiator.read(message).map_err(|error| match error {
-            HandshakeError::Failed => {
+        let accept = match handshake.initiator.read(message) {
+            Ok(accept) => accept,
+            Err(HandshakeError::Failed) => {
                 self.stats.forged += 1;
-                HandleError::Forged
+                return Err(HandleError::Forged);
             }
-            HandshakeError::Malformed(error) => {
+            Err(HandshakeError::Malformed(error)) => {
+                // The proxy itself has said so: the handshake is spent, and nothing better is to be expected.
                 self.stats.malformed += 1;
-                error.into()
+                self.lose(Reason::Unintelligible, now);
+                return Err(error.into());
             }
-        })?;
+        };
         if !super::status::grants_no_more(&self.config.terms, &accept.terms) {
             // The handshake is spent, and nothing better is to be expected.
             self.stats.malformed += 1;
@@ -326,7 +351,7 @@ impl Contact {
             kept_sums: super::reports::usable_sums(accept),
             sequence: None,
             renewing: None,
-            doubted_until: None,
+            doubt: None,
             last_heard: now,
             last_said: now,
             undecodable: 0,
@@ -346,10 +371,10 @@ impl Contact {
         let patience = self.near_rtt.retry_interval();
         match &mut self.phase {
             Phase::Joined(joined) if joined.number == number => {
-                if joined.doubted_until.is_some() {
+                if joined.doubt.is_some() {
                     return Err(HandleError::Outdated);
                 }
-                joined.doubted_until = Some(now + patience);
+                joined.doubt = Some(Doubt { until: now + patience, polls: DOUBT_POLLS });
                 self.poll(now);
                 Ok(())
             }
@@ -394,7 +419,7 @@ impl Contact {
         now: Instant,
     ) -> Result<(), HandleError> {
         if let Phase::Joined(joined) = &mut self.phase {
-            joined.doubted_until = None;
+            joined.doubt = None;
         }
         match message {
             Message::Quack(quack) => {
@@ -451,7 +476,7 @@ impl Contact {
     }
 
     fn begin(&mut self, now: Instant) {
-        self.phase = Phase::Seeking { attempts: 0, retry_at: now, handshake: None };
+        self.phase = Phase::Seeking { attempts: 0, retry_at: now, handshake: None, retried: false };
         self.on_deadline(now);
     }
 
@@ -476,7 +501,7 @@ impl Contact {
         let retry_at = now + super::timers::return_after(self.failures);
         self.failures = self.failures.saturating_add(1);
         let attempts = super::timers::HELLO_ATTEMPTS;
-        self.phase = Phase::Seeking { attempts, retry_at, handshake: None };
+        self.phase = Phase::Seeking { attempts, retry_at, handshake: None, retried: false };
     }
 
     fn forget(&mut self) {

@@ -285,7 +285,7 @@ impl Chain {
 /// SPEC.md, section 7.8.
 #[test]
 fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
-    for (loss, kept) in [([4, 0], 0), ([0, 4], 1), ([2, 2], 1), ([4, 1], 0)] {
+    for (loss, kept) in [([4, 0], 0), ([0, 4], 1), ([2, 2], 1), ([12, 1], 0)] {
         let mut chain = Chain::new(loss);
         chain.stream(3000);
         let choice = chain.sender.choice().unwrap_or_else(|| panic!("{loss:?}: no choice"));
@@ -307,4 +307,38 @@ fn of_several_proxies_without_losses_the_farthest_is_kept() {
     chain.stream(12_000);
     let choice = chain.sender.choice().unwrap();
     assert_eq!((choice.proxy, choice.merit), (chain.proxies[1].0, Merit::Farthest));
+}
+
+/// A proxy that has answered the marker and is gone, or cannot be reached where it says it is.
+#[test]
+fn a_proxy_that_answers_markers_and_nothing_else_is_not_waited_for() {
+    let mut s = discovering(near(5, 0), 8);
+    s.stream(12, MS);
+    let silent = s.proxy.take();
+    assert!(silent.is_some_and(|proxy| proxy.stats().markers > 0));
+    s.stream(20_000, MS);
+    assert_ne!(s.sender.assistance(), Assistance::Seeking);
+    assert!(s.sender.stats().markers > 6, "{:?}", s.sender.stats());
+    s.proxy = Some(proxy(ObserverConfig::default(), 9));
+    s.stream(60_000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+}
+
+/// A farther proxy that is found later is compared by what both see from then on.
+#[test]
+fn what_was_seen_before_there_was_a_choice_does_not_count() {
+    let mut chain = Chain::new([0, 6]);
+    // The farther one does not answer at first.
+    let address = chain.proxies[1].0;
+    chain.proxies[1].1 = Observer::new(ObserverConfig::default(), [1; 32]).unwrap();
+    chain.loss = [6, 0];
+    chain.stream(1500);
+    assert_eq!(chain.sender.proxy().map(|(proxy, _)| proxy), Some(chain.proxies[0].0));
+    chain.loss = [0, 6];
+    chain.proxies[1].1.announce(0, address);
+    let now = chain.now;
+    chain.sender.search.begin(now);
+    chain.stream(3000);
+    let choice = chain.sender.choice().unwrap();
+    assert_eq!(choice.proxy, address, "{choice}");
 }

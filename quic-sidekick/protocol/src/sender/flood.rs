@@ -53,13 +53,13 @@ fn a_million_datagrams_change_nothing() {
             datagram[at] = datagram[at].wrapping_add(u8::try_from(1 + random.next_u32() % 255).unwrap());
         }
         datagram.truncate(1 + usize::try_from(random.next_u32()).unwrap() % (2 * datagram.len()));
-        let from = if random.next_u32() % 2 == 0 { peer } else { ([203, 0, 113, 1], 1).into() };
+        let from = if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
         let _ = proxy.handle(from, &datagram, now);
         while let Some(transmit) = proxy.transmit(&mut buffer) {
             assert!(transmit.to != peer || from == peer, "nobody is told what another has asked");
             assert!(transmit.len <= datagram.len(), "{datagram:?} draws {} bytes", transmit.len);
         }
-        let from = if random.next_u32() % 2 == 0 { port } else { peer };
+        let from = if random.next_u32().is_multiple_of(2) { port } else { peer };
         let _ = s.sender.handle(from, &datagram, now);
         let _ = s.sender.handle_on_path(&datagram, now);
     }

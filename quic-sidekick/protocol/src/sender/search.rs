@@ -30,8 +30,8 @@ pub(super) struct Search {
     /// Those of the latest markers, of which answers are believed.
     nonces: [Option<[u8; NONCE_LEN]>; 4],
     found: bool,
-    /// The answers came along the path: the proxy's own address cannot reach the adjacent socket.
-    path_only: bool,
+    /// Every other marker asks for an answer along the path.
+    next_by_path: bool,
     waiting: Option<Marker>,
     failures: u32,
     /// How long to wait before the next search.
@@ -99,8 +99,8 @@ impl Search {
         if self.next_at.is_none_or(|at| at > now) {
             return;
         }
-        let by_path =
-            self.adjacent_port == 0 || if self.found { self.path_only } else { self.attempts % 2 == 1 };
+        let by_path = self.adjacent_port == 0 || self.next_by_path;
+        self.next_by_path = !by_path;
         let reply = if by_path { Reply::Path } else { Reply::Adjacent(self.adjacent_port) };
         self.waiting = Some(Marker { handle: self.handle, nonce, reply });
         self.nonces.rotate_right(1);

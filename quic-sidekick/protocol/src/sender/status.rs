@@ -18,7 +18,7 @@ pub enum Assistance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Nothing answers at the proxy's address.
+    /// Nothing answers at the proxy's address, or what answers has another key than the pinned one.
     NoAnswer,
     /// Nothing on the path answers markers.
     NotFound,
@@ -51,7 +51,7 @@ impl fmt::Display for Assistance {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoAnswer => "no proxy answers at the given address",
+            Self::NoAnswer => "the proxy does not answer, or has not the key that is asked for",
             Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
             Self::ProxyLost => "the proxy has stopped to answer",

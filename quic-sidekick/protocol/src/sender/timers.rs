@@ -1,6 +1,6 @@
 //! When the sender speaks without being spoken to (SPEC.md, sections 7.1 and 7.4).
 
-use super::contact::{Contact, KEEP_ALIVE, Phase, SILENCE};
+use super::contact::{Contact, KEEP_ALIVE, Origin, Phase, SILENCE};
 use super::{Assistance, Reason};
 use crate::clock::{earlier, scale};
 use std::time::{Duration, Instant};
@@ -97,7 +97,8 @@ impl Contact {
             Phase::Seeking { retry_at, .. } => Some(*retry_at),
             Phase::Joined(joined) => {
                 let asked = joined.renewing.as_ref().map(|request| request.at);
-                let due = earlier(earlier(asked, joined.doubted_until), self.probe_at());
+                let due =
+                    earlier(earlier(asked, joined.doubt.as_ref().map(|doubt| doubt.until)), self.probe_at());
                 earlier(due, earlier(self.silent_at(), self.keep_alive_at()))
             }
         }
@@ -163,8 +164,13 @@ impl Contact {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         match &mut self.phase {
             Phase::Off => {}
-            Phase::Seeking { attempts, retry_at, handshake } => {
+            Phase::Seeking { attempts, retry_at, handshake, .. } => {
                 if *retry_at > now {
+                    return;
+                }
+                if *attempts >= HELLO_ATTEMPTS && self.origin != Origin::Configured {
+                    // Another may answer the next marker.
+                    self.lose(Reason::NoAnswer, now);
                     return;
                 }
                 if *attempts >= HELLO_ATTEMPTS && self.assistance == Assistance::Seeking {
@@ -192,11 +198,16 @@ impl Contact {
                     joined.last_said = now;
                     self.say_new_epoch = true;
                 }
-                let forgotten = due(joined.doubted_until);
-                if forgotten {
-                    self.restarted(now);
-                    return;
+                if let Some(doubt) = joined.doubt.as_mut().filter(|doubt| doubt.until <= now) {
+                    if doubt.polls == 0 {
+                        self.restarted(now);
+                        return;
+                    }
+                    doubt.polls -= 1;
+                    doubt.until = now + self.near_rtt.retry_interval();
+                    self.poll(now);
                 }
+                let Phase::Joined(_) = &self.phase else { return };
                 if due(self.silent_at()) {
                     self.leave();
                     // Without polls, a proxy that sees nothing says nothing.

@@ -2,7 +2,7 @@
 
 use super::cursor::{Reader, Writer};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
-use super::{BufferTooShort, Cookie, ParseError, SessionNumber, VERSION};
+use super::{BufferTooShort, Cookie, MAX_MESSAGE_LEN, ParseError, SessionNumber, VERSION};
 use crate::{Flow, Terms};
 
 const HELLO: u8 = 1;
@@ -208,6 +208,9 @@ impl<'a> Datagram<'a> {
                 let ciphertext = r.rest();
                 if ciphertext.len() <= TAG_LEN {
                     return Err(ParseError::Truncated);
+                }
+                if ciphertext.len() > MAX_MESSAGE_LEN + TAG_LEN {
+                    return Err(ParseError::TrailingBytes);
                 }
                 Self::Sealed { session, sequence, ciphertext }
             }

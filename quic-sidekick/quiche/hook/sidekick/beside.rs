@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use crate::{BufFactory, Connection, SendInfo};
+use crate::{BufFactory, Connection, RecvInfo, SendInfo};
 
 /// First bytes of such datagrams.
 const FIRST_BYTES: RangeInclusive<u8> = 4..=15;
@@ -23,11 +23,11 @@ pub(super) struct Beside {
     heard: VecDeque<Vec<u8>>,
 }
 
+/// What finds the queue full is dropped: it may be anybody's, and what waits may be what was asked for.
 fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
-    if queue.len() >= MAX_WAITING {
-        queue.pop_front();
+    if queue.len() < MAX_WAITING {
+        queue.push_back(datagram.to_vec());
     }
-    queue.push_back(datagram.to_vec());
 }
 
 /// Whether it may be carried beside QUIC.
@@ -37,24 +37,24 @@ fn is_beside(datagram: &[u8]) -> bool {
 
 impl<F: BufFactory> Connection<F> {
     /// Has one of the next calls of `send` give out this datagram, on the active path and as it is: before any packet, and
-    /// outside of the connection's counters and limits. One that is longer than 512 bytes or does not begin with a byte
-    /// from 4 to 15 is dropped, and so is the oldest when more than eight wait.
+    /// outside of the connection's counters and limits; but a server sends none to an address that is not validated. One that
+    /// is longer than 512 bytes, does not begin with a byte from 4 to 15, or finds eight waiting is dropped.
     pub fn sidekick_send_beside(&mut self, datagram: &[u8]) {
         if self.sidekick.capacity > 0 && is_beside(datagram) {
             push(&mut self.sidekick.beside.to_send, datagram);
         }
     }
 
-    /// Takes the datagrams that came to `recv` since the last call and begin with a byte from 4 to 15; at most the latest
-    /// eight are kept. They may come from anybody.
+    /// Takes the datagrams that came to `recv` since the last call, on one of the connection's paths as far as their
+    /// addresses tell, and begin with a byte from 4 to 15; the first eight are kept. They may come from anybody.
     pub fn sidekick_drain_beside(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.sidekick.beside.heard.drain(..)
     }
 
     /// Whether a datagram is none of the connection's. Without a log nobody would take it; then it is left to quiche.
-    pub(crate) fn sidekick_heard(&mut self, datagram: &[u8]) -> bool {
+    pub(crate) fn sidekick_heard(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
         let beside = self.sidekick.capacity > 0 && is_beside(datagram);
-        if beside {
+        if beside && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {
             push(&mut self.sidekick.beside.heard, datagram);
         }
         beside
@@ -69,6 +69,10 @@ impl<F: BufFactory> Connection<F> {
     ) -> Option<(usize, SendInfo)> {
         let datagram = self.sidekick.beside.to_send.front()?;
         let path = self.paths.get(path_id).ok().filter(|path| path.active())?;
+        if self.is_server && !path.verified_peer_address {
+            // RFC 9000, section 8.1: nobody shall be flooded in another's name.
+            return None;
+        }
         let (len, room) = (datagram.len(), out.get_mut(..datagram.len())?);
         room.copy_from_slice(datagram);
         let info = SendInfo { from: path.local_addr(), to: path.peer_addr(), at: now };

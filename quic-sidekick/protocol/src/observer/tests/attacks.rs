@@ -52,12 +52,19 @@ fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
             assert!(drawn <= datagram.len(), "{drawn} bytes for {}", datagram.len());
         }
     }
-    for nonce in 0..100 {
+    b.observer.announce(0, "[2001:db8::fe]:5252".parse().unwrap());
+    let v4 = Flow { source: victim(), ..b.flow };
+    let v6 = Flow {
+        source: "[2001:db8::53]:53".parse().unwrap(),
+        destination: "[2001:db8:1::7]:443".parse().unwrap(),
+    };
+    let mut nonce = 0;
+    for flow in [v4, v6] {
         for reply in [Reply::Path, Reply::Adjacent(53)] {
-            b.flow.source = victim();
-            if let Some((transmit, _)) = b.mark(nonce, reply) {
-                assert!(transmit.len <= MARKER_LEN);
-            }
+            (b.flow, nonce) = (flow, nonce + 1);
+            let (transmit, _) = b.mark(nonce, reply).unwrap();
+            assert!(transmit.len <= MARKER_LEN && transmit.to == flow.source);
+            assert_eq!(b.heard(), None, "one answer for one marker");
         }
     }
     assert_eq!((b.observer.sessions(), b.observer.stats().sessions_opened), (0, 0));
