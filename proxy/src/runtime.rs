@@ -3,8 +3,9 @@
 //! A capture thread that sees a packet takes the lock, counts the packet and, if that makes a quACK due,
 //! sends the quACK itself before it lets go. The alternative, a channel to a thread that owns the observer,
 //! would add a wake-up of that thread (tens of microseconds, more on a busy machine) to every packet; the
-//! lock is held for well under a microsecond unless a quACK leaves. One more thread sleeps until the next
-//! deadline, one listens on the port.
+//! lock is held for well under a microsecond unless a quACK leaves or a handshake is answered, of which the
+//! observer takes on a few hundred a second at most. One more thread sleeps until the next deadline, one
+//! listens on the port.
 
 use std::collections::HashMap;
 use std::io;
@@ -81,6 +82,22 @@ impl OwnAddresses {
 #[allow(clippy::disallowed_methods, reason = "the daemon is the edge where time enters")]
 pub(crate) fn clock() -> Instant {
     Instant::now()
+}
+
+/// Lets go of a service's state until `at`, if there is such a time, or until its alarm. It is `now`.
+pub(crate) fn wait_until<'a, S>(
+    alarm: &Condvar,
+    state: MutexGuard<'a, S>,
+    at: Option<Instant>,
+    now: Instant,
+) -> MutexGuard<'a, S> {
+    match at {
+        Some(at) => {
+            let waited = alarm.wait_timeout(state, at.saturating_duration_since(now));
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        }
+        None => alarm.wait(state).unwrap_or_else(PoisonError::into_inner),
+    }
 }
 
 impl Proxy {
@@ -166,13 +183,8 @@ impl Service for Proxy {
             let now = clock();
             self.settle(&mut state, now, None);
             state.wakes_at = state.observer.next_deadline();
-            state = match state.wakes_at {
-                Some(at) => {
-                    let waited = self.alarm.wait_timeout(state, at.saturating_duration_since(now));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.alarm.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            let at = state.wakes_at;
+            state = wait_until(&self.alarm, state, at, now);
         }
     }
 

@@ -236,7 +236,7 @@ impl Peer {
             };
             assert_eq!(session, NUMBER);
             let mut seal = self.seal.borrow_mut();
-            let (message, _) = seal.open(sequence, ciphertext, &mut plain).unwrap();
+            let message = seal.open(sequence, ciphertext, &mut plain).unwrap();
             if let Some(found) = wanted(&message) {
                 return found;
             }

@@ -24,8 +24,7 @@
 //! let (mut datagram, mut plain) = ([0; 64], Default::default());
 //! let len = sender.seal(granted.session, &Message::Bye, &mut datagram).ok_or("no room")?;
 //! let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&datagram[..len])? else { panic!() };
-//! let (message, _) = proxy.open(sequence, ciphertext, &mut plain)?;
-//! assert_eq!(message, Message::Bye);
+//! assert_eq!(proxy.open(sequence, ciphertext, &mut plain)?, Message::Bye);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -376,8 +375,7 @@ impl Seal {
         self.next.is_none()
     }
 
-    /// Opens what a sealed datagram holds, and tells whether the datagram is newer than all before. What is not authentic
-    /// uses up no sequence number.
+    /// Opens what a sealed datagram holds. What is not authentic uses up no sequence number.
     ///
     /// # Errors
     /// [`OpenError`] says why it is not believed.
@@ -386,14 +384,14 @@ impl Seal {
         sequence: u32,
         ciphertext: &[u8],
         plain: &'a mut Plain,
-    ) -> Result<(Message<'a>, bool), OpenError> {
+    ) -> Result<Message<'a>, OpenError> {
         if !self.seen.is_new(sequence) {
             return Err(OpenError::Replay);
         }
         let read = self.keys.read_message(sequence.into(), ciphertext, &mut plain.0);
         let len = read.map_err(|_| OpenError::Forged)?;
-        let newest = self.seen.take(sequence);
-        Ok((Message::parse(plain.0.get(..len).unwrap_or_default())?, newest))
+        self.seen.take(sequence);
+        Ok(Message::parse(plain.0.get(..len).unwrap_or_default())?)
     }
 }
 

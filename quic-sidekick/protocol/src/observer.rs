@@ -239,7 +239,7 @@ impl Observer {
         };
         let mut plain = Plain::default();
         let opened = session.agreed.seal.open(sequence, ciphertext, &mut plain);
-        let (message, _) = opened.map_err(|error| match error {
+        let message = opened.map_err(|error| match error {
             OpenError::Replay => {
                 self.stats.forged += 1;
                 HandleError::Replay

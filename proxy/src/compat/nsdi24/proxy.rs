@@ -17,7 +17,7 @@ use super::wire::MAX_QUACK_LEN;
 use super::{Config, Every, Observer};
 use crate::daemon::Service;
 use crate::port::Port;
-use crate::runtime::clock;
+use crate::runtime::{clock, wait_until};
 use crate::summary::Summary;
 
 /// What the operator decides.
@@ -136,13 +136,8 @@ impl Service for Proxy {
             let now = clock();
             self.settle(&mut state, now);
             state.wakes_at = state.observer.next_deadline();
-            state = match state.wakes_at {
-                Some(at) => {
-                    let waited = self.alarm.wait_timeout(state, at.saturating_duration_since(now));
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.alarm.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            let at = state.wakes_at;
+            state = wait_until(&self.alarm, state, at, now);
         }
     }
 

@@ -135,7 +135,7 @@ impl Bench {
         assert_eq!(session, SessionNumber(number));
         let mut plain = Plain::default();
         let (_, seal) = self.seals.get_mut(&number).unwrap();
-        Some(look(&seal.open(sequence, ciphertext, &mut plain).unwrap().0))
+        Some(look(&seal.open(sequence, ciphertext, &mut plain).unwrap()))
     }
 
     fn with_quack<R>(&mut self, number: u32, look: impl FnOnce(&Quack<'_>) -> R) -> Option<R> {

@@ -396,7 +396,7 @@ impl Contact {
         }
         let mut plain = Plain::default();
         let message = match joined.seal.open(sequence, ciphertext, &mut plain) {
-            Ok((message, _)) => message,
+            Ok(message) => message,
             Err(OpenError::Replay) => return Err(HandleError::Outdated),
             Err(OpenError::Forged) => {
                 self.stats.forged += 1;
