@@ -142,6 +142,7 @@ impl Observer {
     pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
         let mut numbers = Numbers::new(seed);
+        let places = Numbers::new(seed.map(|byte| !byte)).array();
         let drawn = SecretKey(numbers.array());
         let key = config.key.clone().unwrap_or(drawn);
         Ok(Self {
@@ -151,7 +152,7 @@ impl Observer {
             numbers,
             announced: Announced::default(),
             recent: Recent::default(),
-            handshakes: Handshakes::default(),
+            handshakes: Handshakes::new(places),
             table: Table::default(),
             waiting: VecDeque::with_capacity(64),
             closing: false,

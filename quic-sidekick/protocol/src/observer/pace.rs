@@ -1,7 +1,7 @@
 //! How many handshakes a proxy takes on (SPEC.md, section 6.2): each costs some multiplications on the curve, during which
 //! packets wait to be counted.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -37,19 +37,20 @@ pub(super) struct Handshakes {
     /// Of those who have proven an address, and of those who have proven a path.
     all: [Option<Instant>; 2],
     each: Box<[Option<Instant>; PLACES]>,
-    hasher: RandomState,
-}
-
-impl Default for Handshakes {
-    fn default() -> Self {
-        Self { all: [None; 2], each: Box::new([None; PLACES]), hasher: RandomState::new() }
-    }
+    key: [u8; 16],
 }
 
 impl Handshakes {
+    /// Nothing was taken on yet. `key` keeps from others which sources share a place.
+    pub(super) fn new(key: [u8; 16]) -> Self {
+        Self { all: [None; 2], each: Box::new([None; PLACES]), key }
+    }
+
     /// Whether a handshake of this source may be taken on.
     pub(super) fn admit(&mut self, source: IpAddr, path_proven: bool, now: Instant) -> bool {
-        let index = usize::try_from(self.hasher.hash_one(source)).unwrap_or(0) % PLACES;
+        let mut hasher = DefaultHasher::new();
+        (self.key, source).hash(&mut hasher);
+        let index = usize::try_from(hasher.finish()).unwrap_or(0) % PLACES;
         let Some(each) = self.each.get_mut(index) else { return false };
         let [address, path] = &mut self.all;
         let mut next = *each;
@@ -69,7 +70,7 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
     fn nobody_takes_more_than_a_share() {
         let now = Instant::now();
-        let mut handshakes = Handshakes::default();
+        let mut handshakes = Handshakes::new([1; 16]);
         let of = |last: u8| IpAddr::from([192, 0, 2, last]);
         let admitted = |handshakes: &mut Handshakes, source, at| {
             (0..1000).filter(|_| handshakes.admit(source, false, at)).count()
