@@ -4,10 +4,12 @@
 //! [`Capture::run`] is the thread's body. Per packet it costs the two system calls pnet makes (poll, then
 //! receive) and no allocation.
 
+mod queue;
 mod socket;
 
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use tracing::{debug, info, warn};
 
 use crate::offload::{self, Merging};
 use crate::packet::{self, Link, Skip};
+pub use queue::Queue;
 
 /// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the virtio
 /// header.
@@ -91,17 +94,6 @@ fn count(counter: &AtomicU64, by: u64) {
     counter.fetch_add(by, Relaxed);
 }
 
-/// Reads how many packets the kernel dropped before a capture could read them.
-#[derive(Debug)]
-pub struct DropMeter(OwnedFd);
-
-impl DropMeter {
-    /// Packets dropped since the last call.
-    pub fn read(&self) -> u64 {
-        socket::drops(&self.0)
-    }
-}
-
 /// An open capture on one interface.
 pub struct Capture {
     name: String,
@@ -112,6 +104,7 @@ pub struct Capture {
     receiver: Box<dyn DataLinkReceiver>,
     /// A second handle on pnet's socket, for its options.
     control: OwnedFd,
+    queue: Arc<Queue>,
     /// The interface is down; said once.
     down: bool,
 }
@@ -168,6 +161,7 @@ impl Capture {
             link,
             merging_told: granted.merging_told,
             receiver,
+            queue: Arc::new(Queue::new(control.try_clone().map_err(failed)?)),
             control,
             down: false,
         })
@@ -179,12 +173,10 @@ impl Capture {
         &self.name
     }
 
-    /// A handle that reads the kernel's count of drops while the capture runs in its thread.
-    ///
-    /// # Errors
-    /// When the process is out of file descriptors.
-    pub fn drop_meter(&self) -> io::Result<DropMeter> {
-        self.control.try_clone().map(DropMeter)
+    /// What waits to be captured, and what had no room to.
+    #[must_use]
+    pub fn queue(&self) -> Arc<Queue> {
+        Arc::clone(&self.queue)
     }
 
     /// Captures until it no longer can, and returns why.
@@ -192,6 +184,7 @@ impl Capture {
     /// `each` is given the flow, the payload, and the length of the datagrams the payload consists of:
     /// shorter than the payload only for a merged frame.
     pub fn run(mut self, counters: &Counters, mut each: impl FnMut(&Flow, &[u8], usize)) -> CaptureError {
+        let queue = self.queue();
         loop {
             let error = match self.receiver.next() {
                 Ok(read) => {
@@ -203,6 +196,7 @@ impl Capture {
                     if let Some((merging, frame)) = told {
                         deliver(&self.name, self.link, merging, frame, counters, &mut each);
                     }
+                    queue.delivered();
                     if self.down {
                         self.down = false;
                         info!("{} is up again", self.name);
@@ -212,6 +206,7 @@ impl Capture {
                 Err(error) => error,
             };
             if let Err(end) = self.recover(&error, counters) {
+                queue.end();
                 return end;
             }
         }
@@ -244,6 +239,8 @@ impl Capture {
             // describe.
             Errno::EINVAL if self.merging_told => {
                 count_unsplit(&self.name, counters);
+                // It was taken from the queue all the same.
+                self.queue.delivered();
                 Ok(())
             }
             _ => Err(CaptureError::Socket { name: self.name.clone(), cause: errno.into() }),

@@ -14,13 +14,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use sidekick_protocol::{Flow, ObserverConfig};
 use tracing::{error, info, warn};
 
-use crate::capture::{Capture, CaptureError, Counters, DropMeter};
+use crate::capture::{Capture, CaptureError, Counters, Queue};
 use crate::cli::Options;
 use crate::compat::nsdi24;
 use crate::key;
 use crate::path::PathSocket;
 use crate::port::Port;
-use crate::runtime::Proxy;
+use crate::runtime::{Proxy, Sockets};
 use crate::summary::Summary;
 
 /// How often progress is logged and the kernel asked for drops.
@@ -70,7 +70,7 @@ enum Event {
 struct Watched {
     name: String,
     counters: Arc<Counters>,
-    drops: DropMeter,
+    queue: Arc<Queue>,
     dropped: u64,
 }
 
@@ -91,7 +91,9 @@ pub fn run(options: &Options) -> Result<()> {
             let key = options.key.as_deref().map(key::load).transpose()?;
             let config = ObserverConfig { key, ..options.observer() };
             let announced = announced(options, &port);
-            serve(options, captures, Proxy::new((port, path), config, &announced, key::random()?)?)
+            let queues = captures.iter().map(Capture::queue).collect();
+            let sockets = Sockets { port, path, queues };
+            serve(options, captures, Proxy::new(sockets, config, &announced, key::random()?)?)
         }
         Some(settings) => serve(options, captures, nsdi24::Proxy::new(port, settings)?),
     }
@@ -199,7 +201,7 @@ fn start(
         watched.push(Watched {
             name: name.clone(),
             counters: Arc::clone(&counters),
-            drops: capture.drop_meter().context("cannot watch the capture for drops")?,
+            queue: capture.queue(),
             dropped: 0,
         });
         let (service, events) = (Arc::clone(service), events.clone());
@@ -223,8 +225,8 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
 
 fn summarise(service: &impl Service, watched: &mut [Watched]) -> Summary {
     let mut summary = service.totals();
-    for Watched { name, counters, drops, dropped } in watched {
-        let lately = drops.read();
+    for Watched { name, counters, queue, dropped } in watched {
+        let lately = queue.dropped() - *dropped;
         if lately != 0 {
             warn!(
                 "the kernel dropped {lately} packets on {name} before they could be read: quACKs lack them"

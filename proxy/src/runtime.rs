@@ -5,12 +5,12 @@
 //! would add a wake-up of that thread (tens of microseconds, more on a busy machine) to every packet; the
 //! lock is held for well under a microsecond unless a quACK leaves or a handshake is answered, of which the
 //! observer takes on a few hundred a second at most. One more thread sleeps until the next deadline, one
-//! listens on the port.
+//! listens on the port: it lets the packets that came before a session's message be counted before it.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
@@ -19,6 +19,7 @@ use sidekick_protocol::{
 };
 use tracing::{debug, warn};
 
+use crate::capture::Queue;
 use crate::daemon::Service;
 use crate::path::PathSocket;
 use crate::port::Port;
@@ -27,12 +28,25 @@ use crate::summary::Summary;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
 
+/// How long a session's message waits for the packets before it. A capture that is farther behind is overloaded: the
+/// message is dropped, and its sender will repeat it.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What the proxy speaks through, and what it listens to.
+#[derive(Debug)]
+pub struct Sockets {
+    /// Its own port.
+    pub port: Port,
+    /// For answers to markers, along the path that these came.
+    pub path: PathSocket,
+    /// Of every capture.
+    pub queues: Vec<Arc<Queue>>,
+}
+
 /// The running proxy.
 #[derive(Debug)]
 pub struct Proxy {
-    port: Port,
-    /// For answers to markers, along the path that these came.
-    path: PathSocket,
+    sockets: Sockets,
     state: Mutex<State>,
     /// Wakes the thread that waits for deadlines when an earlier one is set.
     alarm: Condvar,
@@ -46,6 +60,8 @@ struct State {
     wakes_at: Option<Instant>,
     /// Messages the network would not take.
     unsent: u64,
+    /// Messages that came too long before the packets before them.
+    late: u64,
     closed: bool,
     out: [u8; MAX_DATAGRAM_LEN],
 }
@@ -101,13 +117,13 @@ pub(crate) fn wait_until<'a, S>(
 }
 
 impl Proxy {
-    /// A proxy that listens on `port`, and is reached from each interface at the addresses that are given with the
+    /// A proxy that is reached from each interface at the addresses that are given with the
     /// interface's number; without any it cannot be discovered. `seed` must be random: it makes keys and cookies.
     ///
     /// # Errors
     /// When a limit in `config` cannot be.
     pub fn new(
-        (port, path): (Port, PathSocket),
+        sockets: Sockets,
         config: ObserverConfig,
         announced: &[(u32, SocketAddr)],
         seed: [u8; 32],
@@ -126,10 +142,11 @@ impl Proxy {
             own_addresses,
             wakes_at: None,
             unsent: 0,
+            late: 0,
             closed: false,
             out: [0; MAX_DATAGRAM_LEN],
         };
-        Ok(Self { port, path, state: Mutex::new(state), alarm: Condvar::new() })
+        Ok(Self { sockets, state: Mutex::new(state), alarm: Condvar::new() })
     }
 
     /// The key by which senders know this proxy.
@@ -158,16 +175,25 @@ impl Service for Proxy {
     }
 
     fn listen(&self) -> io::Result<()> {
-        let mut receiver = self.port.receiver();
+        let mut receiver = self.sockets.port.receiver();
         let mut buffer = [0; RECEIVE_LEN];
         loop {
             let arrival = receiver.receive(&mut buffer)?;
-            let now = clock();
+            let message = buffer.get(..arrival.len).unwrap_or_default();
             let mut state = self.lock();
+            if state.observer.asks_for_a_report(arrival.from, message) {
+                drop(state);
+                let in_time = self.sockets.queues.iter().all(|queue| queue.catch_up(PATIENCE));
+                state = self.lock();
+                if !in_time {
+                    state.late += 1;
+                    continue;
+                }
+            }
             if state.closed {
                 return Ok(());
             }
-            let message = buffer.get(..arrival.len).unwrap_or_default();
+            let now = clock();
             match (state.observer.handle(arrival.from, message, now), arrival.to) {
                 (Ok(()), Some(own)) => state.own_addresses.remember(arrival.from, own, now),
                 (Ok(()), None) => {}
@@ -214,6 +240,7 @@ impl Service for Proxy {
             deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
             unsent: state.unsent,
+            late: state.late,
             ..Summary::default()
         }
     }
@@ -227,7 +254,7 @@ impl Service for Proxy {
     }
 
     fn address(&self) -> SocketAddr {
-        self.port.address()
+        self.sockets.port.address()
     }
 }
 
@@ -251,13 +278,13 @@ impl Proxy {
         while let Some(Transmit { to, from, len }) = state.observer.transmit(&mut state.out) {
             let Some(message) = state.out.get(..len) else { continue };
             let sent = match from {
-                Some(receiver) => self.path.send(message, receiver, to),
+                Some(receiver) => self.sockets.path.send(message, receiver, to),
                 None => {
                     let own = match spoken_to {
                         Some((peer, own)) if peer == to => Some(own),
                         _ => state.own_addresses.of(to),
                     };
-                    self.port.send(message, to, own)
+                    self.sockets.port.send(message, to, own)
                 }
             };
             if let Err(error) = sent {

@@ -51,6 +51,8 @@ pub struct Summary {
     pub capture_drops: u64,
     /// Messages the network would not take.
     pub unsent: u64,
+    /// Messages of sessions that were dropped, because the packets that came before them could not be counted in time.
+    pub late: u64,
 }
 
 impl fmt::Display for Summary {
@@ -80,6 +82,7 @@ impl fmt::Display for Summary {
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
             ("unsent", self.unsent),
+            ("too early for their packets", self.late),
         ] {
             if number != 0 {
                 write!(f, ", {what} {number}")?;

@@ -117,9 +117,9 @@ pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
     Ok(setsockopt(fd, AttachFilter, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)
 }
 
-/// Packets the kernel had no room to queue since the last call.
-pub(super) fn drops(fd: &impl AsFd) -> u64 {
-    getsockopt(fd, Statistics).map_or(0, |statistics| u64::from(statistics.tp_drops))
+/// Packets that passed the filter since the last call, and those of them that the kernel had no room to queue.
+pub(super) fn statistics(fd: &impl AsFd) -> (u64, u64) {
+    getsockopt(fd, Statistics).map_or((0, 0), |seen| (seen.tp_packets.into(), seen.tp_drops.into()))
 }
 
 /// The error pending on the socket, which this clears.

@@ -198,6 +198,19 @@ impl Observer {
         Observed::Counted
     }
 
+    /// Whether a datagram that arrived at the proxy's own port says that it comes from the sender of a session that there
+    /// is. Its answer may tell which packets were counted: what was captured before it has to be observed before it is
+    /// handled, or a poll that overtook packets would make losses of them (SPEC.md, section 6.4).
+    #[must_use]
+    pub fn asks_for_a_report(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
+        match Datagram::parse(datagram) {
+            Ok(Datagram::Sealed { session, .. }) => {
+                self.table.by_number(session).is_some_and(|(_, session)| session.agreed.peer == from)
+            }
+            _ => false,
+        }
+    }
+
     /// A datagram that arrived at the proxy's own port, `from` its sender.
     ///
     /// # Errors

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 /// Timers are no finer than this (RFC 9002, section 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// A proxy takes packets and polls in by different ways, and one may be some milliseconds ahead of the other.
-const PROBE_FLOOR: Duration = Duration::from_millis(5);
 /// Taken while nothing was measured.
 const INITIAL: Duration = Duration::from_millis(100);
 
@@ -58,10 +56,9 @@ impl NearRtt {
         scale(self.bound(), 9, 8).max(GRANULARITY)
     }
 
-    /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT, and no less
-    /// than lets the proxy take it in.
+    /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT.
     pub(super) fn probe_timeout(&self) -> Duration {
-        scale(self.bound(), 11, 10).max(PROBE_FLOOR)
+        scale(self.bound(), 11, 10).max(GRANULARITY)
     }
 
     /// When to repeat a request that was not answered.
