@@ -347,11 +347,9 @@ impl Sender {
         self.contacts.iter_mut().for_each(|contact| contact.on_deadline(now));
         // A contact that ends here may have the path searched at once.
         self.settle(now);
-        if self.flow.is_some() && self.config.proxy.is_none() {
-            let nonce = self.numbers.array();
-            self.search.on_deadline(nonce, now);
+        if self.flow.is_some() && self.search.next_deadline().is_some_and(|at| at <= now) {
+            self.search.mark(self.numbers.array(), now);
         }
-        self.settle(now);
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and gives its length and where

@@ -132,6 +132,8 @@ pub(super) struct Contact {
     pub(super) gone: Option<Reason>,
     /// Times in a row that the proxy was given up without having reported a packet.
     pub(super) failures: u32,
+    /// It has reported and fell silent: it may come back at any moment.
+    pub(super) missed: bool,
 }
 
 impl Contact {
@@ -172,6 +174,7 @@ impl Contact {
             say_bye: None,
             gone: None,
             failures: 0,
+            missed: false,
         };
         contact.begin(now);
         contact
@@ -492,6 +495,7 @@ impl Contact {
     /// The proxy is of no help: goes on without, and looks again after a while.
     pub(super) fn lose(&mut self, reason: Reason, now: Instant) {
         self.forget();
+        self.missed = false;
         self.assistance = Assistance::Unassisted(reason);
         if matches!(self.origin, Origin::Discovered { .. }) {
             self.phase = Phase::Off;

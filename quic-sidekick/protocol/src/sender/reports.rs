@@ -109,6 +109,7 @@ impl Contact {
                 }
                 self.assistance = Assistance::Assisted;
                 self.failures = 0;
+                self.missed = false;
                 if let Some(polled_at) = answered {
                     self.tail(polled_at, now);
                 }

@@ -1,6 +1,7 @@
 //! How a sender finds proxies on its path (SPEC.md, section 7.1).
 
 use super::Reason;
+use super::timers::seeking_interval;
 use crate::clock::scale;
 use crate::wire::path::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub(super) struct Search {
     next_by_path: bool,
     waiting: Option<Marker>,
     failures: u32,
+    /// A proxy has reported and fell silent: it may come back at any moment.
+    missed: bool,
     /// How long to wait before the next search.
     pause: Option<Duration>,
 }
@@ -46,6 +49,7 @@ impl Search {
     }
 
     pub(super) fn end(&mut self) {
+        self.missed = false;
         self.next_at = None;
         self.waiting = None;
         self.nonces = [None; 4];
@@ -68,6 +72,7 @@ impl Search {
             Reason::ProxyLost | Reason::NotOnPath if self.failures == 0 => Some(Duration::ZERO),
             _ => Some(scale(RETURN, 1 << self.failures.min(8), 1).min(LONGEST)),
         };
+        self.missed = reason == Reason::ProxyLost && self.failures == 0;
         self.failures = self.failures.saturating_add(1);
     }
 
@@ -95,10 +100,8 @@ impl Search {
         self.next_at
     }
 
-    pub(super) fn on_deadline(&mut self, nonce: [u8; NONCE_LEN], now: Instant) {
-        if self.next_at.is_none_or(|at| at > now) {
-            return;
-        }
+    /// Has the next marker go out, with this nonce.
+    pub(super) fn mark(&mut self, nonce: [u8; NONCE_LEN], now: Instant) {
         let by_path = self.adjacent_port == 0 || self.next_by_path;
         self.next_by_path = !by_path;
         let reply = if by_path { Reply::Path } else { Reply::Adjacent(self.adjacent_port) };
@@ -106,7 +109,7 @@ impl Search {
         self.nonces.rotate_right(1);
         self.nonces[0] = Some(nonce);
         self.last_marker = Some(now);
-        let interval = scale(INTERVAL, 1 << self.attempts.min(11), 1).min(LONGEST);
+        let interval = seeking_interval(INTERVAL, self.attempts, self.missed);
         self.attempts = self.attempts.saturating_add(1);
         let enough = self.found && self.attempts >= AT_LEAST;
         self.next_at = (!enough).then(|| now + interval);

@@ -244,6 +244,22 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
+/// However long it takes to come back, within half a minute, and whether its address was given or found.
+#[test]
+fn a_proxy_that_was_away_is_joined_within_a_second() {
+    for (seed, config) in (0..30).flat_map(|seed| [(seed, configured()), (seed, SenderConfig::default())]) {
+        let mut s = Simulation::new(config, ObserverConfig::default(), near(0), seed);
+        s.stream(300, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
+        s.proxy = None;
+        s.stream(1100 + 950 * usize::try_from(seed).unwrap(), MS);
+        assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::ProxyLost), "seed {seed}");
+        s.proxy = Some(proxy(ObserverConfig::default(), 99));
+        s.stream(1000, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
+    }
+}
+
 #[test]
 fn a_proxy_that_restarts_is_joined_at_once() {
     let mut s = assisted(near(0), 17);

@@ -13,12 +13,23 @@ pub(super) const HELLO_INTERVAL: Duration = Duration::from_millis(100);
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
+/// The longest interval between HELLOs and between markers to a proxy that is missed.
+const MISSED_MAX: Duration = Duration::from_millis(800);
+/// How many of these: half a minute, in which a proxy that was only restarted is back.
+const MISSED_ATTEMPTS: u32 = 40;
 /// Polls double their interval up to this power of two while nothing new is reported.
 const MAX_DOUBLINGS: u32 = 10;
 
 /// How long to leave a proxy alone after it has failed so many times before.
 pub(super) fn return_after(failures: u32) -> Duration {
     scale(RETURN, 1 << failures.min(8), 1).min(HELLO_MAX)
+}
+
+/// The interval before the next HELLO or marker, after `attempts`, when the first interval is `first`. `missed`: a proxy had
+/// reported, and fell silent.
+pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
+    let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
+    scale(first, 1 << attempts.min(11), 1).min(most)
 }
 
 /// A request that is repeated with doubling intervals until it is answered.
@@ -176,8 +187,7 @@ impl Contact {
                 if *attempts >= HELLO_ATTEMPTS && self.assistance == Assistance::Seeking {
                     self.assistance = Assistance::Unassisted(Reason::NoAnswer);
                 }
-                let doublings = (*attempts).min(10);
-                *retry_at = now + scale(HELLO_INTERVAL, 1 << doublings, 1).min(HELLO_MAX);
+                *retry_at = now + seeking_interval(HELLO_INTERVAL, *attempts, self.missed);
                 *attempts = attempts.saturating_add(1);
                 // Only packets sent from here on can be the first of an epoch.
                 if *attempts > HELLO_ATTEMPTS || *attempts == 1 {
@@ -214,6 +224,7 @@ impl Contact {
                     if self.assistance != Assistance::Assisted && !self.config.poll {
                         self.lose(Reason::NotOnPath, now);
                     } else {
+                        self.missed |= self.assistance == Assistance::Assisted;
                         self.assistance = Assistance::Unassisted(Reason::ProxyLost);
                         // If it was only restarted, it is back now.
                         self.seek(now);
@@ -231,6 +242,7 @@ impl Contact {
     fn restarted(&mut self, now: Instant) {
         if self.failures == 0 {
             self.failures = 1;
+            self.missed |= self.assistance == Assistance::Assisted;
             self.assistance = Assistance::Seeking;
             self.seek(now);
         } else {
