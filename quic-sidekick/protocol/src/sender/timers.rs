@@ -143,7 +143,7 @@ impl Contact {
         let tail = self.last_sent.map(|sent| sent + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
         let owed = joined.granted.every.zip(self.history.oldest()).map(|(every, sent)| {
-            joined.last_heard.max(sent) + scale(every, 2, 1) + self.near_rtt.loss_delay()
+            joined.last_heard.max(sent) + every + self.near_rtt.loss_delay()
         });
         let at = earlier(tail, earlier(suspect, owed))?;
         Some(again.map_or(at, |again| again.max(at)))
