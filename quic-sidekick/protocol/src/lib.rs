@@ -48,6 +48,7 @@ pub mod keys;
 pub mod observer;
 mod prologue;
 pub mod sender;
+mod store;
 pub mod terms;
 #[cfg(test)]
 mod testing;
@@ -61,6 +62,7 @@ pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Transmit};
 pub use sender::{
     Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,
 };
+pub use store::Store;
 pub use terms::Terms;
 pub use wire::MAX_DATAGRAM_LEN;
 

@@ -423,6 +423,13 @@ impl Sender {
         self.leading().and_then(|contact| contact.near_rtt.smoothed()).or(measured)
     }
 
+    /// By how much packets and messages are delayed on the near segment now, beyond the shortest time to the proxy and back:
+    /// by a queue, or by a radio.
+    #[must_use]
+    pub fn near_queueing(&self) -> Option<Duration> {
+        self.leading().and_then(|contact| contact.near_rtt.queueing())
+    }
+
     /// The terms granted, while there is a session.
     #[must_use]
     pub fn granted(&self) -> Option<&Terms> {

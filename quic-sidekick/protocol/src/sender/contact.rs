@@ -292,16 +292,21 @@ impl Contact {
         self.hello_sent = Some(now);
         self.say_hello = true;
         // It is there: what is lost from here on is asked for again soon.
+        let soon = now + self.hello_interval();
         if let Phase::Seeking { attempts, retry_at, retried, .. } = &mut self.phase {
-            (*attempts, *retry_at, *retried) = (1, now + super::timers::HELLO_INTERVAL, true);
+            (*attempts, *retry_at, *retried) = (1, soon, true);
         }
         Ok(())
     }
 
     /// The first HELLO, with or without cookie, was answered just now. A repeated one leaves it unclear which was.
     fn sample_hello(&mut self, now: Instant) {
-        if let (Some(sent), Phase::Seeking { attempts: 1, .. }) = (self.hello_sent, &self.phase) {
-            self.near_rtt.sample(super::rtt::Sample::Answer(now.saturating_duration_since(sent)));
+        let (Some(sent), Phase::Seeking { attempts, .. }) = (self.hello_sent, &self.phase) else { return };
+        let time = now.saturating_duration_since(sent);
+        if *attempts == 1 {
+            self.near_rtt.sample(super::rtt::Sample::Answer(time));
+        } else {
+            self.near_rtt.guess(time);
         }
     }
 
@@ -504,7 +509,7 @@ impl Contact {
         }
         let retry_at = now + super::timers::return_after(self.failures);
         self.failures = self.failures.saturating_add(1);
-        let attempts = super::timers::HELLO_ATTEMPTS;
+        let attempts = super::timers::HELLO_ATTEMPTS + super::timers::QUICK_HELLOS;
         self.phase = Phase::Seeking { attempts, retry_at, handshake: None, retried: false };
     }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 const REORDERING: usize = 8;
 /// Multiplications (candidates times sums) that further attempts to decode a quACK may cost.
 const BUDGET: usize = 1 << 19;
-/// As many packets after the epoch's first may have overtaken it, and have passed before the epoch began.
+/// As many packets after the epoch's first, or more if they were sent soon enough, may have overtaken it, and have passed
+/// before the epoch began.
 const BLUR: usize = 3;
 /// How long a packet that passed at an epoch's beginning may still turn up in its sums.
 const BLUR_TIME: Duration = Duration::from_millis(250);
@@ -85,16 +86,17 @@ impl Reconciler {
     }
 
     /// Settles with the loaded quACK what can be settled. On any other outcome than `Decoded` the history is as it was,
-    /// but for packets from before the epoch's `first`, which are forgotten.
+    /// but for packets from before the epoch's `first`, which are forgotten. `grace`: how long a packet that was given up may
+    /// still turn up; `overtaking`: by how much one may overtake another.
     pub(super) fn reconcile(
         &mut self,
         history: &mut History,
         first: u32,
         last: u32,
-        grace: Duration,
+        (grace, overtaking): (Duration, Duration),
         now: Instant,
     ) -> Outcome {
-        if !self.aligned && !self.align(history, first) {
+        if !self.aligned && !self.align(history, first, overtaking) {
             return Outcome::Misaligned;
         }
         // A last packet that is not pending was known before: then only suspects can have arrived since.
@@ -151,12 +153,20 @@ impl Reconciler {
     }
 
     /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken them.
-    fn align(&mut self, history: &mut History, first: u32) -> bool {
+    fn align(&mut self, history: &mut History, first: u32, overtaking: Duration) -> bool {
         let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
             return false;
         };
         self.lead = start.min(REORDERING);
-        self.blurred = self.lead + 1 + BLUR;
+        let soon = |from: Instant| {
+            history
+                .pending
+                .iter()
+                .skip(start + 1)
+                .take_while(move |entry| entry.time_sent <= from + overtaking)
+        };
+        let after = history.pending.get(start).map_or(0, |first| soon(first.time_sent).count());
+        self.blurred = self.lead + 1 + after.max(BLUR);
         history.pending.drain(..start - self.lead);
         self.settled.clear();
         self.aligned = true;

@@ -92,7 +92,8 @@ impl Contact {
             }
             return Ok(());
         }
-        let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, grace, now);
+        let times = (grace, self.near_rtt.overtaking());
+        let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, times, now);
         self.last_quack = Some(loaded.with(outcome, self.reconciler.settled_count(), self.history.horizon));
         match outcome {
             Outcome::Decoded { last_sent } => {

@@ -23,6 +23,8 @@ pub(super) struct NearRtt {
     latest: Duration,
     /// The shortest answer. A proxy can delay answers but not hasten them, while it may claim any waiting time.
     least: Option<Duration>,
+    /// From a repeated message to an answer that may be to an earlier one: no measurement, but better than nothing.
+    guess: Option<Duration>,
 }
 
 impl NearRtt {
@@ -42,8 +44,23 @@ impl NearRtt {
         });
     }
 
+    /// An answer came so long after the last of several messages that it may answer.
+    pub(super) fn guess(&mut self, time: Duration) {
+        self.guess = Some(time);
+    }
+
+    /// Whether there is any idea of it.
+    pub(super) fn is_known_roughly(&self) -> bool {
+        self.smoothed.is_some() || self.guess.is_some()
+    }
+
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// By how much the latest is longer than the shortest answer.
+    pub(super) fn queueing(&self) -> Option<Duration> {
+        self.least.map(|least| self.latest.saturating_sub(least))
     }
 
     fn bound(&self) -> Duration {
@@ -56,14 +73,20 @@ impl NearRtt {
         scale(self.bound(), 9, 8).max(GRANULARITY)
     }
 
+    /// By how much a packet may overtake another where nothing can tell any more: an epoch's beginning.
+    pub(super) fn overtaking(&self) -> Duration {
+        self.bound() / 2 + GRANULARITY
+    }
+
     /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT.
     pub(super) fn probe_timeout(&self) -> Duration {
         scale(self.bound(), 11, 10).max(GRANULARITY)
     }
 
-    /// When to repeat a request that was not answered.
+    /// When to repeat a request that was not answered. A guess that is too low costs a few repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
-        (2 * self.bound()).max(Duration::from_millis(20))
+        let bound = self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound());
+        (2 * bound).max(Duration::from_millis(20))
     }
 }
 

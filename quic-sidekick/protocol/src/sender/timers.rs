@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender says that nobody answers.
 pub(super) const HELLO_ATTEMPTS: u32 = 6;
-/// The first HELLO is repeated after this long, the next after twice as long, and so on.
-pub(super) const HELLO_INTERVAL: Duration = Duration::from_millis(100);
+/// The first HELLO is repeated after this long, the next after twice as long, and so on, while the near RTT is not known.
+const HELLO_INTERVAL: Duration = Duration::from_millis(50);
+/// HELLOs to a proxy whose near RTT is known that are repeated at equal intervals: it is there, and messages are lost.
+pub(super) const QUICK_HELLOS: u32 = 6;
 /// How long to leave a proxy alone that went away, refused or does not see the flow; twice as long each time.
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
@@ -142,9 +144,11 @@ impl Contact {
         // or the proxy owes a quACK.
         let tail = self.last_sent.map(|sent| sent + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
-        let owed = joined.granted.every.zip(self.history.oldest()).map(|(every, sent)| {
-            joined.last_heard.max(sent) + every + self.near_rtt.loss_delay()
-        });
+        let owed = joined
+            .granted
+            .every
+            .zip(self.history.oldest())
+            .map(|(every, sent)| joined.last_heard.max(sent) + every + self.near_rtt.loss_delay());
         let at = earlier(tail, earlier(suspect, owed))?;
         Some(again.map_or(at, |again| again.max(at)))
     }
@@ -170,27 +174,38 @@ impl Contact {
         self.last_sent.filter(|sent| *sent > joined.last_said).map(|_| joined.last_said + KEEP_ALIVE)
     }
 
+    /// How long the answer to a first HELLO may take.
+    pub(super) fn hello_interval(&self) -> Duration {
+        if self.near_rtt.is_known_roughly() { self.near_rtt.retry_interval() } else { HELLO_INTERVAL }
+    }
+
+    /// How many HELLOs go out before their intervals double: none to a proxy that has not answered yet.
+    fn quick_hellos(&self) -> u32 {
+        if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 0 }
+    }
+
     /// Does what is due at `now`.
     pub(super) fn on_deadline(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        let (first, quick) = (self.hello_interval(), self.quick_hellos());
         match &mut self.phase {
             Phase::Off => {}
             Phase::Seeking { attempts, retry_at, handshake, .. } => {
                 if *retry_at > now {
                     return;
                 }
-                if *attempts >= HELLO_ATTEMPTS && self.origin != Origin::Configured {
+                if *attempts >= HELLO_ATTEMPTS + quick && self.origin != Origin::Configured {
                     // Another may answer the next marker.
                     self.lose(Reason::NoAnswer, now);
                     return;
                 }
-                if *attempts >= HELLO_ATTEMPTS && self.assistance == Assistance::Seeking {
+                if *attempts >= HELLO_ATTEMPTS + quick && self.assistance == Assistance::Seeking {
                     self.assistance = Assistance::Unassisted(Reason::NoAnswer);
                 }
-                *retry_at = now + seeking_interval(HELLO_INTERVAL, *attempts, self.missed);
+                *retry_at = now + seeking_interval(first, attempts.saturating_sub(quick), self.missed);
                 *attempts = attempts.saturating_add(1);
                 // Only packets sent from here on can be the first of an epoch.
-                if *attempts > HELLO_ATTEMPTS || *attempts == 1 {
+                if *attempts > HELLO_ATTEMPTS + quick || *attempts == 1 {
                     self.history.clear();
                 }
                 self.hello_sent = Some(now);
