@@ -67,10 +67,24 @@ pub const INSERTIONS: &[Insertion] = &[
     },
     Insertion {
         file: "lib.rs",
-        anchor: "done += written;",
+        anchor: "if has_initial && left > 0 && done < MIN_CLIENT_INITIAL_LEN {",
         side: Side::Before,
-        line: "if done == 0 && ty == Type::Short { self.sidekick_record(send_pid, &out[..written], now); }",
-        why: "logs each datagram that begins with a 1-RTT packet",
+        line: "self.sidekick_record(send_pid, &out[..done], now);",
+        why: "logs each datagram that begins with a 1-RTT packet, and keeps those of the handshake that may go out again",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "let timers = [self.idle_timer, path_timer, key_update_timer];",
+        side: Side::After,
+        line: "let timers = [timers[0], timers[1], timers[2], self.sidekick.due()];",
+        why: "wakes the event loop when a datagram of the handshake is to go out again",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "if let Some(timer) = self.idle_timer {",
+        side: Side::Before,
+        line: "self.sidekick_on_timeout(now);",
+        why: "has what is due of the handshake go out again",
     },
     // Datagrams beside the connection, on its own path.
     Insertion {
@@ -109,6 +123,13 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch, now);",
         why: "closes early losses that were acknowledged after all, before they are taken for reordering",
     },
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "// Mark packet as lost, or set time when it should be marked.",
+        side: Side::Before,
+        line: "if self.sidekick.holds(unacked.pkt_num, now, &mut self.loss_time) { continue; }",
+        why: "waits for a packet that was sent again",
+    },
     // Early loss in the gcongestion stack.
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
@@ -128,8 +149,15 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "recovery/gcongestion/recovery.rs",
         anchor: "let AckedDetectionResult {",
         side: Side::Before,
-        line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch);",
+        line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch, now);",
         why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "let loss_by_time = *time_sent <= lost_send_time;",
+        side: Side::Before,
+        line: "if self.sidekick.holds(*pkt_num, now, &mut self.loss_time) { continue; }",
+        why: "waits for a packet that was sent again",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",

@@ -7,6 +7,8 @@
 //! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy there
 //! ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
 //!
+//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]).
+//!
 //! All is off until [`Connection::sidekick_log`] is called; a connection that never calls it behaves as quiche does.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
@@ -22,9 +24,12 @@ use crate::ranges::RangeSet;
 use crate::recovery::{Recovery, RecoveryOps};
 use crate::{BufFactory, Connection};
 
+mod again;
 mod beside;
 #[cfg(feature = "qlog")]
 mod qlog;
+
+pub use again::repeat_handshakes;
 
 /// How many leading bytes of a datagram the log keeps.
 pub const HEAD_LEN: usize = 32;
@@ -54,6 +59,10 @@ pub struct SentPacket {
     pub peer_addr: SocketAddr,
     /// Whether its path was the active one; a packet of another path probes it.
     pub active_path: bool,
+    /// It was sent before, and `sidekick_resend` has sent it again.
+    pub again: bool,
+    /// All of it, if the log keeps that ([`Connection::sidekick_keep_datagrams`]) and it was sent for the first time.
+    pub datagram: Vec<u8>,
 }
 
 /// How the congestion controller learns of an early loss.
@@ -81,6 +90,11 @@ impl<F: BufFactory> Connection<F> {
     pub fn sidekick_log(&mut self, capacity: usize) {
         self.sidekick.capacity = capacity;
         self.sidekick.log = VecDeque::new();
+    }
+
+    /// Has the log keep datagrams as a whole.
+    pub fn sidekick_keep_datagrams(&mut self, keep: bool) {
+        self.sidekick.keep_datagrams = keep;
     }
 
     /// Takes the packets sent since the last call out of the log, in the order in which they were sent.
@@ -161,17 +175,30 @@ impl<F: BufFactory> Connection<F> {
         self.paths.iter().map(|(_, path)| early_losses(&path.recovery))
     }
 
-    /// Notes the datagram that was just encrypted. Its packet number is the last one given out.
+    /// Notes the datagram that was just encrypted. The packet number of a 1-RTT packet is the last one given out.
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
+        // The header form is not protected (RFC 9001, section 5.4.1).
+        if datagram.first().is_some_and(|first| first & 0x80 != 0) {
+            self.sidekick_keep_flight(path_id, datagram, now);
+        } else if let Some(packet_number) = self.next_pkt_num.checked_sub(1) {
+            self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
+        }
+    }
+
+    fn sidekick_log_datagram(
+        &mut self,
+        (path_id, packet_number): (usize, u64),
+        datagram: &[u8],
+        again: bool,
+        now: Instant,
+    ) {
         if self.sidekick.capacity == 0 {
             return;
         }
-        let (Ok(path), Some(packet_number)) = (self.paths.get(path_id), self.next_pkt_num.checked_sub(1))
-        else {
-            return;
-        };
+        let Ok(path) = self.paths.get(path_id) else { return };
         let mut head = [0; HEAD_LEN];
         head.iter_mut().zip(datagram).for_each(|(to, from)| *to = *from);
+        let keep = self.sidekick.keep_datagrams && !again;
         self.sidekick.push(SentPacket {
             path_id,
             packet_number,
@@ -181,6 +208,8 @@ impl<F: BufFactory> Connection<F> {
             local_addr: path.local_addr(),
             peer_addr: path.peer_addr(),
             active_path: path.active(),
+            again,
+            datagram: if keep { datagram.to_vec() } else { Vec::new() },
         });
     }
 }
@@ -198,10 +227,17 @@ pub(crate) struct State {
     log: VecDeque<SentPacket>,
     capacity: usize,
     dropped: u64,
+    keep_datagrams: bool,
     beside: beside::Beside,
+    again: again::Again,
 }
 
 impl State {
+    /// When a repetition of the handshake is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.again.due()
+    }
+
     fn push(&mut self, packet: SentPacket) {
         if self.log.len() >= self.capacity {
             self.log.pop_front();
@@ -218,6 +254,9 @@ pub(crate) struct EarlyLosses {
     awaited: BTreeMap<u64, bool>,
     declared: u64,
     spurious: u64,
+    /// Packets that were sent again: when, and until when only that attempt counts.
+    held: BTreeMap<u64, (Instant, Instant)>,
+    needless: u64,
 }
 
 impl EarlyLosses {
@@ -227,6 +266,42 @@ impl EarlyLosses {
             self.awaited.pop_first();
         }
         self.declared += 1;
+    }
+
+    /// A packet goes out again; a loss of it is not looked for before `until`.
+    pub(crate) fn hold(&mut self, packet_number: u64, now: Instant, until: Instant) {
+        self.held.insert(packet_number, (now, until));
+        if self.held.len() > MAX_AWAITED {
+            self.held.pop_first();
+        }
+    }
+
+    /// Whether a packet's second attempt is under way. If so, `look_again` is no later than its end.
+    pub(crate) fn holds(&mut self, packet_number: u64, now: Instant, look_again: &mut Option<Instant>) -> bool {
+        let Some(&(_, until)) = self.held.get(&packet_number) else { return false };
+        if until <= now {
+            self.held.remove(&packet_number);
+            return false;
+        }
+        *look_again = Some(look_again.map_or(until, |at| at.min(until)));
+        true
+    }
+
+    /// These ranges are acknowledged, over a path whose shortest round trip is `min_rtt`.
+    pub(crate) fn release(&mut self, ranges: &RangeSet, min_rtt: Option<Duration>, now: Instant) {
+        if self.held.is_empty() {
+            return;
+        }
+        for range in ranges.iter() {
+            while let Some((&packet_number, &(resent, _))) = self.held.range(range.clone()).next() {
+                self.held.remove(&packet_number);
+                self.needless += u64::from(min_rtt.is_some_and(|rtt| now < resent + rtt));
+            }
+        }
+    }
+
+    pub(crate) fn needless(&self) -> u64 {
+        self.needless
     }
 
     /// Takes the early losses that these ranges acknowledge, and names each to `found` with whether it was in flight.

@@ -60,8 +60,18 @@ impl<F: BufFactory> Connection<F> {
         beside
     }
 
-    /// Writes a datagram that waits, if `path_id` is the active path and `out` has room.
+    /// Writes a datagram that waits and is no new packet, if `out` has room.
     pub(crate) fn sidekick_speak(
+        &mut self,
+        path_id: usize,
+        out: &mut [u8],
+        now: Instant,
+    ) -> Option<(usize, SendInfo)> {
+        self.sidekick_send_beside_next(path_id, out, now)
+            .or_else(|| self.sidekick_send_again(path_id, out, now))
+    }
+
+    fn sidekick_send_beside_next(
         &mut self,
         path_id: usize,
         out: &mut [u8],

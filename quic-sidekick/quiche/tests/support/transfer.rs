@@ -55,6 +55,8 @@ impl Scenario {
 
 /// Help from the path. The methods are called in virtual time, with the client's connection.
 pub trait Assist {
+    /// Nothing was sent yet.
+    fn begin(&mut self, _client: &mut Connection) {}
     /// The handshake is done.
     fn attach(&mut self, _client: &mut Connection) {}
     /// The client has sent a datagram; it reaches the proxy at the given time, or never.
@@ -150,6 +152,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn run(&mut self, assist: &mut dyn Assist) {
+        assist.begin(&mut self.client);
         while !self.complete {
             if self.client.is_established() && !self.attached {
                 self.attached = true;

@@ -11,7 +11,7 @@ use super::{LegacyRecovery, RecoveryEpoch};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
 use crate::recovery::congestion::CongestionControlOps;
-use crate::recovery::{HandshakeStatus, Sent, GRANULARITY};
+use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY};
 use crate::sidekick::{EarlyLosses, Reaction};
 use crate::CongestionControlAlgorithm;
 
@@ -49,6 +49,22 @@ impl LegacyRecovery {
         self.epochs[Epoch::Application].correct_loss_time(loss_delay);
         self.set_loss_detection_timer(handshake_status, now);
         declared
+    }
+
+    /// Holds the loss detection of a packet of the Application space that goes out again; see
+    /// `Connection::sidekick_resend`. False if it is not outstanding.
+    pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
+        let rtt = &self.rtt_stats;
+        let delay = rtt.latest_rtt.max(rtt.rtt()).mul_f64(self.time_thresh) + rtt.max_ack_delay;
+        let epoch = &mut self.epochs[Epoch::Application];
+        let sent = epoch.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
+        let outstanding = sent.ok().and_then(|index| epoch.sent_packets.get(index)).is_some_and(|packet| {
+            packet.time_acked.is_none() && packet.time_lost.is_none() && !packet.is_pmtud_probe
+        });
+        if outstanding {
+            epoch.sidekick.hold(number, now, now + delay.max(GRANULARITY));
+        }
+        outstanding
     }
 
     /// The early losses of the Application space.
@@ -90,7 +106,9 @@ impl LegacyRecovery {
     /// The stock code would take them for reordering and wait longer for every loss from then on; a wrong report says
     /// nothing about the order on the path. The reduction of the window is undone as the stock code would.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
+        let min_rtt = self.min_rtt();
         let RecoveryEpoch { sidekick, sent_packets, .. } = &mut self.epochs[epoch];
+        sidekick.release(ranges, min_rtt, now);
         let mut undo = false;
         sidekick.take_acknowledged(ranges, |number, in_flight| {
             undo |= in_flight;

@@ -22,7 +22,7 @@ impl Pacer {
     }
 
     /// Whether the packet that was just sent went as a repair; it does not move the schedule then.
-    pub(super) fn sidekick_repaired(&mut self) -> bool {
+    pub(in crate::recovery::gcongestion) fn sidekick_repaired(&mut self) -> bool {
         let repair = self.sidekick_repairs > 0;
         self.sidekick_repairs -= usize::from(repair);
         repair

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{GRecovery, Lost, RecoveryEpoch, SentPacket, SentStatus};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
-use crate::recovery::HandshakeStatus;
+use crate::recovery::{HandshakeStatus, RecoveryOps};
 use crate::sidekick::{EarlyLosses, Reaction};
 
 impl GRecovery {
@@ -62,6 +62,27 @@ impl GRecovery {
         declared
     }
 
+    /// Holds the loss detection of a packet of the Application space that goes out again, and lets it go at once; see
+    /// `Connection::sidekick_resend`. False if it is not outstanding.
+    pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
+        let delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()) + self.rtt_stats.max_ack_delay;
+        let epoch = &mut self.epochs[Epoch::Application];
+        let sent = epoch.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
+        let outstanding = sent.ok().and_then(|index| epoch.sent_packets.get(index)).is_some_and(|packet| {
+            matches!(packet.status, SentStatus::Sent { is_pmtud_probe: false, .. })
+        });
+        if outstanding {
+            epoch.sidekick.hold(number, now, now + delay);
+            self.pacer.sidekick_make_up(1);
+        }
+        outstanding
+    }
+
+    /// A packet has gone out again.
+    pub(crate) fn sidekick_resent(&mut self) {
+        self.pacer.sidekick_repaired();
+    }
+
     /// The early losses of the Application space.
     pub(crate) fn sidekick_losses(&self) -> &EarlyLosses {
         &self.epochs[Epoch::Application].sidekick
@@ -71,8 +92,10 @@ impl GRecovery {
     ///
     /// The stock code would take them for reordering and wait longer for every loss from then on; a wrong report says
     /// nothing about the order on the path.
-    pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch) {
+    pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
+        let min_rtt = self.min_rtt();
         let RecoveryEpoch { sidekick, sent_packets, .. } = &mut self.epochs[epoch];
+        sidekick.release(ranges, min_rtt, now);
         sidekick.take_acknowledged(ranges, |number, _| {
             if let Ok(index) = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) {
                 sent_packets[index].status.ack();

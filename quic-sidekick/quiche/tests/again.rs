@@ -1,0 +1,238 @@
+//! Uploads whose datagrams go out more than once, over lossy paths in virtual time.
+#![cfg(target_os = "linux")]
+
+virtual_time::in_force!();
+
+#[path = "support"]
+mod hooked {
+    use quiche as engine;
+
+    #[path = "transfer.rs"]
+    pub mod transfer;
+}
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use hooked::transfer::{payload, upload, Assist, Outcome, Scenario, Unassisted};
+use quiche::sidekick::repeat_handshakes;
+use quiche::Connection;
+
+const MILLISECOND: u64 = 1_000_000;
+const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongestion"];
+
+#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+fn instant() -> Instant {
+    Instant::now()
+}
+
+#[track_caller]
+fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
+    assert!(outcome.received == payload(scenario.bytes), "the data differ in {scenario:?}");
+}
+
+/// A proxy whose reports have packets sent again as they were, one near round trip after they were sent.
+struct Reinjector {
+    near_rtt: u64,
+    kept: BTreeMap<u64, Vec<u8>>,
+    /// Packet numbers to report, by time and a running number.
+    reports: BTreeMap<(u64, u64), u64>,
+    noted: u64,
+    /// Of 1000 packets that did reach it, so many are reported all the same.
+    wrong: u64,
+    /// Only first attempts are reported.
+    once: bool,
+    random: u64,
+    resent: usize,
+}
+
+impl Reinjector {
+    fn new(scenario: &Scenario) -> Self {
+        Self {
+            near_rtt: 2 * scenario.near_delay,
+            kept: BTreeMap::new(),
+            reports: BTreeMap::new(),
+            noted: 0,
+            wrong: 0,
+            once: false,
+            random: !scenario.seed,
+            resent: 0,
+        }
+    }
+}
+
+impl Assist for Reinjector {
+    fn attach(&mut self, client: &mut Connection) {
+        client.sidekick_log(1000);
+        client.sidekick_keep_datagrams(true);
+    }
+
+    fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, at_proxy: Option<u64>) {
+        let Some(packet) = client.sidekick_drain().next() else { return };
+        let number = packet.packet_number;
+        if packet.again {
+            assert_eq!(self.kept[&number], datagram, "the same bytes as before");
+        } else {
+            assert_eq!(packet.datagram, datagram);
+            self.kept.insert(number, packet.datagram);
+        }
+        let wrong = virtual_time::next_random(&mut self.random) % 1000 < self.wrong;
+        if (at_proxy.is_none() || wrong) && !(self.once && packet.again) {
+            self.noted += 1;
+            self.reports.insert((now + self.near_rtt, self.noted), number);
+        }
+    }
+
+    fn due(&self) -> Option<u64> {
+        self.reports.keys().next().map(|(time, _)| *time)
+    }
+
+    fn act(&mut self, client: &mut Connection, now: u64) {
+        while let Some(entry) = self.reports.first_entry().filter(|entry| entry.key().0 <= now) {
+            let number = entry.remove();
+            self.resent += usize::from(client.sidekick_resend(0, number, &self.kept[&number], instant()));
+        }
+    }
+}
+
+#[test]
+fn lost_datagrams_are_sent_again_and_quiche_sees_no_loss() {
+    let (mut resent, mut lost, mut needless) = (0, 0, 0);
+    for (controller, seed) in CONTROLLERS.into_iter().flat_map(|name| (0..5).map(move |seed| (name, seed))) {
+        // No long queue, for a round trip that grows faster than its estimate ends a hold too soon; and not too many packets at
+        // once, for one that arrives behind 128 later ones is a duplicate to quiche.
+        let scenario =
+            Scenario { near_loss: 100, rate: 5000, bytes: 150_000, ..Scenario::new(controller, seed) };
+        let mut proxy = Reinjector::new(&scenario);
+        let (outcome, client) = upload(&scenario, &mut proxy);
+        assert_delivered(&outcome, &scenario);
+        assert!(proxy.resent > 5, "{} sent again in {scenario:?}", proxy.resent);
+        resent += proxy.resent;
+        lost += outcome.lost;
+        needless += client.sidekick_needless();
+        assert_eq!(client.sidekick_early_lost_count(), 0);
+        let (alone, _) = upload(&scenario, &mut Unassisted);
+        assert!(outcome.finished < alone.finished, "{scenario:?}: {} alone", alone.finished);
+    }
+    // What was sent before the server had the whole handshake is left to the receiver to find.
+    assert!(lost * 10 < resent, "{resent} were sent again, {lost} found end to end");
+    // A round trip may be shorter than all before it.
+    assert!(needless <= 3, "{needless} of {resent} count as sent again in vain");
+}
+
+/// The receiver's loss detection has the last word again when nobody reports the second attempt.
+#[test]
+fn a_second_attempt_that_is_lost_is_found_end_to_end() {
+    for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
+        let scenario = Scenario { near_loss: 300, bytes: 200_000, ..Scenario::new(controller, seed) };
+        let mut proxy = Reinjector { once: true, ..Reinjector::new(&scenario) };
+        let (outcome, _) = upload(&scenario, &mut proxy);
+        assert_delivered(&outcome, &scenario);
+        assert!(proxy.resent > 30 && outcome.lost > 5, "{} and {}", proxy.resent, outcome.lost);
+    }
+}
+
+#[test]
+fn what_was_sent_again_in_vain_is_found() {
+    for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
+        // Without a queue, so that round trips are as short as the shortest.
+        let scenario = Scenario { rate: 125_000, bytes: 4_000_000, ..Scenario::new(controller, seed) };
+        let mut proxy = Reinjector { wrong: 200, once: true, ..Reinjector::new(&scenario) };
+        let (outcome, client) = upload(&scenario, &mut proxy);
+        assert_delivered(&outcome, &scenario);
+        let needless = usize::try_from(client.sidekick_needless()).unwrap();
+        assert!(proxy.resent > 50 && needless <= proxy.resent, "{needless} of {}", proxy.resent);
+        assert!(2 * needless > proxy.resent, "{needless} of {} in {scenario:?}", proxy.resent);
+    }
+}
+
+#[test]
+fn what_is_not_outstanding_is_not_sent_again() {
+    struct Asks(BTreeSet<u64>);
+    impl Assist for Asks {
+        fn attach(&mut self, client: &mut Connection) {
+            client.sidekick_log(1000);
+        }
+        fn sent(&mut self, client: &mut Connection, datagram: &[u8], now: u64, _: Option<u64>) {
+            let Some(packet) = client.sidekick_drain().last() else { return };
+            assert!(!packet.again && packet.datagram.is_empty(), "neither was asked for");
+            let mut never =
+                |path, number| assert!(!client.sidekick_resend(path, number, datagram, instant()));
+            never(1, packet.packet_number);
+            never(0, packet.packet_number + 1);
+            never(0, u64::MAX);
+            // Whatever was sent a second ago is acknowledged.
+            self.0.insert(packet.packet_number);
+            if now > 1000 * MILLISECOND {
+                never(0, *self.0.first().unwrap());
+            }
+        }
+    }
+    for controller in CONTROLLERS {
+        let scenario = Scenario { bytes: 3_000_000, ..Scenario::new(controller, 5) };
+        let (outcome, _) = upload(&scenario, &mut Asks(BTreeSet::new()));
+        assert_delivered(&outcome, &scenario);
+        assert!(outcome.finished > 1000 * MILLISECOND);
+    }
+}
+
+/// Repeats the handshake, or does not.
+struct Handshake(bool);
+
+impl Assist for Handshake {
+    fn begin(&mut self, client: &mut Connection) {
+        client.sidekick_repeat_handshake(self.0);
+    }
+}
+
+#[test]
+fn a_handshake_is_repeated_until_it_is_confirmed() {
+    let scenario = Scenario { bytes: 20_000, ..Scenario::new("cubic", 1) };
+    let client_long = |repeat| {
+        let (outcome, _) = upload(&scenario, &mut Handshake(repeat));
+        assert_delivered(&outcome, &scenario);
+        let round_trip = 60 * MILLISECOND;
+        let of_client = outcome.datagrams.into_iter().filter(|(_, from_client, _)| *from_client);
+        of_client.filter(|(at, ..)| *at < round_trip).map(|(at, _, size)| (at, size)).collect::<Vec<_>>()
+    };
+    let once = client_long(false);
+    assert!(!once.is_empty() && once.iter().all(|(at, _)| *at == 0), "{once:?}");
+    let at = |ms| once.iter().map(move |(_, size)| (ms * MILLISECOND, *size));
+    assert_eq!(client_long(true), at(0).chain(at(5)).chain(at(20)).collect::<Vec<_>>());
+}
+
+#[test]
+fn small_uploads_do_not_wait_for_a_lost_first_flight() {
+    let mean = |repeat| {
+        let mut total = 0;
+        for seed in 0..100 {
+            let scenario = Scenario { bytes: 2000, near_loss: 200, ..Scenario::new("cubic", seed) };
+            let (outcome, _) = upload(&scenario, &mut Handshake(repeat));
+            assert_delivered(&outcome, &scenario);
+            total += outcome.finished;
+        }
+        total / 100
+    };
+    let (once, repeated) = (mean(false), mean(true));
+    assert!(repeated * 3 < once * 2, "{repeated} ns on average, {once} when nothing is repeated");
+}
+
+#[test]
+fn a_process_can_repeat_all_its_handshakes() {
+    let first_timeout = || {
+        let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        config.set_application_protos(&[b"test"]).unwrap();
+        let (local, peer) = (([127, 0, 0, 1], 1).into(), ([127, 0, 0, 1], 2).into());
+        let id = quiche::ConnectionId::from_ref(&[1; 16]);
+        let mut client = quiche::connect(None, &id, local, peer, &mut config).unwrap();
+        client.send(&mut [0; 1500]).unwrap();
+        client.timeout_instant().unwrap().saturating_duration_since(instant())
+    };
+    let world = virtual_time::World::enter(1).unwrap();
+    world.set(Duration::from_secs(1));
+    assert!(first_timeout() > Duration::from_millis(900));
+    repeat_handshakes(true);
+    assert_eq!(first_timeout(), Duration::from_millis(5));
+    repeat_handshakes(false);
+    assert!(first_timeout() > Duration::from_millis(900));
+}
