@@ -181,7 +181,7 @@ impl Scenario {
     pub fn congestion_control(&self) -> CongestionControl {
         match self.sidekick.mode {
             Mode::Pacubic => CongestionControl::CubicRfc9438,
-            Mode::PathAwareBbr => CongestionControl::Bbr2,
+            Mode::PathAwareBbr | Mode::Auto => CongestionControl::Bbr2,
             Mode::Off | Mode::EarlyLoss | Mode::Reinject => self.flow.cc.unwrap_or(CongestionControl::Cubic),
         }
     }

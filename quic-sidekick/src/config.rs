@@ -16,19 +16,30 @@ pub enum Mode {
     EarlyLoss,
     /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip time.
     Pacubic,
-    /// Early loss, and BBR2 does not hear of it: losses on the near segment are not held to be congestion.
+    /// Early loss, and BBR2 does not hear of it: losses on the near segment are not held to be congestion, unless a
+    /// queue grows there.
     PathAwareBbr,
+    /// The packets themselves are sent again, with the same ciphertext; congestion control does not hear of it, unless a
+    /// queue grows on the near segment: then they are early losses. A quACK is asked for every 5 ms at least.
+    Reinject,
+    /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is measured, over BBR2; and the
+    /// handshake is repeated ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) tells what is done, and why.
+    Auto,
 }
 
 impl Mode {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::Auto];
+
     /// The congestion controller that the mode is made for, as `quiche::Config::set_cc_algorithm_name` wants it, or
     /// `None` if any will do.
     #[must_use]
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
-            Self::EarlyLoss => None,
+            Self::EarlyLoss | Self::Reinject => None,
             Self::Pacubic => Some("cubic-rfc9438"),
-            Self::PathAwareBbr => Some("bbr2_gcongestion"),
+            Self::PathAwareBbr | Self::Auto => Some("bbr2_gcongestion"),
         }
     }
 
@@ -37,6 +48,8 @@ impl Mode {
             Self::EarlyLoss => "early-loss",
             Self::Pacubic => "pacubic",
             Self::PathAwareBbr => "path-aware-bbr",
+            Self::Reinject => "reinject",
+            Self::Auto => "auto",
         }
     }
 }
@@ -47,17 +60,19 @@ impl fmt::Display for Mode {
     }
 }
 
+/// The longest time between two quACKs in the modes that send packets again.
+const REINJECT_EVERY: Duration = Duration::from_millis(5);
+
 /// The text names no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("expected one of early-loss, pacubic, path-aware-bbr")]
+#[error("expected one of early-loss, pacubic, path-aware-bbr, reinject, auto")]
 pub struct ParseModeError;
 
 impl FromStr for Mode {
     type Err = ParseModeError;
 
     fn from_str(text: &str) -> Result<Self, ParseModeError> {
-        let modes = [Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr];
-        modes.into_iter().find(|mode| mode.name() == text).ok_or(ParseModeError)
+        Self::ALL.into_iter().find(|mode| mode.name() == text).ok_or(ParseModeError)
     }
 }
 
@@ -79,6 +94,9 @@ pub struct Config {
     pub threshold: u8,
     /// Whether to poll for the last packets of a burst.
     pub poll: bool,
+    /// Whether a client sends the datagrams of its handshake again, up to three times, as long as nothing says that they
+    /// arrived: a first flight that is lost costs a second else. It takes no proxy.
+    pub repeat_handshake: bool,
 }
 
 impl Config {
@@ -100,14 +118,32 @@ impl Config {
             every: terms.every,
             threshold: terms.threshold,
             poll: true,
+            repeat_handshake: false,
         }
     }
 
+    /// Whether the handshake is repeated.
+    pub(crate) fn repeats_handshake(&self) -> bool {
+        self.repeat_handshake || self.mode == Mode::Auto
+    }
+
+    /// Whether packets may be sent again as they were.
+    pub(crate) fn reinjects(&self) -> bool {
+        matches!(self.mode, Mode::Reinject | Mode::Auto)
+    }
+
     pub(crate) fn sender(&self) -> SenderConfig {
+        // What is sent again has to arrive before the receiver's word, also when a quACK is lost.
+        let every = match self.mode {
+            Mode::Reinject | Mode::Auto => {
+                Some(self.every.map_or(REINJECT_EVERY, |every| every.min(REINJECT_EVERY)))
+            }
+            _ => self.every,
+        };
         let terms = Terms {
             threshold: self.threshold.max(1),
             every_packets: self.every_packets,
-            every: self.every,
+            every,
             ..Terms::default()
         };
         SenderConfig { proxy: self.proxy, key: self.key, terms, poll: self.poll, ..SenderConfig::default() }
@@ -120,7 +156,7 @@ mod tests {
 
     #[test]
     fn names_read_back_and_controllers_exist() {
-        for mode in [Mode::EarlyLoss, Mode::Pacubic, Mode::PathAwareBbr] {
+        for mode in Mode::ALL {
             assert_eq!(mode.to_string().parse(), Ok(mode));
             let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
             if let Some(name) = mode.congestion_control() {

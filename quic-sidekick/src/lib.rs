@@ -44,12 +44,14 @@
 //! With the feature `qlog`, what the proxy told and what was done about it is in the connection's own qlog file, if it has
 //! one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate describes the events.
 
+mod auto;
 mod config;
 mod qlog;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]
 pub mod tokio_quiche;
 
+pub use auto::{Chosen, Why};
 pub use config::{Config, Mode, ParseModeError};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};

@@ -1,17 +1,27 @@
 //! The plugin itself: between a connection's sent log and the protocol's sender.
 
+use crate::auto::{Auto, Chosen, Measured};
 use crate::qlog::Log;
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::wire::path::{HANDLE_LEN, MARKER_LEN};
-use sidekick_protocol::{Assistance, Choice, Flow, Payload, PublicKey, Reason, Sender, SenderStats, Target};
+use sidekick_protocol::{
+    Assistance, Choice, Flow, Payload, PublicKey, Reason, Sender, SenderStats, Store, Target,
+};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Packets that the connection's log holds between two calls of [`Sidekick::on_sent`].
 const LOG_CAPACITY: usize = 16_384;
+/// Bytes of datagrams that are kept for re-injection: at 1 Gbit/s those of the last 30 ms.
+const STORE_BYTES: usize = 4 << 20;
+/// A datagram behind which more packets were sent is not sent again: quiche's receivers, and not only they, take what arrives
+/// behind 128 later packets for a duplicate.
+const REORDERING_WINDOW: u64 = 100;
+/// A datagram that is older has been repaired or given up by the connection.
+const STORE_AGE: Duration = Duration::from_secs(2);
 
 /// Whether a connection is helped, and what came of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +37,8 @@ pub struct Status {
     pub choice: Option<Choice>,
     /// The near segment's smoothed round-trip time, once it was measured.
     pub near_rtt: Option<Duration>,
+    /// What [`Mode::Auto`] has chosen to do, and why; `None` in another mode.
+    pub chosen: Option<Chosen>,
 }
 
 /// Random bytes of the system, of which keys are made.
@@ -66,8 +78,15 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 pub struct Sidekick {
     config: Config,
     sender: Sender,
-    path: Option<(usize, Flow)>,
+    /// The flow that help is asked for.
+    flow: Option<Flow>,
+    /// The connection's name for its path, once a packet was logged there.
+    path_id: Option<usize>,
     lost: Vec<u64>,
+    store: Store,
+    /// The packet number that was sent last.
+    latest: u64,
+    auto: Auto,
     early_lost: u64,
     known_spurious: u64,
     stopped: bool,
@@ -90,8 +109,12 @@ impl Sidekick {
         Self {
             sender: Sender::new(config.sender(), seed),
             config,
-            path: None,
+            flow: None,
+            path_id: None,
             lost: Vec::new(),
+            store: Store::new(STORE_BYTES, STORE_AGE),
+            latest: 0,
+            auto: Auto::default(),
             early_lost: 0,
             known_spurious: 0,
             stopped: false,
@@ -104,6 +127,8 @@ impl Sidekick {
     /// Starts the connection's log of sent packets.
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         conn.sidekick_log(LOG_CAPACITY);
+        conn.sidekick_keep_datagrams(self.config.reinjects());
+        conn.sidekick_repeat_handshake(self.config.repeats_handshake());
     }
 
     /// Tells the adjacent socket's port: a proxy that is discovered can then answer there.
@@ -118,8 +143,15 @@ impl Sidekick {
         if self.config.proxy.is_none() {
             self.sender.set_handle(handle(conn));
         }
+        if self.flow.is_none()
+            && !self.stopped
+            && let Some(path) = conn.path_stats().find(|path| path.active)
+        {
+            // While the handshake takes a round trip of the whole path, the proxy can be asked.
+            self.follow(Flow { source: path.local_addr, destination: path.peer_addr }, now);
+        }
         for packet in conn.sidekick_drain() {
-            self.note(&packet, now);
+            self.note(packet, now);
         }
         for datagram in conn.sidekick_drain_beside() {
             if let Err(error) = self.sender.handle_on_path(&datagram, now) {
@@ -142,20 +174,27 @@ impl Sidekick {
         }
     }
 
-    fn note(&mut self, packet: &SentPacket, now: Instant) {
+    fn note(&mut self, packet: SentPacket, now: Instant) {
         // Probes of another path are not of the flow that the proxy counts.
         if self.stopped || !packet.active_path {
             return;
         }
-        let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
-        let path = Some((packet.path_id, flow));
-        if self.path != path {
-            // The first packet, or the first since the connection migrated.
-            self.path = path;
-            self.sender.start(flow, now);
-        }
+        self.follow(Flow { source: packet.local_addr, destination: packet.peer_addr }, now);
+        self.path_id = Some(packet.path_id);
+        self.latest = self.latest.max(packet.packet_number);
         let payload = Payload::cut(&packet.head, packet.size);
         self.sender.on_sent(packet.packet_number, payload, packet.time_sent);
+        self.store.push(packet.packet_number, packet.datagram, packet.time_sent);
+    }
+
+    /// Asks for help with this flow: the connection's first, or another since it has migrated.
+    fn follow(&mut self, flow: Flow, now: Instant) {
+        if self.flow != Some(flow) {
+            self.flow = Some(flow);
+            self.path_id = None;
+            self.store.clear();
+            self.sender.start(flow, now);
+        }
     }
 
     /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped.
@@ -191,22 +230,25 @@ impl Sidekick {
 
     /// Hands the losses found to the connection, and learns from it which of them were none.
     fn apply<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
-        let known = conn.sidekick_spurious();
+        let known = conn.sidekick_spurious() + conn.sidekick_needless();
         // The connection forgets those of a path that it drops.
         let more = known.saturating_sub(self.known_spurious);
         self.known_spurious = known;
         self.sender.on_spurious(more);
         self.qlog.early_loss_spurious(conn, more, self.sender.stats().spurious, now);
         self.sender.drain_lost(&mut self.lost);
-        if let Some((path_id, flow)) = self.path
+        if let Some((path_id, flow)) = self.path_id.zip(self.flow)
             && !self.lost.is_empty()
         {
-            let reaction = self.reaction(conn, path_id);
-            let declared = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
-            if declared > 0 {
-                tracing::debug!(?reaction, declared, "packets lost on the near segment");
-            }
+            let reaction = self.reaction(conn, path_id, now);
+            let declared = match reaction {
+                Some(reaction) => conn.sidekick_early_lost(path_id, &self.lost, reaction, now),
+                None => self.reinject(conn, path_id, now),
+            };
             self.qlog.early_loss(conn, (path_id, flow), &self.lost, reaction, declared, now);
+            if declared > 0 {
+                tracing::debug!(declared, "packets lost on the near segment");
+            }
             self.early_lost += u64::try_from(declared).unwrap_or(0);
         }
         self.lost.clear();
@@ -225,16 +267,64 @@ impl Sidekick {
         }
     }
 
-    fn reaction<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Reaction {
-        match self.config.mode {
-            Mode::EarlyLoss => Reaction::Loss,
-            Mode::PathAwareBbr => Reaction::Neutered,
-            Mode::Pacubic => match (self.sender.near_rtt(), conn.sidekick_rtt(path_id)) {
-                (Some(near), Some(whole)) if !whole.is_zero() => {
-                    Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() }
+    /// Has lost packets sent again as they were, and those declared lost that this would not help; `lost` keeps both kinds.
+    /// Returns how many.
+    fn reinject<F: BufFactory>(&mut self, conn: &mut Connection<F>, path_id: usize, now: Instant) -> usize {
+        let Self { lost, store, latest, .. } = self;
+        let mut behind = Vec::new();
+        lost.retain(|&packet_number| {
+            if latest.saturating_sub(packet_number) > REORDERING_WINDOW {
+                behind.push(packet_number);
+                return false;
+            }
+            let Some(datagram) = store.take(packet_number, now) else { return false };
+            let len = datagram.len();
+            let again = conn.sidekick_resend(path_id, packet_number, datagram, now);
+            if !again {
+                store.refund(len);
+            }
+            again
+        });
+        let again = lost.len();
+        let declared = conn.sidekick_early_lost(path_id, &behind, Reaction::Neutered, now);
+        lost.append(&mut behind);
+        again + declared
+    }
+
+    /// How the congestion controller learns of near losses; `None` if it does not, since the packets are sent again.
+    fn reaction<F: BufFactory>(
+        &mut self,
+        conn: &Connection<F>,
+        path_id: usize,
+        now: Instant,
+    ) -> Option<Reaction> {
+        let (near, whole) = (self.sender.near_rtt(), conn.sidekick_rtt(path_id));
+        let queueing = self.sender.near_queueing().unwrap_or_default();
+        let measured = near.zip(whole).map(|(near, whole)| Measured { near, queueing, whole });
+        let mode = match self.config.mode {
+            Mode::Auto => {
+                let before = self.auto.chosen();
+                let mode = self.auto.choose(measured, now);
+                let chosen = self.auto.chosen();
+                if chosen != before {
+                    tracing::info!(%chosen, "another repair was chosen");
                 }
-                _ => Reaction::Loss,
+                mode
+            }
+            // What is hidden from the controller must not be congestion.
+            Mode::PathAwareBbr | Mode::Reinject if self.auto.is_congested(measured, now) => Mode::EarlyLoss,
+            mode => mode,
+        };
+        match mode {
+            Mode::EarlyLoss => Some(Reaction::Loss),
+            Mode::PathAwareBbr => Some(Reaction::Neutered),
+            Mode::Pacubic => match (near, whole) {
+                (Some(near), Some(whole)) if !whole.is_zero() => {
+                    Some(Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() })
+                }
+                _ => Some(Reaction::Loss),
             },
+            Mode::Reinject | Mode::Auto => None,
         }
     }
 
@@ -269,6 +359,7 @@ impl Sidekick {
             proxy: self.sender.proxy(),
             choice: self.sender.choice(),
             near_rtt: self.sender.near_rtt(),
+            chosen: (self.config.mode == Mode::Auto).then(|| self.auto.chosen()),
         }
     }
 }

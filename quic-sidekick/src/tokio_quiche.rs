@@ -34,8 +34,14 @@ use std::time::Instant;
 use tokio::net::UdpSocket;
 
 /// Wraps an application, so that a proxy's reports help its connection. The handle tells how that goes.
+///
+/// If the handshake is to be repeated (`Config::repeat_handshake`, [`Mode::Auto`](crate::Mode::Auto)), all clients that this
+/// process makes from here on do so: tokio-quiche lets no application near a connection before its handshake is over.
 pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, Handle) {
     let proxy = config.proxy;
+    if config.repeats_handshake() {
+        quiche::sidekick::repeat_handshakes(true);
+    }
     let sidekick = Sidekick::new(config);
     let handle = Handle { status: Arc::new(Mutex::new(sidekick.status())) };
     (Assisted { app, sidekick, proxy, adjacent: None, handle: handle.clone() }, handle)

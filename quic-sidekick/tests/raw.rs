@@ -214,6 +214,9 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         (Mode::EarlyLoss, "bbr2_gcongestion"),
         (Mode::Pacubic, "cubic-rfc9438"),
         (Mode::PathAwareBbr, "bbr2_gcongestion"),
+        (Mode::Reinject, "cubic"),
+        (Mode::Reinject, "bbr2_gcongestion"),
+        (Mode::Auto, "bbr2_gcongestion"),
     ];
     for (mode, controller) in runs {
         let run = upload(mode, controller, 20, Proxy::Known);
@@ -226,6 +229,7 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         let early = run.status.stats.early_lost;
         assert!(early * 10 >= run.swallowed * 8 && early <= run.swallowed + run.swallowed / 10, "{what}");
         assert!(run.status.stats.spurious * 10 <= early, "{what}");
+        assert_eq!(run.status.chosen.is_some(), mode == Mode::Auto, "{what}");
     }
 }
 

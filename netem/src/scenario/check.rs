@@ -63,10 +63,6 @@ impl Scenario {
                 "set sidekick.mode to off or reinject".to_owned(),
             );
         }
-        if !audio && mode == Mode::Reinject {
-            let kind = format!("flow.kind = {}", self.flow.kind.name());
-            return contradiction(kind, "in this build only audio is re-injected".to_owned());
-        }
         let Some(cc) = self.flow.cc else { return Ok(()) };
         let (fits, wanted) = match mode {
             Mode::Off | Mode::EarlyLoss | Mode::Reinject => (true, cc),
@@ -74,7 +70,7 @@ impl Scenario {
                 let cubic = matches!(cc, CongestionControl::Cubic | CongestionControl::CubicRfc9438);
                 (cubic, CongestionControl::CubicRfc9438)
             }
-            Mode::PathAwareBbr => (cc == CongestionControl::Bbr2, CongestionControl::Bbr2),
+            Mode::PathAwareBbr | Mode::Auto => (cc == CongestionControl::Bbr2, CongestionControl::Bbr2),
         };
         if fits {
             return Ok(());

@@ -15,10 +15,13 @@ pub enum Mode {
     PathAwareBbr,
     /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
     Reinject,
+    /// What fits the path, over BBR2.
+    Auto,
 }
 
 impl Mode {
-    const ALL: [Self; 5] = [Self::Off, Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject];
+    const ALL: [Self; 6] =
+        [Self::Off, Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::Auto];
 
     /// The name in scenarios, on command lines and in reports.
     #[must_use]
@@ -29,12 +32,13 @@ impl Mode {
             Self::Pacubic => "pacubic",
             Self::PathAwareBbr => "path-aware-bbr",
             Self::Reinject => "reinject",
+            Self::Auto => "auto",
         }
     }
 }
 
 /// The modes that a later build runs.
-pub(super) const LATER_MODES: &[&str] = &["ack-reduction", "auto"];
+pub(super) const LATER_MODES: &[&str] = &["ack-reduction"];
 
 /// The Sidekick settings of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub struct Sidekick {
     pub every_ms: u32,
     /// Missing packets that one quACK can tell.
     pub threshold: u8,
+    /// Whether the client sends the datagrams of its handshake more than once.
+    pub repeat_handshake: bool,
     /// What is the matter with the proxy.
     pub proxy: ProxyFate,
 }
@@ -92,6 +98,7 @@ impl Default for Sidekick {
             every_packets: None,
             every_ms: 30,
             threshold: 20,
+            repeat_handshake: false,
             proxy: ProxyFate::OnPath,
         }
     }
@@ -101,7 +108,7 @@ impl Default for Sidekick {
 pub(super) const SETTINGS: &[Setting<Sidekick>] = &[
     Setting {
         key: "mode",
-        takes: "off, early-loss, pacubic, path-aware-bbr or reinject",
+        takes: "off, early-loss, pacubic, path-aware-bbr, reinject or auto",
         meaning: "what the sender does with quACKs",
         store: |sidekick, value| {
             sidekick.mode = Mode::ALL.into_iter().find(|mode| mode.name() == value)?;
@@ -144,6 +151,15 @@ pub(super) const SETTINGS: &[Setting<Sidekick>] = &[
         meaning: "missing packets one quACK can tell",
         store: |sidekick, value| {
             sidekick.threshold = u8::try_from(whole(value, 1, 255)?).ok()?;
+            Some(())
+        },
+    },
+    Setting {
+        key: "repeat_handshake",
+        takes: "on or off",
+        meaning: "whether the client sends the datagrams of its handshake more than once",
+        store: |sidekick, value| {
+            sidekick.repeat_handshake = switch(value)?;
             Some(())
         },
     },

@@ -38,8 +38,9 @@ pub(super) fn run(
     let second = competitor.cc.map(|cc| (cc, competitor.start));
     let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
-        let (client, server) =
+        let (mut client, server) =
             ends(&scenario.flow, seed, number, cc, start + delay).map_err(SimError::SetUp)?;
+        client.conn.sidekick_repeat_handshake(number == 0 && scenario.sidekick.repeat_handshake);
         // The second flow is a plain one.
         let help = if number == 0 { help(scenario, seed) } else { None };
         clients.push(match help {
@@ -134,11 +135,12 @@ fn splice(flow: &Flow, number: u16, cc: CongestionControl, begin: Instant) -> Re
 fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     let sidekick = &scenario.sidekick;
     let mode = match sidekick.mode {
-        // Re-injection is for calls: the scenario's check has seen to it.
-        Mode::Off | Mode::Reinject => return None,
+        Mode::Off => return None,
         Mode::EarlyLoss => PluginMode::EarlyLoss,
         Mode::Pacubic => PluginMode::Pacubic,
         Mode::PathAwareBbr => PluginMode::PathAwareBbr,
+        Mode::Reinject => PluginMode::Reinject,
+        Mode::Auto => PluginMode::Auto,
     };
     let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
     let proxy: SocketAddr = (host, PROXY_PORT).into();
@@ -150,6 +152,7 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     config.every = (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
+    config.repeat_handshake = sidekick.repeat_handshake;
     let mut sidekick = Sidekick::with_seed(config, seed_bytes(seed, "sidekick"));
     sidekick.set_adjacent_port(ADJACENT_PORT);
     Some(Help { sidekick, adjacent: (SENDER, ADJACENT_PORT).into() })

@@ -102,12 +102,13 @@ impl EarlyLoss {
         count: usize,
         path_id: usize,
         flow: Flow,
-        reaction: Reaction,
+        reaction: Option<Reaction>,
     ) -> Self {
         let (reaction, rtt_ratio) = match reaction {
-            Reaction::Loss => ("loss", None),
-            Reaction::NearLoss { ratio } => ("near_loss", Some(ratio)),
-            Reaction::Neutered => ("neutered", None),
+            Some(Reaction::Loss) => ("loss", None),
+            Some(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
+            Some(Reaction::Neutered) => ("neutered", None),
+            None => ("reinjected", None),
         };
         Self {
             packet_numbers,
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn every_value_is_documented() {
-        for mode in [Mode::EarlyLoss, Mode::Pacubic, Mode::PathAwareBbr] {
+        for mode in Mode::ALL {
             let mut config = Config::new("[2001:db8::1]:5252".parse().unwrap(), mode);
             documented(ModeSet::NAME, &ModeSet::new(&config, Some("reno")));
             (config.every, config.every_packets, config.threshold) = (None, NonZeroU16::new(32), 0);
@@ -224,7 +225,8 @@ mod tests {
         }
 
         let (source, destination) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
-        for reaction in [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered] {
+        let reactions = [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered].map(Some);
+        for reaction in reactions.into_iter().chain([None]) {
             let event = EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
             assert_eq!(event.rtt_ratio, (event.reaction == "near_loss").then_some(0.25));
             documented(EarlyLoss::NAME, &event);

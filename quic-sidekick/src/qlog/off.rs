@@ -28,7 +28,7 @@ impl Log {
         _: &mut Connection<F>,
         _: (usize, Flow),
         _: &[u64],
-        _: Reaction,
+        _: Option<Reaction>,
         _: usize,
         _: Instant,
     ) {

@@ -52,14 +52,15 @@ impl Log {
         conn: &mut Connection<F>,
         (path_id, flow): (usize, Flow),
         lost: &[u64],
-        reaction: Reaction,
+        reaction: Option<Reaction>,
         declared: usize,
         now: Instant,
     ) {
         if declared > 0 {
             conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
-                let open =
-                    lost.iter().copied().filter(|&number| conn.sidekick_is_early_lost(path_id, number));
+                let known =
+                    |number: &u64| reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number);
+                let open = lost.iter().copied().filter(known);
                 EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
             });
         }

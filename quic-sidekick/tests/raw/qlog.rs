@@ -46,6 +46,7 @@ fn losses_and_quacks_are_in_the_file_as_they_are_in_the_counters() {
         // This path takes no time, so there is no ratio of round trips.
         (Mode::Pacubic, "cubic-rfc9438", "loss"),
         (Mode::PathAwareBbr, "bbr2_gcongestion", "neutered"),
+        (Mode::Reinject, "cubic", "reinjected"),
     ];
     for (mode, controller, reaction) in runs {
         let (run, events) = logged(mode, controller, (20, Swallowed::Lost), Proxy::Known);
@@ -58,7 +59,8 @@ fn losses_and_quacks_are_in_the_file_as_they_are_in_the_counters() {
         assert_eq!(asked["mode"], mode.to_string());
         assert_eq!(asked["congestion_control"], controller);
         assert_eq!(asked["proxy"], "192.0.2.254:5252");
-        assert_eq!((&asked["every_packets"], &asked["every_ms"]), (&4.into(), &30.0.into()));
+        let every_ms = if mode == Mode::Reinject { 5.0 } else { 30.0 };
+        assert_eq!((&asked["every_packets"], &asked["every_ms"]), (&4.into(), &every_ms.into()));
         assert_eq!((&asked["threshold"], &asked["poll"]), (&20.into(), &true.into()));
 
         assert_eq!(counts["sidekick:quack_received"] as u64, stats.quacks_received);
@@ -79,7 +81,8 @@ fn losses_and_quacks_are_in_the_file_as_they_are_in_the_counters() {
         assert_eq!(sum(&events, "sidekick:early_loss", "count"), stats.early_lost);
         assert!(stats.early_lost * 10 >= run.swallowed * 8, "{stats:?}");
         let once: BTreeSet<_> = lost.iter().copied().collect();
-        assert_eq!(once.len(), lost.len(), "no packet is lost twice");
+        // One that is sent again as it was may be lost again.
+        assert!(once.len() == lost.len() || mode == Mode::Reinject, "no packet is lost twice");
         assert!(once.is_subset(&sent), "{:?} were never sent", once.difference(&sent));
         for loss in named(&events, "sidekick:early_loss") {
             assert_eq!(loss["local"], "192.0.2.1:4000");

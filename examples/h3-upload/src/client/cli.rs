@@ -22,7 +22,7 @@ pub(crate) struct Cli {
     #[arg(value_parser = parse_url)]
     url: Url,
 
-    /// What to do with a proxy's reports: off, early-loss, pacubic or path-aware-bbr
+    /// What to do with a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or early-loss
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: whichever is found there; default port: 5252]
@@ -37,7 +37,7 @@ pub(crate) struct Cli {
     /// Ask the proxy for a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock
+    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock. auto and reinject take 5 at most
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// How many missing packets a quACK can name
@@ -305,7 +305,7 @@ fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
         mode => mode
             .parse()
             .map(Sidekick::On)
-            .map_err(|_| "choose off, early-loss, pacubic or path-aware-bbr".to_owned()),
+            .map_err(|_| "choose off, auto, reinject, path-aware-bbr, pacubic or early-loss".to_owned()),
     }
 }
 

@@ -117,6 +117,8 @@ struct Report<'a> {
     server_sha256: &'a str,
     cc: &'a str,
     mode: String,
+    /// What mode auto has chosen last, and why.
+    chosen: Option<String>,
     assisted: bool,
     assistance: String,
     /// The proxy that helped last, and its public key.
@@ -171,6 +173,7 @@ impl<'a> Report<'a> {
             server_sha256: &outcome.receipt.sha256,
             cc: plan.cc.name(),
             mode: plan.mode(),
+            chosen: outcome.sidekick.as_ref().and_then(|s| s.chosen).map(|chosen| chosen.to_string()),
             assisted: outcome.assisted(),
             assistance: outcome
                 .sidekick
@@ -242,8 +245,9 @@ fn summary(report: &Report<'_>) -> String {
         });
         text += &proxy.unwrap_or_default();
         let near = report.near_rtt_ms.map(|ms| format!(" of which {ms:.1} to the proxy")).unwrap_or_default();
+        let chosen = report.chosen.as_ref().map(|chosen| format!("; {chosen}")).unwrap_or_default();
         text += &format!(
-            "  sidekick {}: {}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \
+            "  sidekick {}: {}{chosen}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \
              round trip {:.1} ms{near}\n",
             report.mode,
             report.assistance,
