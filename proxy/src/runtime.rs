@@ -28,7 +28,7 @@ use crate::summary::Summary;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
 
-/// How long a session's message waits for the packets before it. A capture that is farther behind is overloaded: the
+/// How long a session's message waits for the packets before it, on all interfaces. A capture that is farther behind is overloaded: the
 /// message is dropped, and its sender will repeat it.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -177,13 +177,18 @@ impl Service for Proxy {
     fn listen(&self) -> io::Result<()> {
         let mut receiver = self.sockets.port.receiver();
         let mut buffer = [0; RECEIVE_LEN];
+        let mut patience = PATIENCE;
         loop {
             let arrival = receiver.receive(&mut buffer)?;
             let message = buffer.get(..arrival.len).unwrap_or_default();
             let mut state = self.lock();
             if state.observer.asks_for_a_report(arrival.from, message) {
                 drop(state);
-                let in_time = self.sockets.queues.iter().all(|queue| queue.catch_up(PATIENCE));
+                let until = clock() + patience;
+                let caught_up = |queue: &Arc<Queue>| queue.catch_up(until.saturating_duration_since(clock()));
+                let in_time = self.sockets.queues.iter().all(caught_up);
+                // One capture that is overloaded shall not hold up everybody's messages more than once.
+                patience = if in_time { PATIENCE } else { Duration::ZERO };
                 state = self.lock();
                 if !in_time {
                     state.late += 1;

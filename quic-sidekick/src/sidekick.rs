@@ -28,8 +28,8 @@ const STORE_AGE: Duration = Duration::from_secs(2);
 pub struct Status {
     /// Whether it is helped now; its `Display` is a sentence for a user.
     pub assistance: Assistance,
-    /// Counters since the connection began. `early_lost` counts what the connection took for lost, and quiche's own `lost`
-    /// does not contain it.
+    /// Counters since the connection began. `early_lost` counts what the connection took for lost or sent again, each time
+    /// that it did, and quiche's own `lost` does not contain it.
     pub stats: SenderStats,
     /// The proxy that reports, and the key that it has shown.
     pub proxy: Option<(SocketAddr, PublicKey)>,
@@ -83,6 +83,8 @@ pub struct Sidekick {
     /// The connection's name for its path, once a packet was logged there.
     path_id: Option<usize>,
     lost: Vec<u64>,
+    /// Of these, the ones that it is too late to send again.
+    late: Vec<u64>,
     store: Store,
     /// The packet number that was sent last.
     latest: u64,
@@ -112,6 +114,7 @@ impl Sidekick {
             flow: None,
             path_id: None,
             lost: Vec::new(),
+            late: Vec::new(),
             store: Store::new(STORE_BYTES, STORE_AGE),
             latest: 0,
             auto: Auto::default(),
@@ -240,12 +243,23 @@ impl Sidekick {
         if let Some((path_id, flow)) = self.path_id.zip(self.flow)
             && !self.lost.is_empty()
         {
-            let reaction = self.reaction(conn, path_id, now);
-            let declared = match reaction {
-                Some(reaction) => conn.sidekick_early_lost(path_id, &self.lost, reaction, now),
-                None => self.reinject(conn, path_id, now),
+            let mut declared = 0;
+            let reaction = match self.reaction(conn, path_id, now) {
+                None => {
+                    self.reinject(conn, path_id, now);
+                    declared += self.lost.len();
+                    self.qlog.early_loss(conn, (path_id, flow), &self.lost, None, declared, now);
+                    std::mem::swap(&mut self.lost, &mut self.late);
+                    self.late.clear();
+                    Reaction::Neutered
+                }
+                Some(reaction) => reaction,
             };
-            self.qlog.early_loss(conn, (path_id, flow), &self.lost, reaction, declared, now);
+            if !self.lost.is_empty() {
+                let early = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
+                self.qlog.early_loss(conn, (path_id, flow), &self.lost, Some(reaction), early, now);
+                declared += early;
+            }
             if declared > 0 {
                 tracing::debug!(declared, "packets lost on the near segment");
             }
@@ -267,17 +281,16 @@ impl Sidekick {
         }
     }
 
-    /// Has lost packets sent again as they were, and those declared lost that this would not help; `lost` keeps both kinds.
-    /// Returns how many.
-    fn reinject<F: BufFactory>(&mut self, conn: &mut Connection<F>, path_id: usize, now: Instant) -> usize {
-        let Self { lost, store, latest, .. } = self;
-        let mut behind = Vec::new();
+    /// Has lost packets sent again as they were; `lost` keeps those. The others, which are too far behind or no longer kept,
+    /// or for which the budget does not last, move to `late`.
+    fn reinject<F: BufFactory>(&mut self, conn: &mut Connection<F>, path_id: usize, now: Instant) {
+        let Self { lost, late, store, latest, .. } = self;
         lost.retain(|&packet_number| {
-            if latest.saturating_sub(packet_number) > REORDERING_WINDOW {
-                behind.push(packet_number);
+            let behind = latest.saturating_sub(packet_number) > REORDERING_WINDOW;
+            let Some(datagram) = (!behind).then(|| store.take(packet_number, now)).flatten() else {
+                late.push(packet_number);
                 return false;
-            }
-            let Some(datagram) = store.take(packet_number, now) else { return false };
+            };
             let len = datagram.len();
             let again = conn.sidekick_resend(path_id, packet_number, datagram, now);
             if !again {
@@ -285,10 +298,6 @@ impl Sidekick {
             }
             again
         });
-        let again = lost.len();
-        let declared = conn.sidekick_early_lost(path_id, &behind, Reaction::Neutered, now);
-        lost.append(&mut behind);
-        again + declared
     }
 
     /// How the congestion controller learns of near losses; `None` if it does not, since the packets are sent again.

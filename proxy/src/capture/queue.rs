@@ -2,8 +2,9 @@
 //!
 //! The kernel counts the packets that it queues for a packet socket, the capture counts those that it has handed on.
 //! A message that arrives at the proxy's port has therefore a place among the packets: when the first count, as it was
-//! when the message came, is reached by the second, all packets that came before it have been seen. Nothing else tells:
-//! an empty queue does not, since its last packet may still be in the capture thread's hands.
+//! when the message came, is reached by the second, all packets that the system took in before it have been seen. Nothing
+//! else tells: an empty queue does not, since its last packet may still be in the capture thread's hands. What another
+//! processor has yet to take in from another queue of the network card is as good as still on the way.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -423,8 +423,8 @@ impl Sender {
         self.leading().and_then(|contact| contact.near_rtt.smoothed()).or(measured)
     }
 
-    /// By how much packets and messages are delayed on the near segment now, beyond the shortest time to the proxy and back:
-    /// by a queue, or by a radio.
+    /// By how much the near segment's round-trip time, smoothed, is longer than the shortest of the last ten seconds: by a
+    /// queue, or by a radio.
     #[must_use]
     pub fn near_queueing(&self) -> Option<Duration> {
         self.leading().and_then(|contact| contact.near_rtt.queueing())

@@ -9,7 +9,8 @@
 //!
 //! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]).
 //!
-//! All is off until [`Connection::sidekick_log`] is called; a connection that never calls it behaves as quiche does.
+//! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called;
+//! without any of these a connection behaves as quiche does.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
 //! lost frames wait to be resent. Every call takes the time as an argument; none reads a clock.
@@ -262,6 +263,7 @@ pub(crate) struct EarlyLosses {
 impl EarlyLosses {
     pub(crate) fn declare(&mut self, packet_number: u64, in_flight: bool) {
         self.awaited.insert(packet_number, in_flight);
+        self.held.remove(&packet_number);
         if self.awaited.len() > MAX_AWAITED {
             self.awaited.pop_first();
         }
@@ -276,7 +278,8 @@ impl EarlyLosses {
         }
     }
 
-    /// Whether a packet's second attempt is under way. If so, `look_again` is no later than its end.
+    /// Whether a packet's second attempt is under way. If so, `look_again` is brought to its end; BBR2's loss detection
+    /// prefers the time of the next packet that may be lost, and looks again then.
     pub(crate) fn holds(&mut self, packet_number: u64, now: Instant, look_again: &mut Option<Instant>) -> bool {
         let Some(&(_, until)) = self.held.get(&packet_number) else { return false };
         if until <= now {

@@ -82,7 +82,7 @@ impl Contact {
         joined.probe.heard();
         let answered = joined.probe.answer(quack.token);
         if let Some(polled_at) = answered {
-            self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(polled_at)));
+            self.near_rtt.sample(Sample::Answer(now.saturating_duration_since(polled_at)), now);
         }
         let loaded = self.reconciler.loaded();
         if quack.count == 0 {
@@ -106,7 +106,7 @@ impl Contact {
                     joined.tail_declared = 0;
                     joined.doubtful = false;
                     let age = Duration::from_micros(quack.age_us.into());
-                    self.near_rtt.sample(Sample::Report(now.saturating_duration_since(sent), age));
+                    self.near_rtt.sample(Sample::Report(now.saturating_duration_since(sent), age), now);
                 }
                 self.assistance = Assistance::Assisted;
                 self.failures = 0;

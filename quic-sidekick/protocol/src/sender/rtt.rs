@@ -1,10 +1,12 @@
 //! The near segment's round-trip time, measured (SPEC.md, section 7.2).
 
 use crate::clock::scale;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Timers are no finer than this (RFC 9002, section 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
+/// How long a shortest sample counts at least.
+const RECENT: Duration = Duration::from_secs(10);
 /// Taken while nothing was measured.
 const INITIAL: Duration = Duration::from_millis(100);
 
@@ -25,10 +27,36 @@ pub(super) struct NearRtt {
     least: Option<Duration>,
     /// From a repeated message to an answer that may be to an earlier one: no measurement, but better than nothing.
     guess: Option<Duration>,
+    recent: Recent,
+}
+
+/// The shortest sample of the last ten to twenty seconds: a path may become longer for good.
+#[derive(Debug, Default)]
+struct Recent {
+    begun: Option<Instant>,
+    before: Option<Duration>,
+    current: Option<Duration>,
+}
+
+impl Recent {
+    fn note(&mut self, sample: Duration, now: Instant) {
+        let begun = *self.begun.get_or_insert(now);
+        if now.saturating_duration_since(begun) >= RECENT {
+            (self.begun, self.before, self.current) = (Some(now), self.current, None);
+        }
+        self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
+    }
+
+    fn least(&self) -> Option<Duration> {
+        match (self.before, self.current) {
+            (Some(before), Some(current)) => Some(before.min(current)),
+            (before, current) => before.or(current),
+        }
+    }
 }
 
 impl NearRtt {
-    pub(super) fn sample(&mut self, sample: Sample) {
+    pub(super) fn sample(&mut self, sample: Sample, now: Instant) {
         let sample = match (sample, self.least) {
             (Sample::Answer(time), least) => {
                 self.least = Some(least.map_or(time, |least| least.min(time)));
@@ -38,6 +66,7 @@ impl NearRtt {
             (Sample::Report(..), _) => return,
         };
         self.latest = sample;
+        self.recent.note(sample, now);
         self.smoothed = Some(match self.smoothed {
             None => sample,
             Some(smoothed) => scale(smoothed, 7, 8) + sample / 8,
@@ -58,13 +87,18 @@ impl NearRtt {
         self.smoothed
     }
 
-    /// By how much the latest is longer than the shortest answer.
+    /// By how much it is longer now, smoothed, than at its shortest lately.
     pub(super) fn queueing(&self) -> Option<Duration> {
-        self.least.map(|least| self.latest.saturating_sub(least))
+        self.smoothed.zip(self.recent.least()).map(|(smoothed, least)| smoothed.saturating_sub(least))
     }
 
     fn bound(&self) -> Duration {
         self.smoothed.map_or(INITIAL, |smoothed| smoothed.max(self.latest))
+    }
+
+    /// As [`Self::bound`], or what was guessed.
+    fn rough(&self) -> Duration {
+        self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
     }
 
     /// How long a packet may trail one that was sent after it before it counts as lost: 9/8 of the near RTT
@@ -75,7 +109,7 @@ impl NearRtt {
 
     /// By how much a packet may overtake another where nothing can tell any more: an epoch's beginning.
     pub(super) fn overtaking(&self) -> Duration {
-        self.bound() / 2 + GRANULARITY
+        self.rough() / 2 + GRANULARITY
     }
 
     /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT.
@@ -85,8 +119,7 @@ impl NearRtt {
 
     /// When to repeat a request that was not answered. A guess that is too low costs a few repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
-        let bound = self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound());
-        (2 * bound).max(Duration::from_millis(20))
+        (2 * self.rough()).max(Duration::from_millis(20))
     }
 }
 

@@ -6,7 +6,8 @@
 //!
 //! *The handshake*: a lost first flight costs a second, for nobody knows the round-trip time yet (RFC 9002, section 6.2.2).
 //! A client can send each datagram of its handshake again a few milliseconds later, and twice more
-//! ([`Connection::sidekick_repeat_handshake`], [`repeat_handshakes`]). What arrives twice is dropped by the packet number.
+//! ([`Connection::sidekick_repeat_handshake`], [`repeat_handshakes`]). What arrives twice is dropped by the packet number; a
+//! server that answers first flights with Retry answers each copy.
 //!
 //! Either is encrypted once and sent as often as needed, which is what a network may do to any datagram (RFC 9000,
 //! section 21.9): nothing about it is new to a receiver.
@@ -24,6 +25,15 @@ const MAX_WAITING: usize = 256;
 const MAX_FLIGHT: usize = 8;
 /// How long after a handshake datagram was sent it is sent again, if nothing says that it arrived.
 const REPEATS: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
+
+/// Types of packets with a long header (RFC 9000, section 17.2).
+const INITIAL: u8 = 0;
+const HANDSHAKE: u8 = 2;
+
+/// The type of the packet that comes first in a datagram, if its header is a long one.
+fn long_type(datagram: &[u8]) -> Option<u8> {
+    datagram.first().filter(|first| **first & 0x80 != 0).map(|first| first >> 4 & 3)
+}
 
 /// Whether clients repeat their handshake from the beginning.
 static REPEAT_HANDSHAKES: AtomicBool = AtomicBool::new(false);
@@ -47,9 +57,8 @@ struct Flight {
 }
 
 impl Flight {
-    /// An Initial packet comes first in it (RFC 9000, section 17.2).
     fn is_initial(&self) -> bool {
-        self.datagram.first().is_some_and(|first| first & 0xb0 == 0x80)
+        long_type(&self.datagram) == Some(INITIAL)
     }
 
     fn due(&self) -> Option<Instant> {
@@ -112,8 +121,11 @@ impl<F: BufFactory> Connection<F> {
         datagram: &[u8],
         now: Instant,
     ) -> bool {
+        self.sidekick_forget_left_paths();
+        let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
         let Ok(path) = self.paths.get_mut(path_id) else { return false };
-        if !path.active() || self.sidekick.again.waiting.len() >= MAX_WAITING {
+        // RFC 9000, section 8.1: until a server knows the client's address, its packets are counted.
+        if full || !path.active() || (self.is_server && !path.verified_peer_address) {
             return false;
         }
         let held = match &mut path.recovery {
@@ -134,14 +146,29 @@ impl<F: BufFactory> Connection<F> {
         self.early_losses().map(|losses| losses.needless()).sum()
     }
 
-    /// Keeps a datagram that begins with a long header for its repetitions.
+    /// Keeps a datagram that begins with a long header for its repetitions. Early data and probes are not repeated.
     pub(super) fn sidekick_keep_flight(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
+        let heard = self.sidekick_heard_of_server();
         let again = &mut self.sidekick.again;
-        if again.repeat_handshake && !self.is_server && again.flight.len() < MAX_FLIGHT {
+        let repeated = matches!(long_type(datagram), Some(INITIAL | HANDSHAKE));
+        let probe = !heard && again.flight.first().is_some_and(|first| now >= first.sent + REPEATS[2]);
+        if again.repeat_handshake && repeated && !probe && !self.is_server && again.flight.len() < MAX_FLIGHT {
             let datagram = datagram.to_vec();
-            let first = self.recv_count == 0;
-            again.flight.push(Flight { datagram, path_id, first, sent: now, repeats: 0 });
+            again.flight.push(Flight { datagram, path_id, first: !heard, sent: now, repeats: 0 });
         }
+    }
+
+    /// Whether anything has come from the server that answers a first flight: Retry and Version Negotiation do, too, but
+    /// quiche does not count them.
+    fn sidekick_heard_of_server(&self) -> bool {
+        self.recv_count > 0 || self.did_retry || self.did_version_negotiation
+    }
+
+    /// Drops what waits for a path that the connection has left: its datagrams would link one with the other.
+    fn sidekick_forget_left_paths(&mut self) {
+        let paths = &self.paths;
+        let active = |path_id| paths.get(path_id).is_ok_and(|path| path.active());
+        self.sidekick.again.waiting.retain(|next| active(next.path_id));
     }
 
     /// Puts the repetitions that are due where the next `send` takes them from.
@@ -149,7 +176,7 @@ impl<F: BufFactory> Connection<F> {
         if self.sidekick.again.flight.is_empty() {
             return;
         }
-        let (confirmed, heard) = (self.handshake_confirmed, self.recv_count > 0);
+        let (confirmed, heard) = (self.handshake_confirmed, self.sidekick_heard_of_server());
         let has_hello = self.handshake_status().has_handshake_keys;
         let Again { waiting, flight, .. } = &mut self.sidekick.again;
         flight.retain_mut(|sent| {
@@ -178,7 +205,13 @@ impl<F: BufFactory> Connection<F> {
         out: &mut [u8],
         now: Instant,
     ) -> Option<(usize, SendInfo)> {
-        let next = self.sidekick.again.waiting.iter().position(|next| next.path_id == path_id)?;
+        if self.sidekick.again.waiting.is_empty() {
+            return None;
+        }
+        self.sidekick_forget_left_paths();
+        // One that does not fit must not hold up the others.
+        let fits = |next: &Waiting| next.path_id == path_id && next.datagram.len() <= out.len();
+        let next = self.sidekick.again.waiting.iter().position(fits)?;
         let len = self.sidekick.again.waiting.get(next)?.datagram.len();
         let room = out.get_mut(..len)?;
         let Waiting { datagram, packet_number, .. } = self.sidekick.again.waiting.remove(next)?;

@@ -67,6 +67,10 @@ impl<F: BufFactory> Connection<F> {
         out: &mut [u8],
         now: Instant,
     ) -> Option<(usize, SendInfo)> {
+        if self.local_error.is_some() {
+            // Nothing goes before the close, which may be the last thing that is sent.
+            return None;
+        }
         self.sidekick_send_beside_next(path_id, out, now)
             .or_else(|| self.sidekick_send_again(path_id, out, now))
     }
