@@ -146,13 +146,6 @@ impl Sidekick {
         if self.config.proxy.is_none() {
             self.sender.set_handle(handle(conn));
         }
-        if self.flow.is_none()
-            && !self.stopped
-            && let Some(path) = conn.path_stats().find(|path| path.active)
-        {
-            // While the handshake takes a round trip of the whole path, the proxy can be asked.
-            self.follow(Flow { source: path.local_addr, destination: path.peer_addr }, now);
-        }
         for packet in conn.sidekick_drain() {
             self.note(packet, now);
         }
