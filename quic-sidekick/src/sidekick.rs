@@ -78,10 +78,7 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 pub struct Sidekick {
     config: Config,
     sender: Sender,
-    /// The flow that help is asked for.
-    flow: Option<Flow>,
-    /// The connection's name for its path, once a packet was logged there.
-    path_id: Option<usize>,
+    path: Option<(usize, Flow)>,
     lost: Vec<u64>,
     /// Of these, the ones that it is too late to send again.
     late: Vec<u64>,
@@ -111,8 +108,7 @@ impl Sidekick {
         Self {
             sender: Sender::new(config.sender(), seed),
             config,
-            flow: None,
-            path_id: None,
+            path: None,
             lost: Vec::new(),
             late: Vec::new(),
             store: Store::new(STORE_BYTES, STORE_AGE),
@@ -175,22 +171,18 @@ impl Sidekick {
         if self.stopped || !packet.active_path {
             return;
         }
-        self.follow(Flow { source: packet.local_addr, destination: packet.peer_addr }, now);
-        self.path_id = Some(packet.path_id);
+        let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
+        let path = Some((packet.path_id, flow));
+        if self.path != path {
+            // The first packet, or the first since the connection migrated.
+            self.path = path;
+            self.store.clear();
+            self.sender.start(flow, now);
+        }
         self.latest = self.latest.max(packet.packet_number);
         let payload = Payload::cut(&packet.head, packet.size);
         self.sender.on_sent(packet.packet_number, payload, packet.time_sent);
         self.store.push(packet.packet_number, packet.datagram, packet.time_sent);
-    }
-
-    /// Asks for help with this flow: the connection's first, or another since it has migrated.
-    fn follow(&mut self, flow: Flow, now: Instant) {
-        if self.flow != Some(flow) {
-            self.flow = Some(flow);
-            self.path_id = None;
-            self.store.clear();
-            self.sender.start(flow, now);
-        }
     }
 
     /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped.
@@ -233,7 +225,7 @@ impl Sidekick {
         self.sender.on_spurious(more);
         self.qlog.early_loss_spurious(conn, more, self.sender.stats().spurious, now);
         self.sender.drain_lost(&mut self.lost);
-        if let Some((path_id, flow)) = self.path_id.zip(self.flow)
+        if let Some((path_id, flow)) = self.path
             && !self.lost.is_empty()
         {
             let mut declared = 0;

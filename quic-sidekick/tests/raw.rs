@@ -20,6 +20,9 @@ virtual_time::in_force!();
 /// What one round of the loop takes, in nanoseconds.
 const ROUND: u64 = 100_000;
 
+/// Packets that the sender hands on in one round: the proxy speaks between two bursts, not between two windows.
+const BURST: u64 = 32;
+
 const SIZE: usize = 2 << 20;
 
 fn address(text: &str) -> SocketAddr {
@@ -135,7 +138,10 @@ fn upload_as(
             }
         }
         let mut to_server = Vec::new();
-        while let Ok((len, _)) = client.send(&mut buf) {
+        let round = packets;
+        while packets < round + BURST
+            && let Ok((len, _)) = client.send(&mut buf)
+        {
             let datagram = &buf[..len];
             packets += 1;
             if datagram[0] & 0x80 == 0 && packets > 100 && packets % nth == 0 {
@@ -149,7 +155,7 @@ fn upload_as(
             assert!(seen != Observed::Marker || proxy == Proxy::Found);
             to_server.push(datagram.to_vec());
         }
-        moved |= !to_server.is_empty();
+        moved |= packets > round;
         sidekick.on_sent(&mut client, Instant::now());
 
         // The near segment is quicker than the far one: the proxy speaks first.

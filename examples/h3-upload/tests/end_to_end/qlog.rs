@@ -48,9 +48,10 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
         assert!(never_sent.is_empty(), "{never_sent:?} were lost but never sent");
         let reactions = named(&events, "sidekick:early_loss");
         let last = reactions.last().unwrap();
-        // A busy machine delays packets like a queue before the proxy, and then their losses count as congestion.
-        let delayed = mode == "path-aware-bbr" && last["reaction"] == "loss";
-        assert!(last["reaction"] == reaction || delayed, "{last:?}");
+        // Where a busy machine delays packets as a queue before the proxy would, losses count as congestion, but not always.
+        assert!(reactions.iter().any(|event| event["reaction"] == reaction), "{last:?}");
+        let allowed = |said: &Value| *said == reaction || (mode == "path-aware-bbr" && *said == "loss");
+        assert!(reactions.iter().all(|event| allowed(&event["reaction"])), "{last:?}");
         if let Some(ratio) = last.get("rtt_ratio") {
             assert!((0.0..1.0).contains(&ratio.as_f64().unwrap()), "{ratio}");
         }
