@@ -86,6 +86,14 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "self.sidekick_on_timeout(now);",
         why: "has what is due of the handshake go out again",
     },
+    // A hang of quiche 0.30.0 that early losses would make frequent.
+    Insertion {
+        file: "lib.rs",
+        anchor: "stream_data_skipped = true;",
+        side: Side::Before,
+        line: "if !stream.is_flushable() { let idle = Arc::clone(&stream.priority_key); self.streams.remove_flushable(&idle); continue; }",
+        why: "a stream that waited to resend what was then acknowledged has nothing to send, and would block the others for good",
+    },
     // Datagrams beside the connection, on its own path.
     Insertion {
         file: "lib.rs",

@@ -10,7 +10,8 @@
 //! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]).
 //!
 //! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called;
-//! without any of these a connection behaves as quiche does.
+//! without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
+//! insertions): there, a stream blocks all others when what it was to resend is acknowledged before it could.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
 //! lost frames wait to be resent. Every call takes the time as an argument; none reads a clock.
@@ -162,6 +163,13 @@ impl<F: BufFactory> Connection<F> {
     pub fn sidekick_rtt(&self, path_id: usize) -> Option<Duration> {
         let recovery = &self.paths.get(path_id).ok()?.recovery;
         recovery.min_rtt().map(|_| recovery.rtt())
+    }
+
+    /// The active path, as the log names it, with its local and its peer's address.
+    pub fn sidekick_active_path(&self) -> Option<(usize, SocketAddr, SocketAddr)> {
+        let path_id = self.paths.get_active_path_id().ok()?;
+        let path = self.paths.get(path_id).ok()?;
+        Some((path_id, path.local_addr(), path.peer_addr()))
     }
 
     /// The name of the active path's congestion controller, as `Config::set_cc_algorithm_name` takes it.

@@ -181,6 +181,28 @@ fn probe_timeout_probes_what_is_left() {
 }
 
 #[test]
+fn a_lost_probe_is_replaced_at_once() {
+    each(|mut sender, reaction| {
+        sender.send(3);
+        assert_eq!(sender.lose(&[0], reaction), 1);
+        assert_eq!(sender.recovery.loss_probes(Epoch::Application), 0, "no probe timeout yet");
+        for probes in [1, 2] {
+            sender.now = sender.recovery.loss_detection_timer().unwrap();
+            sender.recovery.on_loss_detection_timeout(ESTABLISHED, sender.now, "");
+            for _ in 0..probes {
+                sender.send(1);
+                sender.recovery.ping_sent(Epoch::Application);
+            }
+            assert_eq!(sender.recovery.loss_probes(Epoch::Application), 0);
+            let sent: Vec<_> = (sender.next - probes..sender.next).collect();
+            assert_eq!(sender.lose(&sent, reaction) as u64, probes);
+            assert_eq!(sender.recovery.loss_probes(Epoch::Application) as u64, probes);
+            (0..probes).for_each(|_| sender.recovery.ping_sent(Epoch::Application));
+        }
+    });
+}
+
+#[test]
 fn time_threshold_follows_the_packet_that_is_left() {
     each(|mut sender, reaction| {
         sender.send(3);
@@ -386,5 +408,55 @@ fn the_repair_of_neutered_packets_is_not_paced() {
             sender.send(1);
         }
         assert_eq!(sender.recovery.get_next_release_time().time(began), paced.time(began), "{reaction:?}");
+    }
+}
+
+/// What a probe has sent again and the receiver has acknowledged need not be resent, though it was declared lost: its stream
+/// must not hold up the others. In quiche 0.30.0 it does.
+#[test]
+fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
+    const BULK: usize = 100_000;
+    // BBR2 keeps its window, so that there is room.
+    for controller in &CONTROLLERS[..3] {
+        let mut config = test_utils::Pipe::default_config(controller).unwrap();
+        config.set_initial_max_data(BULK as u64 * 2);
+        config.set_initial_max_stream_data_bidi_remote(BULK as u64 * 2);
+        let mut pipe = test_utils::Pipe::with_config(&mut config).unwrap();
+        pipe.handshake().unwrap();
+        pipe.advance().unwrap();
+        let (client, now) = (&mut pipe.client, Instant::now());
+        client.sidekick_log(100);
+        client.stream_priority(2, 0, false).unwrap();
+        client.stream_send(2, b"first", false).unwrap();
+        let original = test_utils::emit_flight(client).unwrap();
+        let path = client.paths.get_active_mut().unwrap();
+        path.recovery.on_loss_detection_timeout(ESTABLISHED, now, "");
+        let probe = test_utils::emit_flight(client).unwrap();
+        let copy = client.sidekick_drain().last().unwrap();
+        match &mut client.paths.get_active_mut().unwrap().recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_end_backoff(),
+            Recovery::GCongestion(_) => unreachable!("it is for the others"),
+        }
+        assert_eq!((original.len(), probe.len()), (1, 1));
+
+        // The window is full when the probe is declared lost: it cannot be resent yet.
+        client.stream_send(0, &vec![1; BULK], true).unwrap();
+        let bulk = test_utils::emit_flight(client).unwrap();
+        let numbers: Vec<_> = client.sidekick_drain().map(|packet| packet.packet_number).collect();
+        assert!(!bulk.is_empty());
+        assert_eq!(client.sidekick_early_lost(copy.path_id, &[copy.packet_number], Reaction::Loss, now), 1);
+        for (mut datagram, _) in test_utils::emit_flight(client).unwrap_or_default() {
+            let frames = test_utils::decode_pkt(&mut pipe.server, &mut datagram).unwrap();
+            assert!(frames.iter().all(|frame| matches!(frame, Frame::ACK { .. })), "{frames:?}");
+        }
+
+        test_utils::process_flight(&mut pipe.server, original).unwrap();
+        let acknowledgement = test_utils::emit_flight(&mut pipe.server).unwrap();
+        test_utils::process_flight(&mut pipe.client, acknowledgement).unwrap();
+        test_utils::process_flight(&mut pipe.server, bulk).unwrap();
+        let acknowledgement = test_utils::emit_flight(&mut pipe.server).unwrap();
+        test_utils::process_flight(&mut pipe.client, acknowledgement).unwrap();
+        let more = test_utils::emit_flight(&mut pipe.client).unwrap_or_default();
+        assert!(!more.is_empty(), "{controller}: nothing after {numbers:?}");
     }
 }

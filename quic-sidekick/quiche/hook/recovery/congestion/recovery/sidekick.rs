@@ -11,7 +11,7 @@ use super::{LegacyRecovery, RecoveryEpoch};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
 use crate::recovery::congestion::CongestionControlOps;
-use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY};
+use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY, MAX_PTO_PROBES_COUNT};
 use crate::sidekick::{EarlyLosses, Reaction};
 use crate::CongestionControlAlgorithm;
 
@@ -46,7 +46,13 @@ impl LegacyRecovery {
         self.congestion.lost_count += declared;
 
         let loss_delay = self.rtt_stats.loss_delay(self.time_thresh);
-        self.epochs[Epoch::Application].correct_loss_time(loss_delay);
+        let epoch = &mut self.epochs[Epoch::Application];
+        epoch.correct_loss_time(loss_delay);
+        // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
+        // window (RFC 9002, section 7.5).
+        if self.pto_count > 0 {
+            epoch.loss_probes = epoch.loss_probes.max(declared.min(MAX_PTO_PROBES_COUNT));
+        }
         self.set_loss_detection_timer(handshake_status, now);
         declared
     }
@@ -65,6 +71,12 @@ impl LegacyRecovery {
             epoch.sidekick.hold(number, now, now + delay.max(GRANULARITY));
         }
         outstanding
+    }
+
+    /// Ends the back-off of the probe timeout, as an acknowledgement does.
+    #[cfg(test)]
+    pub(crate) fn sidekick_end_backoff(&mut self) {
+        self.pto_count = 0;
     }
 
     /// The early losses of the Application space.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{GRecovery, Lost, RecoveryEpoch, SentPacket, SentStatus};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
-use crate::recovery::{HandshakeStatus, RecoveryOps};
+use crate::recovery::{HandshakeStatus, RecoveryOps, MAX_PTO_PROBES_COUNT};
 use crate::sidekick::{EarlyLosses, Reaction};
 
 impl GRecovery {
@@ -57,7 +57,13 @@ impl GRecovery {
         self.lost_count += declared;
 
         let loss_delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh());
-        self.epochs[Epoch::Application].correct_loss_time(loss_delay);
+        let epoch = &mut self.epochs[Epoch::Application];
+        epoch.correct_loss_time(loss_delay);
+        // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
+        // window (RFC 9002, section 7.5).
+        if self.pto_count > 0 {
+            epoch.loss_probes = epoch.loss_probes.max(declared.min(MAX_PTO_PROBES_COUNT));
+        }
         self.set_loss_detection_timer(handshake_status, now);
         declared
     }
