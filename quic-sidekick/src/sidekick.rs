@@ -142,6 +142,15 @@ impl Sidekick {
         if self.config.proxy.is_none() {
             self.sender.set_handle(handle(conn));
         }
+        // The proxy can be asked while the handshake takes its round trips. Not so the path: to a server a marker is a
+        // connection's first packet, until it knows the client.
+        if self.path.is_none() && !self.stopped && (self.config.proxy.is_some() || conn.stats().recv > 0) {
+            self.path = conn.sidekick_active_path().map(|(path_id, source, destination)| {
+                let flow = Flow { source, destination };
+                self.sender.start(flow, now);
+                (path_id, flow)
+            });
+        }
         for packet in conn.sidekick_drain() {
             self.note(packet, now);
         }
@@ -174,7 +183,7 @@ impl Sidekick {
         let flow = Flow { source: packet.local_addr, destination: packet.peer_addr };
         let path = Some((packet.path_id, flow));
         if self.path != path {
-            // The first packet, or the first since the connection migrated.
+            // The connection has migrated.
             self.path = path;
             self.store.clear();
             self.sender.start(flow, now);
