@@ -5,9 +5,13 @@
 //!
 //! PACUBIC: let r be the round-trip time of the near segment divided by that of the whole path. A connection that ended at
 //! the proxy would have r times the window, and a loss on the near segment would cost it r (1 - beta) of the whole. So
-//! such a loss is answered with beta* = 1 - r (1 - beta) and, until the next congestion event, C* = C / r³. Any other loss
-//! is answered as in the RFC, also when it comes in the same round trip as a near loss: else frequent near losses would
-//! hide the far ones, and the flow would take more than its share behind the proxy.
+//! such a loss is answered with beta* = 1 - r (1 - beta), and the way back is C* = C / r³.
+//!
+//! Two windows keep the two kinds of losses apart, as a proxy that splits the connection would: one answers the losses
+//! behind the proxy, exactly as in the RFC, the other those before it; the smaller is the congestion window, and only
+//! the one that limits the flow grows. Frequent near losses can then not hide the far ones, nor hasten the way back from
+//! them. To the near window a round trip is one of the near segment: that is how often it answers losses, how long its
+//! recovery takes, and how often it grows by alpha in the region in which Reno would do better (section 4.3).
 //!
 //! With r = 1, and with no near loss, PACUBIC is RFC 9438. Windows are in bytes, times in seconds; the RFC counts windows
 //! in segments, hence the divisions by the segment size.
@@ -40,75 +44,117 @@ const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 /// A near segment shorter than this fraction of the path is treated as this; C* stays finite.
 const MIN_NEAR_RATIO: f64 = 0.01;
+/// Segments per round trip at which an additive increase that goes with beta gets Reno's average window, section 4.3.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// How one congestion event was answered; holds until the next.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Answer {
-    /// What is left of the window.
-    beta: f64,
-    /// Growth of the curve that leads back.
-    c: f64,
+/// One window and the variables of section 4.1.2 that go with it.
+#[derive(Debug)]
+struct Window {
+    /// The window itself; fractions of a byte count.
+    bytes: f64,
+    /// r, or 1 for the window of the far segment.
+    ratio: f64,
+    /// The latest loss that it has answered.
+    answered: Option<Instant>,
+    /// When the present stage of congestion avoidance began, moved on by the time spent limited by the application.
+    epoch_start: Option<Instant>,
+    /// The window before the latest reduction.
+    prior: f64,
+    /// 0 until the first congestion event or the first stage of congestion avoidance.
+    w_max: f64,
+    w_est: f64,
+    alpha: f64,
+    k: f64,
 }
 
-impl Answer {
-    const PLAIN: Self = Self { beta: BETA, c: C };
-
-    fn near(ratio: f64) -> Self {
-        Self { beta: 1.0 - ratio * (1.0 - BETA), c: C / ratio.powi(3) }
+impl Window {
+    fn new(bytes: f64, ratio: f64) -> Self {
+        let (prior, w_max, w_est, k) = (0.0, 0.0, 0.0, 0.0);
+        Self { bytes, ratio, answered: None, epoch_start: None, prior, w_max, w_est, alpha: ALPHA, k }
     }
 
-    /// Segments per round trip at which an additive increase that goes with `beta` gets Reno's average window,
-    /// section 4.3. It belongs to the decrease that was made: with a smaller decrease, the same increase would be more than
-    /// Reno's share.
-    fn alpha(self) -> f64 {
-        3.0 * (1.0 - self.beta) / (1.0 + self.beta)
+    /// C*, and C where r is 1.
+    fn c(&self) -> f64 {
+        C / self.ratio.powi(3)
+    }
+
+    /// W_cubic(t), section 4.2.
+    fn w_cubic(&self, t: f64, segment: f64) -> f64 {
+        self.c() * (t - self.k).powi(3) * segment + self.w_max
+    }
+
+    /// Begins a stage of congestion avoidance, sections 4.2 and 4.3: right after the reduction, since
+    /// QUIC's recovery is a period of time and not another way of sending (RFC 9002, section 7.3.2). Without a congestion
+    /// event before it (HyStart++ ended slow start), K is 0 and the growth convex from here, section 4.10.
+    fn begin_stage(&mut self, segment: f64, now: Instant) {
+        if self.w_max == 0.0 {
+            self.w_max = self.bytes;
+            self.prior = self.bytes;
+        }
+        let below = (self.w_max - self.bytes).max(0.0) / segment;
+        self.k = (below / self.c()).cbrt();
+        self.w_est = self.bytes;
+        self.alpha = ALPHA;
+        self.epoch_start = Some(now);
+    }
+
+    /// Answers a loss that came when the window was `cwnd`, sections 4.6 and 4.7.
+    fn reduce(&mut self, cwnd: f64, segment: f64, now: Instant) {
+        let beta = 1.0 - self.ratio * (1.0 - BETA);
+        // Fast convergence.
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + beta) / 2.0 } else { cwnd };
+        self.prior = cwnd;
+        self.bytes = (cwnd * beta).floor().min(self.bytes).max(segment * MINIMUM_WINDOW_PACKETS as f64);
+        self.answered = Some(now);
+        self.begin_stage(segment, now);
+    }
+
+    /// Sections 4.2 to 4.5, for bytes that were acknowledged.
+    fn grow(&mut self, acked: f64, segment: f64, rtt: f64, now: Instant) {
+        if self.epoch_start.is_none() {
+            self.begin_stage(segment, now);
+        }
+        let t = self.epoch_start.map_or(0.0, |start| now.saturating_duration_since(start).as_secs_f64());
+        let bytes = self.bytes;
+        // What a round trip, of the near segment for its window, carries.
+        let round = bytes * self.ratio;
+
+        // Section 4.3. From Reno's window before the reduction on, Reno's growth.
+        self.w_est += self.alpha * segment * acked / round;
+        if self.w_est >= self.prior {
+            self.alpha = 1.0;
+        }
+        let growth = if self.w_cubic(t, segment) < self.w_est {
+            self.w_est - bytes
+        } else {
+            // Sections 4.4 and 4.5.
+            let target = self.w_cubic(t + rtt * self.ratio, segment).clamp(bytes, 1.5 * bytes);
+            (target - bytes) * (acked / round).min(1.0)
+        };
+        self.bytes += growth.max(0.0);
     }
 }
 
-/// The variables of section 4.1.2.
+/// Both windows, and what they have in common.
 #[derive(Debug)]
 pub(super) struct State {
     /// Set for the duration of one call of `congestion_event`.
     near_ratio: Option<f64>,
-    answer: Answer,
-    /// The latest event answered in full; a near loss does not move it.
-    last_plain: Option<Instant>,
-    /// When the present stage of congestion avoidance began, moved on by the time spent limited by the application.
-    epoch_start: Option<Instant>,
+    /// Answers losses found anywhere.
+    far: Window,
+    /// Answers losses on the near segment, since there was one.
+    near: Option<Window>,
+    /// The congestion window as it was left; if it is another, someone else has changed it.
+    left: usize,
     /// Since when the application has been limiting the flow.
     limited_since: Option<Instant>,
     last_ack: Option<Instant>,
-    /// The window before the latest reduction.
-    cwnd_prior: f64,
-    /// 0 until the first congestion event or the first stage of congestion avoidance.
-    w_max: f64,
-    /// `w_max` before the latest congestion event.
-    w_max_prior: f64,
-    w_est: f64,
-    alpha: f64,
-    k: f64,
-    /// Growth that does not make a whole segment yet. The window grows by segments, so that no packet is sent just to
-    /// fill a few bytes.
-    growth: f64,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self {
-            near_ratio: None,
-            answer: Answer::PLAIN,
-            last_plain: None,
-            epoch_start: None,
-            limited_since: None,
-            last_ack: None,
-            cwnd_prior: 0.0,
-            w_max: 0.0,
-            w_max_prior: 0.0,
-            w_est: 0.0,
-            alpha: Answer::PLAIN.alpha(),
-            k: 0.0,
-            growth: 0.0,
-        }
+        let far = Window::new(0.0, 1.0);
+        Self { near_ratio: None, far, near: None, left: 0, limited_since: None, last_ack: None }
     }
 }
 
@@ -118,33 +164,39 @@ impl State {
         self.near_ratio = ratio.filter(|ratio| *ratio > 0.0).map(|ratio| ratio.clamp(MIN_NEAR_RATIO, 1.0));
     }
 
-    /// W_cubic(t), section 4.2.
-    fn w_cubic(&self, t: f64, segment: f64) -> f64 {
-        self.answer.c * (t - self.k).powi(3) * segment + self.w_max
+    /// Takes over a window that was set elsewhere: at first, in persistent congestion, with another segment size.
+    fn follow(&mut self, cwnd: usize) {
+        if cwnd != self.left {
+            self.far.bytes = cwnd as f64;
+            self.near = None;
+            self.left = cwnd;
+        }
     }
 
-    /// Begins a stage of congestion avoidance with this window, sections 4.2 and 4.3: right after the reduction, since
-    /// QUIC's recovery is a period of time and not another way of sending (RFC 9002, section 7.3.2). Without a congestion
-    /// event before it (HyStart++ ended slow start), K is 0 and the growth convex from here, section 4.10.
-    fn begin_stage(&mut self, cwnd: f64, segment: f64, now: Instant) {
-        if self.w_max == 0.0 {
-            self.w_max = cwnd;
-            self.cwnd_prior = cwnd;
-        }
-        let below = (self.w_max - cwnd).max(0.0) / segment;
-        self.k = (below / self.answer.c).cbrt();
-        self.w_est = cwnd;
-        self.alpha = self.answer.alpha();
-        self.limited_since = None;
-        self.epoch_start = Some(now);
+    fn bytes(&self) -> f64 {
+        self.near.as_ref().map_or(self.far.bytes, |near| near.bytes.min(self.far.bytes))
     }
 
     /// Counts the time of an application-limited phase out of t, section 4.2.
     fn end_limited_phase(&mut self, now: Instant) {
-        if let (Some(since), Some(start)) = (self.limited_since.take(), self.epoch_start.as_mut()) {
+        let Some(since) = self.limited_since.take() else { return };
+        let stages = [Some(&mut self.far), self.near.as_mut()].into_iter().flatten();
+        for start in stages.filter_map(|window| window.epoch_start.as_mut()) {
             *start += now.saturating_duration_since(since);
         }
     }
+}
+
+/// Makes the smaller window the connection's. It grows by whole segments, so that no packet is sent just to fill a few bytes.
+fn publish(r: &mut Congestion) {
+    let segment = r.max_datagram_size as f64;
+    let (old, new) = (r.congestion_window as f64, r.cubic_rfc9438_state.bytes());
+    let published = if new < old { new } else { old + ((new - old) / segment).floor() * segment };
+    // A float becomes an integer by saturation: no window grows past what a `usize` can hold.
+    #[allow(clippy::cast_possible_truncation, reason = "fractions of a byte are of no use, and the cast saturates")]
+    let published = published as usize;
+    r.congestion_window = published;
+    r.cubic_rfc9438_state.left = published;
 }
 
 fn on_packet_sent(r: &mut Congestion, sent_bytes: usize, bytes_in_flight: usize, now: Instant) {
@@ -176,64 +228,40 @@ fn on_packet_acked(
     now: Instant,
     rtt_stats: &RttStats,
 ) {
+    r.cubic_rfc9438_state.follow(r.congestion_window);
     if r.in_congestion_recovery(packet.time_sent) {
         r.prr.on_packet_acked(packet.size, bytes_in_flight, r.ssthresh.get(), r.max_datagram_size);
-    } else if r.app_limited {
+        return;
+    }
+    let state = &mut r.cubic_rfc9438_state;
+    if r.app_limited {
         // No growth that was not made use of, section 5.8.
-        r.cubic_rfc9438_state.limited_since.get_or_insert(now);
-    } else if r.congestion_window < r.ssthresh.get() {
-        slow_start(r, packet, now, rtt_stats);
-    } else {
-        congestion_avoidance(r, packet.size as f64, now, rtt_stats);
+        state.limited_since.get_or_insert(now);
+        return;
     }
-}
-
-/// Slow start with HyStart++, section 4.10.
-fn slow_start(r: &mut Congestion, packet: &Acked, now: Instant, rtt_stats: &RttStats) {
-    let growth = if r.hystart.in_css() { r.hystart.css_cwnd_inc(packet.size) } else { packet.size };
-    grow(r, growth as f64);
-    if r.hystart.on_packet_acked(packet, rtt_stats.latest_rtt, now) {
-        r.ssthresh.update(r.congestion_window, true);
-    }
-}
-
-/// Sections 4.2 to 4.5, for one acknowledged packet.
-fn congestion_avoidance(r: &mut Congestion, acked: f64, now: Instant, rtt_stats: &RttStats) {
-    let segment = r.max_datagram_size as f64;
-    let state = &mut r.cubic_rfc9438_state;
-    let cwnd = r.congestion_window as f64 + state.growth;
     state.end_limited_phase(now);
-    if state.epoch_start.is_none() {
-        state.begin_stage(cwnd, segment, now);
-    }
-    let t = state.epoch_start.map_or(0.0, |start| now.saturating_duration_since(start).as_secs_f64());
-
-    // Section 4.3. From Reno's window before the reduction on, Reno's growth.
-    state.w_est += state.alpha * segment * acked / cwnd;
-    if state.w_est >= state.cwnd_prior {
-        state.alpha = 1.0;
-    }
-    let growth = if state.w_cubic(t, segment) < state.w_est {
-        state.w_est - cwnd
+    let (segment, acked) = (r.max_datagram_size as f64, packet.size as f64);
+    let rtt = rtt_stats.rtt().as_secs_f64();
+    if let Some(near) = state.near.as_mut().filter(|near| near.bytes <= state.far.bytes) {
+        let recovery = rtt_stats.rtt().mul_f64(near.ratio);
+        if near.answered.is_none_or(|at| now > at + recovery) {
+            near.grow(acked, segment, rtt, now);
+            // What the far window does not let it use is no growth, either.
+            near.bytes = near.bytes.min(state.far.bytes + segment);
+        }
+    } else if state.far.bytes < r.ssthresh.get() as f64 {
+        // Slow start with HyStart++, section 4.10.
+        let growth = if r.hystart.in_css() { r.hystart.css_cwnd_inc(packet.size) } else { packet.size };
+        state.far.bytes += growth as f64;
+        publish(r);
+        if r.hystart.on_packet_acked(packet, rtt_stats.latest_rtt, now) {
+            r.ssthresh.update(r.congestion_window, true);
+        }
+        return;
     } else {
-        // Sections 4.4 and 4.5.
-        let target = state.w_cubic(t + rtt_stats.rtt().as_secs_f64(), segment).clamp(cwnd, 1.5 * cwnd);
-        (target - cwnd) / cwnd * acked
-    };
-    grow(r, growth.max(0.0));
-}
-
-/// Lets the window grow, in whole segments.
-fn grow(r: &mut Congestion, bytes: f64) {
-    let segment = r.max_datagram_size as f64;
-    let state = &mut r.cubic_rfc9438_state;
-    let total = state.growth + bytes;
-    let segments = (total / segment).floor();
-    state.growth = total - segments * segment;
-    // A float becomes an integer by saturation: no window grows past what a `usize` can hold.
-    #[allow(clippy::cast_possible_truncation, reason = "the value is whole, and the cast saturates")]
-    let whole = (segments * segment) as usize;
-    r.congestion_window = r.congestion_window.saturating_add(whole);
+        state.far.grow(acked, segment, rtt, now);
+    }
+    publish(r);
 }
 
 fn congestion_event(
@@ -244,39 +272,34 @@ fn congestion_event(
     now: Instant,
 ) {
     let in_recovery = r.in_congestion_recovery(largest_lost.time_sent);
+    let segment = r.max_datagram_size as f64;
     let state = &mut r.cubic_rfc9438_state;
-    let answer = state.near_ratio.take().map_or(Answer::PLAIN, Answer::near);
-    // Once per round trip. A plain loss in a recovery that a near loss began gets its own answer, in its place.
-    let deepens = in_recovery
-        && answer == Answer::PLAIN
-        && state.last_plain.is_none_or(|at| largest_lost.time_sent > at);
-    if in_recovery && !deepens {
+    state.follow(r.congestion_window);
+    // From the window rather than the flight: an application-limited flow has not grown it.
+    let cwnd = r.congestion_window as f64;
+    // Once per round trip, of the segment that it is about.
+    let answered = |window: &Window| window.answered.is_some_and(|at| largest_lost.time_sent <= at);
+    let reduced_near = state.near.as_ref().filter(|near| answered(near)).map(|near| near.prior);
+    if let Some(ratio) = state.near_ratio.take() {
+        if in_recovery || reduced_near.is_some() {
+            return;
+        }
+        let near = state.near.get_or_insert_with(|| Window::new(cwnd, ratio));
+        near.ratio = ratio;
+        near.reduce(cwnd, segment, now);
+        publish(r);
         return;
     }
-    let (cwnd, w_max) = if deepens {
-        (state.cwnd_prior, state.w_max_prior)
-    } else {
-        (r.congestion_window as f64, state.w_max)
-    };
-
-    // Fast convergence, section 4.7.
-    state.w_max_prior = w_max;
-    state.w_max = if cwnd < w_max { cwnd * (1.0 + answer.beta) / 2.0 } else { cwnd };
-
-    // Section 4.6, from the window rather than the flight: an application-limited flow has not grown it.
-    state.cwnd_prior = cwnd;
-    #[allow(clippy::cast_possible_truncation, reason = "less than the window, which is an integer")]
-    let reduced = ((cwnd * answer.beta) as usize).min(r.congestion_window);
-    let ssthresh = reduced.max(r.max_datagram_size * MINIMUM_WINDOW_PACKETS);
-    state.answer = answer;
-    state.growth = 0.0;
-    state.begin_stage(ssthresh as f64, r.max_datagram_size as f64, now);
-    if answer == Answer::PLAIN {
-        state.last_plain = Some(now);
+    if in_recovery {
+        return;
     }
+    // A near loss in the same round trip has been answered, too: this answer takes its place.
+    let cwnd = reduced_near.map_or(cwnd, |prior| prior.min(state.far.bytes).max(cwnd));
+    state.far.reduce(cwnd, segment, now);
+    state.limited_since = None;
+    publish(r);
     r.congestion_recovery_start_time = Some(now);
-    r.ssthresh.update(ssthresh, r.hystart.in_css());
-    r.congestion_window = ssthresh;
+    r.ssthresh.update(r.congestion_window, r.hystart.in_css());
     if r.hystart.in_css() {
         r.hystart.congestion_event();
     }

@@ -23,6 +23,14 @@ fn sender(segments: usize, rtt: Duration) -> TestSender {
     sender
 }
 
+/// The same with slow start over, without a loss.
+fn sender_past_slow_start(segments: usize, rtt: Duration) -> TestSender {
+    let mut sender = sender(segments, rtt);
+    let window = sender.congestion_window;
+    sender.ssthresh.update(window, false);
+    sender
+}
+
 /// Sends whole segments as long as the window has room.
 fn fill(sender: &mut TestSender) {
     let segment = sender.max_datagram_size;
@@ -113,17 +121,18 @@ fn reno_friendly_region_grows_by_alpha_and_then_by_one() {
 
 #[test]
 fn near_loss_scales_the_reduction_and_the_curve() {
-    let rtt = Duration::from_millis(50);
+    // A round trip so long that Reno would do worse.
+    let rtt = RTT;
     for ratio in [0.25, 0.5] {
-        let mut sender = sender(200, rtt);
+        let mut sender = sender_past_slow_start(200, rtt);
         lose_one(&mut sender, Some(ratio));
         let reduced = 200.0 * (1.0 - ratio * (1.0 - 0.7));
         assert_within_a_segment(&sender, reduced);
         end_recovery(&mut sender);
-        // Before the plateau, on it, and behind it.
+        // Before the plateau and on it; behind it, the far window limits.
         let c = 0.4 / ratio.powi(3);
         let k = ((200.0 - reduced) / c).cbrt();
-        for halves in 1..=3 {
+        for halves in 1..=2 {
             run(&mut sender, rtt, Duration::from_secs_f64(k / 2.0));
             assert_within_a_segment(&sender, w_cubic(f64::from(halves) * k / 2.0, reduced, 200.0, c));
         }
@@ -142,19 +151,66 @@ fn ratio_of_one_is_rfc_9438() {
     assert_eq!(near.congestion_window, plain.congestion_window);
 }
 
+/// After a near loss, Reno's growth is that of a connection over the near segment alone.
 #[test]
-fn near_curve_holds_until_the_next_congestion_event() {
-    let mut sender = sender(100, RTT);
-    lose_one(&mut sender, Some(0.5));
-    assert_eq!(sender.cubic_rfc9438_state.answer, Answer { beta: 0.85, c: 3.2 });
+fn reno_friendly_region_counts_round_trips_of_the_near_segment() {
+    let (rtt, ratio) = (Duration::from_millis(40), 0.25);
+    let mut sender = sender_past_slow_start(20, rtt);
+    lose_one(&mut sender, Some(ratio));
+    let mut expected = 20.0 * (1.0 - ratio * 0.3);
     end_recovery(&mut sender);
-    run(&mut sender, RTT, Duration::from_secs(2));
-    assert_eq!(sender.cubic_rfc9438_state.answer.c, 3.2);
+    // No growth in the recovery's round trip.
+    run(&mut sender, rtt, rtt.mul_f64(ratio));
+    for _ in 0..3 {
+        run(&mut sender, rtt, rtt.mul_f64(ratio));
+        expected += 3.0 * (1.0 - 0.7) / (1.0 + 0.7);
+        assert_within_a_segment(&sender, expected);
+    }
+}
 
-    let before = segments(&sender);
+/// Near losses neither hasten the way back from a far one nor hide the next.
+#[test]
+fn far_losses_are_answered_as_without_near_ones() {
+    let mut sender = sender(100, RTT);
     lose_one(&mut sender, None);
-    assert_eq!(sender.cubic_rfc9438_state.answer, Answer::PLAIN);
+    end_recovery(&mut sender);
+    let begin = sender.time;
+    while sender.time < begin + Duration::from_secs(6) {
+        run(&mut sender, RTT, Duration::from_millis(90));
+        lose_one(&mut sender, Some(0.02));
+        fill(&mut sender);
+        let t = (sender.time - begin).as_secs_f64();
+        let most = w_cubic(t + RTT.as_secs_f64(), 70.0, 100.0, 0.4);
+        assert!(segments(&sender) <= most + 1.0, "{} after {t} s, and not {most}", segments(&sender));
+    }
+    let before = segments(&sender);
+    assert!(before > 85.0, "near losses cost next to nothing: {before}");
+    sender.advance_time(Duration::from_millis(10));
+    lose_one(&mut sender, None);
     assert_within_a_segment(&sender, 0.7 * before);
+}
+
+/// A window that was set by the near losses' rate alone would be 20 segments here.
+#[test]
+fn frequent_near_losses_leave_the_window_to_the_far_segment() {
+    let rtt = Duration::from_millis(52);
+    let mut sender = sender_past_slow_start(60, rtt);
+    for _ in 0..500 {
+        run(&mut sender, rtt, Duration::from_millis(14));
+        lose_one(&mut sender, Some(0.04));
+        fill(&mut sender);
+    }
+    assert!(segments(&sender) > 50.0, "{}", segments(&sender));
+}
+
+/// Slow start goes on where near losses leave room for it.
+#[test]
+fn near_losses_do_not_end_slow_start() {
+    let mut sender = sender(20, RTT);
+    lose_one(&mut sender, Some(0.05));
+    end_recovery(&mut sender);
+    run(&mut sender, RTT, 6 * RTT);
+    assert!(segments(&sender) > 100.0, "{}", segments(&sender));
 }
 
 #[test]
@@ -176,7 +232,7 @@ fn plain_loss_behind_a_near_one_is_answered_in_full_and_once() {
     assert_eq!(segments(&sender), 97.0);
     lose_one(&mut sender, None);
     assert_eq!(segments(&sender), 70.0);
-    assert_eq!(sender.cubic_rfc9438_state.w_max, 100.0 * sender.max_datagram_size as f64);
+    assert_eq!(sender.cubic_rfc9438_state.far.w_max, 100.0 * sender.max_datagram_size as f64);
     lose_one(&mut sender, None);
     assert_eq!(segments(&sender), 70.0);
 }
@@ -189,7 +245,7 @@ fn fast_convergence_gives_up_part_of_the_window() {
     end_recovery(&mut sender);
     lose_one(&mut sender, None);
     assert_within_a_segment(&sender, 49.0);
-    assert!((sender.cubic_rfc9438_state.w_max - 70.0 * segment * 1.7 / 2.0).abs() < 1.0);
+    assert!((sender.cubic_rfc9438_state.far.w_max - 70.0 * segment * 1.7 / 2.0).abs() < 1.0);
 }
 
 #[test]
