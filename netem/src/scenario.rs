@@ -182,7 +182,9 @@ impl Scenario {
         match self.sidekick.mode {
             Mode::Pacubic => CongestionControl::CubicRfc9438,
             Mode::PathAwareBbr | Mode::Auto => CongestionControl::Bbr2,
-            Mode::Off | Mode::EarlyLoss | Mode::Reinject => self.flow.cc.unwrap_or(CongestionControl::Cubic),
+            Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::AckReduction => {
+                self.flow.cc.unwrap_or(CongestionControl::Cubic)
+            }
         }
     }
 }

@@ -148,6 +148,28 @@ fn auto_shares_as_bbr2_does() {
     }
 }
 
+/// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no longer.
+#[test]
+fn acknowledgements_can_be_few() {
+    const SEEDS: u64 = 5;
+    let run = |settings: &[&str]| {
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("ack-reduction-paper", settings, seed)).collect();
+        let records = run_all(&jobs);
+        let goodput = median_of(&records, |record| record.goodput_mbit_s);
+        let packets = median_of(&records, |record| record.ack_packets as f64);
+        println!("{settings:?}: {packets} packets from the receiver, {goodput:.2} Mbit/s");
+        (packets, goodput)
+    };
+    let seldom = ["sidekick.mode=ack-reduction", "flow.ack_packets=65535", "flow.ack_delay_ms=50"];
+    let (usual, plain) = run(&["flow.cc=cubic"]);
+    let (few, helped) = run(&seldom);
+    assert!(few <= 0.03 * usual && helped >= 0.99 * plain, "{few} of {usual}, {helped} of {plain} Mbit/s");
+    // Losses behind the proxy are left to the receiver, and found all the same.
+    let (_, plain) = run(&["flow.cc=cubic", "far.loss_percent=1"]);
+    let (_, helped) = run(&[&seldom[..], &["far.loss_percent=1"]].concat());
+    assert!(helped >= plain, "{helped} and {plain} Mbit/s with loss behind the proxy");
+}
+
 #[test]
 fn cubic_of_rfc_9438_does_as_the_published_quic() {
     const SEEDS: u64 = 10;

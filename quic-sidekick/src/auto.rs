@@ -64,6 +64,13 @@ pub(crate) struct Measured {
     pub(crate) whole: Duration,
 }
 
+impl Measured {
+    /// Whether the proxy is nearer to the receiver than to the sender, by time.
+    pub(crate) fn is_far_proxy(&self) -> bool {
+        self.near > self.whole.mul_f64(NEAR_SHARE)
+    }
+}
+
 /// The choice so far.
 #[derive(Debug)]
 pub(crate) struct Auto {
@@ -97,10 +104,10 @@ impl Auto {
     /// Packets were lost before the proxy: what to do about these. Without measurements they count as any loss.
     pub(crate) fn choose(&mut self, measured: Option<Measured>, now: Instant) -> Mode {
         let congested = self.is_congested(measured, now);
-        let Some(Measured { near, whole, .. }) = measured else { return Mode::EarlyLoss };
+        let Some(measured) = measured else { return Mode::EarlyLoss };
         let (mode, why) = if congested {
             (Mode::EarlyLoss, Why::NearQueue)
-        } else if near > whole.mul_f64(NEAR_SHARE) {
+        } else if measured.is_far_proxy() {
             (Mode::EarlyLoss, Why::FarProxy)
         } else {
             (Mode::Reinject, Why::RandomLoss)

@@ -22,6 +22,11 @@ pub enum Mode {
     /// The packets themselves are sent again, with the same ciphertext; congestion control does not hear of it, unless a
     /// queue grows on the near segment: then they are early losses. A quACK is asked for every 5 ms at least.
     Reinject,
+    /// What has reached the proxy makes room for more, so that the receiver need acknowledge only now and then; its data is
+    /// kept until it does. Packets that did not reach it are early losses. For paths whose bottleneck lies before the proxy:
+    /// without at least half of the round trip there, it is [`EarlyLoss`](Self::EarlyLoss). Not over BBR2, which goes by
+    /// acknowledgements.
+    AckReduction,
     /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is measured, over BBR2; and the
     /// handshake is repeated ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) tells what is done, and why.
     Auto,
@@ -29,8 +34,8 @@ pub enum Mode {
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::Auto];
+    pub const ALL: [Self; 6] =
+        [Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::AckReduction, Self::Auto];
 
     /// The congestion controller that the mode is made for, as `quiche::Config::set_cc_algorithm_name` wants it, or
     /// `None` if any will do.
@@ -38,6 +43,7 @@ impl Mode {
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
             Self::EarlyLoss | Self::Reinject => None,
+            Self::AckReduction => Some("cubic"),
             Self::Pacubic => Some("cubic-rfc9438"),
             Self::PathAwareBbr | Self::Auto => Some("bbr2_gcongestion"),
         }
@@ -49,6 +55,7 @@ impl Mode {
             Self::Pacubic => "pacubic",
             Self::PathAwareBbr => "path-aware-bbr",
             Self::Reinject => "reinject",
+            Self::AckReduction => "ack-reduction",
             Self::Auto => "auto",
         }
     }
@@ -65,7 +72,7 @@ const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
 /// The text names no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("expected one of early-loss, pacubic, path-aware-bbr, reinject, auto")]
+#[error("expected one of early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto")]
 pub struct ParseModeError;
 
 impl FromStr for Mode {

@@ -79,6 +79,7 @@ pub struct Sidekick {
     config: Config,
     sender: Sender,
     path: Option<(usize, Flow)>,
+    received: Vec<u64>,
     lost: Vec<u64>,
     /// Of these, the ones that it is too late to send again.
     late: Vec<u64>,
@@ -109,6 +110,7 @@ impl Sidekick {
             sender: Sender::new(config.sender(), seed),
             config,
             path: None,
+            received: Vec::new(),
             lost: Vec::new(),
             late: Vec::new(),
             store: Store::new(STORE_BYTES, STORE_AGE),
@@ -209,6 +211,9 @@ impl Sidekick {
             tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
         }
         self.qlog.quack_received(conn, &self.sender, (&before, from), now);
+        if self.config.mode == Mode::AckReduction {
+            self.make_room(conn, now);
+        }
         self.apply(conn, now);
     }
 
@@ -223,6 +228,22 @@ impl Sidekick {
         self.on_sent(conn, now);
         self.sender.on_deadline(now);
         self.apply(conn, now);
+    }
+
+    /// Frees the window of what has reached the proxy.
+    fn make_room<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+        self.sender.drain_received(&mut self.received);
+        if let Some((path_id, _)) = self.path
+            && self.measured(conn, path_id).is_some_and(|measured| measured.is_far_proxy())
+        {
+            conn.sidekick_received(path_id, &self.received, now);
+        }
+        self.received.clear();
+    }
+
+    fn measured<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Option<Measured> {
+        let (near, whole) = (self.sender.near_rtt()?, conn.sidekick_rtt(path_id)?);
+        Some(Measured { near, whole, queueing: self.sender.near_queueing().unwrap_or_default() })
     }
 
     /// Hands the losses found to the connection, and learns from it which of them were none.
@@ -301,9 +322,7 @@ impl Sidekick {
         path_id: usize,
         now: Instant,
     ) -> Option<Reaction> {
-        let (near, whole) = (self.sender.near_rtt(), conn.sidekick_rtt(path_id));
-        let queueing = self.sender.near_queueing().unwrap_or_default();
-        let measured = near.zip(whole).map(|(near, whole)| Measured { near, queueing, whole });
+        let measured = self.measured(conn, path_id);
         let mode = match self.config.mode {
             Mode::Auto => {
                 let before = self.auto.chosen();
@@ -319,10 +338,10 @@ impl Sidekick {
             mode => mode,
         };
         match mode {
-            Mode::EarlyLoss => Some(Reaction::Loss),
+            Mode::EarlyLoss | Mode::AckReduction => Some(Reaction::Loss),
             Mode::PathAwareBbr => Some(Reaction::Neutered),
-            Mode::Pacubic => match (near, whole) {
-                (Some(near), Some(whole)) if !whole.is_zero() => {
+            Mode::Pacubic => match measured {
+                Some(Measured { near, whole, .. }) if !whole.is_zero() => {
                     Some(Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() })
                 }
                 _ => Some(Reaction::Loss),

@@ -222,6 +222,7 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         (Mode::PathAwareBbr, "bbr2_gcongestion"),
         (Mode::Reinject, "cubic"),
         (Mode::Reinject, "bbr2_gcongestion"),
+        (Mode::AckReduction, "cubic"),
         (Mode::Auto, "bbr2_gcongestion"),
     ];
     for (mode, controller) in runs {

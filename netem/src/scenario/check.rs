@@ -70,6 +70,7 @@ impl Scenario {
                 let cubic = matches!(cc, CongestionControl::Cubic | CongestionControl::CubicRfc9438);
                 (cubic, CongestionControl::CubicRfc9438)
             }
+            Mode::AckReduction => (cc != CongestionControl::Bbr2, CongestionControl::Cubic),
             Mode::PathAwareBbr | Mode::Auto => (cc == CongestionControl::Bbr2, CongestionControl::Bbr2),
         };
         if fits {

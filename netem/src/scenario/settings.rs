@@ -81,10 +81,10 @@ fn store<T>(
     value: &str,
 ) -> Result<(), ScenarioError> {
     let setting = settings.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(name))?;
-    (setting.store)(target, value).ok_or_else(|| {
-        let later = name == "sidekick.mode" && sidekick::LATER_MODES.contains(&value);
-        let takes = if later { format!("{} in this build", setting.takes) } else { setting.takes.to_owned() };
-        ScenarioError::BadValue { key: name.to_owned(), value: value.to_owned(), takes }
+    (setting.store)(target, value).ok_or_else(|| ScenarioError::BadValue {
+        key: name.to_owned(),
+        value: value.to_owned(),
+        takes: setting.takes.to_owned(),
     })
 }
 

@@ -15,13 +15,22 @@ pub enum Mode {
     PathAwareBbr,
     /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
     Reinject,
+    /// What has reached the proxy makes room for more, whatever the receiver acknowledges.
+    AckReduction,
     /// What fits the path, over BBR2.
     Auto,
 }
 
 impl Mode {
-    const ALL: [Self; 6] =
-        [Self::Off, Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::Auto];
+    const ALL: [Self; 7] = [
+        Self::Off,
+        Self::EarlyLoss,
+        Self::Pacubic,
+        Self::PathAwareBbr,
+        Self::Reinject,
+        Self::AckReduction,
+        Self::Auto,
+    ];
 
     /// The name in scenarios, on command lines and in reports.
     #[must_use]
@@ -32,13 +41,11 @@ impl Mode {
             Self::Pacubic => "pacubic",
             Self::PathAwareBbr => "path-aware-bbr",
             Self::Reinject => "reinject",
+            Self::AckReduction => "ack-reduction",
             Self::Auto => "auto",
         }
     }
 }
-
-/// The modes that a later build runs.
-pub(super) const LATER_MODES: &[&str] = &["ack-reduction"];
 
 /// The Sidekick settings of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +115,7 @@ impl Default for Sidekick {
 pub(super) const SETTINGS: &[Setting<Sidekick>] = &[
     Setting {
         key: "mode",
-        takes: "off, early-loss, pacubic, path-aware-bbr, reinject or auto",
+        takes: "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
         meaning: "what the sender does with quACKs",
         store: |sidekick, value| {
             sidekick.mode = Mode::ALL.into_iter().find(|mode| mode.name() == value)?;

@@ -38,8 +38,13 @@ pub(super) fn run(
     let second = competitor.cc.map(|cc| (cc, competitor.start));
     let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
-        let (mut client, server) =
+        let (mut client, mut server) =
             ends(&scenario.flow, seed, number, cc, start + delay).map_err(SimError::SetUp)?;
+        if number == 0 && scenario.sidekick.mode == Mode::AckReduction {
+            // Gaps wait, too: that is the receiver's side of the mode.
+            server.conn.sidekick_acknowledge(scenario.flow.ack_packets.into(), scenario.flow.ack_delay);
+            server = server.acknowledge(AckPolicy::AT_ONCE);
+        }
         client.conn.sidekick_repeat_handshake(number == 0 && scenario.sidekick.repeat_handshake);
         // The second flow is a plain one.
         let help = if number == 0 { help(scenario, seed) } else { None };
@@ -140,6 +145,7 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
         Mode::Pacubic => PluginMode::Pacubic,
         Mode::PathAwareBbr => PluginMode::PathAwareBbr,
         Mode::Reinject => PluginMode::Reinject,
+        Mode::AckReduction => PluginMode::AckReduction,
         Mode::Auto => PluginMode::Auto,
     };
     let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };

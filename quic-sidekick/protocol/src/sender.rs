@@ -334,6 +334,14 @@ impl Sender {
         out.append(&mut self.found);
     }
 
+    /// Moves the packets that the proxy's latest quACK has shown to have reached it to the end of `out`, by their tags, each
+    /// once. Who wants them all asks after each message that was handled.
+    pub fn drain_received(&mut self, out: &mut Vec<u64>) {
+        for contact in &mut self.contacts {
+            out.append(&mut contact.reconciler.received);
+        }
+    }
+
     /// When [`Sender::on_deadline`] wants to be called.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {

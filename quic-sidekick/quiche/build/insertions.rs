@@ -77,14 +77,21 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let timers = [self.idle_timer, path_timer, key_update_timer];",
         side: Side::After,
         line: "let timers = [timers[0], timers[1], timers[2], self.sidekick.due()];",
-        why: "wakes the event loop when a datagram of the handshake is to go out again",
+        why: "wakes the event loop when a datagram of the handshake is to go out again, or an acknowledgement is due",
     },
     Insertion {
         file: "lib.rs",
         anchor: "if let Some(timer) = self.idle_timer {",
         side: Side::Before,
         line: "self.sidekick_on_timeout(now);",
-        why: "has what is due of the handshake go out again",
+        why: "has what is due of the handshake go out again, and acknowledgements",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "cmp::max(self.pkt_num_spaces[epoch].ack_elicited, ack_elicited);",
+        side: Side::After,
+        line: "self.sidekick_defer_ack(epoch, now);",
+        why: "lets an acknowledgement wait",
     },
     // A hang of quiche 0.30.0 that early losses would make frequent.
     Insertion {

@@ -7,10 +7,11 @@
 //! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy there
 //! ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
 //!
-//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]).
+//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's word for room in the
+//! window ([`Connection::sidekick_received`]) and acknowledge seldom ([`Connection::sidekick_acknowledge`]).
 //!
-//! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called;
-//! without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
+//! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
+//! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
 //! insertions): there, a stream blocks all others when what it was to resend is acknowledged before it could.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
@@ -26,6 +27,7 @@ use crate::ranges::RangeSet;
 use crate::recovery::{Recovery, RecoveryOps};
 use crate::{BufFactory, Connection};
 
+mod acks;
 mod again;
 mod beside;
 #[cfg(feature = "qlog")]
@@ -141,6 +143,25 @@ impl<F: BufFactory> Connection<F> {
         declared
     }
 
+    /// Lets go of the window that packets of the Application space take up, since a proxy has received them: they leave the
+    /// flight, all but a byte each, and the window grows as if they were acknowledged. Returns how many were outstanding.
+    ///
+    /// The data is kept until the receiver acknowledges it; losses behind the proxy are found as ever, and the round-trip
+    /// time is measured by acknowledgements alone. The byte keeps the probe timeout running. Only for a path whose
+    /// bottleneck lies before the proxy: nothing limits what is on its way behind it. BBR2, which measures by
+    /// acknowledgements, does not heed it.
+    pub fn sidekick_received(&mut self, path_id: usize, packet_numbers: &[u64], now: Instant) -> usize {
+        let Ok(path) = self.paths.get_mut(path_id) else { return 0 };
+        let received = match &mut path.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_received(packet_numbers, now),
+            Recovery::GCongestion(_) => 0,
+        };
+        if received > 0 {
+            self.update_tx_cap();
+        }
+        received
+    }
+
     /// How many packets were declared lost early on the connection's present paths.
     pub fn sidekick_early_lost_count(&self) -> u64 {
         self.early_losses().map(|losses| losses.declared).sum()
@@ -194,6 +215,12 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
+    /// Does what [`State::due`] has called for.
+    pub(crate) fn sidekick_on_timeout(&mut self, now: Instant) {
+        self.sidekick_repeat(now);
+        self.sidekick_acks_due(now);
+    }
+
     fn sidekick_log_datagram(
         &mut self,
         (path_id, packet_number): (usize, u64),
@@ -239,12 +266,13 @@ pub(crate) struct State {
     keep_datagrams: bool,
     beside: beside::Beside,
     again: again::Again,
+    acks: acks::Acks,
 }
 
 impl State {
-    /// When a repetition of the handshake is due.
+    /// When a repetition of the handshake, or an acknowledgement, is due.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.again.due()
+        [self.again.due(), self.acks.due()].into_iter().flatten().min()
     }
 
     fn push(&mut self, packet: SentPacket) {

@@ -302,6 +302,10 @@ fn parse_url(text: &str) -> Result<Url, String> {
 fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     match text {
         "off" => Ok(Sidekick::Off),
+        "ack-reduction" => {
+            Err("the server would have to acknowledge seldom, and no option of HTTP/3 says so: choose auto"
+                .to_owned())
+        }
         mode => mode
             .parse()
             .map(Sidekick::On)
@@ -395,6 +399,8 @@ mod tests {
         assert!(said.contains("cubic-rfc9438") && said.contains("--cc bbr2"), "{said}");
         let said = complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);
         assert!(said.contains("--quack-every-packets"), "{said}");
+        let said = complaint(&["--sidekick", "ack-reduction"]);
+        assert!(said.contains("server") && said.contains("auto"), "{said}");
         let said = complaint(&["--sidekick", "faster"]);
         assert!(said.contains("path-aware-bbr"), "{said}");
     }

@@ -29,6 +29,8 @@ pub(super) struct Reconciler {
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
+    /// What the quACK at hand has settled as received, by tag.
+    pub(super) received: Vec<u64>,
     /// Candidates times sums, over all attempts.
     #[cfg(test)]
     pub(super) work: usize,
@@ -50,6 +52,7 @@ impl Default for Reconciler {
             decoder: Decoder::new(MAX_THRESHOLD),
             candidates: Vec::new(),
             fates: Vec::new(),
+            received: Vec::new(),
             #[cfg(test)]
             work: 0,
             aligned: false,
@@ -80,6 +83,7 @@ impl Reconciler {
 
     /// Takes up the sums of a quACK, `most` of them.
     pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
+        self.received.clear();
         self.candidates.clear();
         self.candidates.extend(quack.sums.iter().take(most));
         self.quack.assign_parts(quack.count, &self.candidates)
@@ -252,7 +256,11 @@ impl Reconciler {
         self.lead = self.lead.saturating_sub(end);
         let mut index = 0;
         let mut remaining = 0;
+        let received = &mut self.received;
         history.pending.retain(|entry| {
+            if fate(index) == Some(&Fate::Received) {
+                received.push(entry.tag);
+            }
             let mut keep = keep(fate(index), entry, settled);
             if keep && index < blurred {
                 // It need not be lost. Nobody declares it so; but it may yet arrive.

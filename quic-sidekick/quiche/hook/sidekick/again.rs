@@ -172,7 +172,7 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Puts the repetitions that are due where the next `send` takes them from.
-    pub(crate) fn sidekick_on_timeout(&mut self, now: Instant) {
+    pub(super) fn sidekick_repeat(&mut self, now: Instant) {
         if self.sidekick.again.flight.is_empty() {
             return;
         }

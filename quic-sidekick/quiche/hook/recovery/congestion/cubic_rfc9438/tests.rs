@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::super::test_sender::TestSender;
-use super::*;
 use crate::CongestionControlAlgorithm;
 
 const RTT: Duration = Duration::from_millis(200);

@@ -7,13 +7,16 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LegacyRecovery, RecoveryEpoch};
+use super::{Acked, LegacyRecovery, RecoveryEpoch};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
 use crate::recovery::congestion::CongestionControlOps;
 use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY, MAX_PTO_PROBES_COUNT};
 use crate::sidekick::{EarlyLosses, Reaction};
 use crate::CongestionControlAlgorithm;
+
+/// What stays in flight of a packet that a proxy has, in bytes.
+const RESIDUE: usize = 1;
 
 /// The packets of one report that were in flight, as the controller wants to hear of them.
 #[derive(Default)]
@@ -55,6 +58,47 @@ impl LegacyRecovery {
         }
         self.set_loss_detection_timer(handshake_status, now);
         declared
+    }
+
+    /// Lets go of the window of packets that a proxy has; see `Connection::sidekick_received`.
+    pub(crate) fn sidekick_received(&mut self, packet_numbers: &[u64], now: Instant) -> usize {
+        let Self { epochs, newly_acked, rtt_stats, .. } = self;
+        let epoch = &mut epochs[Epoch::Application];
+        newly_acked.clear();
+        for number in packet_numbers {
+            let found = epoch.sent_packets.binary_search_by_key(number, |packet| packet.pkt_num);
+            let Some(packet) = found.ok().and_then(|index| epoch.sent_packets.get_mut(index)) else { continue };
+            let outstanding = packet.time_acked.is_none() && packet.time_lost.is_none();
+            if !outstanding || !packet.in_flight || packet.is_pmtud_probe || packet.size <= RESIDUE {
+                continue;
+            }
+            newly_acked.push(Acked {
+                pkt_num: packet.pkt_num,
+                time_sent: packet.time_sent,
+                size: packet.size - RESIDUE,
+                rtt: rtt_stats.latest_rtt,
+                delivered: packet.delivered,
+                delivered_time: packet.delivered_time,
+                first_sent_time: packet.first_sent_time,
+                is_app_limited: packet.is_app_limited,
+            });
+            packet.size = RESIDUE;
+        }
+        let received = newly_acked.len();
+        if received > 0 {
+            let bytes = newly_acked.iter().map(|packet| packet.size).sum();
+            let in_flight = self.bytes_in_flight.get();
+            // The controller alone: what is measured of the path is measured by acknowledgements.
+            (self.congestion.cc_ops.on_packets_acked)(
+                &mut self.congestion,
+                in_flight,
+                &mut self.newly_acked,
+                now,
+                &self.rtt_stats,
+            );
+            self.bytes_in_flight.saturating_subtract(bytes, now);
+        }
+        received
     }
 
     /// Holds the loss detection of a packet of the Application space that goes out again; see

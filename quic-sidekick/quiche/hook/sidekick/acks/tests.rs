@@ -1,0 +1,144 @@
+//! A receiver that acknowledges seldom, and a sender that takes a proxy's word instead.
+#![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+
+use super::*;
+use crate::recovery::{Recovery, RecoveryOps};
+use crate::test_utils::{self, Pipe};
+use crate::SendInfo;
+
+const BULK: usize = 1_000_000;
+
+fn pipe(controller: &str) -> Pipe {
+    let mut config = Pipe::default_config(controller).unwrap();
+    config.set_initial_max_data(BULK as u64 * 2);
+    config.set_initial_max_stream_data_bidi_remote(BULK as u64 * 2);
+    config.set_max_ack_delay(1000);
+    let mut pipe = Pipe::with_config(&mut config).unwrap();
+    pipe.handshake().unwrap();
+    pipe.advance().unwrap();
+    pipe.client.sidekick_log(1000);
+    pipe
+}
+
+/// So many datagrams of the client, with an ack-eliciting packet each.
+fn datagrams(pipe: &mut Pipe, count: usize) -> Vec<(Vec<u8>, SendInfo)> {
+    let mut one = || {
+        pipe.client.send_ack_eliciting().unwrap();
+        test_utils::emit_flight(&mut pipe.client).unwrap()
+    };
+    (0..count).flat_map(|_| one()).collect()
+}
+
+/// The datagrams with which the server answers each of these.
+fn answers(pipe: &mut Pipe, datagrams: Vec<(Vec<u8>, SendInfo)>) -> Vec<usize> {
+    let mut answer = |datagram| {
+        test_utils::process_flight(&mut pipe.server, vec![datagram]).unwrap();
+        test_utils::emit_flight(&mut pipe.server).map_or(0, |flight| flight.len())
+    };
+    datagrams.into_iter().map(&mut answer).collect()
+}
+
+#[test]
+fn acknowledgements_wait_for_as_many_packets_as_said() {
+    let mut pipe = pipe("cubic");
+    pipe.server.sidekick_acknowledge(4, Duration::from_secs(1));
+    let sent = datagrams(&mut pipe, 9);
+    assert_eq!(answers(&mut pipe, sent), [0, 0, 0, 1, 0, 0, 0, 1, 0]);
+    // What is lost does not hurry it.
+    let mut sent = datagrams(&mut pipe, 4);
+    sent.remove(1);
+    assert_eq!(answers(&mut pipe, sent), [0, 0, 1]);
+    for as_quiche_does in [0, 1] {
+        pipe.server.sidekick_acknowledge(as_quiche_does, Duration::from_secs(1));
+        let sent = datagrams(&mut pipe, 3);
+        assert_eq!(answers(&mut pipe, sent), [1, 1, 1]);
+    }
+}
+
+#[test]
+fn acknowledgements_wait_for_as_long_as_said_and_announced() {
+    for (asked, granted) in [(100, 100), (60_000, 1000)] {
+        let mut pipe = pipe("cubic");
+        pipe.server.sidekick_acknowledge(u64::MAX, Duration::from_millis(asked));
+        let before = Instant::now();
+        let sent = datagrams(&mut pipe, 3);
+        assert_eq!(answers(&mut pipe, sent), [0, 0, 0]);
+        let due = pipe.server.sidekick.due().unwrap();
+        let wait = Duration::from_millis(granted);
+        assert!(due >= before + wait && due <= Instant::now() + wait);
+        // The event loop is woken for it.
+        assert!(pipe.server.timeout_instant().unwrap() <= due);
+        pipe.server.sidekick_on_timeout(due - Duration::from_nanos(1));
+        assert!(test_utils::emit_flight(&mut pipe.server).is_err());
+        pipe.server.sidekick_on_timeout(due);
+        assert_eq!(test_utils::emit_flight(&mut pipe.server).unwrap().len(), 1);
+        assert_eq!(pipe.server.sidekick.due(), None);
+    }
+}
+
+#[test]
+fn what_a_proxy_has_makes_room_and_is_kept() {
+    for controller in ["reno", "cubic", "cubic-rfc9438"] {
+        let mut pipe = pipe(controller);
+        let client = &mut pipe.client;
+        let content = vec![7; BULK];
+        let mut written = client.stream_send(0, &content, true).unwrap();
+        let first = test_utils::emit_flight(client).unwrap();
+        let numbers: Vec<_> = client.sidekick_drain().map(|packet| packet.packet_number).collect();
+        let figures = |client: &Connection| {
+            let recovery = &client.paths.get_active().unwrap().recovery;
+            (recovery.cwnd(), recovery.bytes_in_flight(), recovery.in_flight_count(Epoch::Application))
+        };
+        let (window, _, outstanding) = figures(client);
+        let rtt = client.sidekick_rtt(0);
+        let now = Instant::now();
+        assert_eq!(client.sidekick_received(0, &numbers, now), numbers.len());
+        let (grown, in_flight, still) = figures(client);
+        assert!(grown > window, "{controller}: {window} {grown}");
+        assert_eq!((in_flight, still), (outstanding, outstanding), "a byte each");
+        assert_eq!(client.sidekick_rtt(0), rtt);
+        // Twice is once; so are numbers that were never sent, and paths that do not exist.
+        assert_eq!(client.sidekick_received(0, &numbers, now) + client.sidekick_received(9, &numbers, now), 0);
+        assert_eq!(client.sidekick_received(0, &[u64::MAX], now), 0);
+
+        // There is room for more, although nothing was acknowledged, and the probe timeout runs.
+        written += client.stream_send(0, &content[written..], true).unwrap();
+        let second = test_utils::emit_flight(client).unwrap();
+        assert!(second.len() > first.len(), "{controller}");
+        let path = client.paths.get_active().unwrap();
+        assert!(matches!(&path.recovery, Recovery::Legacy(recovery) if recovery.loss_detection_timer().is_some()));
+
+        // A packet that was lost behind the proxy is found by the acknowledgements, and the window answers.
+        let lost = numbers.len() / 2;
+        let arrive = first.into_iter().enumerate().filter(|(index, _)| *index != lost).map(|(_, sent)| sent);
+        test_utils::process_flight(&mut pipe.server, arrive.chain(second).collect()).unwrap();
+        let acknowledgements = test_utils::emit_flight(&mut pipe.server).unwrap();
+        test_utils::process_flight(&mut pipe.client, acknowledgements).unwrap();
+        assert_eq!(pipe.client.stats().lost, 1, "{controller}");
+        assert!(figures(&pipe.client).0 < grown);
+        assert_eq!(figures(&pipe.client).1, 0);
+        // All of it arrives.
+        pipe.advance().unwrap();
+        let mut received = 0;
+        let mut buffer = [0; 65535];
+        while received < BULK {
+            while let Ok((size, _)) = pipe.server.stream_recv(0, &mut buffer) {
+                assert!(buffer[..size].iter().all(|byte| *byte == 7));
+                received += size;
+            }
+            if let Ok(more) = pipe.client.stream_send(0, &content[written..], true) {
+                written += more;
+            }
+            pipe.advance().unwrap();
+        }
+    }
+}
+
+#[test]
+fn bbr2_heeds_acknowledgements_alone() {
+    let mut pipe = pipe("bbr2_gcongestion");
+    pipe.client.stream_send(0, &vec![7; BULK], true).unwrap();
+    test_utils::emit_flight(&mut pipe.client).unwrap();
+    let numbers: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.packet_number).collect();
+    assert_eq!(pipe.client.sidekick_received(0, &numbers, Instant::now()), 0);
+}
