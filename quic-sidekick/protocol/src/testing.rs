@@ -64,6 +64,8 @@ pub(crate) struct Simulation {
     pub(crate) damage_percent: u64,
     /// Tags that the sender declared lost, with the time since the packet was sent.
     pub(crate) declared: Vec<(u64, Duration)>,
+    /// Known from quACKs to have reached the proxy.
+    pub(crate) received: BTreeSet<u64>,
     pub(crate) sent_at: Vec<Instant>,
 }
 
@@ -130,6 +132,7 @@ impl Simulation {
             duplicate_percent: 0,
             damage_percent: 0,
             declared: Vec::new(),
+            received: BTreeSet::new(),
             sent_at: Vec::new(),
         };
         this.drain();
@@ -201,6 +204,11 @@ impl Simulation {
                     None => {}
                 }
             }
+        }
+        let mut received = Vec::new();
+        self.sender.drain_received(&mut received);
+        for tag in received {
+            assert!(self.received.insert(tag), "{tag} was received twice");
         }
         let mut lost = Vec::new();
         self.sender.drain_lost(&mut lost);
