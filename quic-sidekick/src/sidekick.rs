@@ -79,6 +79,8 @@ pub struct Sidekick {
     config: Config,
     sender: Sender,
     path: Option<(usize, Flow)>,
+    /// A packet of the log was noted.
+    noted: bool,
     received: Vec<u64>,
     lost: Vec<u64>,
     /// Of these, the ones that it is too late to send again.
@@ -110,6 +112,7 @@ impl Sidekick {
             sender: Sender::new(config.sender(), seed),
             config,
             path: None,
+            noted: false,
             received: Vec::new(),
             lost: Vec::new(),
             late: Vec::new(),
@@ -189,7 +192,11 @@ impl Sidekick {
             self.path = path;
             self.store.clear();
             self.sender.start(flow, now);
+        } else if !self.noted && self.sender.assistance() == Assistance::Unassisted(Reason::NoAnswer) {
+            // What kept the handshake waiting may have kept the proxy from answering, too: ask anew, at short intervals.
+            self.sender.start(flow, now);
         }
+        self.noted = true;
         self.latest = self.latest.max(packet.packet_number);
         let payload = Payload::cut(&packet.head, packet.size);
         self.sender.on_sent(packet.packet_number, payload, packet.time_sent);
@@ -333,8 +340,10 @@ impl Sidekick {
                 }
                 mode
             }
-            // What is hidden from the controller must not be congestion.
-            Mode::PathAwareBbr | Mode::Reinject if self.auto.is_congested(measured, now) => Mode::EarlyLoss,
+            // What is hidden from the controller, or half so, must not be congestion.
+            Mode::PathAwareBbr | Mode::Pacubic | Mode::Reinject if self.auto.is_congested(measured, now) => {
+                Mode::EarlyLoss
+            }
             mode => mode,
         };
         match mode {

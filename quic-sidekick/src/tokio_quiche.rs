@@ -177,7 +177,10 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
                 self.adjacent = Some(socket);
                 self.sidekick.attach(conn);
             }
-            Err(error) => tracing::warn!(%error, proxy = ?self.proxy, "no socket for the proxy: unassisted"),
+            Err(error) => {
+                tracing::warn!(%error, proxy = ?self.proxy, "no socket for the proxy: unassisted");
+                self.sidekick.abandon();
+            }
         }
         self.app.on_conn_established(conn, info)
     }

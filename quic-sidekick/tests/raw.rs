@@ -8,7 +8,7 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Sidekick, Status, quiche};
+use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, Sidekick, Status, quiche};
 use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -20,7 +20,7 @@ virtual_time::in_force!();
 /// What one round of the loop takes, in nanoseconds.
 const ROUND: u64 = 100_000;
 
-/// Packets that the sender hands on in one round: the proxy speaks between two bursts, not between two windows.
+/// Packets that a sender hands on in one round, so that the proxy speaks between two bursts, not between two windows.
 const BURST: u64 = 32;
 
 const SIZE: usize = 2 << 20;
@@ -81,6 +81,8 @@ enum Swallowed {
     Lost,
     /// They pass, but not by the proxy: its reports are wrong.
     Hidden,
+    /// Likewise, and the sender hands on whole windows.
+    HiddenInWindows,
 }
 
 /// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
@@ -139,14 +141,14 @@ fn upload_as(
         }
         let mut to_server = Vec::new();
         let round = packets;
-        while packets < round + BURST
+        while (fate == Swallowed::HiddenInWindows || packets < round + BURST)
             && let Ok((len, _)) = client.send(&mut buf)
         {
             let datagram = &buf[..len];
             packets += 1;
             if datagram[0] & 0x80 == 0 && packets > 100 && packets % nth == 0 {
                 swallowed += 1;
-                if fate == Swallowed::Hidden {
+                if fate != Swallowed::Lost {
                     to_server.push(datagram.to_vec());
                 }
                 continue;
@@ -238,6 +240,16 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         assert!(run.status.stats.spurious * 10 <= early, "{what}");
         assert_eq!(run.status.chosen.is_some(), mode == Mode::Auto, "{what}");
     }
+}
+
+/// More is hidden between two reports than they have sums for.
+#[test]
+fn wrong_reports_of_whole_windows_are_of_no_use() {
+    let run = upload_as(Mode::EarlyLoss, "cubic", (3, Swallowed::HiddenInWindows), Proxy::Known, |_| {});
+    let stats = run.status.stats;
+    let stood_down = run.status.assistance == Assistance::Unassisted(Reason::StoodDown);
+    assert!(stood_down || stats.undecodable > 0, "{:?}", run.status);
+    assert!(stats.early_lost <= stats.spurious + 20, "{stats:?}");
 }
 
 #[test]

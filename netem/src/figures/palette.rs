@@ -57,6 +57,8 @@ pub const VERMILION: Colour = Colour(0xD5, 0x5E, 0x00);
 pub const PURPLE: Colour = Colour(0xCC, 0x79, 0xA7);
 /// Brown.
 pub const BROWN: Colour = Colour(0x99, 0x4F, 0x00);
+/// Olive.
+pub const OLIVE: Colour = Colour(0x8A, 0x8A, 0x00);
 /// Violet.
 pub const VIOLET: Colour = Colour(0x7B, 0x5F, 0xD0);
 

@@ -1,7 +1,7 @@
 //! The senders that are compared: name, settings and colour of each.
 
 use super::job::Case;
-use super::palette::{BLUE, BROWN, Colour, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION};
+use super::palette::{BLUE, BROWN, Colour, GREEN, GREY, OLIVE, ORANGE, PURPLE, SKY, VERMILION, VIOLET};
 
 /// A sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,15 @@ pub const PATH_AWARE_BBR2: Sender = Sender {
     colour: BLUE,
     settings: &[("sidekick.mode", "path-aware-bbr")],
 };
+/// Whatever repair fits, over BBR2.
+pub const AUTO: Sender =
+    Sender { name: "Sidekick, auto", colour: OLIVE, settings: &[("sidekick.mode", "auto")] };
+/// The proxy's receipt makes room in stock CUBIC's window.
+pub const ACK_REDUCTION: Sender = Sender {
+    name: "Sidekick, ACK reduction",
+    colour: VIOLET,
+    settings: &[("sidekick.mode", "ack-reduction"), ("flow.cc", "cubic")],
+};
 /// A proxy that terminates the connection; CUBIC as in RFC 9438 on both sides of it.
 pub const SPLIT: Sender = Sender {
     name: "split proxy",
@@ -62,8 +71,9 @@ pub const SPLIT: Sender = Sender {
     settings: &[("flow.split", "on"), ("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
 };
 
-/// All of them.
-pub const ALL: [Sender; 8] = [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, SPLIT];
+/// All of them, but [`ACK_REDUCTION`], which is for another path.
+pub const ALL: [Sender; 9] =
+    [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, AUTO, SPLIT];
 
 #[cfg(test)]
 mod tests {

@@ -18,7 +18,7 @@
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::expect_used, clippy::unwrap_used)]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::recovery::Acked;
 use super::rtt::RttStats;
@@ -34,7 +34,7 @@ pub(crate) static CUBIC_RFC9438: CongestionControlOps = CongestionControlOps {
     checkpoint: |_| {},
     rollback: |_| false,
     #[cfg(feature = "qlog")]
-    state_str: reno::state_str,
+    state_str,
     debug_fmt,
 };
 
@@ -148,13 +148,16 @@ pub(super) struct State {
     left: usize,
     /// Since when the application has been limiting the flow.
     limited_since: Option<Instant>,
+    /// Since when the near window has been.
+    near_since: Option<Instant>,
     last_ack: Option<Instant>,
 }
 
 impl Default for State {
     fn default() -> Self {
         let far = Window::new(0.0, 1.0);
-        Self { near_ratio: None, far, near: None, left: 0, limited_since: None, last_ack: None }
+        let (limited_since, near_since, last_ack) = (None, None, None);
+        Self { near_ratio: None, far, near: None, left: 0, limited_since, near_since, last_ack }
     }
 }
 
@@ -182,7 +185,20 @@ impl State {
         let Some(since) = self.limited_since.take() else { return };
         let stages = [Some(&mut self.far), self.near.as_mut()].into_iter().flatten();
         for start in stages.filter_map(|window| window.epoch_start.as_mut()) {
-            *start += now.saturating_duration_since(since);
+            // A stage may have begun since.
+            *start += now.saturating_duration_since(since.max(*start));
+        }
+    }
+
+    /// Counts the time in which the near window has been the limit out of the far window's t, likewise. Not so a round trip
+    /// and less: near losses that are made up for at once do not slow its growth.
+    fn end_near_phase(&mut self, rtt: Duration, now: Instant) {
+        let since = self.near_since.take();
+        if let (Some(since), Some(start)) = (since, self.far.epoch_start.as_mut()) {
+            let time = now.saturating_duration_since(since.max(*start));
+            if time > rtt {
+                *start += time;
+            }
         }
     }
 }
@@ -241,15 +257,22 @@ fn on_packet_acked(
     }
     state.end_limited_phase(now);
     let (segment, acked) = (r.max_datagram_size as f64, packet.size as f64);
-    let rtt = rtt_stats.rtt().as_secs_f64();
+    let rtt = rtt_stats.rtt();
     if let Some(near) = state.near.as_mut().filter(|near| near.bytes <= state.far.bytes) {
-        let recovery = rtt_stats.rtt().mul_f64(near.ratio);
+        let recovery = rtt.mul_f64(near.ratio);
         if near.answered.is_none_or(|at| now > at + recovery) {
-            near.grow(acked, segment, rtt, now);
-            // What the far window does not let it use is no growth, either.
-            near.bytes = near.bytes.min(state.far.bytes + segment);
+            near.grow(acked, segment, rtt.as_secs_f64(), now);
         }
-    } else if state.far.bytes < r.ssthresh.get() as f64 {
+        if near.bytes <= state.far.bytes {
+            state.near_since.get_or_insert(now);
+            publish(r);
+            return;
+        }
+        // What the far window does not let it use is no growth, either.
+        near.bytes = near.bytes.min(state.far.bytes + segment);
+    }
+    state.end_near_phase(rtt, now);
+    if state.far.bytes < r.ssthresh.get() as f64 {
         // Slow start with HyStart++, section 4.10.
         let growth = if r.hystart.in_css() { r.hystart.css_cwnd_inc(packet.size) } else { packet.size };
         state.far.bytes += growth as f64;
@@ -259,7 +282,7 @@ fn on_packet_acked(
         }
         return;
     } else {
-        state.far.grow(acked, segment, rtt, now);
+        state.far.grow(acked, segment, rtt.as_secs_f64(), now);
     }
     publish(r);
 }
@@ -296,7 +319,7 @@ fn congestion_event(
     // A near loss in the same round trip has been answered, too: this answer takes its place.
     let cwnd = reduced_near.map_or(cwnd, |prior| prior.min(state.far.bytes).max(cwnd));
     state.far.reduce(cwnd, segment, now);
-    state.limited_since = None;
+    state.near_since = None;
     publish(r);
     r.congestion_recovery_start_time = Some(now);
     r.ssthresh.update(r.congestion_window, r.hystart.in_css());
@@ -304,6 +327,18 @@ fn congestion_event(
         r.hystart.congestion_event();
     }
     r.prr.congestion_event(bytes_in_flight);
+}
+
+/// The state's name in qlog.
+#[cfg(feature = "qlog")]
+fn state_str(r: &Congestion, now: Instant) -> &'static str {
+    let slow_start_is_over = r.cubic_rfc9438_state.far.bytes >= r.ssthresh.get() as f64;
+    match reno::state_str(r, now) {
+        // The near window may fall below the threshold long after slow start.
+        "slow_start" if slow_start_is_over && r.in_congestion_recovery(now) => "recovery",
+        "slow_start" if slow_start_is_over => "congestion_avoidance",
+        other => other,
+    }
 }
 
 fn debug_fmt(r: &Congestion, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

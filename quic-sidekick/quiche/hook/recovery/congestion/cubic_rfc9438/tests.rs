@@ -140,7 +140,7 @@ fn near_loss_scales_the_reduction_and_the_curve() {
 
 #[test]
 fn ratio_of_one_is_rfc_9438() {
-    let (mut near, mut plain) = (sender(150, RTT), sender(150, RTT));
+    let (mut near, mut plain) = (sender_past_slow_start(150, RTT), sender_past_slow_start(150, RTT));
     lose_one(&mut near, Some(1.0));
     lose_one(&mut plain, None);
     for sender in [&mut near, &mut plain] {
@@ -202,14 +202,67 @@ fn frequent_near_losses_leave_the_window_to_the_far_segment() {
     assert!(segments(&sender) > 50.0, "{}", segments(&sender));
 }
 
-/// Slow start goes on where near losses leave room for it.
+/// Slow start goes on where near losses leave room for it, at its own pace.
 #[test]
 fn near_losses_do_not_end_slow_start() {
-    let mut sender = sender(20, RTT);
+    let (mut sender, mut without) = (sender(20, RTT), sender(20, RTT));
     lose_one(&mut sender, Some(0.05));
     end_recovery(&mut sender);
-    run(&mut sender, RTT, 6 * RTT);
-    assert!(segments(&sender) > 100.0, "{}", segments(&sender));
+    let [with, without] = [&mut sender, &mut without].map(|sender| {
+        run(sender, RTT, 3 * RTT);
+        let before = segments(sender);
+        run(sender, RTT, RTT);
+        segments(sender) / before
+    });
+    assert!(with > 0.9 * without, "in a round trip {with}-fold, and not {without}-fold");
+}
+
+/// While near losses are the limit, the far window's time stands still: it goes on from where it was.
+#[test]
+fn the_far_window_does_not_jump_when_near_losses_cease() {
+    let mut sender = sender(100, RTT);
+    lose_one(&mut sender, None);
+    end_recovery(&mut sender);
+    run(&mut sender, RTT, Duration::from_secs(1));
+    for _ in 0..400 {
+        run(&mut sender, RTT, Duration::from_millis(50));
+        lose_one(&mut sender, Some(0.3));
+        fill(&mut sender);
+    }
+    let far = sender.cubic_rfc9438_state.far.bytes / sender.max_datagram_size as f64;
+    assert!(segments(&sender) < 0.5 * far, "near losses are the limit: {}, {far}", segments(&sender));
+    // The near window comes back within a few seconds; the far one goes on from there.
+    for _ in 0..40 {
+        let before = segments(&sender);
+        run(&mut sender, RTT, RTT);
+        let limited_by_far = before >= far;
+        assert!(!limited_by_far || segments(&sender) < 1.1 * before, "{before} {}", segments(&sender));
+    }
+    assert!(segments(&sender) > far, "it came back");
+}
+
+/// A near loss in a phase that the application limits begins its stage then, not later.
+#[test]
+fn a_near_loss_in_a_limited_phase_is_made_up_for() {
+    let mut sender = sender_past_slow_start(400, RTT);
+    let segment = sender.max_datagram_size;
+    sender.ack_n_packets(sender.bytes_in_flight / segment, segment);
+    for round in 0..50 {
+        sender.send_packet(segment);
+        sender.update_app_limited(true);
+        sender.advance_time(RTT);
+        if round == 40 {
+            sender.cubic_rfc9438_state.set_near_ratio(Some(0.5));
+            sender.lose_n_packets(1, segment, None);
+        } else {
+            sender.ack_n_packets(1, segment);
+        }
+    }
+    let reduced = segments(&sender);
+    fill(&mut sender);
+    let k = ((400.0 - reduced) / (0.4 / 0.125)).cbrt();
+    run(&mut sender, RTT, Duration::from_secs_f64(k + 1.0));
+    assert!(segments(&sender) >= 398.0, "{reduced} {} after {k} s", segments(&sender));
 }
 
 #[test]

@@ -21,6 +21,7 @@ const RESIDUE: usize = 1;
 /// The packets of one report that were in flight, as the controller wants to hear of them.
 #[derive(Default)]
 struct Loss {
+    packets: usize,
     bytes: usize,
     largest: Option<Sent>,
 }
@@ -54,7 +55,7 @@ impl LegacyRecovery {
         // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
         // window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
-            epoch.loss_probes = epoch.loss_probes.max(declared.min(MAX_PTO_PROBES_COUNT));
+            epoch.loss_probes = epoch.loss_probes.max(loss.packets.min(MAX_PTO_PROBES_COUNT));
         }
         self.set_loss_detection_timer(handshake_status, now);
         declared
@@ -192,6 +193,7 @@ impl RecoveryEpoch {
         self.lost_frames_ack.extend(packet.frames.drain(..));
         if packet.in_flight {
             self.in_flight_count = self.in_flight_count.saturating_sub(1);
+            loss.packets += 1;
             loss.bytes += packet.size;
             let larger = loss.largest.as_ref().is_none_or(|largest| largest.pkt_num < number);
             if packet.size > 0 && larger {

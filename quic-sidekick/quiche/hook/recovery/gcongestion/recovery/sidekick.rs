@@ -30,6 +30,7 @@ impl GRecovery {
             return 0;
         }
         let prior_in_flight = self.bytes_in_flight.get();
+        let in_flight = lost.len();
         let lost_bytes = lost.iter().map(|packet| packet.bytes_lost).sum();
         self.bytes_in_flight.saturating_subtract(lost_bytes, now);
         match reaction {
@@ -62,7 +63,7 @@ impl GRecovery {
         // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
         // window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
-            epoch.loss_probes = epoch.loss_probes.max(declared.min(MAX_PTO_PROBES_COUNT));
+            epoch.loss_probes = epoch.loss_probes.max(in_flight.min(MAX_PTO_PROBES_COUNT));
         }
         self.set_loss_detection_timer(handshake_status, now);
         declared
