@@ -155,6 +155,31 @@ fn who_is_helped_shares_as_without_help() {
     }
 }
 
+/// Small uploads are handshakes and tails, where a loss costs a timeout: no more of them than without help, and far fewer of
+/// the long ones. BBR2 paces its first packets, which costs it 3 ms of 120 beside CUBIC.
+#[test]
+fn small_uploads_wait_for_fewer_timeouts() {
+    const SEEDS: u64 = 200;
+    let times = |sender: &str, bytes: &str, loss: &str| {
+        let settings = [sender, bytes, loss];
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+        let mut times: Vec<_> = run_all(&jobs).iter().map(|record| record.time_s * 1e3).collect();
+        times.sort_by(f64::total_cmp);
+        let percentile = |percent: usize| times[times.len() * percent / 100];
+        println!("{settings:?}: {:.0} ms, 99th percentile {:.0} ms", percentile(50), percentile(99));
+        (percentile(50), percentile(99))
+    };
+    for bytes in ["flow.bytes=10000", "flow.bytes=100000", "flow.bytes=1000000"] {
+        for (loss, of_cubic) in [("near.loss_percent=1", 0.8), ("near.loss_percent=4", 0.5)] {
+            let auto = times("sidekick.mode=auto", bytes, loss);
+            let bbr2 = times("flow.cc=bbr2", bytes, loss);
+            let cubic = times("flow.cc=cubic", bytes, loss);
+            assert!(auto.0 <= 1.03 * bbr2.0.min(cubic.0), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
+            assert!(auto.1 <= bbr2.1.min(of_cubic * cubic.1), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
+        }
+    }
+}
+
 /// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no longer.
 #[test]
 fn acknowledgements_can_be_few() {

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 /// A queue before the proxy that delays packets by more than this, and by more than the near round trip takes without it, is
 /// one that fills up. Less is jitter, of a radio for example.
 const STANDING_QUEUE: Duration = Duration::from_millis(5);
+/// And for CUBIC, which fills a queue until it overflows, by more than this share of the whole round trip: it would lose
+/// most by mistaking a proxy that is slow to answer for one behind a queue.
+const FULL_QUEUE: f64 = 0.1;
 /// How long the near segment counts as congested after a loss found it so.
 const MEMORY: Duration = Duration::from_secs(1);
 /// With a larger share of the round trip, the near segment is no first hop: a repair comes hardly sooner than the
@@ -101,6 +104,12 @@ impl Auto {
         self.congested_until.is_some_and(|until| now < until)
     }
 
+    /// The same for a controller that fills queues.
+    pub(crate) fn is_overflowing(&mut self, measured: Option<Measured>, now: Instant) -> bool {
+        let full = |measured: &Measured| measured.queueing > measured.whole.mul_f64(FULL_QUEUE);
+        self.is_congested(measured.filter(full), now)
+    }
+
     /// Packets were lost before the proxy: what to do about these. Without measurements they count as any loss.
     pub(crate) fn choose(&mut self, measured: Option<Measured>, now: Instant) -> Mode {
         let congested = self.is_congested(measured, now);
@@ -148,6 +157,16 @@ mod tests {
             assert_eq!(auto.chosen(), Chosen { mode, why }, "{measured:?}");
         }
         assert_eq!(Auto::default().choose(None, now), Mode::EarlyLoss);
+    }
+
+    #[test]
+    fn a_queue_that_overflows_is_a_part_of_the_round_trip() {
+        for (measured, overflows) in
+            [(measured(7, 6, 58), false), (measured(50, 48, 100), true), (measured(300, 20, 700), false)]
+        {
+            assert_eq!(Auto::default().is_overflowing(measured, start()), overflows, "{measured:?}");
+        }
+        assert!(!Auto::default().is_overflowing(None, start()));
     }
 
     #[test]

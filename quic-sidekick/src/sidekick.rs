@@ -341,9 +341,8 @@ impl Sidekick {
                 mode
             }
             // What is hidden from the controller, or half so, must not be congestion.
-            Mode::PathAwareBbr | Mode::Pacubic | Mode::Reinject if self.auto.is_congested(measured, now) => {
-                Mode::EarlyLoss
-            }
+            Mode::PathAwareBbr | Mode::Reinject if self.auto.is_congested(measured, now) => Mode::EarlyLoss,
+            Mode::Pacubic if self.auto.is_overflowing(measured, now) => Mode::EarlyLoss,
             mode => mode,
         };
         match mode {
