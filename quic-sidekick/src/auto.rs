@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 /// A queue before the proxy that delays packets by more than this, and by more than the near round trip takes without it, is
 /// one that fills up. Less is jitter, of a radio for example.
 const STANDING_QUEUE: Duration = Duration::from_millis(5);
+/// A part of the path takes no longer than the whole, but for what two averages differ.
+const PROMPT: f64 = 1.25;
 /// And for CUBIC, which fills a queue until it overflows, by more than this share of the whole round trip: it would lose
 /// most by mistaking a proxy that is slow to answer for one behind a queue.
 const FULL_QUEUE: f64 = 0.1;
@@ -71,6 +73,11 @@ impl Measured {
     /// Whether the proxy is nearer to the receiver than to the sender, by time.
     pub(crate) fn is_far_proxy(&self) -> bool {
         self.near > self.whole.mul_f64(NEAR_SHARE)
+    }
+
+    /// The same, and its reports do not take much longer than the receiver's answers, as those of a slow one would.
+    pub(crate) fn is_prompt_far_proxy(&self) -> bool {
+        self.is_far_proxy() && self.near < self.whole.mul_f64(PROMPT)
     }
 }
 
@@ -162,7 +169,7 @@ mod tests {
     #[test]
     fn a_queue_that_overflows_is_a_part_of_the_round_trip() {
         for (measured, overflows) in
-            [(measured(7, 6, 58), false), (measured(50, 48, 100), true), (measured(300, 20, 700), false)]
+            [(measured(9, 7, 80), false), (measured(50, 48, 100), true), (measured(300, 20, 700), false)]
         {
             assert_eq!(Auto::default().is_overflowing(measured, start()), overflows, "{measured:?}");
         }

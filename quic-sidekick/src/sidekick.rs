@@ -241,7 +241,7 @@ impl Sidekick {
     fn make_room<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
         self.sender.drain_received(&mut self.received);
         if let Some((path_id, _)) = self.path
-            && self.measured(conn, path_id).is_some_and(|measured| measured.is_far_proxy())
+            && self.measured(conn, path_id).is_some_and(|measured| measured.is_prompt_far_proxy())
         {
             conn.sidekick_received(path_id, &self.received, now);
         }

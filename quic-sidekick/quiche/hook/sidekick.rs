@@ -147,7 +147,9 @@ impl<F: BufFactory> Connection<F> {
     /// flight, all but a byte each, and the window grows as if they were acknowledged. Returns how many were outstanding.
     ///
     /// The data is kept until the receiver acknowledges it; losses behind the proxy are found as ever, and the round-trip
-    /// time is measured by acknowledgements alone. The byte keeps the probe timeout running. Only for a path whose
+    /// time is measured by acknowledgements alone. The byte keeps the probe timeout running; and when a packet has waited for
+    /// its acknowledgement for two of them, the proxy's word counts no more until it has one, so that what a silent receiver
+    /// is sent remains bounded. To `Stats::acked_bytes`, `lost_bytes` and the delivery rate only the byte counts. Only for a path whose
     /// bottleneck lies before the proxy: nothing limits what is on its way behind it. BBR2, which measures by
     /// acknowledgements, does not heed it.
     pub fn sidekick_received(&mut self, path_id: usize, packet_numbers: &[u64], now: Instant) -> usize {
@@ -207,6 +209,7 @@ impl<F: BufFactory> Connection<F> {
 
     /// Notes the datagram that was just encrypted. The packet number of a 1-RTT packet is the last one given out.
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
+        self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
         if datagram.first().is_some_and(|first| first & 0x80 != 0) {
             self.sidekick_keep_flight(path_id, datagram, now);

@@ -16,6 +16,8 @@ pub(super) struct Acks {
     delay: Duration,
     waiting: u64,
     due: Option<Instant>,
+    /// One is due, and nothing was sent since: what comes in must not defer it again.
+    owed: bool,
 }
 
 impl Acks {
@@ -23,8 +25,8 @@ impl Acks {
         self.due
     }
 
-    fn done(&mut self) {
-        (self.waiting, self.due) = (0, None);
+    fn owe(&mut self) {
+        (self.waiting, self.due, self.owed) = (0, None, true);
     }
 }
 
@@ -52,8 +54,8 @@ impl<F: BufFactory> Connection<F> {
         acks.waiting += 1;
         let due = *acks.due.get_or_insert(now + acks.delay);
         if acks.waiting >= acks.packets || due <= now {
-            acks.done();
-        } else {
+            acks.owe();
+        } else if !acks.owed {
             space.ack_elicited = false;
         }
     }
@@ -61,9 +63,14 @@ impl<F: BufFactory> Connection<F> {
     /// Has the next `send` acknowledge what has waited long enough.
     pub(super) fn sidekick_acks_due(&mut self, now: Instant) {
         if self.sidekick.acks.due.is_some_and(|due| due <= now) {
-            self.sidekick.acks.done();
+            self.sidekick.acks.owe();
             self.pkt_num_spaces[Epoch::Application].ack_elicited = true;
         }
+    }
+
+    /// A datagram was made; quiche has put what it owed into it, if there was room.
+    pub(super) fn sidekick_acks_sent(&mut self) {
+        self.sidekick.acks.owed &= self.pkt_num_spaces[Epoch::Application].ack_elicited;
     }
 }
 

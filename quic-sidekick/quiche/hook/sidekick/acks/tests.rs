@@ -55,6 +55,22 @@ fn acknowledgements_wait_for_as_many_packets_as_said() {
     }
 }
 
+/// An event loop reads what there is before it sends: what came last must not defer what is due.
+#[test]
+fn what_is_due_stays_due_until_it_is_sent() {
+    let mut pipe = pipe("cubic");
+    pipe.server.sidekick_acknowledge(4, Duration::from_secs(1));
+    let sent = datagrams(&mut pipe, 9);
+    test_utils::process_flight(&mut pipe.server, sent).unwrap();
+    assert_eq!(test_utils::emit_flight(&mut pipe.server).unwrap().len(), 1);
+    let sent = datagrams(&mut pipe, 2);
+    assert_eq!(answers(&mut pipe, sent), [0, 0], "and then they wait again");
+    let due = pipe.server.sidekick.due().unwrap();
+    pipe.server.sidekick_on_timeout(due);
+    let sent = datagrams(&mut pipe, 1);
+    assert_eq!(answers(&mut pipe, sent), [1]);
+}
+
 #[test]
 fn acknowledgements_wait_for_as_long_as_said_and_announced() {
     for (asked, granted) in [(100, 100), (60_000, 1000)] {
@@ -132,6 +148,21 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
             pipe.advance().unwrap();
         }
     }
+}
+
+/// A receiver that says nothing any more is not sent more and more.
+#[test]
+fn a_silent_receiver_ends_the_trust_in_the_proxy() {
+    let mut pipe = pipe("cubic");
+    pipe.client.stream_send(0, &vec![7; BULK], true).unwrap();
+    test_utils::emit_flight(&mut pipe.client).unwrap();
+    let numbers: Vec<_> = pipe.client.sidekick_drain().map(|packet| packet.packet_number).collect();
+    let (early, late) = numbers.split_at(numbers.len() / 2);
+    let now = Instant::now();
+    assert_eq!(pipe.client.sidekick_received(0, early, now), early.len());
+    // The peer announced a second.
+    assert_eq!(pipe.client.sidekick_received(0, late, now + Duration::from_secs(9)), 0);
+    assert_eq!(pipe.client.sidekick_received(0, late, now), late.len());
 }
 
 #[test]

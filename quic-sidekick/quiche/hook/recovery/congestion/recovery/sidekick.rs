@@ -63,6 +63,12 @@ impl LegacyRecovery {
 
     /// Lets go of the window of packets that a proxy has; see `Connection::sidekick_received`.
     pub(crate) fn sidekick_received(&mut self, packet_numbers: &[u64], now: Instant) -> usize {
+        let patience = 2 * self.pto() + self.rtt_stats.max_ack_delay;
+        let outstanding = |packet: &&Sent| packet.time_acked.is_none() && packet.time_lost.is_none();
+        let oldest = self.epochs[Epoch::Application].sent_packets.iter().find(outstanding);
+        if oldest.is_some_and(|packet| packet.time_sent + patience < now) {
+            return 0;
+        }
         let Self { epochs, newly_acked, rtt_stats, .. } = self;
         let epoch = &mut epochs[Epoch::Application];
         newly_acked.clear();
