@@ -78,6 +78,7 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 pub struct Sidekick {
     config: Config,
     sender: Sender,
+    /// The path that help is asked for: the connection's name for it, and its flow.
     path: Option<(usize, Flow)>,
     /// A packet of the log was noted.
     noted: bool,

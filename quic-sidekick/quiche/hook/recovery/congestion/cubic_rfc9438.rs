@@ -167,7 +167,7 @@ impl State {
         self.near_ratio = ratio.filter(|ratio| *ratio > 0.0).map(|ratio| ratio.clamp(MIN_NEAR_RATIO, 1.0));
     }
 
-    /// Takes over a window that was set elsewhere: at first, in persistent congestion, with another segment size.
+    /// Takes over a window that was set elsewhere: at first, and with another segment size.
     fn follow(&mut self, cwnd: usize) {
         if cwnd != self.left {
             self.far.bytes = cwnd as f64;
@@ -281,9 +281,8 @@ fn on_packet_acked(
             r.ssthresh.update(r.congestion_window, true);
         }
         return;
-    } else {
-        state.far.grow(acked, segment, rtt.as_secs_f64(), now);
     }
+    state.far.grow(acked, segment, rtt.as_secs_f64(), now);
     publish(r);
 }
 

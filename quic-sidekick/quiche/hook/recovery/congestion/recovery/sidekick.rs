@@ -64,8 +64,8 @@ impl LegacyRecovery {
     /// Lets go of the window of packets that a proxy has; see `Connection::sidekick_received`.
     pub(crate) fn sidekick_received(&mut self, packet_numbers: &[u64], now: Instant) -> usize {
         let patience = 2 * self.pto() + self.rtt_stats.max_ack_delay;
-        let outstanding = |packet: &&Sent| packet.time_acked.is_none() && packet.time_lost.is_none();
-        let oldest = self.epochs[Epoch::Application].sent_packets.iter().find(outstanding);
+        let outstanding = |packet: &Sent| packet.time_acked.is_none() && packet.time_lost.is_none();
+        let oldest = self.epochs[Epoch::Application].sent_packets.iter().find(|packet| outstanding(packet));
         if oldest.is_some_and(|packet| packet.time_sent + patience < now) {
             return 0;
         }
@@ -75,8 +75,7 @@ impl LegacyRecovery {
         for number in packet_numbers {
             let found = epoch.sent_packets.binary_search_by_key(number, |packet| packet.pkt_num);
             let Some(packet) = found.ok().and_then(|index| epoch.sent_packets.get_mut(index)) else { continue };
-            let outstanding = packet.time_acked.is_none() && packet.time_lost.is_none();
-            if !outstanding || !packet.in_flight || packet.is_pmtud_probe || packet.size <= RESIDUE {
+            if !outstanding(packet) || !packet.in_flight || packet.is_pmtud_probe || packet.size <= RESIDUE {
                 continue;
             }
             newly_acked.push(Acked {
