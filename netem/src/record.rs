@@ -41,9 +41,9 @@ pub struct Quacks {
     pub polls: u64,
 }
 
-/// Percentiles of the time that packets waited in the de-jitter buffer, in milliseconds.
+/// Percentiles of a time that packets or messages waited, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Dejitter {
+pub struct Percentiles {
     /// Median.
     pub p50: f64,
     /// 90th percentile.
@@ -62,7 +62,7 @@ pub struct Dejitter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Audio {
     /// Time in the de-jitter buffer.
-    pub dejitter_ms: Dejitter,
+    pub dejitter_ms: Percentiles,
     /// Packets that came too late to be played, or never.
     pub late: u64,
     /// Packets that were played.
@@ -203,6 +203,10 @@ pub struct RunRecord {
     /// From the first packet to the first byte of each answer, of a flow of requests, in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_byte_ms: Vec<f64>,
+    /// Of a flow of messages: how much longer than the quickest each took, from when it was due to when the receiver's
+    /// application had all of it and all before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_of_line_ms: Option<Percentiles>,
     /// Of an audio flow.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio>,

@@ -3,7 +3,7 @@
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Table};
 
-use crate::record::RunRecord;
+use crate::record::{Percentiles, RunRecord};
 use crate::scenario::{FlowKind, Scenario};
 
 /// More packets than this leaving a link late spoil a run's delays, in percent: a call's 99th percentile stands on one in a
@@ -60,30 +60,44 @@ pub fn runs(records: &[RunRecord]) -> Table {
     table(&header, rows, 0)
 }
 
+/// The waits of one flow of messages, a row each: head-of-line delay.
+pub fn messages(records: &[RunRecord]) -> Table {
+    let header = ["lost near", "lost far", "found early", "found end to end", "spurious", "quACKs"];
+    let header: Vec<_> = WAITS.into_iter().chain(header).collect();
+    let rows = records.iter().map(|record| {
+        let packets = &record.packets;
+        let counts = [
+            packets.lost_near,
+            packets.lost_far,
+            packets.lost_early,
+            packets.lost_end_to_end,
+            packets.spurious,
+            record.quacks.received,
+        ];
+        let mut row = waits(record, &record.head_of_line_ms.unwrap_or_default());
+        row.extend(counts.map(|count| count.to_string()));
+        row
+    });
+    table(&header, rows, 0)
+}
+
+/// What the columns of [`waits`] are.
+const WAITS: [&str; 7] = ["seed", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms"];
+
+fn waits(record: &RunRecord, waits: &Percentiles) -> Vec<String> {
+    let waits = [waits.p50, waits.p90, waits.p95, waits.p99, waits.p999, waits.max];
+    let mut row = vec![record.seed.to_string()];
+    row.extend(waits.map(|wait| format!("{wait:.1}")));
+    row
+}
+
 /// The calls of one scenario, a row each.
 pub fn calls(records: &[RunRecord]) -> Table {
-    let header = [
-        "seed",
-        "p50 ms",
-        "p90 ms",
-        "p95 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "max ms",
-        "played",
-        "late",
-        "lost near",
-        "found early",
-        "found end to end",
-        "spurious",
-        "quACKs",
-    ];
+    let header = ["played", "late", "lost near", "found early", "found end to end", "spurious", "quACKs"];
+    let header: Vec<_> = WAITS.into_iter().chain(header).collect();
     let rows = records.iter().map(|record| {
         let (packets, call) = (&record.packets, record.audio.unwrap_or_default());
-        let waits = call.dejitter_ms;
-        let waits = [waits.p50, waits.p90, waits.p95, waits.p99, waits.p999, waits.max];
-        let mut row = vec![record.seed.to_string()];
-        row.extend(waits.map(|wait| format!("{wait:.1}")));
+        let mut row = waits(record, &call.dejitter_ms);
         let counts = [call.played, call.late, packets.lost_near, packets.lost_early, packets.lost_end_to_end];
         row.extend(
             counts.into_iter().chain([packets.spurious, record.quacks.received]).map(|n| n.to_string()),
@@ -100,6 +114,13 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
         return format!("{}: sidekick {mode}\n{}\n", scenario.name, calls(records));
     }
     let cc = scenario.congestion_control().name();
+    if scenario.flow.kind == FlowKind::Messages {
+        return format!(
+            "{}: head-of-line delay, sidekick {mode}, {cc}\n{}\n",
+            scenario.name,
+            messages(records)
+        );
+    }
     let mut text = format!("{}: sidekick {mode}, {cc}\n{}\n", scenario.name, runs(records));
     if let Some((median, least, most)) = median(records.iter().map(|record| record.goodput_mbit_s)) {
         text += &format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n");
@@ -113,6 +134,14 @@ pub fn outcome(record: &RunRecord) -> String {
         let waits = &call.dejitter_ms;
         return format!(
             "de-jitter latency p99 {:.1} ms, at most {:.1} ms, in {}",
+            waits.p99,
+            waits.max,
+            seconds(record.time_s)
+        );
+    }
+    if let Some(waits) = &record.head_of_line_ms {
+        return format!(
+            "head-of-line delay p99 {:.1} ms, at most {:.1} ms, in {}",
             waits.p99,
             waits.max,
             seconds(record.time_s)

@@ -31,6 +31,7 @@ pub use sidekick::{Mode, ProxyFate, Sidekick};
 const BUILT_IN: &[(&str, &str)] = &[
     ("upload-paper", include_str!("../scenarios/upload-paper.toml")),
     ("audio-paper", include_str!("../scenarios/audio-paper.toml")),
+    ("messages", include_str!("../scenarios/messages.toml")),
     ("ack-reduction-paper", include_str!("../scenarios/ack-reduction-paper.toml")),
     ("smaq-leo", include_str!("../scenarios/smaq-leo.toml")),
     ("smaq-geo", include_str!("../scenarios/smaq-geo.toml")),

@@ -30,6 +30,7 @@ mod chain;
 mod client;
 mod faults;
 mod host;
+mod messages;
 mod packet;
 mod proxy;
 mod quic;
@@ -103,7 +104,7 @@ pub fn run(
 ) -> Result<RunRecord, SimError> {
     let world = World::enter(seed)?;
     match scenario.flow.kind {
-        FlowKind::Upload | FlowKind::Download | FlowKind::Requests => {
+        FlowKind::Upload | FlowKind::Download | FlowKind::Requests | FlowKind::Messages => {
             transfer::run(scenario, seed, pcap, &world, watch)
         }
         FlowKind::Audio => audio::run(scenario, seed, pcap, &world, watch),
@@ -212,7 +213,9 @@ fn record(scenario: &Scenario, seed: u64, middle: &Middle) -> RunRecord {
     let (near, far) = (links.near, links.far);
     // Data on one direction, acknowledgements on the other.
     let (near, far, acks) = match scenario.flow.kind {
-        FlowKind::Upload | FlowKind::Audio => (near.to_receiver, far.to_receiver, far.to_sender),
+        FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
+            (near.to_receiver, far.to_receiver, far.to_sender)
+        }
         FlowKind::Download | FlowKind::Requests => (near.to_sender, far.to_sender, near.to_receiver),
     };
     record.packets.lost_near = near.link.lost();

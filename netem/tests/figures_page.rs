@@ -13,7 +13,7 @@ use sidekick_netem::figures::experiments::{Scope, all};
 use sidekick_netem::figures::job::{Job, Outcome};
 use sidekick_netem::figures::page::About;
 use sidekick_netem::figures::plan::Plan;
-use sidekick_netem::record::{Audio, CompetitorRecord, Dejitter, QuackStyles, RunRecord, WindowSample};
+use sidekick_netem::record::{Audio, CompetitorRecord, Percentiles, QuackStyles, RunRecord, WindowSample};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
@@ -35,7 +35,7 @@ fn made_up(job: &Job) -> Outcome {
         delivered_bytes: u64::from(tenth) * 500_000,
     };
     let dejitter_ms =
-        Dejitter { p50: 0.0, p90: 1.0, p95: 12.0 * factor, p99: 52.0 * factor, p999: 93.0, max: 150.0 };
+        Percentiles { p50: 0.0, p90: 1.0, p95: 12.0 * factor, p99: 52.0 * factor, p999: 93.0, max: 150.0 };
     Ok(RunRecord {
         goodput_mbit_s: goodput,
         bytes: 10_000_000 + spread * 1000,

@@ -126,6 +126,27 @@ fn loss_before_the_proxy_costs_no_goodput() {
     }
 }
 
+/// Losses that come in bursts, five packets long on average, as a radio link has them: Gilbert-Elliott.
+#[test]
+fn bursts_of_loss_before_the_proxy_cost_little() {
+    const SEEDS: u64 = 10;
+    for (loss, least) in [(1.0, 9.1), (4.0, 9.0), (15.0, 8.9), (30.0, 8.4)] {
+        // Left with probability 1/5, and entered so often that the mean is `loss`.
+        let enter = format!("near.bad_enter_percent={:.4}", 20.0 * loss / (100.0 - loss));
+        let settings = ["sidekick.mode=auto", "near.loss_percent=0", "near.bad_leave_percent=20", &enter];
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+        let records = run_all(&jobs);
+        let goodput = median_of(&records, |record| record.goodput_mbit_s);
+        let lost = |record: &RunRecord| {
+            100.0 * record.packets.lost_near as f64 / record.links.near.to_receiver.link.packets as f64
+        };
+        let mean = median_of(&records, lost);
+        println!("bursts, {mean:.1} % of {loss} %: {goodput:.2} Mbit/s");
+        assert!((mean / loss - 1.0).abs() < 0.2, "{mean} % lost where {loss} % was meant");
+        assert!(goodput >= least, "{settings:?}: {goodput} Mbit/s, and not {least}");
+    }
+}
+
 /// Hiding losses from the controller must not take from others: beside a plain flow the shares are as even as two plain
 /// controllers make them, through a bottleneck behind the proxy and through one before it, whose losses are congestion.
 #[test]
@@ -170,13 +191,32 @@ fn small_uploads_wait_for_fewer_timeouts() {
         (percentile(50), percentile(99))
     };
     for bytes in ["flow.bytes=10000", "flow.bytes=100000", "flow.bytes=1000000"] {
-        for (loss, of_cubic) in [("near.loss_percent=1", 0.8), ("near.loss_percent=4", 0.5)] {
+        for (loss, of_cubic) in [("near.loss_percent=1", 0.75), ("near.loss_percent=4", 0.5)] {
             let auto = times("sidekick.mode=auto", bytes, loss);
             let bbr2 = times("flow.cc=bbr2", bytes, loss);
             let cubic = times("flow.cc=cubic", bytes, loss);
             assert!(auto.0 <= 1.03 * bbr2.0.min(cubic.0), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
             assert!(auto.1 <= bbr2.1.min(of_cubic * cubic.1), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
         }
+    }
+}
+
+/// A loss on a stream holds up all messages behind it, until somebody notices.
+#[test]
+fn messages_hardly_wait_for_those_lost_before_the_proxy() {
+    const SEEDS: u64 = 5;
+    let p99 = |settings: &[&str]| {
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("messages", settings, seed)).collect();
+        let p99 = median_of(&run_all(&jobs), |record| record.head_of_line_ms.unwrap().p99);
+        println!("{settings:?}: 99th percentile of the head-of-line delay {p99:.1} ms");
+        p99
+    };
+    let plain = p99(&["flow.cc=bbr2"]);
+    assert!(plain > 50.0, "nobody notices within less than a round trip: {plain} ms");
+    // As it is asked for unless somebody chooses, too: then the polls do it.
+    for frequency in ["sidekick.every_packets=1", "sidekick.every_packets=off"] {
+        let helped = p99(&["sidekick.mode=auto", frequency]);
+        assert!(helped <= plain / 4.0, "{frequency}: {helped} ms, and {plain} ms without help");
     }
 }
 
@@ -231,7 +271,7 @@ fn the_99th_percentile_of_calls_is_that_of_the_published_ones() {
     for (series, settings) in calls {
         let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("audio-paper", settings, seed)).collect();
         let records = run_all(&jobs);
-        let dejitter = |figure: fn(&sidekick_netem::record::Dejitter) -> f64| {
+        let dejitter = |figure: fn(&sidekick_netem::record::Percentiles) -> f64| {
             median_of(&records, |record| figure(&record.audio.as_ref().unwrap().dejitter_ms))
         };
         let p99 = dejitter(|dejitter| dejitter.p99);

@@ -260,7 +260,7 @@ impl Other {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Audio, Dejitter};
+    use crate::record::{Audio, Percentiles};
 
     fn record(backend: &str, goodput: f64) -> RunRecord {
         RunRecord {
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn dejitter_agrees_within_five_milliseconds() {
         let audio = |backend, p99| {
-            let dejitter_ms = Dejitter { p99, ..Dejitter::default() };
+            let dejitter_ms = Percentiles { p99, ..Percentiles::default() };
             RunRecord { audio: Some(Audio { dejitter_ms, ..Audio::default() }), ..record(backend, 0.1) }
         };
         let sim = audio("sim", 22.4);

@@ -3,7 +3,7 @@
 use audio::report::{DejitterMs, Quacks as CallQuacks};
 use audio::{ListenerReport, TalkerReport};
 
-use super::{Audio, Dejitter, Packets, Quacks, RunRecord};
+use super::{Audio, Packets, Percentiles, Quacks, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
 
@@ -52,7 +52,7 @@ impl RunRecord {
             near_rtt_ms: talker.near_rtt_ms,
             rtt_ms: talker.rtt_ms.or(listener.rtt_ms),
             audio: Some(Audio {
-                dejitter_ms: Dejitter { p50, p90, p95, p99, p999, max },
+                dejitter_ms: Percentiles { p50, p90, p95, p99, p999, max },
                 late: listener.late,
                 played: listener.played,
             }),

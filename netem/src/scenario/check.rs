@@ -49,6 +49,15 @@ impl Scenario {
                     .to_owned(),
             );
         }
+        if kind == FlowKind::Messages
+            && let Some(cc) = self.competitor.cc
+        {
+            return Err(ScenarioError::Contradiction {
+                one: format!("competitor.cc = {}", cc.name()),
+                other: "flow.kind = messages".to_owned(),
+                instead: "messages take no share of a path; set it to none".to_owned(),
+            });
+        }
         let audio = kind == FlowKind::Audio;
         if audio && let Some((setting, without)) = self.not_of_a_call() {
             return Err(ScenarioError::Contradiction {

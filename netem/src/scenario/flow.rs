@@ -13,12 +13,15 @@ pub enum FlowKind {
     Download,
     /// One after another, HTTP/3 requests with an answer.
     Requests,
+    /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request: no message is had before
+    /// those ahead of it.
+    Messages,
     /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
     Audio,
 }
 
 impl FlowKind {
-    const ALL: [Self; 4] = [Self::Upload, Self::Download, Self::Requests, Self::Audio];
+    const ALL: [Self; 5] = [Self::Upload, Self::Download, Self::Requests, Self::Messages, Self::Audio];
 
     /// The name in scenarios and in reports.
     #[must_use]
@@ -27,6 +30,7 @@ impl FlowKind {
             Self::Upload => "upload",
             Self::Download => "download",
             Self::Requests => "requests",
+            Self::Messages => "messages",
             Self::Audio => "audio",
         }
     }
@@ -94,7 +98,7 @@ pub struct Flow {
     pub kind: FlowKind,
     /// Size of an upload, a download, or each answer to a request.
     pub bytes: u64,
-    /// Ends a transfer after this time, done or not; how long an audio flow lasts.
+    /// Ends a transfer after this time, done or not; how long a flow of messages and an audio flow last.
     pub limit: Option<Duration>,
     /// The data sender's congestion controller; `None` takes what the Sidekick mode goes with.
     pub cc: Option<CongestionControl>,
@@ -118,9 +122,9 @@ pub struct Flow {
     pub split: bool,
     /// How often the congestion window is written down; `None` for never.
     pub sample: Option<Duration>,
-    /// Time between two packets of an audio flow.
+    /// Time between two messages, or two packets of an audio flow.
     pub frame_interval: Duration,
-    /// Bytes of a packet of an audio flow.
+    /// Bytes of a message, or of a packet of an audio flow.
     pub frame_bytes: u16,
 }
 
@@ -151,7 +155,7 @@ impl Default for Flow {
 pub(super) const SETTINGS: &[Setting<Flow>] = &[
     Setting {
         key: "kind",
-        takes: "upload, download, requests or audio",
+        takes: "upload, download, requests, messages or audio",
         meaning: "what is carried",
         store: |flow, value| {
             flow.kind = FlowKind::ALL.into_iter().find(|kind| kind.name() == value)?;
@@ -170,7 +174,7 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
     Setting {
         key: "seconds",
         takes: "seconds from 0.1 to 3600",
-        meaning: "ends a transfer, done or not; how long an audio flow lasts",
+        meaning: "ends a transfer, done or not; how long messages and an audio flow last",
         store: |flow, value| {
             let seconds: f64 = value.parse().ok()?;
             flow.limit = Some((0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))?);
@@ -280,7 +284,7 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
     Setting {
         key: "frame_ms",
         takes: "milliseconds from 1 to 1000",
-        meaning: "time between two packets (kind audio)",
+        meaning: "time between two messages or packets (kinds messages and audio)",
         store: |flow, value| {
             flow.frame_interval = Duration::from_millis(whole(value, 1, 1000)?);
             Some(())
@@ -289,7 +293,7 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
     Setting {
         key: "frame_bytes",
         takes: "bytes from 32 to 1200",
-        meaning: "size of a packet (kind audio)",
+        meaning: "size of a message or a packet (kinds messages and audio)",
         store: |flow, value| {
             flow.frame_bytes = u16::try_from(whole(value, 32, 1200)?).ok()?;
             Some(())

@@ -6,6 +6,7 @@ use quic_sidekick::quiche::h3::{self, Header, NameValue};
 use quic_sidekick::quiche::{Connection, Error};
 use sha2::{Digest, Sha256};
 
+use super::messages::Pace;
 use super::quic::{App, Work};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
@@ -29,9 +30,12 @@ pub(super) struct Client {
     early: bool,
     seed: u64,
     left: u32,
+    /// When how much of an upload is there to be sent, if it is not there from the beginning.
+    pub(super) pace: Option<Pace>,
     begin: Instant,
     http: Option<h3::Connection>,
     answer: Option<Answer>,
+    sent: u64,
     delivered: u64,
     buffer: Vec<u8>,
     /// From the first packet to each answer's first byte.
@@ -45,14 +49,16 @@ impl Client {
     pub(super) fn new(flow: &Flow, seed: u64, begin: Instant) -> Self {
         Self {
             kind: flow.kind,
-            bytes: flow.bytes,
+            bytes: if flow.kind == FlowKind::Messages { Pace::of(flow).bytes() } else { flow.bytes },
             replayable: flow.replayable,
             early: flow.zero_rtt,
             seed,
+            pace: (flow.kind == FlowKind::Messages).then(|| Pace::of(flow)),
             left: if flow.kind == FlowKind::Requests { flow.requests } else { 1 },
             begin,
             http: None,
             answer: None,
+            sent: 0,
             delivered: 0,
             buffer: vec![0; 64 * 1024],
             first_bytes: Vec::new(),
@@ -60,10 +66,14 @@ impl Client {
         }
     }
 
+    fn uploads(&self) -> bool {
+        matches!(self.kind, FlowKind::Upload | FlowKind::Messages)
+    }
+
     /// Whether a request may be made now. One that must not be replayed does not go into early data (RFC 8470).
     fn may_ask(&self, conn: &Connection) -> bool {
         let safe = match self.kind {
-            FlowKind::Upload => false,
+            FlowKind::Upload | FlowKind::Messages => false,
             FlowKind::Download => true,
             FlowKind::Requests | FlowKind::Audio => self.replayable,
         };
@@ -74,7 +84,7 @@ impl Client {
         if self.left == 0 || self.answer.is_some() || !self.may_ask(conn) {
             return Ok(false);
         }
-        let upload = self.kind == FlowKind::Upload;
+        let upload = self.uploads();
         let post = upload || (self.kind == FlowKind::Requests && !self.replayable);
         let (method, path): (_, String) = if upload {
             ("POST", "/upload".to_owned())
@@ -104,14 +114,25 @@ impl Client {
         }
     }
 
-    fn upload(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+    fn upload(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+        now: Instant,
+    ) -> Result<bool, String> {
         let Some(Answer { stream, upload: Some(content), .. }) = &mut self.answer else { return Ok(false) };
         let mut wrote = false;
         while !content.is_empty() {
             let bytes = content.peek();
+            let due = self.pace.as_mut().map_or(u64::MAX, |pace| pace.due(now) - self.sent);
+            let bytes = bytes.get(..usize::try_from(due).unwrap_or(usize::MAX)).unwrap_or(bytes);
+            if bytes.is_empty() {
+                return Ok(wrote);
+            }
             match http.send_body(conn, *stream, bytes, false) {
                 Ok(written) => {
                     content.take(written);
+                    self.sent += written as u64;
                     wrote = true;
                 }
                 Err(h3::Error::Done | h3::Error::StreamBlocked) => return Ok(wrote),
@@ -165,6 +186,7 @@ impl Client {
         now: Instant,
     ) -> Result<bool, String> {
         let mut received = false;
+        let uploads = self.uploads();
         loop {
             match http.recv_body(conn, stream, &mut self.buffer) {
                 Ok(length) => {
@@ -176,7 +198,7 @@ impl Client {
                         self.first_bytes.push(now - self.begin);
                     }
                     answer.digest.update(bytes);
-                    if self.kind == FlowKind::Upload {
+                    if uploads {
                         answer.text.extend_from_slice(bytes);
                     }
                 }
@@ -194,7 +216,7 @@ impl Client {
             return Err(format!("the server answered with status {status}"));
         }
         let sent = Content::new(self.bytes, self.seed).sha256();
-        let arrived = if self.kind == FlowKind::Upload {
+        let arrived = if self.uploads() {
             String::from_utf8_lossy(&answer.text).into_owned()
         } else {
             hexadecimal(&answer.digest.finalize())
@@ -222,12 +244,16 @@ impl App for Client {
         let mut work = || -> Result<Work, String> {
             let received = self.poll(&mut http, conn, now)?;
             let asked = self.ask(&mut http, conn)?;
-            let wrote = self.upload(&mut http, conn)? || asked;
+            let wrote = self.upload(&mut http, conn, now)? || asked;
             Ok(Work { received, wrote })
         };
         let done = work();
         self.http = Some(http);
         done
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.pace.as_ref()?.next()
     }
 
     fn delivered(&self) -> u64 {

@@ -26,6 +26,10 @@ pub(super) struct Work {
 pub(super) trait App {
     /// Does what it can at `now`.
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String>;
+    /// When it has something to do of its own accord.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
     /// Bytes that it has had from the other side.
     fn delivered(&self) -> u64;
     /// Whether it has done what it was there for.
@@ -238,8 +242,9 @@ impl<A: App> Endpoint for Quic<A> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let help = self.help.as_ref().and_then(|help| help.sidekick.timeout_instant());
-        let deadlines = [self.conn.timeout_instant(), self.release, self.acknowledge_at, help];
-        deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.begin))
+        let own = [self.conn.timeout_instant(), self.release, self.acknowledge_at, self.app.next_deadline()];
+        let deadlines = own.into_iter().chain([help]);
+        deadlines.flatten().min().map(|deadline| deadline.max(self.begin))
     }
 
     fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {

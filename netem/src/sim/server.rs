@@ -7,7 +7,9 @@ use quic_sidekick::quiche::Connection;
 use quic_sidekick::quiche::h3::{self, Header, NameValue};
 use sha2::{Digest, Sha256};
 
+use super::messages::Arrivals;
 use super::quic::{App, Work};
+use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
 /// A request, from its headers to the end of its answer.
@@ -29,16 +31,30 @@ pub(super) struct Server {
     http: Option<h3::Connection>,
     exchanges: BTreeMap<u64, Exchange>,
     delivered: u64,
+    /// Of a flow of messages.
+    pub(super) arrivals: Option<Arrivals>,
     buffer: Vec<u8>,
 }
 
 impl Server {
-    /// A server whose contents follow from `seed`.
-    pub(super) fn new(seed: u64) -> Self {
-        Self { seed, http: None, exchanges: BTreeMap::new(), delivered: 0, buffer: vec![0; 64 * 1024] }
+    /// The server of `flow`, whose contents follow from `seed`.
+    pub(super) fn new(flow: &Flow, seed: u64) -> Self {
+        Self {
+            seed,
+            http: None,
+            exchanges: BTreeMap::new(),
+            delivered: 0,
+            arrivals: (flow.kind == FlowKind::Messages).then(|| Arrivals::of(flow)),
+            buffer: vec![0; 64 * 1024],
+        }
     }
 
-    fn poll(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> Result<bool, String> {
+    fn poll(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+        now: Instant,
+    ) -> Result<bool, String> {
         let mut received = false;
         loop {
             match http.poll(conn) {
@@ -48,7 +64,7 @@ impl Server {
                     self.exchanges.insert(stream, Exchange::Receiving { path, digest: Sha256::new() });
                     received = true;
                 }
-                Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream)?,
+                Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream, now)?,
                 Ok((stream, h3::Event::Finished)) => self.answer(stream),
                 Ok(_) => {}
                 Err(h3::Error::Done) => return Ok(received),
@@ -62,6 +78,7 @@ impl Server {
         http: &mut h3::Connection,
         conn: &mut Connection,
         stream: u64,
+        now: Instant,
     ) -> Result<bool, String> {
         let mut received = false;
         loop {
@@ -69,6 +86,9 @@ impl Server {
                 Ok(length) => {
                     received = true;
                     self.delivered += length as u64;
+                    if let Some(arrivals) = &mut self.arrivals {
+                        arrivals.note(self.delivered, now);
+                    }
                     if let Some(Exchange::Receiving { digest, .. }) = self.exchanges.get_mut(&stream) {
                         digest.update(self.buffer.get(..length).unwrap_or_default());
                     }
@@ -146,14 +166,14 @@ fn give(
 }
 
 impl App for Server {
-    fn work(&mut self, conn: &mut Connection, _now: Instant) -> Result<Work, String> {
+    fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
         if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
             let http = h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
             self.http = Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
         }
         let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
         let mut work = || -> Result<Work, String> {
-            let received = self.poll(&mut http, conn)?;
+            let received = self.poll(&mut http, conn, now)?;
             let wrote = self.write(&mut http, conn)?;
             Ok(Work { received, wrote })
         };

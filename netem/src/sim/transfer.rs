@@ -63,7 +63,9 @@ pub(super) fn run(
     let mut receiver = Host::new(Side::Left, start, servers, first, every);
     let split = scenario.flow.split.then(|| SplitProxy::new(spliced));
     let mut middle = Middle::new(scenario, seed, start, pcap, split)?;
-    let end = middle.drive((&mut sender, &mut receiver), (world, seed), scenario.flow.limit, watch)?;
+    // Messages end of their own accord.
+    let limit = scenario.flow.limit.filter(|_| scenario.flow.kind != FlowKind::Messages);
+    let end = middle.drive((&mut sender, &mut receiver), (world, seed), limit, watch)?;
 
     if end.is_zero() && scenario.flow.limit.is_none() {
         let what = "nothing on this path takes any time; give a segment a delay or a rate".to_owned();
@@ -82,7 +84,7 @@ pub(super) fn run(
         describe(&mut record, scenario, client, server, end);
     }
     let (windows, had) = match scenario.flow.kind {
-        FlowKind::Upload => (&sender.samples, &receiver.samples),
+        FlowKind::Upload | FlowKind::Messages => (&sender.samples, &receiver.samples),
         _ => (&receiver.samples, &sender.samples),
     };
     if let Some((cc, begin)) = second {
@@ -114,13 +116,13 @@ fn ends(
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
     // The receiver of data is the one whose acknowledgements the scenario is about.
     let (client_acks, server_acks) = match flow.kind {
-        FlowKind::Upload => (AckPolicy::AT_ONCE, lazy),
+        FlowKind::Upload | FlowKind::Messages => (AckPolicy::AT_ONCE, lazy),
         _ => (lazy, AckPolicy::AT_ONCE),
     };
     let app = Client::new(flow, seed, begin);
     let session = if flow.zero_rtt { Some(tls::session(flow, cc)?) } else { None };
     let client_end = Quic::connect(app, (client, server), &mut client_config, session.as_deref(), begin)?;
-    let server_end = Quic::accept(Server::new(seed), (server, client), &mut server_config, begin)?;
+    let server_end = Quic::accept(Server::new(flow, seed), (server, client), &mut server_config, begin)?;
     Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
 }
 
@@ -172,7 +174,7 @@ fn describe(
     server: &Quic<Server>,
     end: Duration,
 ) {
-    let upload = scenario.flow.kind == FlowKind::Upload;
+    let upload = matches!(scenario.flow.kind, FlowKind::Upload | FlowKind::Messages);
     let data_sender: &Connection = if upload { &client.conn } else { &server.conn };
     record.bytes = if upload { server.delivered() } else { client.delivered() };
     record.time_s = end.as_secs_f64();
@@ -182,6 +184,13 @@ fn describe(
         FlowKind::Requests => client.app.first_bytes.iter().map(|time| time.as_secs_f64() * 1e3).collect(),
         _ => Vec::new(),
     };
+    let arrivals = server.app.arrivals.as_ref();
+    record.head_of_line_ms = client
+        .app
+        .pace
+        .as_ref()
+        .zip(arrivals)
+        .and_then(|(pace, arrivals)| pace.head_of_line(&arrivals.times));
     let stats = data_sender.stats();
     record.packets.sent = stats.sent as u64;
     record.packets.retransmitted = stats.retrans as u64;

@@ -14,7 +14,7 @@ mod hooked {
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use hooked::transfer::{payload, upload, Assist, Outcome, Scenario, Unassisted};
+use hooked::transfer::{self, payload, upload, Assist, Outcome, Scenario, Unassisted};
 use quiche::sidekick::repeat_handshakes;
 use quiche::Connection;
 
@@ -215,6 +215,43 @@ fn small_uploads_do_not_wait_for_a_lost_first_flight() {
     };
     let (once, repeated) = (mean(false), mean(true));
     assert!(repeated * 3 < once * 2, "{repeated} ns on average, {once} when nothing is repeated");
+}
+
+/// A server that hears nothing doubles the time until it sends its answer again: what the client says to a part of the answer
+/// has to arrive, although the client can read the server's hello.
+#[test]
+fn what_is_said_to_a_part_of_the_answer_is_repeated() {
+    let world = virtual_time::World::enter(1).unwrap();
+    let (mut client, mut server) = transfer::ends("cubic");
+    client.sidekick_repeat_handshake(true);
+    let flight = |from: &mut Connection| {
+        let mut datagrams = Vec::new();
+        let mut buffer = [0; 1500];
+        while let Ok((len, info)) = from.send(&mut buffer) {
+            datagrams.push((buffer[..len].to_vec(), info));
+        }
+        datagrams
+    };
+    let hand_over = |datagrams: &mut [(Vec<u8>, quiche::SendInfo)], to: &mut Connection| {
+        for (datagram, info) in datagrams {
+            to.recv(datagram, quiche::RecvInfo { from: info.from, to: info.to }).unwrap();
+        }
+    };
+    hand_over(&mut flight(&mut client), &mut server);
+    let mut answer = flight(&mut server);
+    assert!(answer.len() > 1, "the certificate fills more than one datagram");
+    world.set(Duration::from_millis(60));
+    answer.pop();
+    hand_over(&mut answer, &mut client);
+    assert!(!client.is_established());
+    let said: Vec<_> = flight(&mut client).into_iter().map(|(datagram, _)| datagram).collect();
+    assert!(!said.is_empty());
+    for ms in [65, 80, 140] {
+        world.set(Duration::from_millis(ms));
+        client.on_timeout();
+        let again: Vec<_> = flight(&mut client).into_iter().map(|(datagram, _)| datagram).collect();
+        assert!(said.iter().all(|datagram| again.contains(datagram)), "{ms} ms");
+    }
 }
 
 #[test]

@@ -98,8 +98,8 @@ impl Again {
 
 impl<F: BufFactory> Connection<F> {
     /// Has a client send the datagrams of its handshake again after 5, 20 and 80 ms, as long as nothing says that they
-    /// arrived: the first flight until the server is heard, acknowledgements of an incomplete answer until it is complete, the
-    /// rest until the server confirms the handshake. Call it before the
+    /// arrived: the first flight until the server is heard, acknowledgements of an incomplete answer until it is complete (a
+    /// server that hears nothing doubles the time until it sends its answer again), the rest until the server confirms the handshake. Call it before the
     /// first `send`. A server never repeats: until it knows the client's address it may not (RFC 9000, section 8.1).
     pub fn sidekick_repeat_handshake(&mut self, repeat: bool) {
         self.sidekick.again.repeat_handshake = repeat;
@@ -177,11 +177,11 @@ impl<F: BufFactory> Connection<F> {
             return;
         }
         let (confirmed, heard) = (self.handshake_confirmed, self.sidekick_heard_of_server());
-        let has_hello = self.handshake_status().has_handshake_keys;
+        let answered = self.is_established();
         let Again { waiting, flight, .. } = &mut self.sidekick.again;
         flight.retain_mut(|sent| {
             // What the server has, or has no more use for, is not repeated.
-            let settled = (heard && sent.first) || (has_hello && sent.is_initial());
+            let settled = (heard && sent.first) || (answered && sent.is_initial());
             if confirmed || settled || sent.due().is_none() {
                 return false;
             }

@@ -127,15 +127,12 @@ struct Transfer<'a> {
 
 impl<'a> Transfer<'a> {
     fn new(scenario: &'a Scenario, world: World) -> Self {
-        let mut config = config(scenario.controller);
-        let (client_id, server_id) = (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
-        let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
-        let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
+        let (client, server) = ends(scenario.controller);
         Self {
             world,
             scenario,
-            client: client.unwrap(),
-            server: server.unwrap(),
+            client,
+            server,
             now: 0,
             random: scenario.seed,
             flying: BTreeMap::new(),
@@ -273,6 +270,15 @@ impl<'a> Transfer<'a> {
             self.complete |= end;
         }
     }
+}
+
+/// A client and a server that have said nothing yet.
+pub fn ends(controller: &str) -> (Connection, Connection) {
+    let mut config = config(controller);
+    let (client_id, server_id) = (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
+    let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
+    let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
+    (client.unwrap(), server.unwrap())
 }
 
 fn config(controller: &str) -> Config {
