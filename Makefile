@@ -11,7 +11,7 @@ help:
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
-	@echo "make bench   what the quACK costs, beside the textbook code; writes target/bench.json (four minutes)"
+	@echo "make bench   what the quACK costs beside the textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (fifteen minutes)"
 	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK's vector code for 64-bit ARM, on an emulated one (Debian 12)"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
@@ -38,6 +38,7 @@ bench: build-deps
 	$(CARGO) bench --locked -p sidekick-quack --benches --no-run
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench quack
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
+	$(CARGO) bench --locked -p quic-sidekick --bench sender
 
 fuzz: build-deps
 	CARGO="$(CARGO)" quic-sidekick/fuzz/run

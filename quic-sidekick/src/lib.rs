@@ -30,7 +30,8 @@
 //!     sidekick.on_timeout(&mut conn, Instant::now());
 //!     // ... and when a datagram has come to the adjacent socket:
 //!     let (len, from) = adjacent.recv_from(&mut buf)?;
-//!     sidekick.recv(&buf[..len], from, &mut conn, Instant::now());
+//!     // True if it is worth asking `conn.send` again, as `on_sent` and `on_timeout` say, too:
+//!     let _again = sidekick.recv(&buf[..len], from, &mut conn, Instant::now());
 //! #   if conn.is_closed() { return Ok(()); }
 //! }
 //! # }

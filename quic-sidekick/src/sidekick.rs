@@ -72,8 +72,8 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 /// # Order of calls
 /// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send` gave was sent,
 /// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`recv`](Self::recv), at
-/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout): after either the connection may have
-/// frames to resend, so send again. After each of the three, [`send`](Self::send) until it gives `None`.
+/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout). Each of the three says whether the connection
+/// has something to send again; most often it has not. After each of them, [`send`](Self::send) until it gives `None`.
 #[derive(Debug)]
 pub struct Sidekick {
     config: Config,
@@ -93,6 +93,8 @@ pub struct Sidekick {
     early_lost: u64,
     known_spurious: u64,
     stopped: bool,
+    /// The connection was given something to send.
+    moved: bool,
     logged: Assistance,
     logged_choice: Option<Choice>,
     qlog: Log,
@@ -123,6 +125,7 @@ impl Sidekick {
             early_lost: 0,
             known_spurious: 0,
             stopped: false,
+            moved: false,
             logged: Assistance::Seeking,
             logged_choice: None,
             qlog: Log::default(),
@@ -142,8 +145,13 @@ impl Sidekick {
     }
 
     /// Takes note of the packets that the connection has sent since the last call, and of what a proxy has answered on its
-    /// path.
-    pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
+    /// path. True if there is something for [`Connection::send`] now.
+    pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        self.note_sent(conn, now);
+        std::mem::take(&mut self.moved)
+    }
+
+    fn note_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
         self.qlog.mode_set(conn, &self.config, now);
         if self.config.proxy.is_none() {
             self.sender.set_handle(handle(conn));
@@ -178,6 +186,7 @@ impl Sidekick {
         while let Some(len) = self.sender.transmit_on_path(&mut marker) {
             tracing::debug!("a marker goes onto the path");
             conn.sidekick_send_beside(marker.get(..len).unwrap_or_default());
+            self.moved = true;
         }
     }
 
@@ -204,16 +213,17 @@ impl Sidekick {
         self.store.push(packet.packet_number, packet.datagram, packet.time_sent);
     }
 
-    /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped.
+    /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped. True
+    /// if there is something for [`Connection::send`] now, such as packets that were lost.
     pub fn recv<F: BufFactory>(
         &mut self,
         datagram: &[u8],
         from: SocketAddr,
         conn: &mut Connection<F>,
         now: Instant,
-    ) {
+    ) -> bool {
         // What the quACK names may have been sent since the last call.
-        self.on_sent(conn, now);
+        self.note_sent(conn, now);
         let before = self.sender.stats();
         if let Err(error) = self.sender.handle(from, datagram, now) {
             tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
@@ -223,6 +233,7 @@ impl Sidekick {
             self.make_room(conn, now);
         }
         self.apply(conn, now);
+        std::mem::take(&mut self.moved)
     }
 
     /// When [`Sidekick::on_timeout`] wants to be called.
@@ -231,11 +242,12 @@ impl Sidekick {
         self.sender.next_deadline()
     }
 
-    /// Does what is due at `now`; harmless when nothing is.
-    pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
-        self.on_sent(conn, now);
+    /// Does what is due at `now`; harmless when nothing is. True if there is something for [`Connection::send`] now.
+    pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        self.note_sent(conn, now);
         self.sender.on_deadline(now);
         self.apply(conn, now);
+        std::mem::take(&mut self.moved)
     }
 
     /// Frees the window of what has reached the proxy.
@@ -245,6 +257,7 @@ impl Sidekick {
             && self.measured(conn, path_id).is_some_and(|measured| measured.is_prompt_far_proxy())
         {
             conn.sidekick_received(path_id, &self.received, now);
+            self.moved |= !self.received.is_empty();
         }
         self.received.clear();
     }
@@ -266,6 +279,7 @@ impl Sidekick {
         if let Some((path_id, flow)) = self.path
             && !self.lost.is_empty()
         {
+            self.moved = true;
             let mut declared = 0;
             let reaction = match self.reaction(conn, path_id, now) {
                 None => {

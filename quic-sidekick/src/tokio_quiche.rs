@@ -129,7 +129,8 @@ impl<A> Assisted<A> {
         for _ in 0..MAX_RECEIVED {
             let Some(socket) = &self.adjacent else { return };
             match socket.try_recv_from(&mut datagram) {
-                Ok((len, from)) => self.sidekick.recv(&datagram[..len], from, conn, clock()),
+                // The worker sends after each of its rounds, whether or not there is a reason.
+                Ok((len, from)) => drop(self.sidekick.recv(&datagram[..len], from, conn, clock())),
                 Err(error) => match error.kind() {
                     io::ErrorKind::WouldBlock => return,
                     // Nobody listens there (yet), or there is no route: an earlier message's ICMP error, told once.

@@ -158,6 +158,7 @@ fn upload_as(
             to_server.push(datagram.to_vec());
         }
         moved |= packets > round;
+        let mut drained = fate != Swallowed::HiddenInWindows && packets < round + BURST;
         sidekick.on_sent(&mut client, Instant::now());
 
         // The near segment is quicker than the far one: the proxy speaks first.
@@ -169,7 +170,14 @@ fn upload_as(
         while let Some(transmit) = observer.transmit(&mut message) {
             let datagram = &mut message[..transmit.len];
             match transmit.from {
-                None => sidekick.recv(datagram, proxy_addr, &mut client, Instant::now()),
+                None => {
+                    let again = sidekick.recv(datagram, proxy_addr, &mut client, Instant::now());
+                    // What it says of the connection is so, where nothing was left to be sent before.
+                    if !again && drained {
+                        assert_eq!(client.send(&mut buf), Err(quiche::Error::Done));
+                    }
+                    drained &= !again;
+                }
                 Some(from) => {
                     let info = quiche::RecvInfo { from, to: transmit.to };
                     assert_eq!(client.recv(datagram, info).unwrap(), transmit.len);

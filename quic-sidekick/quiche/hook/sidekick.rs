@@ -213,7 +213,7 @@ impl<F: BufFactory> Connection<F> {
         // The header form is not protected (RFC 9001, section 5.4.1).
         if datagram.first().is_some_and(|first| first & 0x80 != 0) {
             self.sidekick_keep_flight(path_id, datagram, now);
-        } else if let Some(packet_number) = self.next_pkt_num.checked_sub(1) {
+        } else if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
             self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
         }
     }

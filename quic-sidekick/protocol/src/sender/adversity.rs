@@ -457,7 +457,8 @@ fn a_quack_costs_what_has_changed() {
         s.stream(1000, MS);
         let candidates =
             (s.sender.contacts[0].reconciler.work - before) / usize::from(Terms::default().threshold);
-        assert!((850..1500).contains(&candidates), "{candidates} candidates in thousand {thousand}");
+        // Where nothing is missing, one sum tells, and that is hardly any work.
+        assert!((300..700).contains(&candidates), "{candidates} candidates in thousand {thousand}");
     }
 }
 

@@ -22,9 +22,9 @@ impl Figures {
         Ok(Self { before, measured: Vec::new() })
     }
 
-    /// Adds a figure, beside that of the textbook code; the ratio says how many times better ours is.
+    /// Adds a figure, beside that of what it is measured against; the ratio says how many times better ours is.
     pub(crate) fn add(&mut self, name: &str, unit: &str, (value, baseline): (f64, f64), ratio: f64) {
-        println!("{name}: {value:.2} {unit}, the textbook {baseline:.2} {unit}, {ratio:.2} times");
+        println!("{name}: {value:.2} {unit}, the baseline {baseline:.2} {unit}, {ratio:.3} times");
         self.measured.push(json!({
             "name": name, "value": rounded(value), "unit": unit,
             "baseline": rounded(baseline), "ratio": rounded(ratio),
@@ -46,7 +46,8 @@ fn rounded(value: f64) -> f64 {
 
 /// In the workspace's target directory: benchmarks are started in the package's.
 fn path() -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let workspace = package.ancestors().find(|above| above.join("Cargo.lock").exists()).unwrap_or(package);
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     workspace.join(target).join("bench.json")
 }

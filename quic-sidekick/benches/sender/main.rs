@@ -1,0 +1,237 @@
+//! What the sender pays for its Sidekick: instructions for each packet that it sends, counted by valgrind's callgrind, beside
+//! those of the stock quiche that cargo downloads.
+//!
+//! It starts itself under valgrind, once for each row. Only what the sender does is counted: receiving, sending, timers, and all
+//! of the plugin's work, quACKs with their decryption included. Nothing is lost before the proxy, so that this is what help costs
+//! when nobody needs it.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
+
+virtual_time::in_force!();
+
+#[path = "."]
+mod hooked {
+    use quic_sidekick::quiche as engine;
+
+    #[path = "upload.rs"]
+    pub(crate) mod upload;
+}
+
+#[path = "."]
+#[allow(clippy::duplicate_mod, reason = "the same upload, once for each crate")]
+mod stock {
+    use pristine as engine;
+
+    #[path = "upload.rs"]
+    pub(crate) mod upload;
+}
+
+#[path = "../../quack/benches/quack/figures.rs"]
+mod figures;
+
+use figures::Figures;
+use quic_sidekick::{Config, MAX_DATAGRAM_LEN, Mode, Sidekick, quiche};
+use sidekick_protocol::{Flow, Observer, ObserverConfig, Payload};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// The modes, each with its congestion controller.
+const MODES: [(Mode, &str); 3] =
+    [(Mode::Reinject, "cubic"), (Mode::PathAwareBbr, "bbr2_gcongestion"), (Mode::Auto, "bbr2_gcongestion")];
+
+/// When the proxy speaks: the name of the row, and after how many packets, if not by the plugin's own choice.
+const FREQUENCIES: [(&str, Option<NonZeroU16>); 2] =
+    [("every-30-ms", None), ("every-2-packets", NonZeroU16::new(2))];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, measure, controller, help] = arguments.as_slice()
+        && measure == "--measure"
+    {
+        println!("packets {}", run(controller, help));
+        return ExitCode::SUCCESS;
+    }
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure() -> Result<(), String> {
+    let mut figures =
+        Figures::begin().map_err(|error| format!("target/bench.json cannot be read: {error}; remove it"))?;
+    for controller in ["cubic", "bbr2_gcongestion"] {
+        let stock = count(controller, "stock")?;
+        let modes = MODES.iter().filter(|(_, of)| *of == controller).map(|(mode, _)| mode.to_string());
+        let helped = modes.flat_map(|mode| FREQUENCIES.map(|(every, _)| format!("{mode}/{every}")));
+        for help in std::iter::once("none".to_owned()).chain(helped) {
+            let ours = count(controller, &help)?;
+            let name = format!("sender/{controller}/{help}/instructions");
+            figures.add(&name, "instructions", (ours, stock), stock / ours);
+        }
+    }
+    figures.write().map_err(|error| format!("the figures could not be written: {error}"))
+}
+
+/// Instructions for each packet.
+fn count(controller: &str, help: &str) -> Result<f64, String> {
+    let failed = |what: String| {
+        format!(
+            "valgrind could not count {controller} with {help}: {what}; `.ci/deps bench` installs it, or says what to install"
+        )
+    };
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_work*"])
+        .arg(std::env::current_exe().map_err(|error| failed(error.to_string()))?)
+        .args(["--measure", controller, help])
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    let number = |text: &[u8], label: &str| {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let (_, after) = text.split_once(label)?;
+        after.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let counted = number(&output.stderr, "Collected : ").zip(number(&output.stdout, "packets "));
+    let (instructions, packets) =
+        counted.ok_or_else(|| failed(String::from_utf8_lossy(&output.stderr).into_owned()))?;
+    Ok(instructions / packets)
+}
+
+fn run(controller: &str, help: &str) -> u64 {
+    let key = rcgen::generate_simple_self_signed(["example.org".to_owned()]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let files = (path("cert.pem"), path("key.pem"));
+    std::fs::write(&files.0, key.cert.pem()).unwrap();
+    std::fs::write(&files.1, key.signing_key.serialize_pem()).unwrap();
+    let files = (files.0.as_str(), files.1.as_str());
+    match help {
+        "stock" => stock::upload::upload(controller, files, &mut Nobody),
+        "none" => hooked::upload::upload(controller, files, &mut Nobody),
+        _ => {
+            let (mode, every) = help.split_once('/').unwrap();
+            let (_, every) = FREQUENCIES.into_iter().find(|(name, _)| *name == every).unwrap();
+            let mut helped = Helped::new(mode.parse().unwrap(), every);
+            let packets = hooked::upload::upload(controller, files, &mut helped);
+            let status = helped.sidekick.status();
+            // Otherwise the figure would be one of no help.
+            let wanted = every.map_or(100, |every| packets * 9 / 10 / u64::from(every.get()));
+            assert!(status.stats.quacks_received > wanted, "{status:?}");
+            packets
+        }
+    }
+}
+
+/// No proxy, no plugin.
+struct Nobody;
+
+macro_rules! nobody {
+    ($upload:path, $connection:ty) => {
+        impl $upload for Nobody {
+            fn attach(&mut self, _: &mut $connection) {}
+            fn sent(&mut self, _: &mut $connection, _: &mut Vec<Vec<u8>>) {}
+            fn received(&mut self, _: &mut $connection, _: &[u8]) -> bool {
+                false
+            }
+            fn timeout(&mut self, _: &mut $connection) {}
+            fn next_timeout(&self) -> Option<Instant> {
+                None
+            }
+            fn proxy(&mut self, _: Option<&[u8]>, _: &[Vec<u8>]) -> Vec<Vec<u8>> {
+                Vec::new()
+            }
+            fn proxy_deadline(&self) -> Option<Instant> {
+                None
+            }
+        }
+    };
+}
+
+nobody!(hooked::upload::Help, quiche::Connection);
+nobody!(stock::upload::Help, pristine::Connection);
+
+/// The plugin, and the proxy that it speaks with.
+struct Helped {
+    sidekick: Sidekick,
+    observer: Observer,
+    flow: Flow,
+    proxy: SocketAddr,
+    adjacent: SocketAddr,
+}
+
+impl Helped {
+    fn new(mode: Mode, every: Option<NonZeroU16>) -> Self {
+        let [client, server, proxy, adjacent] =
+            ["192.0.2.1:4000", "198.51.100.7:443", "192.0.2.254:5252", "192.0.2.1:5000"]
+                .map(|address| address.parse::<SocketAddr>().unwrap());
+        let mut config = Config::new(proxy, mode);
+        config.every_packets = every.or(config.every_packets);
+        Self {
+            sidekick: Sidekick::with_seed(config, [7; 32]),
+            observer: Observer::new(ObserverConfig::default(), [3; 32]).unwrap(),
+            flow: Flow { source: client, destination: server },
+            proxy,
+            adjacent,
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl hooked::upload::Help for Helped {
+    fn attach(&mut self, client: &mut quiche::Connection) {
+        self.sidekick.set_adjacent_port(self.adjacent.port());
+        self.sidekick.attach(client);
+    }
+
+    fn sent(&mut self, client: &mut quiche::Connection, messages: &mut Vec<Vec<u8>>) {
+        self.sidekick.on_sent(client, now());
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        while let Some((len, _)) = self.sidekick.send(&mut buffer) {
+            messages.push(buffer[..len].to_vec());
+        }
+    }
+
+    fn received(&mut self, client: &mut quiche::Connection, message: &[u8]) -> bool {
+        self.sidekick.recv(message, self.proxy, client, now())
+    }
+
+    fn timeout(&mut self, client: &mut quiche::Connection) {
+        if self.sidekick.timeout_instant().is_some_and(|at| at <= now()) {
+            self.sidekick.on_timeout(client, now());
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.sidekick.timeout_instant()
+    }
+
+    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        if let Some(datagram) = datagram {
+            self.observer.observe(&self.flow, 0, Payload::whole(datagram), now());
+        }
+        for message in messages {
+            // What the proxy makes of it shows in what it says.
+            let _ = self.observer.handle(self.adjacent, message, now());
+        }
+        self.observer.on_deadline(now());
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let mut said = Vec::new();
+        while let Some(transmit) = self.observer.transmit(&mut buffer) {
+            said.push(buffer[..transmit.len].to_vec());
+        }
+        said
+    }
+
+    fn proxy_deadline(&self) -> Option<Instant> {
+        self.observer.next_deadline()
+    }
+}

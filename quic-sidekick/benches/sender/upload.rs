@@ -1,0 +1,214 @@
+//! An upload in memory and in virtual time, whose sender's work is done in a function that a profiler can tell apart.
+//!
+//! This file is a module twice over: once for the hooked crate and once for the stock one. The module above it imports the
+//! one that is meant as `engine`.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
+use virtual_time::World;
+
+const BYTES: usize = 8 << 20;
+/// Packets of the sender's before its work counts: the handshake and slow start are behind it.
+const WARM_UP: u64 = 1000;
+/// The near segment, the far one, and the rate and the queue between them: those of the lab's `upload-paper`.
+const NEAR: Duration = Duration::from_millis(1);
+const FAR: Duration = Duration::from_millis(25);
+const NS_PER_BYTE: u32 = 800;
+const QUEUE_BYTES: u32 = 65_000;
+
+/// A proxy beside the path, and the sender's side of it.
+pub(crate) trait Help {
+    fn attach(&mut self, client: &mut Connection);
+    /// The sender's work after it has sent, and the messages that it has for the proxy.
+    fn sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
+    /// The sender's work on a message of the proxy; whether there is something to send because of it.
+    fn received(&mut self, client: &mut Connection, message: &[u8]) -> bool;
+    /// The sender's work when its time has come.
+    fn timeout(&mut self, client: &mut Connection);
+    /// When that is.
+    fn next_timeout(&self) -> Option<Instant>;
+    /// The proxy's work: a datagram of the path, or a message for it. What it says comes out at once.
+    fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>>;
+    /// When the proxy has something to say of its own accord.
+    fn proxy_deadline(&self) -> Option<Instant>;
+}
+
+/// What happens to the sender.
+enum Event {
+    Datagram(Vec<u8>),
+    Message(Vec<u8>),
+    Time,
+}
+
+/// What the sender has for the path and for the proxy.
+#[derive(Default)]
+struct Output {
+    datagrams: Vec<Vec<u8>>,
+    messages: Vec<Vec<u8>>,
+    /// When the pacer lets the next datagram go.
+    release: Option<Instant>,
+}
+
+/// What is uploaded, and how far it has come.
+struct Body {
+    content: Vec<u8>,
+    written: usize,
+}
+
+/// The sender's work.
+fn work(client: &mut Connection, help: &mut dyn Help, body: &mut Body, event: Event, out: &mut Output) {
+    match event {
+        Event::Datagram(mut datagram) => {
+            let info = RecvInfo { from: SERVER.into(), to: CLIENT.into() };
+            client.recv(&mut datagram, info).unwrap();
+        }
+        Event::Message(message) => {
+            if !help.received(client, &message) {
+                return help.sent(client, &mut out.messages);
+            }
+        }
+        Event::Time => {
+            if client.timeout_instant().is_some_and(|at| at <= now()) {
+                client.on_timeout();
+            }
+            help.timeout(client);
+        }
+    }
+    if client.is_established() && body.written < body.content.len() {
+        match client.stream_send(0, &body.content[body.written..], true) {
+            Ok(written) => body.written += written,
+            Err(quiche::Error::Done) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mut buffer = [0; 1500];
+    loop {
+        out.release = paced_until(client);
+        if out.release.is_some() {
+            break;
+        }
+        let Ok((len, _)) = client.send(&mut buffer) else { break };
+        out.datagrams.push(buffer[..len].to_vec());
+    }
+    help.sent(client, &mut out.messages);
+}
+
+/// The same, where it counts. The profiler knows the function by its name; it must not be inlined, and holds nothing else.
+#[inline(never)]
+fn counted_work(
+    client: &mut Connection,
+    help: &mut dyn Help,
+    body: &mut Body,
+    event: Event,
+    out: &mut Output,
+) {
+    work(client, help, body, event, out);
+}
+
+/// Until when the connection waits, if it paces: as tokio-quiche does it.
+fn paced_until(client: &Connection) -> Option<Instant> {
+    let release = client.get_next_release_time()?.time(now())?;
+    let early = client.max_release_into_future();
+    (release.saturating_duration_since(now()) >= early).then(|| now() + early.mul_f64(0.8))
+}
+
+const CLIENT: ([u8; 4], u16) = ([192, 0, 2, 1], 4000);
+const SERVER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
+
+#[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Uploads; `certificate` and `key` are files. Returns how many packets the sender sent while its work counted.
+pub(crate) fn upload(controller: &str, (certificate, key): (&str, &str), help: &mut dyn Help) -> u64 {
+    let world = World::enter(1).unwrap();
+    let (mut client, mut server) = ends(controller, certificate, key);
+    help.attach(&mut client);
+    let mut body = Body { content: (0..=250).cycle().take(BYTES).collect(), written: 0 };
+    let (mut to_server, mut to_client) = (VecDeque::new(), VecDeque::new());
+    let mut to_sender: VecDeque<(Instant, Vec<u8>)> = VecDeque::new();
+    let (mut sent, mut received, mut unacknowledged) = (0_u64, 0, 0);
+    let (mut free, mut release) = (now(), Some(now()));
+    let mut buffer = vec![0; 65_536];
+    while received < BYTES {
+        let due = |queue: &VecDeque<(Instant, Vec<u8>)>| queue.front().map(|(at, _)| *at);
+        let timers = [client.timeout_instant(), help.next_timeout(), release].into_iter().flatten().min();
+        let queues = [due(&to_server), due(&to_client), due(&to_sender)];
+        let others = [server.timeout_instant(), help.proxy_deadline(), timers];
+        let next = queues.into_iter().chain(others).flatten().min().unwrap().max(now());
+        world.set(next - world.start());
+
+        let mut proxy_says = Vec::new();
+        let mut event = None;
+        if due(&to_server).is_some_and(|at| at <= next) {
+            let (_, mut datagram) = to_server.pop_front().unwrap();
+            let info = RecvInfo { from: CLIENT.into(), to: SERVER.into() };
+            server.recv(&mut datagram, info).unwrap();
+            unacknowledged += 1;
+            while let Ok((len, _)) = server.stream_recv(0, &mut buffer) {
+                received += len;
+            }
+        } else if due(&to_client).is_some_and(|at| at <= next) {
+            event = to_client.pop_front().map(|(_, datagram)| Event::Datagram(datagram));
+        } else if due(&to_sender).is_some_and(|at| at <= next) {
+            event = to_sender.pop_front().map(|(_, message)| Event::Message(message));
+        } else if timers.is_some_and(|at| at <= next) {
+            event = Some(Event::Time);
+        } else {
+            server.on_timeout();
+            proxy_says = help.proxy(None, &[]);
+        }
+        if let Some(event) = event {
+            let mut out = Output { release, ..Output::default() };
+            let work = if sent < WARM_UP { work } else { counted_work };
+            work(&mut client, help, &mut body, event, &mut out);
+            release = out.release;
+            sent += out.datagrams.len() as u64;
+            proxy_says.extend(help.proxy(None, &out.messages));
+            for datagram in out.datagrams {
+                proxy_says.extend(help.proxy(Some(&datagram), &[]));
+                let (start, len) = (free.max(next), u32::try_from(datagram.len()).unwrap());
+                if start - next <= NS_PER_BYTE * Duration::from_nanos(1) * (QUEUE_BYTES - len) {
+                    free = start + NS_PER_BYTE * Duration::from_nanos(1) * len;
+                    to_server.push_back((free + NEAR + FAR, datagram));
+                }
+            }
+        }
+        to_sender.extend(proxy_says.into_iter().map(|message| (next + 2 * NEAR, message)));
+        // Every second packet is acknowledged, as RFC 9000 has it, and whatever else there is goes out while that is done.
+        if unacknowledged >= 2 || !server.is_established() || to_server.is_empty() {
+            unacknowledged = 0;
+            while let Ok((len, _)) = server.send(&mut buffer) {
+                to_client.push_back((next + FAR + NEAR, buffer[..len].to_vec()));
+            }
+        }
+    }
+    sent - WARM_UP
+}
+
+fn ends(controller: &str, certificate: &str, key: &str) -> (Connection, Connection) {
+    let make = || {
+        let mut config = Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        config.set_application_protos(&[b"test"]).unwrap();
+        config.set_cc_algorithm_name(controller).unwrap();
+        config.set_initial_max_data(1 << 24);
+        config.set_initial_max_stream_data_bidi_remote(1 << 24);
+        config.set_initial_max_streams_bidi(1);
+        config.set_max_idle_timeout(20_000);
+        config.set_max_recv_udp_payload_size(1350);
+        config.set_max_send_udp_payload_size(1350);
+        config.verify_peer(false);
+        config
+    };
+    let mut config = make();
+    config.load_cert_chain_from_pem_file(certificate).unwrap();
+    config.load_priv_key_from_pem_file(key).unwrap();
+    let id = |byte: u8| ConnectionId::from_vec(vec![byte; 16]);
+    let (client, server): (SocketAddr, SocketAddr) = (CLIENT.into(), SERVER.into());
+    let sender = quiche::connect(Some("example.org"), &id(1), client, server, &mut make()).unwrap();
+    (sender, quiche::accept(&id(2), None, server, client, &mut config).unwrap())
+}
