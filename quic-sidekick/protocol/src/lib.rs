@@ -47,6 +47,7 @@ mod identify;
 pub mod keys;
 pub mod observer;
 mod prologue;
+mod reinjector;
 pub mod sender;
 mod store;
 pub mod terms;
@@ -59,6 +60,7 @@ pub mod wire;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Transmit};
+pub use reinjector::Reinjector;
 pub use sender::{
     Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,
 };

@@ -34,6 +34,8 @@ pub struct Store {
     max_bytes: usize,
     max_age: Duration,
     allowance: usize,
+    /// The buffer of a datagram that gave way.
+    spare: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -47,7 +49,14 @@ impl Store {
     /// A store of `max_bytes`. What was sent longer than `max_age` ago is not sent again.
     #[must_use]
     pub fn new(max_bytes: usize, max_age: Duration) -> Self {
-        Self { kept: VecDeque::new(), bytes: 0, max_bytes, max_age, allowance: INITIAL_ALLOWANCE }
+        Self {
+            kept: VecDeque::new(),
+            bytes: 0,
+            max_bytes,
+            max_age,
+            allowance: INITIAL_ALLOWANCE,
+            spare: Vec::new(),
+        }
     }
 
     /// Keeps a datagram that was sent for the first time. Its tag is larger than those before it; one that is not, and an
@@ -62,7 +71,22 @@ impl Store {
         while self.bytes > self.max_bytes {
             let Some(oldest) = self.kept.pop_front() else { break };
             self.bytes -= oldest.datagram.len();
+            self.spare = oldest.datagram;
         }
+    }
+
+    /// As [`Store::push`], of a copy. It allocates only until the store is full.
+    pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
+        let mut copy = std::mem::take(&mut self.spare);
+        copy.clear();
+        copy.extend_from_slice(datagram);
+        self.push(tag, copy, now);
+    }
+
+    /// The datagram of this tag, if it is kept, whatever its age; no budget is spent.
+    pub(crate) fn get(&self, tag: u64) -> Option<&[u8]> {
+        let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
+        self.kept.get(index).map(|kept| kept.datagram.as_slice())
     }
 
     /// The datagram of this tag, to be sent again; `None` if it is not kept, is too old, or the budget is spent.

@@ -1,0 +1,285 @@
+//! Re-injection for any UDP sender: what was lost before the proxy goes out once more, as it was.
+
+use crate::sender::HandleError;
+use crate::{Flow, Payload, Sender, SenderConfig, Store, Target};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Lost datagrams that wait to be sent again; what finds no room is not.
+const MAX_WAITING: usize = 256;
+/// Second and later attempts that are remembered, as many as a sender keeps unreported packets.
+const MAX_ATTEMPTS: usize = 8192;
+
+/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP or WireGuard: who sends them has to know nothing
+/// else. The receiver must drop duplicates, as these do by their sequence numbers.
+///
+/// # Order of calls
+/// [`start`](Self::start) once. After each datagram of the flow was sent, [`on_sent`](Self::on_sent). For a datagram of the
+/// adjacent socket [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline) [`on_deadline`](Self::on_deadline). After
+/// each of these send what [`again`](Self::again) gives from the flow's own socket, and what [`transmit`](Self::transmit) gives
+/// from the adjacent one, until they give `None`.
+///
+/// ```
+/// use sidekick_protocol::{Filter, Flow, Identification, Reinjector, SenderConfig};
+/// use std::time::{Duration, Instant};
+///
+/// let now = Instant::now();
+/// let mut config = SenderConfig::of("192.0.2.254:5252".parse()?);
+/// // The whole flow is ours, and it is not QUIC.
+/// config.terms.identification = Identification { filter: Filter::All, ..Identification::default() };
+/// let mut reinjector = Reinjector::new(config, 1 << 20, Duration::from_millis(200), [7; 32]);
+/// reinjector.start(Flow { source: "0.0.0.0:4000".parse()?, destination: "198.51.100.7:51820".parse()? }, now);
+/// reinjector.on_sent(&[4; 200], now);
+/// assert_eq!(reinjector.again(now), None, "nothing was lost");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Reinjector {
+    sender: Sender,
+    store: Store,
+    /// The name of the next datagram that leaves; each attempt has its own.
+    next: u64,
+    /// Which datagram a later attempt was one of.
+    attempts: BTreeMap<u64, u64>,
+    waiting: VecDeque<u64>,
+    lost: Vec<u64>,
+    again: u64,
+}
+
+impl Reinjector {
+    /// A sender of these terms that keeps the last `max_bytes` and sends nothing again that first left longer than `max_age`
+    /// ago: as long as it is of use to the receiver. `seed` makes keys and nonces: draw it at random from the system.
+    #[must_use]
+    pub fn new(config: SenderConfig, max_bytes: usize, max_age: Duration, seed: [u8; 32]) -> Self {
+        Self {
+            sender: Sender::new(config, seed),
+            store: Store::new(max_bytes, max_age),
+            next: 0,
+            attempts: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            lost: Vec::new(),
+            again: 0,
+        }
+    }
+
+    /// As [`Sender::start`]: asks for help with `flow`. What is kept of another flow is forgotten.
+    pub fn start(&mut self, flow: Flow, now: Instant) {
+        self.forget();
+        self.sender.start(flow, now);
+    }
+
+    /// As [`Sender::stop`]. Nothing is sent again from now on.
+    pub fn stop(&mut self) {
+        self.forget();
+        self.sender.stop();
+    }
+
+    fn forget(&mut self) {
+        self.store.clear();
+        self.attempts.clear();
+        self.waiting.clear();
+    }
+
+    /// The protocol's side, to see how it goes.
+    #[must_use]
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// How many times a datagram was sent again.
+    #[must_use]
+    pub fn resent(&self) -> u64 {
+        self.again
+    }
+
+    /// A datagram of the flow has left for the first time.
+    pub fn on_sent(&mut self, datagram: &[u8], now: Instant) {
+        self.sender.on_sent(self.next, Payload::whole(datagram), now);
+        self.store.push_copy(self.next, datagram, now);
+        self.next += 1;
+    }
+
+    /// The next datagram that has to leave again, `now`, from the flow's own socket.
+    pub fn again(&mut self, now: Instant) -> Option<&[u8]> {
+        // One that is too old by now, or for which the budget does not last, is passed over.
+        let first = loop {
+            let first = self.waiting.pop_front()?;
+            if self.store.take(first, now).is_some() {
+                break first;
+            }
+        };
+        let datagram = self.store.get(first)?;
+        // To the proxy it is one more packet.
+        self.sender.on_sent(self.next, Payload::whole(datagram), now);
+        if self.attempts.len() >= MAX_ATTEMPTS {
+            self.attempts.pop_first();
+        }
+        self.attempts.insert(self.next, first);
+        self.next += 1;
+        self.again += 1;
+        Some(datagram)
+    }
+
+    /// As [`Sender::handle`].
+    ///
+    /// # Errors
+    /// As [`Sender::handle`]. None of them needs an action.
+    pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+        let handled = self.sender.handle(from, datagram, now);
+        self.collect();
+        handled
+    }
+
+    /// As [`Sender::on_deadline`].
+    pub fn on_deadline(&mut self, now: Instant) {
+        self.sender.on_deadline(now);
+        self.collect();
+    }
+
+    /// As [`Sender::next_deadline`].
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.sender.next_deadline()
+    }
+
+    /// As [`Sender::transmit`].
+    pub fn transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+        self.sender.transmit(out)
+    }
+
+    fn collect(&mut self) {
+        self.sender.drain_lost(&mut self.lost);
+        for tag in self.lost.drain(..) {
+            let first = self.attempts.remove(&tag).unwrap_or(tag);
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push_back(first);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Numbers;
+    use crate::testing::{PEER, PROXY, key, proxy};
+    use crate::{Filter, Identification, MAX_DATAGRAM_LEN, Observer, ObserverConfig};
+    use std::num::NonZeroU16;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// A flow of a datagram a millisecond, a near segment of no length that loses some of them, and a proxy behind it.
+    struct Path {
+        reinjector: Reinjector,
+        proxy: Observer,
+        flow: Flow,
+        random: Numbers,
+        loss_percent: u64,
+        /// What arrived, with the attempts that got there.
+        arrived: BTreeMap<Vec<u8>, u32>,
+        now: Instant,
+    }
+
+    impl Path {
+        fn new(max_age: Duration, loss_percent: u64) -> Self {
+            let mut config = SenderConfig::of(PROXY.parse().unwrap());
+            config.terms.identification = Identification { filter: Filter::All, ..Identification::default() };
+            config.terms.every_packets = NonZeroU16::new(4);
+            let now = start();
+            let flow = Flow {
+                source: "192.0.2.1:4000".parse().unwrap(),
+                destination: "198.51.100.7:51820".parse().unwrap(),
+            };
+            let mut reinjector = Reinjector::new(config, 1 << 20, max_age, key(1));
+            reinjector.start(flow, now);
+            let mut path = Self {
+                reinjector,
+                proxy: proxy(ObserverConfig::default(), 2),
+                flow,
+                random: Numbers::new(key(3)),
+                loss_percent,
+                arrived: BTreeMap::new(),
+                now,
+            };
+            path.talk();
+            path
+        }
+
+        fn carry(&mut self, datagram: &[u8]) {
+            if u64::from_le_bytes(self.random.array()) % 100 >= self.loss_percent {
+                self.proxy.observe(&self.flow, 0, Payload::whole(datagram), self.now);
+                *self.arrived.entry(datagram.to_vec()).or_default() += 1;
+            }
+        }
+
+        fn talk(&mut self) {
+            let mut buffer = [0; MAX_DATAGRAM_LEN];
+            self.proxy.on_deadline(self.now);
+            loop {
+                while let Some(datagram) = self.reinjector.again(self.now).map(<[u8]>::to_vec) {
+                    self.carry(&datagram);
+                }
+                while let Some((_, len)) = self.reinjector.transmit(&mut buffer) {
+                    let _ = self.proxy.handle(PEER.parse().unwrap(), &buffer[..len], self.now);
+                }
+                let Some(transmit) = self.proxy.transmit(&mut buffer) else { break };
+                self.reinjector.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now).unwrap();
+            }
+        }
+
+        fn run(&mut self, datagrams: u32) -> Vec<Vec<u8>> {
+            let mut sent = Vec::new();
+            for number in 0..datagrams + 500 {
+                if number < datagrams {
+                    let mut datagram = vec![0; 200];
+                    let bytes: [u8; 32] = self.random.array();
+                    datagram[..32].copy_from_slice(&bytes);
+                    self.reinjector.on_sent(&datagram, self.now);
+                    self.carry(&datagram);
+                    sent.push(datagram);
+                }
+                self.talk();
+                self.now += MS;
+                self.reinjector.on_deadline(self.now);
+            }
+            sent
+        }
+    }
+
+    #[test]
+    fn every_datagram_arrives_though_the_near_segment_loses_a_tenth() {
+        let mut path = Path::new(Duration::from_secs(1), 10);
+        let sent = path.run(3000);
+        // Those around the epoch's first packet may have passed before the proxy began to count (SPEC.md, section 7.2).
+        let missing = sent.iter().skip(12).filter(|datagram| !path.arrived.contains_key(*datagram)).count();
+        assert_eq!(missing, 0);
+        assert!((250..450).contains(&path.reinjector.resent()), "{}", path.reinjector.resent());
+        let twice = path.arrived.values().filter(|times| **times > 1).count();
+        assert_eq!(twice, 0, "none was sent again that had arrived");
+    }
+
+    #[test]
+    fn what_is_too_old_or_of_another_flow_is_not_sent_again() {
+        // A loss shows after some milliseconds at the earliest.
+        let mut path = Path::new(Duration::ZERO, 10);
+        path.run(1000);
+        assert!(path.reinjector.sender().stats().early_lost > 50);
+        assert_eq!(path.reinjector.resent(), 0);
+
+        let mut path = Path::new(Duration::from_secs(1), 100);
+        path.run(20);
+        path.loss_percent = 0;
+        let flow = Flow { source: "192.0.2.1:4001".parse().unwrap(), ..path.flow };
+        path.flow = flow;
+        path.reinjector.start(flow, path.now);
+        let before = path.reinjector.resent();
+        path.run(200);
+        assert_eq!(path.reinjector.resent(), before);
+    }
+}
