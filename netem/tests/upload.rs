@@ -6,6 +6,22 @@ mod support;
 use serde_json::Value;
 use support::number;
 
+/// A server that is not ours (quinn) offers to be asked for fewer acknowledgements, and is, as long as there is a proxy.
+#[test]
+fn a_server_that_can_be_asked_acknowledges_seldom() {
+    let packets = |settings: &[&str]| {
+        let settings = [&["flow.bytes=4000000", "flow.cc=cubic"], settings].concat();
+        let record = support::record("ack-reduction-paper", &settings);
+        println!("{settings:?}: {} packets from the receiver", record["ack_packets"]);
+        number(&record, "/ack_packets")
+    };
+    let usual = packets(&["sidekick.mode=off"]);
+    let few = packets(&["sidekick.mode=ack-reduction"]);
+    assert!(few * 5 < usual, "{few} packets of the receiver, and {usual} without Sidekick");
+    let until_it_dies = packets(&["sidekick.mode=ack-reduction", "sidekick.proxy=dies"]);
+    assert!(until_it_dies > 2 * few, "{until_it_dies} packets, and {few} where the proxy stays");
+}
+
 /// Runs the upload with these settings and gives its record. The lab itself fails unless the stored file is the one sent.
 fn upload(settings: &[&str]) -> Value {
     support::record("upload-paper", settings)

@@ -53,6 +53,11 @@ fn seed() -> [u8; 32] {
     seed
 }
 
+/// A receiver that is asked for fewer acknowledgements sends one after so many packets, or a round trip, but no later than this:
+/// losses behind the proxy are told by it alone.
+const ACK_PACKETS: u64 = 1024;
+const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
+
 /// The longest datagram on the path of a connection: a marker.
 const BESIDE_LEN: usize = MARKER_LEN;
 
@@ -93,6 +98,8 @@ pub struct Sidekick {
     early_lost: u64,
     known_spurious: u64,
     stopped: bool,
+    /// The receiver was asked for fewer acknowledgements, if it can be.
+    asked: bool,
     /// The connection was given something to send.
     moved: bool,
     logged: Assistance,
@@ -125,6 +132,7 @@ impl Sidekick {
             early_lost: 0,
             known_spurious: 0,
             stopped: false,
+            asked: false,
             moved: false,
             logged: Assistance::Seeking,
             logged_choice: None,
@@ -256,10 +264,21 @@ impl Sidekick {
         if let Some((path_id, _)) = self.path
             && self.measured(conn, path_id).is_some_and(|measured| measured.is_prompt_far_proxy())
         {
+            if !std::mem::replace(&mut self.asked, true) {
+                self.moved |= self.ask_for_acks(conn, path_id, now);
+            }
             conn.sidekick_received(path_id, &self.received, now);
             self.moved |= !self.received.is_empty();
         }
         self.received.clear();
+    }
+
+    /// A receiver that is not ours, but can be asked, need acknowledge only once a round trip.
+    fn ask_for_acks<F: BufFactory>(&self, conn: &mut Connection<F>, path_id: usize, now: Instant) -> bool {
+        let delay = conn.sidekick_rtt(path_id).unwrap_or_default().min(MAX_ACK_DELAY);
+        let asked = conn.sidekick_ask_for_acks(ACK_PACKETS, delay, now);
+        tracing::debug!(asked, ?delay, "the receiver was asked for fewer acknowledgements");
+        asked
     }
 
     fn measured<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Option<Measured> {
@@ -310,6 +329,9 @@ impl Sidekick {
             tracing::info!(?proxy, %assistance, "assistance changed");
             self.qlog.assistance_changed(conn, (self.logged, assistance), proxy, now);
             self.logged = assistance;
+            if assistance != Assistance::Assisted && std::mem::take(&mut self.asked) {
+                self.moved |= conn.sidekick_ask_for_usual_acks(now);
+            }
         }
         if let Some(choice) = self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice) {
             tracing::info!(%choice, "one of several proxies was chosen");

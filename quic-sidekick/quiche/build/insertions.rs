@@ -93,6 +93,13 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "self.sidekick_defer_ack(epoch, now);",
         why: "lets an acknowledgement wait",
     },
+    Insertion {
+        file: "lib.rs",
+        anchor: "let left_before_packing_ack_frame = left;",
+        side: Side::Before,
+        line: "if pkt_type == Type::Short && !is_closing { left -= self.sidekick.ask(&mut b, left, now); }",
+        why: "asks a receiver that is not ours for fewer acknowledgements",
+    },
     // A hang of quiche 0.30.0 that early losses would make frequent.
     Insertion {
         file: "lib.rs",

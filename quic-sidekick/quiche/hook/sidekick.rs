@@ -8,7 +8,8 @@
 //! ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
 //!
 //! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's word for room in the
-//! window ([`Connection::sidekick_received`]) and acknowledge seldom ([`Connection::sidekick_acknowledge`]).
+//! window ([`Connection::sidekick_received`]), acknowledge seldom ([`Connection::sidekick_acknowledge`]) and ask others to
+//! ([`Connection::sidekick_ask_for_acks`]).
 //!
 //! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
 //! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
@@ -30,6 +31,7 @@ use crate::{BufFactory, Connection};
 mod acks;
 mod again;
 mod beside;
+mod frequency;
 #[cfg(feature = "qlog")]
 mod qlog;
 
@@ -211,6 +213,7 @@ impl<F: BufFactory> Connection<F> {
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
+        self.sidekick.frequency.sent(now);
         if datagram.first().is_some_and(|first| first & 0x80 != 0) {
             self.sidekick_keep_flight(path_id, datagram, now);
         } else if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
@@ -270,6 +273,7 @@ pub(crate) struct State {
     beside: beside::Beside,
     again: again::Again,
     acks: acks::Acks,
+    frequency: frequency::Frequency,
 }
 
 impl State {
