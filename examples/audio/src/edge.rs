@@ -1,25 +1,101 @@
-//! Where the programs touch the system: the clock, signals, waiting, and sockets.
+//! Where the programs touch the system: the clock, randomness, signals, waiting, sockets, files and the terminal.
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
-use std::io;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Instant;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Datagrams taken from one socket before the other and the timers get their turn.
 const BATCH: usize = 32;
 /// Longer than any datagram of a stream or message of a proxy, so that one cut to this length is seen to be too long.
 const RECEIVE_LEN: usize = 2048;
 
+/// From one change of the status line to the next.
+const STATUS_INTERVAL: Duration = Duration::from_millis(500);
+
 /// The time.
 #[allow(clippy::disallowed_methods, reason = "the programs' only clock")]
 #[must_use]
 pub fn clock() -> Instant {
     Instant::now()
+}
+
+/// Random bytes, fit for keys.
+///
+/// # Errors
+/// The system's.
+pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Writes a file that nobody else can read, since there is a key in it.
+///
+/// # Errors
+/// The system's.
+pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // One that was there before keeps its mode otherwise.
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    }
+    file.write_all(text.as_bytes())
+}
+
+/// A line at the bottom of a terminal that tells how the call goes; nothing if standard error is none.
+#[derive(Debug)]
+pub struct Status {
+    bar: Option<ProgressBar>,
+    next: Option<Instant>,
+}
+
+impl Status {
+    /// For somebody who watches.
+    #[must_use]
+    pub fn new() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        Self { bar, next: None }
+    }
+
+    /// Shows what `text` gives, if somebody watches and the last time was long enough ago.
+    pub fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
+        if let Some(bar) = &self.bar
+            && self.next.is_none_or(|next| next <= now)
+        {
+            self.next = Some(now + STATUS_INTERVAL);
+            bar.set_message(text());
+            bar.tick();
+        }
+    }
+
+    /// Leaves the terminal clean for the summary.
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Ctrl-C and SIGTERM as something to wait for, in place of a sudden end.

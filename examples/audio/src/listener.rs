@@ -1,69 +1,67 @@
 //! The receiving end: plays packets in their order, and asks for those that are missing.
 
+mod config;
 mod dejitter;
-mod echo;
+mod numbers;
+mod reception;
+mod repeats;
 
+use crate::ntp::{NtpClock, RoundTrip, middle};
+use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks};
-use crate::wire::{self, Body, Datagram, MAX_NAMED, ParseError};
+use crate::rtcp::{self, MAX_NAMED, RtcpError, Said};
+use crate::rtp::{self, Header};
+use crate::session::Session;
+use crate::srtp::{Protector, Refused, Unprotector, is_rtcp};
+pub use config::{ConfigError, ListenerConfig};
+pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
-use echo::Echo;
+use hdrhistogram::Histogram;
+use numbers::{LOOKBACK, Numbers};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use reception::Statistics;
+use repeats::Repeats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// How long the end is confirmed after it was last said.
+/// How long the goodbye is answered after it was last said.
 const LINGER: Duration = Duration::from_millis(500);
+/// From one report to the next, and while the round trip is not known.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// More waiting datagrams than this are dropped, the oldest first; each is repeated when it is needed.
 const MAX_WAITING: usize = 128;
-/// The longest playout limit.
-const MAX_PLAYOUT_LIMIT: Duration = Duration::from_secs(60);
-
-/// How patient a listener is.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenerConfig {
-    /// The round-trip time to reckon with until it was measured. The default is 100 ms.
-    pub initial_rtt: Duration,
-    /// How long a missing packet holds up those behind it before it is passed over, 1 ms to 60 s. The default is 1 s.
-    pub playout_limit: Duration,
-    /// A stream of which nothing was heard for so long is over. The default is 10 s.
-    pub idle_timeout: Duration,
-}
-
-impl Default for ListenerConfig {
-    fn default() -> Self {
-        Self {
-            initial_rtt: Duration::from_millis(100),
-            playout_limit: Duration::from_secs(1),
-            idle_timeout: Duration::from_secs(10),
-        }
-    }
-}
-
-/// A listener that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The playout limit is out of range.
-    #[error("the playout limit must be 1 ms to {} s", MAX_PLAYOUT_LIMIT.as_secs())]
-    PlayoutLimit,
-}
 
 /// Why a datagram changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// It is no datagram of a stream.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is of another stream than the first that came.
+    /// SRTP has not let it in.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It is protected, but no RTCP.
+    #[error(transparent)]
+    Malformed(#[from] RtcpError),
+    /// It is of another stream than the first that came, or of none that was agreed on.
     #[error("of another stream")]
     OtherStream,
-    /// It is one that only a listener sends.
-    #[error("a datagram that only a listener sends")]
-    NotForListener,
     /// It is too far from the others of its stream.
     #[error("too far from the others of its stream")]
     Unbelievable,
+}
+
+/// A talker, once a packet of its media has come.
+#[derive(Debug)]
+struct Heard {
+    media: u32,
+    rtx: Option<u32>,
+    numbers: Numbers,
+    /// The place of the stream's first packet, once it is known.
+    first: Option<u32>,
+    clock: NtpClock,
+    report_at: Instant,
 }
 
 /// The receiving end of a stream: of the first whose packet it gets.
@@ -71,13 +69,20 @@ pub enum HandleError {
 /// # Order of calls
 /// Feed in datagrams with [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline) call
 /// [`on_deadline`](Self::on_deadline). After both send what [`transmit`](Self::transmit) gives until it has no more, to
-/// where the last datagram came from that `handle` took without an error; until [`is_finished`](Self::is_finished).
+/// where the last datagram came from that `handle` took without an error, and play what [`next_frame`](Self::next_frame)
+/// gives; until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Listener {
     config: ListenerConfig,
-    stream: Option<u32>,
+    session: Session,
+    ssrc: u32,
+    protector: Protector,
+    unprotector: Unprotector,
+    heard: Option<Heard>,
     dejitter: Dejitter,
-    echo: Echo,
+    statistics: Statistics,
+    repeats: Repeats,
+    rtt: RoundTrip,
     last_heard: Option<Instant>,
     /// When the end was last said, once it was confirmed.
     ended: Option<Instant>,
@@ -88,18 +93,23 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener that waits for a stream.
+    /// A listener that waits for a stream of this session.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
-    pub fn new(config: ListenerConfig) -> Result<Self, ConfigError> {
-        if !(Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT).contains(&config.playout_limit) {
-            return Err(ConfigError::PlayoutLimit);
-        }
+    pub fn new(config: ListenerConfig, session: Session) -> Result<Self, ConfigError> {
+        config.check()?;
+        let histogram = |_| ConfigError::PlayoutLimit;
         Ok(Self {
-            stream: None,
-            dejitter: Dejitter::new(config.playout_limit).map_err(|_| ConfigError::PlayoutLimit)?,
-            echo: Echo::new(config.initial_rtt),
+            ssrc: ChaCha8Rng::from_seed(config.identity).next_u32(),
+            protector: Protector::new(&session.key)?,
+            unprotector: Unprotector::new(&session.key)?,
+            session,
+            heard: None,
+            dejitter: Dejitter::new(config.playout_limit, config.plays).map_err(histogram)?,
+            statistics: Statistics::new().map_err(histogram)?,
+            repeats: Repeats::new(),
+            rtt: RoundTrip::new(config.initial_rtt),
             last_heard: None,
             ended: None,
             finished: false,
@@ -115,73 +125,174 @@ impl Listener {
     /// # Errors
     /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
     pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let handled = self.take(datagram, now);
-        match handled {
+        let handled =
+            if is_rtcp(datagram) { self.on_rtcp(datagram, now) } else { self.on_rtp(datagram, now) };
+        match &handled {
             Ok(()) => self.last_heard = Some(now),
-            Err(_) => self.packets.rejected += 1,
+            Err(error) => {
+                self.packets.rejected += 1;
+                self.packets.forged += u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
+            }
         }
         self.settle(now);
         handled
     }
 
-    fn take(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let Datagram { stream, body } = Datagram::parse(datagram)?;
-        match (self.stream, body) {
-            (Some(known), _) if known == stream => {}
-            // Only a packet begins a stream, and only one that can be the first or near it.
-            (None, Body::Media { .. }) => {}
-            _ => return Err(HandleError::OtherStream),
+    fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+        let (header, _) = rtp::parse(datagram).ok_or(Refused::Malformed)?;
+        let again = Some(header.payload_type) == self.session.rtx_payload_type;
+        let known = match (&self.heard, again) {
+            (Some(heard), true) => {
+                heard.rtx.is_none_or(|rtx| rtx == header.ssrc) && header.ssrc != heard.media
+            }
+            (Some(heard), false) => heard.media == header.ssrc,
+            // Only a packet sent for the first time begins a stream.
+            (None, again) => !again,
+        };
+        if !known || !(again || header.payload_type == self.session.payload_type) {
+            return Err(HandleError::OtherStream);
         }
-        match body {
-            Body::Media { sequence, .. } => self.on_media(stream, sequence, now),
-            Body::Pong { token } => {
-                self.echo.pong(token, now);
+        let packet = match self.unprotector.rtp(datagram, header.ssrc) {
+            Ok(packet) => packet,
+            Err(refused) => return self.on_refused(datagram, &header, refused),
+        };
+        let (_, content) = rtp::parse(&packet).ok_or(Refused::Malformed)?;
+        let (sequence, content) = if again {
+            rtp::original(content).ok_or(Refused::Malformed)?
+        } else {
+            (header.sequence, content)
+        };
+        self.repeats.note(datagram, header.ssrc, header.sequence, sequence);
+        self.on_media(&Header { sequence, ..header }, content, again, now)
+    }
+
+    /// What the replay protection keeps out may be what was sent again for nothing, to the last byte.
+    fn on_refused(&mut self, datagram: &[u8], header: &Header, refused: Refused) -> Result<(), HandleError> {
+        let original = self.repeats.original(datagram, header.ssrc, header.sequence);
+        match original {
+            Some(original) if refused == Refused::Forged => {
+                self.packets.received += 1;
+                self.packets.replayed += 1;
+                self.on_duplicate(original);
                 Ok(())
             }
-            Body::End { packets } => {
-                if !self.dejitter.ends(packets, now) {
-                    return Err(HandleError::Unbelievable);
-                }
-                if self.dejitter.is_complete() {
-                    self.confirm(now);
-                }
-                Ok(())
-            }
-            Body::Feedback { .. } | Body::Ping { .. } | Body::EndReceived => Err(HandleError::NotForListener),
+            _ => Err(refused.into()),
         }
     }
 
-    fn on_media(&mut self, stream: u32, sequence: u32, now: Instant) -> Result<(), HandleError> {
-        match self.dejitter.arrive(sequence, now) {
+    fn on_duplicate(&mut self, sequence: u16) {
+        self.packets.duplicates += 1;
+        if let Some(heard) = &self.heard {
+            let media = heard.media;
+            self.say(&rtcp::duplicate(self.ssrc, media, sequence));
+        }
+    }
+
+    fn on_media(
+        &mut self,
+        header: &Header,
+        content: &[u8],
+        again: bool,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let heard = self.heard.get_or_insert_with(|| {
+            // A talker's own SSRC is not taken.
+            self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
+            let place = if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
+            self.dejitter.begins_by(place);
+            Heard {
+                media: header.ssrc,
+                rtx: None,
+                numbers: Numbers::new(header.sequence, place),
+                first: None,
+                clock: NtpClock::new(now),
+                report_at: now,
+            }
+        });
+        if again {
+            heard.rtx = Some(header.ssrc);
+        }
+        let place = heard.numbers.place(header.sequence).ok_or(HandleError::Unbelievable)?;
+        if header.marker && heard.first.is_none() && place <= LOOKBACK {
+            heard.first = Some(place);
+            self.dejitter.begins_at(place, now);
+        }
+        match self.dejitter.arrive(place, content, now) {
             Arrival::Unbelievable => return Err(HandleError::Unbelievable),
-            Arrival::Taken => {}
-            Arrival::TooLate => self.packets.too_late += 1,
-            Arrival::Duplicate => {
-                self.packets.duplicates += 1;
-                self.say(|rtt, out| wire::emit_feedback(stream, rtt, &[], &[sequence], out));
+            Arrival::Taken => self.statistics.arrived(header.timestamp, now),
+            Arrival::TooLate => {
+                self.packets.too_late += 1;
+                self.statistics.arrived(header.timestamp, now);
+            }
+            Arrival::Duplicate => self.on_duplicate(header.sequence),
+        }
+        if let Some(heard) = &mut self.heard {
+            heard.numbers.saw(place);
+        }
+        self.packets.received += 1;
+        Ok(())
+    }
+
+    fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+        let said = rtcp::parse(&self.unprotector.rtcp(datagram)?)?;
+        let mut packets = None;
+        for said in said {
+            let Some(heard) = &mut self.heard else { return Err(HandleError::OtherStream) };
+            match said {
+                Said::Sender { ssrc, ntp, packets: sent } if ssrc == heard.media => {
+                    packets = Some(sent);
+                    self.statistics.sender_reported(middle(ntp), now);
+                }
+                Said::Held(held) if held.ssrc == self.ssrc => {
+                    if let Some(trip) = heard.clock.round_trip(held.last, held.delay, now) {
+                        self.rtt.sample(trip);
+                    }
+                }
+                Said::Bye { ssrc } if ssrc == heard.media => self.on_bye(packets, now),
+                _ => {}
             }
         }
-        self.stream = Some(stream);
-        self.packets.received += 1;
-        self.echo.start(now);
         Ok(())
+    }
+
+    /// The talker has sent so many packets, if it said so and their first is known, and leaves. A count that cannot be is
+    /// none: the stream ends with the last packet that is known of.
+    fn on_bye(&mut self, packets: Option<u32>, now: Instant) {
+        let first = self.heard.as_ref().and_then(|heard| heard.first);
+        let total = first.zip(packets).and_then(|(first, packets)| first.checked_add(packets));
+        if !total.is_some_and(|total| self.dejitter.ends(total, now)) {
+            self.dejitter.ends(self.dejitter.end(), now);
+        }
+        if self.dejitter.is_complete() {
+            self.confirm(now);
+        }
     }
 
     /// The stream is complete: says so as often as the talker says its end.
     fn confirm(&mut self, now: Instant) {
-        let Some(stream) = self.stream else { return };
         self.ended = Some(now);
-        self.say(|_, out| wire::emit_end_received(stream, out));
+        self.report_reception(true, now);
     }
 
-    /// Queues what `write` writes; it is told the round-trip time in microseconds.
-    fn say(&mut self, write: impl FnOnce(u32, &mut Vec<u8>)) {
-        let mut out = Vec::new();
-        write(u32::try_from(self.echo.rtt().as_micros()).unwrap_or(u32::MAX), &mut out);
+    fn report_reception(&mut self, leaves: bool, now: Instant) {
+        let Some(heard) = &self.heard else { return };
+        let expected = heard
+            .numbers
+            .highest()
+            .saturating_sub(heard.first.unwrap_or(heard.numbers.began()))
+            .saturating_add(1);
+        let reception =
+            self.statistics.reception(heard.media, expected.into(), heard.numbers.extended(), now);
+        let ntp = heard.clock.at(now);
+        self.say(&rtcp::receiver_report(self.ssrc, &reception, ntp, leaves));
+    }
+
+    fn say(&mut self, packet: &[u8]) {
+        let Some(datagram) = self.protector.rtcp(packet) else { return };
         if self.outgoing.len() >= MAX_WAITING {
             self.outgoing.pop_front();
         }
-        self.outgoing.push_back(out);
+        self.outgoing.push_back(datagram);
     }
 
     /// When [`Listener::on_deadline`] wants to be called.
@@ -194,13 +305,21 @@ impl Listener {
             return Some(ended + LINGER);
         }
         let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
-        let own = [self.dejitter.deadline(), self.dejitter.nack_at(), self.echo.ping_at, idle];
-        own.into_iter().flatten().min()
+        let report = self.heard.as_ref().map(|heard| heard.report_at);
+        [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
     pub fn on_deadline(&mut self, now: Instant) {
         self.settle(now);
+    }
+
+    /// Leaves the call before its end: says goodbye, once. Send what [`Listener::transmit`] gives.
+    pub fn stop(&mut self, now: Instant) {
+        if !self.finished && self.ended.is_none() {
+            self.report_reception(true, now);
+            self.finished = true;
+        }
     }
 
     fn settle(&mut self, now: Instant) {
@@ -220,27 +339,31 @@ impl Listener {
             self.finished = true;
             return;
         }
-        let Some(stream) = self.stream else { return };
-        if let Some(token) = self.echo.ping(now) {
-            self.say(|_, out| wire::emit_ping(stream, token, out));
+        let Some(heard) = &mut self.heard else { return };
+        if heard.report_at <= now {
+            let known = self.rtt.smoothed().is_some();
+            heard.report_at = now + if known { REPORT_INTERVAL } else { FIRST_REPORT_INTERVAL };
+            self.report_reception(false, now);
         }
-        self.ask(stream, now);
+        self.ask(now);
     }
 
     /// Asks for every missing packet that was not asked for within the last round trip.
-    fn ask(&mut self, stream: u32, now: Instant) {
-        let again = now + self.echo.patience();
+    fn ask(&mut self, now: Instant) {
+        let Some(heard) = &self.heard else { return };
+        let (media, numbers) = (heard.media, heard.numbers);
+        let again = now + self.rtt.patience();
         let mut due = Vec::new();
-        for (sequence, missing) in self.dejitter.missing() {
+        for (place, missing) in self.dejitter.missing() {
             if missing.nack_at <= now {
                 missing.nack_at = again;
-                due.push(sequence);
+                due.push(numbers.sequence_of(place));
             }
         }
         for named in due.chunks(MAX_NAMED) {
             self.nacks.datagrams += 1;
             self.nacks.packets += u64::try_from(named.len()).unwrap_or(0);
-            self.say(|rtt, out| wire::emit_feedback(stream, rtt, named, &[], out));
+            self.say(&rtcp::nack(self.ssrc, media, named));
         }
     }
 
@@ -255,24 +378,42 @@ impl Listener {
         }
     }
 
+    /// What is to be played next, if it is there and [`ListenerConfig::plays`] asks for it.
+    pub fn next_frame(&mut self) -> Option<Frame> {
+        self.dejitter.next_frame()
+    }
+
     /// Whether the stream is over: the talker has stopped to say its end, or was not heard for a long time.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
+    /// How long packets waited for those before them, in microseconds: the de-jitter latencies of the packets played.
+    #[must_use]
+    pub fn waits(&self) -> &Histogram<u64> {
+        self.dejitter.waits()
+    }
+
     /// What was heard so far.
     #[must_use]
     pub fn report(&self) -> ListenerReport {
+        let lost = self.dejitter.late();
         ListenerReport {
             complete: self.dejitter.is_complete(),
             played: self.dejitter.played(),
-            late: self.dejitter.late(),
+            late: lost,
             dejitter_ms: self.dejitter.latency(),
             packets: self.packets,
             nacks: self.nacks,
-            rtt_ms: self.echo.smoothed().map(|rtt| rtt.as_secs_f64() * 1000.0),
+            rtt_ms: self.rtt.smoothed().map(|rtt| rtt.as_secs_f64() * 1000.0),
+            quality: self.quality(),
+            concealed: None,
         }
+    }
+
+    fn quality(&self) -> Option<Quality> {
+        quality::best(self.statistics.lateness(), self.dejitter.late(), self.rtt.smoothed()?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What the two ends tell about themselves: the programs print these as JSON objects, and the lab reads them.
 
+use crate::quality::Quality;
 use serde::{Deserialize, Serialize};
 
 /// What a [`crate::Talker`] did.
@@ -9,10 +10,13 @@ pub struct TalkerReport {
     pub mode: String,
     /// From the first packet to the end of the stream, in seconds.
     pub time_s: f64,
-    /// Bytes of media datagrams sent, repetitions among them, without UDP and IP headers.
+    /// Bytes of media datagrams sent, repetitions among them, with RTP and SRTP, without UDP and IP headers.
     pub bytes: u64,
     /// Whether the listener has confirmed that the stream is complete.
     pub acknowledged: bool,
+    /// How the stream ended: `confirmed` by the listener; it has `hung up` before the end, or was heard and fell `silent`; or
+    /// the end went `unanswered`. `talking` while it goes on.
+    pub ending: String,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
     /// A sentence about that help; `off` if none was asked for.
@@ -23,7 +27,7 @@ pub struct TalkerReport {
     pub quacks: Quacks,
     /// Round trip to the proxy, in milliseconds, once it was measured.
     pub near_rtt_ms: Option<f64>,
-    /// Round trip to the listener as the listener's last feedback has it, in milliseconds.
+    /// Round trip to the listener, by its reports, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
 }
 
@@ -42,6 +46,8 @@ pub struct TalkerPackets {
     pub nacks_ignored: u64,
     /// NACKs for packets that are not kept any more, or never were.
     pub nacks_unknown: u64,
+    /// Datagrams from the listener's address that SRTP has not let in.
+    pub rejected: u64,
 }
 
 /// What the proxy told.
@@ -76,6 +82,10 @@ pub struct ListenerReport {
     pub nacks: Nacks,
     /// Round trip to the talker, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
+    /// What it sounds like, by estimate; `None` before the round trip was measured.
+    pub quality: Option<Quality>,
+    /// Packets in whose place a guess was played, if somebody plays.
+    pub concealed: Option<u64>,
 }
 
 /// De-jitter latency: from a packet's arrival until every packet before it has arrived (or was given up), in
@@ -105,8 +115,12 @@ pub struct ListenerPackets {
     pub duplicates: u64,
     /// Of these, packets that came after they had been passed over.
     pub too_late: u64,
-    /// Datagrams that are none, of another stream, or too far from the others to be believed.
+    /// Of the duplicates, those that were the same to the last byte: SRTP's replay protection has kept them out.
+    pub replayed: u64,
+    /// Datagrams that are none, forged, of another stream, or too far from the others to be believed.
     pub rejected: u64,
+    /// Of these, those whose authentication tag was wrong.
+    pub forged: u64,
 }
 
 /// Counts of what was asked for.

@@ -1,15 +1,21 @@
 //! The sending end: a packet every interval, and again those that are asked for.
 
 mod config;
+mod identity;
+mod reports;
 mod store;
 
-use crate::report::{Quacks, TalkerPackets, TalkerReport};
-use crate::wire::{self, Body, Datagram, MEDIA_HEADER_LEN, ParseError, Sequences};
+use crate::ntp::{NtpClock, RoundTrip, middle};
+use crate::report::TalkerPackets;
+use crate::rtcp::{self, RtcpError, Said};
+use crate::rtp::{self, Header};
+use crate::session::{CLOCK_RATE, Sources};
+use crate::source::Source;
+use crate::srtp::{Protector, Refused, Unprotector, is_rtcp};
 pub use config::{ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Assistance, Payload, Sender, Target};
+use sidekick_protocol::{Payload, Sender, Target};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,27 +26,30 @@ use thiserror::Error;
 const KEEP: Duration = Duration::from_secs(3);
 /// A talker that was held up for longer leaves out the pause, rather than to send what it missed all at once.
 const MAX_BEHIND: Duration = Duration::from_millis(500);
-/// The end is said again after this long.
+/// From one report to the next. A listener's clock is answered at once, but no sooner than [`MIN_REPORT_INTERVAL`].
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// The goodbye is said again after this long.
 const END_INTERVAL: Duration = Duration::from_millis(100);
 /// And no more often than this, if nobody confirms it.
 const MAX_ENDS: u32 = 50;
-/// A listener's word on the round trip is not taken for more.
-const MAX_RTT: Duration = Duration::from_secs(1);
+/// The round-trip time to reckon with until it was measured.
+const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// More waiting datagrams than this are not kept: what is asked for and not sent will be asked for again.
 const MAX_WAITING: usize = 1024;
 
 /// Why a datagram from the listener's address changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandleError {
-    /// It is no datagram of a stream.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is of another stream.
-    #[error("of another stream")]
-    OtherStream,
-    /// It is one that only a talker sends.
-    #[error("a datagram that only a talker sends")]
+    /// SRTP has not let it in.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It is protected, but no RTCP.
+    #[error(transparent)]
+    Malformed(#[from] RtcpError),
+    /// It is a packet of media, which a listener does not send.
+    #[error("a packet of media")]
     NotForTalker,
 }
 
@@ -48,14 +57,27 @@ pub enum HandleError {
 enum Phase {
     Talking { due: Instant },
     Ending { ends: u32, due: Instant },
-    Finished { at: Instant, acknowledged: bool },
+    Finished { at: Instant, how: Ending },
+}
+
+/// How a stream came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// The listener has answered the goodbye.
+    Confirmed,
+    /// The listener has said goodbye first.
+    HungUp,
+    /// The listener was heard, and then no more.
+    Silent,
+    /// Nobody has answered the goodbye.
+    Unanswered,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Outgoing {
     Media(Transmission),
-    Pong(u32),
-    End,
+    Report,
+    Goodbye,
 }
 
 /// The sending end of a stream.
@@ -68,24 +90,35 @@ enum Outgoing {
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
-    stream: u32,
+    source: Box<dyn Source>,
+    identity: Identity,
+    protector: Protector,
+    unprotector: Unprotector,
     began: Instant,
+    clock: NtpClock,
     phase: Phase,
     store: Store,
+    next_rtx: u16,
     outgoing: VecDeque<Outgoing>,
+    report_at: Instant,
+    last_report: Option<Instant>,
+    /// The clock of a listener, and when it came, until it is answered.
+    reference: Option<(u32, u32, Instant)>,
+    last_heard: Option<Instant>,
+    rtt: RoundTrip,
     sidekick: Option<Sender>,
     lost: Vec<u64>,
-    listener_rtt: Option<Duration>,
     packets: TalkerPackets,
+    octets: u64,
     bytes: u64,
 }
 
 impl Talker {
-    /// A talker whose first packet is due `now`.
+    /// A talker whose first packet is due `now`, with what `source` gives.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
-    pub fn new(config: TalkerConfig, now: Instant) -> Result<Self, ConfigError> {
+    pub fn new(config: TalkerConfig, source: Box<dyn Source>, now: Instant) -> Result<Self, ConfigError> {
         config.check()?;
         let capacity = KEEP.as_millis() / config.interval.as_millis().max(1);
         let sidekick = config.reinject.as_ref().map(|reinject| {
@@ -93,19 +126,36 @@ impl Talker {
             sender.start(reinject.flow, now);
             sender
         });
+        let identity = Identity::drawn(config.identity);
         Ok(Self {
-            stream: ChaCha8Rng::seed_from_u64(config.seed).next_u32(),
+            source,
+            identity,
+            protector: Protector::new(&config.session.key)?,
+            unprotector: Unprotector::new(&config.session.key)?,
             began: now,
+            clock: NtpClock::new(now),
             phase: Phase::Talking { due: now },
             store: Store::new(usize::try_from(capacity).unwrap_or(0).max(16)),
+            next_rtx: identity.first_rtx,
             outgoing: VecDeque::new(),
+            report_at: now,
+            last_report: None,
+            reference: None,
+            last_heard: None,
+            rtt: RoundTrip::new(INITIAL_RTT),
             sidekick,
             lost: Vec::new(),
-            listener_rtt: None,
             packets: TalkerPackets::default(),
+            octets: 0,
             bytes: 0,
             config,
         })
+    }
+
+    /// The SSRCs of what it sends.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        self.identity.sources
     }
 
     /// Ends the stream with the packets that were sent so far.
@@ -115,8 +165,8 @@ impl Talker {
         }
     }
 
-    /// Whether the listener has confirmed the end, or was told often enough. There is nothing left to do but to send what
-    /// [`Talker::transmit_to_proxy`] still gives.
+    /// Whether the listener has confirmed the end or has gone, or was told often enough. There is nothing left to do but to
+    /// send what [`Talker::transmit_to_proxy`] still gives.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished { .. })
@@ -126,11 +176,13 @@ impl Talker {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = match self.phase {
-            Phase::Talking { due } | Phase::Ending { due, .. } => due,
+            Phase::Talking { due } => due.min(self.report_at),
+            Phase::Ending { due, .. } => due,
             Phase::Finished { .. } => return None,
         };
+        let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
         let sidekick = self.sidekick.as_ref().and_then(Sender::next_deadline);
-        Some(sidekick.map_or(own, |sidekick| sidekick.min(own)))
+        [Some(own), idle, sidekick].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
@@ -140,15 +192,24 @@ impl Talker {
         {
             self.talk(due, now);
         }
-        if let Phase::Ending { ends, due } = self.phase
-            && due <= now
-        {
-            if ends < MAX_ENDS {
-                self.queue(Outgoing::End);
-                self.phase = Phase::Ending { ends: ends + 1, due: now + END_INTERVAL };
-            } else {
-                self.finish(false, now);
+        match self.phase {
+            Phase::Talking { .. } if self.report_at <= now => {
+                self.report_at = now + REPORT_INTERVAL;
+                self.last_report = Some(now);
+                self.queue(Outgoing::Report);
             }
+            Phase::Ending { ends, due } if due <= now => {
+                if ends < MAX_ENDS {
+                    self.queue(Outgoing::Goodbye);
+                    self.phase = Phase::Ending { ends: ends + 1, due: now + END_INTERVAL };
+                } else {
+                    self.finish(Ending::Unanswered, now);
+                }
+            }
+            _ => {}
+        }
+        if self.last_heard.is_some_and(|heard| heard + self.config.idle_timeout <= now) {
+            self.finish(Ending::Silent, now);
         }
         if let Some(sidekick) = &mut self.sidekick {
             sidekick.on_deadline(now);
@@ -158,29 +219,56 @@ impl Talker {
 
     /// Makes the next packet, or ends.
     fn talk(&mut self, due: Instant, now: Instant) {
-        let sequence = self.store.next();
-        if sequence >= self.config.packets {
+        let index = self.store.next();
+        let mut content = Vec::new();
+        let more = index < self.config.packets && self.source.next(&mut content);
+        if !more || !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&content.len()) {
             self.phase = Phase::Ending { ends: 0, due };
             return;
         }
-        let (stream, payload, seed) = (self.stream, self.config.payload, self.config.seed);
-        let captured = now.saturating_duration_since(self.began).as_micros();
-        self.store.push(|out| {
-            wire::emit_media(stream, sequence, u64::try_from(captured).unwrap_or(u64::MAX), out);
-            out.resize(payload, 0);
-            // The n-th packet's content is the same whatever became of those before it.
-            let mut random = ChaCha8Rng::seed_from_u64(seed);
-            random.set_stream(u64::from(sequence) + 1);
-            random.fill_bytes(out.get_mut(MEDIA_HEADER_LEN..).unwrap_or_default());
-        });
-        self.queue(Outgoing::Media(Transmission { sequence, attempt: 0 }));
+        let header = Header {
+            ssrc: self.identity.sources.media,
+            payload_type: self.config.session.payload_type,
+            sequence: self.sequence(index),
+            timestamp: self.timestamp(index),
+            marker: index == 0,
+        };
+        let Some(datagram) = self.protector.rtp(&rtp::packet(&header, &content)) else {
+            self.phase = Phase::Ending { ends: 0, due };
+            return;
+        };
+        self.octets += u64::try_from(content.len()).unwrap_or(0);
+        self.store.push(content, header.timestamp, datagram);
+        self.queue(Outgoing::Media(Transmission { index, attempt: 0 }));
         let behind = now.saturating_duration_since(due);
         let pause = if behind > MAX_BEHIND { behind } else { Duration::ZERO };
         self.phase = Phase::Talking { due: due + pause + self.config.interval };
     }
 
-    fn finish(&mut self, acknowledged: bool, now: Instant) {
-        self.phase = Phase::Finished { at: now, acknowledged };
+    fn sequence(&self, index: u32) -> u16 {
+        let [.., high, low] = index.to_be_bytes();
+        self.identity.first.wrapping_add(u16::from_be_bytes([high, low]))
+    }
+
+    /// The place in the stream of the latest packet with this number.
+    fn index(&self, sequence: u16) -> Option<u32> {
+        let last = self.store.next().checked_sub(1)?;
+        last.checked_sub(self.sequence(last).wrapping_sub(sequence).into())
+    }
+
+    /// A packet's time in the media's clock, which stands still for a pause that is left out.
+    fn timestamp(&self, index: u32) -> u32 {
+        let ticks = self.config.interval.as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
+        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        self.identity.first_timestamp.wrapping_add(index.wrapping_mul(ticks))
+    }
+
+    fn finish(&mut self, how: Ending, now: Instant) {
+        if self.is_finished() {
+            return;
+        }
+        self.phase = Phase::Finished { at: now, how };
+        self.outgoing.clear();
         if let Some(sidekick) = &mut self.sidekick {
             sidekick.stop();
         }
@@ -195,55 +283,85 @@ impl Talker {
     /// A datagram that came from the listener's address.
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing. None of them needs an action.
+    /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
     pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let datagram = Datagram::parse(datagram)?;
-        if datagram.stream != self.stream {
-            return Err(HandleError::OtherStream);
+        let opened = self.open(datagram);
+        if opened.is_err() {
+            self.packets.rejected += 1;
         }
-        match datagram.body {
-            Body::Feedback { rtt_us, missing, duplicates } => {
-                let rtt = Duration::from_micros(rtt_us.into()).min(MAX_RTT);
-                self.listener_rtt = Some(rtt);
-                self.on_nacks(missing, rtt, now);
-                self.on_duplicates(duplicates);
-            }
-            Body::Ping { token } => self.queue(Outgoing::Pong(token)),
-            Body::EndReceived => {
-                if let Phase::Ending { .. } = self.phase {
-                    self.finish(true, now);
-                }
-            }
-            Body::Media { .. } | Body::Pong { .. } | Body::End { .. } => {
-                return Err(HandleError::NotForTalker);
-            }
+        self.last_heard = Some(now).filter(|_| opened.is_ok()).or(self.last_heard);
+        for said in opened? {
+            self.take(said, now);
         }
         Ok(())
     }
 
-    fn on_nacks(&mut self, missing: Sequences<'_>, rtt: Duration, now: Instant) {
-        for sequence in missing.iter() {
-            match self.store.get(sequence) {
-                None => self.packets.nacks_unknown += 1,
-                // When the listener wrote this, the repetition could not have reached it.
-                Some(kept) if kept.again.is_some_and(|(at, _)| now.saturating_duration_since(at) < rtt) => {
-                    self.packets.nacks_ignored += 1;
+    fn open(&mut self, datagram: &[u8]) -> Result<Vec<Said>, HandleError> {
+        if !is_rtcp(datagram) {
+            return Err(HandleError::NotForTalker);
+        }
+        Ok(rtcp::parse(&self.unprotector.rtcp(datagram)?)?)
+    }
+
+    fn take(&mut self, said: Said, now: Instant) {
+        let own = self.identity.sources.media;
+        match said {
+            Said::Reception(reception) if reception.ssrc == own => {
+                if let Some(trip) = self.clock.round_trip(reception.last_report, reception.delay, now) {
+                    self.rtt.sample(trip);
                 }
-                Some(_) => self.send_again(sequence, Cause::Nack, now),
             }
+            Said::Reference { ssrc, ntp } => {
+                self.reference = Some((ssrc, middle(ntp), now));
+                let soonest = self.last_report.map_or(now, |last| last + MIN_REPORT_INTERVAL);
+                self.report_at = self.report_at.min(soonest.max(now));
+                if self.report_at <= now && matches!(self.phase, Phase::Talking { .. }) {
+                    self.report_at = now + REPORT_INTERVAL;
+                    self.last_report = Some(now);
+                    self.queue(Outgoing::Report);
+                }
+            }
+            Said::Missing { ssrc, sequences } if ssrc == own => {
+                for sequence in sequences {
+                    self.on_nack(sequence, now);
+                }
+            }
+            Said::Duplicates { ssrc, sequences } if ssrc == own => {
+                for sequence in sequences {
+                    self.on_duplicate(sequence);
+                }
+            }
+            Said::Bye { .. } => match self.phase {
+                Phase::Talking { .. } => self.finish(Ending::HungUp, now),
+                Phase::Ending { .. } => self.finish(Ending::Confirmed, now),
+                Phase::Finished { .. } => {}
+            },
+            _ => {}
+        }
+    }
+
+    fn on_nack(&mut self, sequence: u16, now: Instant) {
+        let rtt = self.rtt.current();
+        let Some(index) = self.index(sequence).filter(|index| self.store.get(*index).is_some()) else {
+            self.packets.nacks_unknown += 1;
+            return;
+        };
+        // When the listener wrote this, the repetition could not have reached it.
+        let again = self.store.get(index).and_then(|kept| kept.again);
+        if again.is_some_and(|(at, _)| now.saturating_duration_since(at) < rtt) {
+            self.packets.nacks_ignored += 1;
+        } else {
+            self.retransmit(index, now);
         }
     }
 
     /// What the listener has twice was sent again for nothing. What was never sent again, the network has doubled.
-    fn on_duplicates(&mut self, duplicates: Sequences<'_>) {
-        for sequence in duplicates.iter() {
-            let Some((_, cause)) = self.store.get(sequence).and_then(|kept| kept.again.take()) else {
-                continue;
-            };
-            self.packets.spurious += 1;
-            if let (Cause::Quack, Some(sidekick)) = (cause, &mut self.sidekick) {
-                sidekick.on_spurious(1);
-            }
+    fn on_duplicate(&mut self, sequence: u16) {
+        let Some(index) = self.index(sequence) else { return };
+        let Some((_, cause)) = self.store.get(index).and_then(|kept| kept.again.take()) else { return };
+        self.packets.spurious += 1;
+        if let (Cause::Quack, Some(sidekick)) = (cause, &mut self.sidekick) {
+            sidekick.on_spurious(1);
         }
     }
 
@@ -263,52 +381,76 @@ impl Talker {
         handled
     }
 
-    /// Sends again what was found lost before the proxy: once for each loss, so not if it was sent again since.
+    /// Sends again, as they were, the datagrams that were found lost before the proxy: once for each loss, so not if the
+    /// packet was sent again since.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
         let mut lost = std::mem::take(&mut self.lost);
         sidekick.drain_lost(&mut lost);
         for transmission in lost.drain(..).filter_map(Transmission::from_tag) {
-            let last = self.store.get(transmission.sequence).map(|kept| kept.attempt);
-            if last == Some(transmission.attempt) {
-                self.send_again(transmission.sequence, Cause::Quack, now);
+            let last = self.store.get(transmission.index).map(|kept| kept.attempt);
+            if last == Some(transmission.attempt) && self.send_again(transmission.index, Cause::Quack, now) {
+                self.packets.retransmitted_quack += 1;
             }
         }
         self.lost = lost;
     }
 
-    fn send_again(&mut self, sequence: u32, cause: Cause, now: Instant) {
-        if self.outgoing.len() >= MAX_WAITING {
+    /// Sends a packet's content again in a packet of the retransmissions' own (RFC 4588); or as it was, if the listener does
+    /// not know those.
+    fn retransmit(&mut self, index: u32, now: Instant) {
+        if !self.send_again(index, Cause::Nack, now) {
             return;
         }
-        let Some(kept) = self.store.get(sequence) else { return };
-        let Some(attempt) = kept.attempt.checked_add(1) else { return };
+        self.packets.retransmitted_nack += 1;
+        let Some(payload_type) = self.config.session.rtx_payload_type else { return };
+        let original = self.sequence(index);
+        let Some(kept) = self.store.get(index) else { return };
+        let header = Header {
+            ssrc: self.identity.sources.rtx,
+            payload_type,
+            sequence: self.next_rtx,
+            timestamp: kept.timestamp,
+            marker: index == 0,
+        };
+        if let Some(datagram) = self.protector.rtp(&rtp::retransmission(&header, original, &kept.content)) {
+            kept.datagram = datagram;
+            self.next_rtx = self.next_rtx.wrapping_add(1);
+        }
+    }
+
+    fn send_again(&mut self, index: u32, cause: Cause, now: Instant) -> bool {
+        if self.is_finished() || self.outgoing.len() >= MAX_WAITING {
+            return false;
+        }
+        let Some(kept) = self.store.get(index) else { return false };
+        let Some(attempt) = kept.attempt.checked_add(1) else { return false };
         kept.attempt = attempt;
         kept.again = Some((now, cause));
-        match cause {
-            Cause::Nack => self.packets.retransmitted_nack += 1,
-            Cause::Quack => self.packets.retransmitted_quack += 1,
-        }
-        self.queue(Outgoing::Media(Transmission { sequence, attempt }));
+        self.queue(Outgoing::Media(Transmission { index, attempt }));
+        true
     }
 
     /// Writes the next datagram for the listener over what is in `out`; send it at once, `now`. False if there is none.
     pub fn transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         while let Some(outgoing) = self.outgoing.pop_front() {
-            let mut tag = 0;
+            let mut tag = Transmission::NONE;
             match outgoing {
-                Outgoing::Pong(token) => wire::emit_pong(self.stream, token, out),
-                Outgoing::End => wire::emit_end(self.stream, self.store.next(), out),
                 Outgoing::Media(transmission) => {
                     // A packet that gave way since it was queued is too old for anyone.
-                    let Some(kept) = self.store.get(transmission.sequence) else { continue };
+                    let Some(kept) = self.store.get(transmission.index) else { continue };
                     out.clone_from(&kept.datagram);
                     tag = transmission.tag();
                     self.packets.sent += 1;
                     self.bytes += u64::try_from(out.len()).unwrap_or(0);
                 }
+                Outgoing::Report | Outgoing::Goodbye => {
+                    let goodbye = matches!(outgoing, Outgoing::Goodbye);
+                    let Some(report) = self.report_packet(goodbye, now) else { continue };
+                    *out = report;
+                }
             }
-            // The same ciphertext once more is one more packet to the proxy, and the others are too short to count there.
+            // The same ciphertext once more is one more packet to the proxy; reports count there, too.
             if let Some(sidekick) = &mut self.sidekick {
                 sidekick.on_sent(tag, Payload::whole(out), now);
             }
@@ -324,36 +466,6 @@ impl Talker {
             (Target::Proxy(proxy), len) => Some((proxy, len)),
             // The proxy's address is known: nothing has to go along the path to find it.
             (Target::Path, _) => None,
-        }
-    }
-
-    /// What was done until `now`.
-    #[must_use]
-    pub fn report(&self, now: Instant) -> TalkerReport {
-        let (end, acknowledged) = match self.phase {
-            Phase::Finished { at, acknowledged } => (at, acknowledged),
-            Phase::Talking { .. } | Phase::Ending { .. } => (now, false),
-        };
-        let sidekick = self.sidekick.as_ref();
-        let stats = sidekick.map(Sender::stats).unwrap_or_default();
-        let ms = |rtt: Duration| rtt.as_secs_f64() * 1000.0;
-        TalkerReport {
-            mode: if sidekick.is_some() { "reinject" } else { "off" }.to_owned(),
-            time_s: end.saturating_duration_since(self.began).as_secs_f64(),
-            bytes: self.bytes,
-            acknowledged,
-            assisted: sidekick.is_some_and(|sidekick| sidekick.assistance() == Assistance::Assisted),
-            assistance: sidekick.map_or_else(|| "off".to_owned(), |s| s.assistance().to_string()),
-            packets: self.packets,
-            quacks: Quacks {
-                received: stats.quacks_received,
-                bytes: stats.quack_bytes,
-                undecodable: stats.undecodable,
-                epochs: stats.epochs,
-                polls: stats.polls,
-            },
-            near_rtt_ms: sidekick.and_then(Sender::near_rtt).map(ms),
-            rtt_ms: self.listener_rtt.map(ms),
         }
     }
 }

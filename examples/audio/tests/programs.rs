@@ -2,33 +2,49 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use audio::session::Description;
+use audio::source::{Pcm as _, Tone};
 use audio::{ListenerReport, TalkerReport};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use tempfile::TempDir;
 
-/// A running `audio-receive`.
+/// A running `audio-receive`, which has made the session.
 struct Receiver {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    address: String,
+    directory: TempDir,
 }
 
 impl Receiver {
-    fn start() -> Self {
+    fn start(options: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
-        command.args(["--listen", "127.0.0.1:0", "--json"]).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        command.args(["--listen", "127.0.0.1:0", "--json", "--write-sdp", "call.sdp"]).args(options);
+        let mut child = command.current_dir(&directory).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
-        let address = ready.strip_prefix("ready: listening on ").unwrap().trim_end().to_owned();
-        Self { child, stdout, address }
+        assert!(ready.starts_with("ready: listening on 127.0.0.1:"), "{ready}");
+        Self { child, stdout, directory }
     }
 
-    fn report(mut self) -> ListenerReport {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn sender(&self, options: &[&str]) -> Command {
+        let mut command = sender(options);
+        command.arg("--sdp").arg(self.path("call.sdp"));
+        command
+    }
+
+    fn ends(&mut self) -> ListenerReport {
         let mut text = String::new();
         self.stdout.read_to_string(&mut text).unwrap();
         assert!(self.child.wait().unwrap().success(), "{text}");
@@ -47,9 +63,9 @@ fn interrupt(child: &Child) {
     kill(Pid::from_raw(child.id().try_into().unwrap()), Signal::SIGINT).unwrap();
 }
 
-fn sender(dest: &str, options: &[&str]) -> Command {
+fn sender(options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audio-send"));
-    command.args([dest, "--json"]).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("--json").args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
@@ -57,18 +73,66 @@ fn talker_report(output: &Output) -> TalkerReport {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
+/// How alike two sounds are, 1 if they are the same but for their loudness.
+fn likeness(one: &[f32], other: &[f32]) -> f32 {
+    let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    product(one, other) / (product(one, one) * product(other, other)).sqrt()
+}
+
 #[test]
-fn a_call_is_played_to_its_end() {
-    let receiver = Receiver::start();
-    let output = sender(&receiver.address, &["--seconds", "1", "--interval-ms", "5", "--bytes", "100"])
+fn a_call_is_heard_as_it_was_said() {
+    let mut receiver = Receiver::start(&["--wav", "heard.wav", "--hgrm", "waits.hgrm"]);
+    let output = receiver.sender(&["--seconds", "2"]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let (talker, listener) = (talker_report(&output), receiver.ends());
+    assert_eq!((talker.ending.as_str(), listener.complete), ("confirmed", true));
+    assert_eq!((listener.played, listener.late, listener.concealed), (100, 0, Some(0)));
+    let quality = listener.quality.unwrap();
+    assert!(quality.mos > 4.0 && quality.lost_percent < 10.0, "{quality:?}");
+
+    let mut wav = hound::WavReader::open(receiver.path("heard.wav")).unwrap();
+    let heard: Vec<f32> = wav.samples::<i16>().map(|sample| f32::from(sample.unwrap())).collect();
+    let mut said = vec![0.0; 2 * 48_000];
+    Tone::new().fill(&mut said);
+    assert_eq!(heard.len(), said.len());
+    // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
+    assert!(likeness(&heard[312..], &said) > 0.99);
+    let hgrm = std::fs::read_to_string(receiver.path("waits.hgrm")).unwrap();
+    assert!(hgrm.contains("Percentile") && hgrm.contains("Total count    =          100]"), "{hgrm}");
+}
+
+#[test]
+fn the_sender_may_make_the_session_and_others_cannot_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let dest = nobody.local_addr().unwrap().to_string();
+    let path = directory.path().join("call.sdp");
+    std::fs::write(&path, "what was there before").unwrap();
+    let mut talking = sender(&[&dest, "--seconds", "600", "--write-sdp"]).arg(&path).spawn().unwrap();
+    // The file is there before the first packet.
+    nobody.recv(&mut [0; 1500]).unwrap();
+    talking.kill().unwrap();
+    talking.wait().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let description = Description::from_sdp(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(description.destination.to_string(), dest);
+    assert!(description.sources.is_some());
+}
+
+#[test]
+fn random_bytes_are_carried_to_the_last() {
+    let mut receiver = Receiver::start(&["--raw"]);
+    let output = receiver
+        .sender(&["--seconds", "1", "--raw", "--interval-ms", "5", "--bytes", "100"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let (talker, listener) = (talker_report(&output), receiver.report());
+    let (talker, listener) = (talker_report(&output), receiver.ends());
     assert_eq!((talker.mode.as_str(), talker.acknowledged, talker.assistance.as_str()), ("off", true, "off"));
     assert_eq!((listener.complete, listener.played, listener.late), (true, 200, 0));
     let again = talker.packets.retransmitted_nack;
-    assert_eq!((talker.packets.sent, talker.bytes), (200 + again, 100 * (200 + again)));
+    // RTP header and authentication tag; a retransmission has the original's number, too.
+    assert_eq!((talker.packets.sent, talker.bytes), (200 + again, 122 * (200 + again) + 2 * again));
 }
 
 #[test]
@@ -76,11 +140,11 @@ fn without_a_proxy_the_call_goes_on_unassisted() {
     // A socket that nobody reads from.
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = nobody.local_addr().unwrap().to_string();
-    let receiver = Receiver::start();
+    let mut receiver = Receiver::start(&[]);
     let options = ["--seconds", "0.5", "--sidekick", "reinject", "--proxy", &proxy];
-    let output = sender(&receiver.address, &options).output().unwrap();
+    let output = receiver.sender(&options).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let (talker, listener) = (talker_report(&output), receiver.report());
+    let (talker, listener) = (talker_report(&output), receiver.ends());
     assert_eq!((talker.mode.as_str(), talker.assisted), ("reinject", false));
     assert!(talker.assistance.starts_with("unassisted: "), "{}", talker.assistance);
     assert_eq!((listener.complete, listener.played, listener.late), (true, 25, 0));
@@ -88,11 +152,11 @@ fn without_a_proxy_the_call_goes_on_unassisted() {
 
 #[test]
 fn ctrl_c_ends_both_with_their_reports() {
-    let receiver = Receiver::start();
+    let mut receiver = Receiver::start(&[]);
     let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = heard.local_addr().unwrap().to_string();
     let options = ["--seconds", "86400", "--sidekick", "reinject", "--proxy", &proxy];
-    let talking = sender(&receiver.address, &options).spawn().unwrap();
+    let talking = receiver.sender(&options).spawn().unwrap();
     // Its HELLO says that it talks.
     heard.recv(&mut [0; 1500]).unwrap();
     interrupt(&talking);
@@ -100,14 +164,32 @@ fn ctrl_c_ends_both_with_their_reports() {
     assert!(output.status.success(), "{output:?}");
     let talker = talker_report(&output);
     assert!(talker.acknowledged);
-    let listener = receiver.report();
+    let listener = receiver.ends();
     assert!(listener.complete);
     assert_eq!(listener.played + listener.late, talker.packets.sent - talker.packets.retransmitted_nack);
 
-    let idle = Receiver::start();
+    let mut idle = Receiver::start(&[]);
     interrupt(&idle.child);
-    let listener = idle.report();
+    let listener = idle.ends();
     assert_eq!((listener.complete, listener.played), (false, 0));
+}
+
+#[test]
+fn a_receiver_that_hangs_up_ends_the_call() {
+    let mut receiver = Receiver::start(&[]);
+    let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let proxy = heard.local_addr().unwrap().to_string();
+    let options = ["--seconds", "30", "--sidekick", "reinject", "--proxy", &proxy];
+    let talking = receiver.sender(&options).spawn().unwrap();
+    // A second HELLO follows the first after the receiver has heard packets.
+    for _ in 0..2 {
+        heard.recv(&mut [0; 1500]).unwrap();
+    }
+    interrupt(&receiver.child);
+    let output = talking.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(talker_report(&output).ending, "hung up");
+    assert!(!receiver.ends().complete);
 }
 
 #[test]
@@ -115,7 +197,12 @@ fn a_receiver_that_is_not_there_is_named() {
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let dest = nobody.local_addr().unwrap().to_string();
     drop(nobody);
-    let output = sender(&dest, &["--seconds", "0.1"]).output().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let call = |options: &[&str]| {
+        let mut command = sender(&[&dest, "--seconds", "0.1", "--write-sdp", "call.sdp"]);
+        command.args(options).current_dir(&directory).output().unwrap()
+    };
+    let output = call(&[]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
@@ -123,4 +210,16 @@ fn a_receiver_that_is_not_there_is_named() {
         "{said}"
     );
     assert!(!talker_report(&output).acknowledged);
+    assert!(call(&["--one-way"]).status.success(), "unless nothing else is expected");
+}
+
+#[test]
+fn what_cannot_be_played_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("song.wav"), "ID3").unwrap();
+    let mut command = sender(&["127.0.0.1:9", "--write-sdp", "call.sdp", "--wav", "song.wav"]);
+    let output = command.current_dir(&directory).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot play song.wav: it is no WAV file") && said.contains("ffmpeg -i"), "{said}");
+    assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1));
 }

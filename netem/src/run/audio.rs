@@ -1,6 +1,7 @@
 //! An audio call with the real programs.
 
 use std::net::SocketAddrV4;
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use super::{Bench, RunError, TICK, proxy_arguments, sidekick_arguments, watch, words};
@@ -53,8 +54,12 @@ impl Bench<'_> {
         let start = |name, arguments: Vec<String>, host| {
             Program::start(self.programs, name, &arguments, host, directory.path())
         };
+        // The receiver makes the session: the description, with the key, is there when it says that it is ready.
+        let sdp = directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
-        let mut receiver = start("audio-receive", words(&["--listen", &listen, "--json"]), &hosts.receiver)?;
+        let mut arguments = words(&["--listen", &listen, "--json", "--raw", "--write-sdp"]);
+        arguments.push(sdp.display().to_string());
+        let mut receiver = start("audio-receive", arguments, &hosts.receiver)?;
         let mut proxy = match (scenario.sidekick.mode, scenario.sidekick.proxy) {
             (Mode::Off, _) | (_, ProxyFate::Absent) => None,
             _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
@@ -63,7 +68,7 @@ impl Bench<'_> {
         if let Some(proxy) = &mut proxy {
             proxy.wait_until_ready()?;
         }
-        let sender = start("audio-send", sender_arguments(scenario, seed), &hosts.sender)?;
+        let sender = start("audio-send", sender_arguments(scenario, seed, &sdp), &hosts.sender)?;
         let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(bytes(&scenario.flow) / 2);
         let sender = watch(sender, &mut path, progress, |carried| {
             if half.is_some_and(|half| carried >= half) {
@@ -105,13 +110,14 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
     Err(RunError::Call("audio-receive did not end after the stream".to_owned()))
 }
 
-fn sender_arguments(scenario: &Scenario, seed: u64) -> Vec<String> {
+fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath) -> Vec<String> {
     let Scenario { flow, sidekick, .. } = scenario;
     let dest = SocketAddrV4::new(RECEIVER, PORT).to_string();
     let (seconds, interval) = (length(flow).as_secs_f64(), flow.frame_interval.as_millis());
     let (bytes, seed) = (flow.frame_bytes.to_string(), seed.to_string());
-    let mut arguments = words(&[&dest, "--json", "--seed", &seed, "--seconds", &seconds.to_string()]);
-    arguments.extend(words(&["--interval-ms", &interval.to_string(), "--bytes", &bytes]));
+    let mut arguments = words(&[&dest, "--json", "--sdp", &sdp.display().to_string()]);
+    arguments.extend(words(&["--seed", &seed, "--seconds", &seconds.to_string()]));
+    arguments.extend(words(&["--interval-ms", &interval.to_string(), "--raw", "--bytes", &bytes]));
     arguments.extend(sidekick_arguments(sidekick));
     if sidekick.mode != Mode::Off && sidekick.every_packets.is_none() {
         arguments.extend(words(&["--quack-every-packets", "0"]));
@@ -126,12 +132,13 @@ mod tests {
     fn sender(settings: &[&str]) -> String {
         let mut scenario = Scenario::load("audio-paper").unwrap();
         scenario.apply(settings).unwrap();
-        sender_arguments(&scenario, 3).join(" ")
+        sender_arguments(&scenario, 3, FilePath::new("call.sdp")).join(" ")
     }
 
     #[test]
     fn the_settings_reach_the_sender() {
-        let call = "10.77.2.2:5004 --json --seed 3 --seconds 60 --interval-ms 20 --bytes 240";
+        let call =
+            "10.77.2.2:5004 --json --sdp call.sdp --seed 3 --seconds 60 --interval-ms 20 --raw --bytes 240";
         assert_eq!(sender(&[]), format!("{call} --sidekick off"));
         let line = format!(
             "{call} --sidekick reinject --proxy 10.77.1.2:5252 --poll off --quack-every-ms 0 --threshold 8"

@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use audio::source::RandomBytes;
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 use virtual_time::World;
@@ -32,7 +33,7 @@ pub(super) fn run(
 ) -> Result<RunRecord, SimError> {
     let start = world.start();
     let mut sender = Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
-    let mut receiver = Host::new(Side::Left, start, vec![Hearing::new(scenario)?], None, None);
+    let mut receiver = Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
     let mut middle = Middle::new(scenario, seed, start, pcap, None)?;
     let end = middle.drive((&mut sender, &mut receiver), (world, seed), None, watch)?;
 
@@ -67,12 +68,12 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     let packets = audio_bytes(flow) / u64::from(flow.frame_bytes);
     let config = TalkerConfig {
         interval: flow.frame_interval,
-        payload: flow.frame_bytes.into(),
         packets: u32::try_from(packets).unwrap_or(u32::MAX),
-        seed,
         reinject,
+        ..TalkerConfig::of_simulation(seed)
     };
-    let talker = Talker::new(config, start).map_err(|error| SimError::SetUp(error.to_string()))?;
+    let source = Box::new(RandomBytes::new(seed, flow.frame_bytes.into()));
+    let talker = Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
     let adjacent = (SENDER, ADJACENT_PORT).into();
     Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
 }
@@ -141,8 +142,9 @@ struct Hearing {
 }
 
 impl Hearing {
-    fn new(scenario: &Scenario) -> Result<Self, SimError> {
-        let listener = Listener::new(ListenerConfig::default());
+    fn new(scenario: &Scenario, seed: u64) -> Result<Self, SimError> {
+        let session = TalkerConfig::of_simulation(seed).session;
+        let listener = Listener::new(ListenerConfig::default(), session);
         Ok(Self {
             listener: listener.map_err(|error| SimError::SetUp(error.to_string()))?,
             local: (RECEIVER, LISTENER_PORT).into(),

@@ -1,10 +1,9 @@
 //! The de-jitter buffer: plays packets in their order, and knows how long each waited and which are missing.
 
-use hdrhistogram::{CreationError, Histogram};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
-
 use crate::report::DejitterMs;
+use hdrhistogram::{CreationError, Histogram};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
 
 /// A packet so far ahead of the one to be played is not believed, unless its successor comes next (in the manner of
 /// RFC 3550, appendix A.1): as many packets wait or are missing at most.
@@ -31,15 +30,35 @@ pub(super) struct Missing {
     pub(super) nack_at: Instant,
 }
 
+/// What is to be played next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// A packet's content.
+    Content(Vec<u8>),
+    /// So many packets in a row have not come in time.
+    Lost(u64),
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    content: Vec<u8>,
+}
+
 #[derive(Debug)]
 pub(super) struct Dejitter {
     playout_limit: Duration,
+    /// Whether somebody takes the frames away.
+    plays: bool,
+    frames: VecDeque<Frame>,
+    /// Packets before this one may never have been sent: they are asked for, but not missed.
+    certain_from: u32,
     /// The packet to be played next.
     next: u32,
     /// The first packet of which nothing is known yet.
     end: u32,
     /// Those between the two: either they wait since they arrived, or they are missing.
-    waiting: BTreeMap<u32, Instant>,
+    waiting: BTreeMap<u32, Waiting>,
     missing: BTreeMap<u32, Missing>,
     /// Some of those passed over, the latest.
     passed_over: BTreeSet<u32>,
@@ -52,11 +71,15 @@ pub(super) struct Dejitter {
 }
 
 impl Dejitter {
-    pub(super) fn new(playout_limit: Duration) -> Result<Self, CreationError> {
+    /// `plays`: frames are kept until [`Dejitter::next_frame`] takes them.
+    pub(super) fn new(playout_limit: Duration, plays: bool) -> Result<Self, CreationError> {
         // A packet can wait for one that itself became missing later; but never longer than this.
         let longest = micros(playout_limit).saturating_mul(2).max(2);
         Ok(Self {
             playout_limit,
+            plays,
+            frames: VecDeque::new(),
+            certain_from: 0,
             next: 0,
             end: 0,
             waiting: BTreeMap::new(),
@@ -70,7 +93,32 @@ impl Dejitter {
         })
     }
 
-    pub(super) fn arrive(&mut self, sequence: u32, now: Instant) -> Arrival {
+    /// The stream begins with this packet at the latest.
+    pub(super) fn begins_by(&mut self, sequence: u32) {
+        self.certain_from = sequence;
+    }
+
+    /// The stream begins with this packet: nothing is missing before it.
+    pub(super) fn begins_at(&mut self, sequence: u32, now: Instant) {
+        self.certain_from = sequence;
+        if self.next < sequence && self.waiting.range(..sequence).next().is_none() {
+            self.missing = self.missing.split_off(&sequence);
+            (self.next, self.end) = (sequence, self.end.max(sequence));
+            self.play(now);
+        }
+    }
+
+    /// What is to be played next, if it is there.
+    pub(super) fn next_frame(&mut self) -> Option<Frame> {
+        self.frames.pop_front()
+    }
+
+    /// The first packet of which nothing is known yet.
+    pub(super) fn end(&self) -> u32 {
+        self.end
+    }
+
+    pub(super) fn arrive(&mut self, sequence: u32, content: &[u8], now: Instant) -> Arrival {
         if sequence < self.next {
             let passed_over = self.passed_over.remove(&sequence);
             return if passed_over { Arrival::TooLate } else { Arrival::Duplicate };
@@ -93,7 +141,8 @@ impl Dejitter {
         self.know_until(sequence, now);
         self.end = self.end.max(sequence.saturating_add(1));
         self.missing.remove(&sequence);
-        self.waiting.insert(sequence, now);
+        let content = if self.plays { content.to_vec() } else { Vec::new() };
+        self.waiting.insert(sequence, Waiting { since: now, content });
         self.play(now);
         Arrival::Taken
     }
@@ -123,21 +172,36 @@ impl Dejitter {
 
     /// Plays what waits and gives up the rest before `sequence`.
     fn leap(&mut self, sequence: u32, now: Instant) {
-        for (_, since) in std::mem::take(&mut self.waiting) {
-            self.played += 1;
-            self.waits_us.saturating_record(micros(now.saturating_duration_since(since)));
+        while let Some((&first, _)) = self.waiting.first_key_value() {
+            self.give_up(first);
+            self.play(now);
         }
-        let missing = u64::try_from(self.missing.len()).unwrap_or(u64::MAX);
-        self.late = self.late.saturating_add(missing).saturating_add(u64::from(sequence - self.end));
+        self.give_up(sequence);
         self.missing.clear();
-        (self.next, self.end) = (sequence, sequence);
+        self.end = sequence;
     }
 
     fn play(&mut self, now: Instant) {
-        while let Some(since) = self.waiting.remove(&self.next) {
+        while let Some(Waiting { since, content }) = self.waiting.remove(&self.next) {
             self.played += 1;
             self.waits_us.saturating_record(micros(now.saturating_duration_since(since)));
             self.next = self.next.saturating_add(1);
+            if self.plays {
+                self.frames.push_back(Frame::Content(content));
+            }
+        }
+    }
+
+    /// Goes on with `sequence`: those before it that are not there come too late.
+    fn give_up(&mut self, sequence: u32) {
+        let missed = u64::from(sequence.saturating_sub(self.next.max(self.certain_from)));
+        self.late += missed;
+        self.next = self.next.max(sequence);
+        if self.plays && missed > 0 {
+            match self.frames.back_mut() {
+                Some(Frame::Lost(lost)) => *lost += missed,
+                _ => self.frames.push_back(Frame::Lost(missed)),
+            }
         }
     }
 
@@ -151,12 +215,11 @@ impl Dejitter {
         while self.deadline().is_some_and(|deadline| deadline <= now)
             && let Some((sequence, _)) = self.missing.pop_first()
         {
-            self.late += 1;
             self.passed_over.insert(sequence);
             if self.passed_over.len() > usize::try_from(WINDOW).unwrap_or(usize::MAX) {
                 self.passed_over.pop_first();
             }
-            self.next = sequence.saturating_add(1);
+            self.give_up(sequence.saturating_add(1));
             self.play(now);
         }
     }
@@ -179,6 +242,11 @@ impl Dejitter {
         self.late
     }
 
+    /// How long packets waited, in microseconds.
+    pub(super) fn waits(&self) -> &Histogram<u64> {
+        &self.waits_us
+    }
+
     pub(super) fn latency(&self) -> DejitterMs {
         let ms = |us: u64| Duration::from_micros(us).as_secs_f64() * 1000.0;
         let quantile = |q| ms(self.waits_us.value_at_quantile(q));
@@ -193,7 +261,7 @@ impl Dejitter {
     }
 }
 
-fn micros(duration: Duration) -> u64 {
+pub(super) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 

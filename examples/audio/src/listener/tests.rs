@@ -1,144 +1,291 @@
 use super::*;
-use crate::wire::Sequences;
+use crate::rtcp::{Held, SenderInfo};
+use crate::session::{Encoding, MasterKey};
 use proptest::prelude::*;
 
 const MS: Duration = Duration::from_millis(1);
+/// The talker's SSRCs.
+const MEDIA: u32 = 1;
+const RTX: u32 = 2;
+
+/// A listener, and what is at the other end: the same key.
+struct Call {
+    listener: Listener,
+    now: Instant,
+    sealer: Protector,
+    opener: Unprotector,
+}
+
+/// What a listener says at one time.
+#[derive(Debug, Default, PartialEq)]
+struct Heard {
+    missing: Vec<u16>,
+    twice: Vec<u16>,
+    reports: usize,
+    byes: usize,
+    clock: u32,
+}
 
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-fn start() -> (Listener, Instant) {
-    (Listener::new(ListenerConfig::default()).unwrap(), Instant::now())
+fn start_with(config: ListenerConfig) -> Call {
+    let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
+    let key = session.key.clone();
+    let (sealer, opener) = (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap());
+    Call { listener: Listener::new(config, session).unwrap(), now: Instant::now(), sealer, opener }
 }
 
-fn media(stream: u32, sequence: u32) -> Vec<u8> {
-    let mut out = Vec::new();
-    wire::emit_media(stream, sequence, 0, &mut out);
-    out.resize(240, 0x5a);
-    out
+fn start() -> Call {
+    start_with(ListenerConfig::default())
 }
 
-/// Drains the listener: the packets it asks for, those it had twice, and how many datagrams of other kinds.
-fn said(listener: &mut Listener) -> (Vec<u32>, Vec<u32>, usize) {
-    let (mut asked, mut twice, mut others) = (Vec::new(), Vec::new(), 0);
-    let mut out = Vec::new();
-    let list = |sequences: Sequences<'_>| sequences.iter().collect::<Vec<_>>();
-    while listener.transmit(&mut out) {
-        match Datagram::parse(&out).unwrap().body {
-            Body::Feedback { missing, duplicates, .. } => {
-                asked.extend(list(missing));
-                twice.extend(list(duplicates));
-            }
-            _ => others += 1,
-        }
+impl Call {
+    fn media(&mut self, ssrc: u32, sequence: u16) -> Vec<u8> {
+        let marker = sequence == 0;
+        let timestamp = u32::from(sequence) * 960;
+        let header = Header { ssrc, payload_type: 96, sequence, timestamp, marker };
+        self.sealer.rtp(&rtp::packet(&header, &[0x5a; 240])).unwrap()
     }
-    (asked, twice, others)
+
+    fn again(&mut self, sequence: u16, original: u16) -> Vec<u8> {
+        let marker = original == 0;
+        let header =
+            Header { ssrc: RTX, payload_type: 97, sequence, timestamp: u32::from(original) * 960, marker };
+        self.sealer.rtp(&rtp::retransmission(&header, original, &[0x5a; 240])).unwrap()
+    }
+
+    fn report(&mut self, packets: u32, held: Option<Held>, bye: bool) -> Vec<u8> {
+        let info = SenderInfo { ssrc: MEDIA, ntp: 5 << 32, timestamp: 0, packets, octets: 0 };
+        let leaving: &[u32] = if bye { &[MEDIA, RTX] } else { &[] };
+        self.sealer.rtcp(&rtcp::sender_report(&info, held, leaving)).unwrap()
+    }
+
+    fn gets(&mut self, datagram: &[u8], after: u32) {
+        self.listener.handle(datagram, self.now + after * MS).unwrap();
+    }
+
+    fn gets_media(&mut self, sequence: u16, after: u32) {
+        let datagram = self.media(MEDIA, sequence);
+        self.gets(&datagram, after);
+    }
+
+    fn said(&mut self) -> Heard {
+        let (mut heard, mut out) = (Heard::default(), Vec::new());
+        while self.listener.transmit(&mut out) {
+            for said in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
+                match said {
+                    Said::Missing { ssrc: MEDIA, sequences } => heard.missing.extend(sequences),
+                    Said::Duplicates { ssrc: MEDIA, sequences } => heard.twice.extend(sequences),
+                    Said::Reception(_) => heard.reports += 1,
+                    Said::Reference { ntp, .. } => heard.clock = middle(ntp),
+                    Said::Bye { .. } => heard.byes += 1,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        heard
+    }
 }
 
 #[test]
 fn a_missing_packet_is_asked_for_at_once_and_then_once_a_round_trip() {
-    let (mut listener, now) = start();
-    listener.handle(&media(1, 0), now).unwrap();
-    assert_eq!(said(&mut listener), (vec![], vec![], 1), "a ping");
-    let mut pong = Vec::new();
-    wire::emit_pong(1, 1, &mut pong);
-    listener.handle(&pong, now + 40 * MS).unwrap();
-    listener.handle(&media(1, 3), now + 60 * MS).unwrap();
-    assert_eq!(said(&mut listener).0, [1, 2]);
-    listener.handle(&media(1, 4), now + 80 * MS).unwrap();
-    listener.handle(&media(1, 2), now + 90 * MS).unwrap();
-    assert_eq!(said(&mut listener).0, []);
-    // 9/8 of 40 ms after the first NACK.
-    assert_eq!(listener.next_deadline(), Some(now + 105 * MS));
-    listener.on_deadline(now + 105 * MS);
-    assert_eq!(said(&mut listener).0, [1]);
-    assert_eq!(listener.report().nacks, Nacks { datagrams: 2, packets: 3 });
+    let mut call = start();
+    call.gets_media(0, 0);
+    let said = call.said();
+    assert_eq!((said.reports, said.missing), (1, vec![]));
+    let held = Held { ssrc: call.listener.ssrc, last: said.clock, delay: 0 };
+    let report = call.report(1, Some(held), false);
+    call.gets(&report, 40);
+    call.gets_media(3, 60);
+    assert_eq!(call.said().missing, [1, 2]);
+    call.gets_media(4, 80);
+    call.gets_media(2, 90);
+    assert_eq!(call.said().missing, [0; 0]);
+    // 9/8 of 40 ms after the first NACK; the round trip is measured in units of 15 µs.
+    let next = call.listener.next_deadline().unwrap();
+    assert!((call.now + 105 * MS).max(next) - (call.now + 105 * MS).min(next) < MS / 10);
+    call.listener.on_deadline(call.now + 106 * MS);
+    assert_eq!(call.said().missing, [1]);
+    assert_eq!(call.listener.report().nacks, Nacks { datagrams: 2, packets: 3 });
+    assert!((call.listener.report().rtt_ms.unwrap() - 40.0).abs() < 0.05);
+}
+
+#[test]
+fn a_retransmission_counts_as_what_it_repeats() {
+    let mut call = start();
+    call.gets_media(0, 0);
+    call.gets_media(2, 40);
+    assert_eq!(call.said().missing, [1]);
+    let again = call.again(700, 1);
+    call.gets(&again, 92);
+    let report = call.listener.report();
+    assert_eq!((report.played, report.packets.received, report.packets.duplicates), (3, 3, 0));
+    assert_eq!(report.dejitter_ms.max.round(), 52.0);
+    let once_more = call.again(701, 1);
+    call.gets(&once_more, 93);
+    assert_eq!(call.said().twice, [1]);
 }
 
 #[test]
 fn many_missing_packets_take_several_datagrams() {
-    let (mut listener, now) = start();
-    listener.handle(&media(1, 150), now).unwrap();
-    assert_eq!(said(&mut listener).0, (0..150).collect::<Vec<_>>());
-    assert_eq!(listener.report().nacks, Nacks { datagrams: 3, packets: 150 });
+    let mut call = start();
+    call.gets_media(0, 0);
+    call.gets_media(151, 0);
+    assert_eq!(call.said().missing, (1..151).collect::<Vec<_>>());
+    assert_eq!(call.listener.report().nacks, Nacks { datagrams: 3, packets: 150 });
 }
 
 #[test]
-fn what_comes_twice_is_told_and_played_once() {
-    let (mut listener, now) = start();
+fn what_comes_twice_is_told_and_played_once_and_forgeries_are_not_told() {
+    let mut call = start();
+    let datagram = call.media(MEDIA, 0);
     for _ in 0..3 {
-        listener.handle(&media(1, 0), now).unwrap();
+        call.gets(&datagram, 0);
     }
-    assert_eq!(said(&mut listener).1, [0, 0]);
-    let report = listener.report();
-    assert_eq!((report.played, report.packets.received, report.packets.duplicates), (1, 3, 2));
+    assert_eq!(call.said().twice, [0, 0]);
+    let mut forged = datagram.clone();
+    *forged.last_mut().unwrap() ^= 1;
+    assert_eq!(call.listener.handle(&forged, call.now), Err(Refused::Forged.into()));
+    assert_eq!(call.listener.handle(&datagram[..100], call.now), Err(Refused::Forged.into()));
+    assert_eq!(call.said().twice, [0; 0]);
+    let ListenerReport { played, packets, .. } = call.listener.report();
+    assert_eq!((played, packets.received, packets.duplicates, packets.replayed), (1, 3, 2, 2));
+    assert_eq!((packets.rejected, packets.forged), (2, 2));
 }
 
 #[test]
 fn the_first_stream_is_the_one() {
-    let (mut listener, now) = start();
-    let mut end = Vec::new();
-    wire::emit_end(2, 0, &mut end);
-    assert_eq!(listener.handle(&end, now), Err(HandleError::OtherStream), "an end begins nothing");
-    listener.handle(&media(1, 0), now).unwrap();
-    assert_eq!(listener.handle(&media(2, 1), now), Err(HandleError::OtherStream));
-    let mut ping = Vec::new();
-    wire::emit_ping(1, 1, &mut ping);
-    assert_eq!(listener.handle(&ping, now), Err(HandleError::NotForListener));
-    assert_eq!(listener.report().packets.rejected, 3);
+    let mut call = start();
+    let bye = call.report(0, None, true);
+    assert_eq!(call.listener.handle(&bye, call.now), Err(HandleError::OtherStream), "an end begins nothing");
+    let again = call.again(7, 0);
+    assert_eq!(call.listener.handle(&again, call.now), Err(HandleError::OtherStream));
+    call.gets_media(0, 0);
+    let other = call.media(5, 1);
+    assert_eq!(call.listener.handle(&other, call.now), Err(HandleError::OtherStream));
+    assert_eq!(call.listener.report().packets.rejected, 3);
+}
+
+#[test]
+fn packets_before_the_first_that_came_are_asked_for_up_to_the_marked_one() {
+    let mut call = start();
+    call.gets_media(2, 40);
+    assert_eq!(call.said().missing, [0, 1, 65_535]);
+    let first = call.again(7, 0);
+    call.gets(&first, 92);
+    let second = call.again(8, 1);
+    call.gets(&second, 92);
+    let report = call.listener.report();
+    assert_eq!((report.played, report.late), (3, 0));
+    let bye = call.report(3, None, true);
+    call.gets(&bye, 100);
+    assert!(call.listener.report().complete);
+}
+
+#[test]
+fn who_comes_later_misses_nothing_that_was_before() {
+    let mut call = start();
+    call.gets_media(500, 0);
+    call.gets_media(501, 20);
+    assert_eq!(call.said().missing, [497, 498, 499]);
+    call.listener.on_deadline(call.now + 1000 * MS);
+    assert_eq!((call.listener.report().played, call.listener.report().late), (2, 0));
+    // The count says nothing then, and the last packet is the end.
+    let bye = call.report(502, None, true);
+    call.gets(&bye, 1020);
+    let report = call.listener.report();
+    assert_eq!((report.complete, report.played, report.late), (true, 2, 0));
 }
 
 #[test]
 fn the_end_is_confirmed_until_the_talker_is_quiet() {
-    let (mut listener, now) = start();
-    listener.handle(&media(1, 0), now).unwrap();
-    said(&mut listener);
-    let mut end = Vec::new();
-    wire::emit_end(1, 2, &mut end);
-    listener.handle(&end, now + 20 * MS).unwrap();
-    assert_eq!(said(&mut listener), (vec![1], vec![], 0), "not before the last packet is there");
-    listener.handle(&media(1, 1), now + 80 * MS).unwrap();
-    assert_eq!(said(&mut listener).2, 1);
-    listener.handle(&end, now + 120 * MS).unwrap();
-    assert_eq!(said(&mut listener).2, 1);
-    assert_eq!(listener.next_deadline(), Some(now + 120 * MS + LINGER));
-    listener.on_deadline(now + 120 * MS + LINGER);
-    assert!(listener.is_finished() && listener.report().complete);
-    assert_eq!(listener.next_deadline(), None);
+    let mut call = start();
+    call.gets_media(0, 0);
+    call.said();
+    let bye = call.report(2, None, true);
+    call.gets(&bye, 20);
+    let said = call.said();
+    assert_eq!((said.missing, said.byes), (vec![1], 0), "not before the last packet is there");
+    call.gets_media(1, 80);
+    assert_eq!(call.said().byes, 1);
+    let bye = call.report(2, None, true);
+    call.gets(&bye, 120);
+    assert_eq!(call.said().byes, 1);
+    assert_eq!(call.listener.next_deadline(), Some(call.now + 120 * MS + LINGER));
+    call.listener.on_deadline(call.now + 120 * MS + LINGER);
+    assert!(call.listener.is_finished() && call.listener.report().complete);
+    assert_eq!(call.listener.next_deadline(), None);
 }
 
 #[test]
 fn a_talker_that_falls_silent_is_not_waited_for() {
-    let (mut listener, mut now) = start();
-    assert_eq!(listener.next_deadline(), None, "a listener may wait as long as it likes for a stream");
-    listener.handle(&media(1, 1), now).unwrap();
-    let begin = now;
-    while let Some(deadline) = listener.next_deadline() {
+    let mut call = start();
+    assert_eq!(call.listener.next_deadline(), None, "a listener may wait as long as it likes for a stream");
+    call.gets_media(0, 0);
+    call.gets_media(2, 0);
+    let mut now = call.now;
+    while let Some(deadline) = call.listener.next_deadline() {
         now = deadline;
-        listener.on_deadline(now);
+        call.listener.on_deadline(now);
     }
-    assert_eq!(now - begin, ListenerConfig::default().idle_timeout);
-    let report = listener.report();
-    assert_eq!((report.complete, report.played, report.late), (false, 1, 1));
+    assert_eq!(now - call.now, ListenerConfig::default().idle_timeout);
+    let report = call.listener.report();
+    assert_eq!((report.complete, report.played, report.late), (false, 2, 1));
+}
+
+#[test]
+fn who_leaves_says_goodbye_once() {
+    let mut call = start();
+    call.gets_media(0, 0);
+    call.said();
+    call.listener.stop(call.now);
+    call.listener.stop(call.now);
+    assert_eq!(call.said().byes, 1);
+    assert!(call.listener.is_finished() && !call.listener.report().complete);
+}
+
+#[test]
+fn frames_come_in_order_with_gaps_where_packets_are_missing() {
+    let mut call = start_with(ListenerConfig { plays: true, ..ListenerConfig::default() });
+    for sequence in [0, 3, 4] {
+        call.gets_media(sequence, 0);
+    }
+    let content = || Some(Frame::Content(vec![0x5a; 240]));
+    assert_eq!((call.listener.next_frame(), call.listener.next_frame()), (content(), None));
+    call.listener.on_deadline(call.now + 1000 * MS);
+    let frames: Vec<_> = std::iter::from_fn(|| call.listener.next_frame()).collect();
+    assert_eq!(frames, [Frame::Lost(2), content().unwrap(), content().unwrap()]);
 }
 
 proptest! {
     #[test]
     fn hostile_datagrams_keep_it_bounded_and_alive(
-        datagrams in proptest::collection::vec((0x3f_u8..0x47, proptest::collection::vec(any::<u8>(), 0..60)), 1..200),
-        near in any::<bool>(),
+        packets in proptest::collection::vec((0x80_u8..0xc0, any::<u8>(), any::<u16>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..60)), 1..100),
+        authentic in any::<bool>(),
     ) {
-        let (mut listener, mut now) = start();
-        listener.handle(&media(0, 0), now).unwrap();
-        for (kind, mut bytes) in datagrams {
-            bytes.insert(0, kind);
-            // Of the right stream, and its numbers mostly small.
-            for byte in bytes.iter_mut().skip(1).take(if near { 7 } else { 4 }) {
-                *byte = 0;
+        let mut call = start();
+        call.gets_media(0, 0);
+        let mut now = call.now;
+        for (first, kind, number, again, body) in packets {
+            let header = Header {
+                ssrc: if again { RTX } else { MEDIA },
+                payload_type: if again { 97 } else { 96 },
+                sequence: number,
+                timestamp: u32::from(kind),
+                marker: kind & 1 != 0,
+            };
+            let mut packet = rtp::packet(&header, &body);
+            packet[0] = first;
+            let report = [&[first, 200 + kind % 8, 0, u8::try_from(body.len() / 4).unwrap()], &body[..body.len() / 4 * 4]].concat();
+            for packet in [packet, report] {
+                let sealed = if is_rtcp(&packet) { call.sealer.rtcp(&packet) } else { call.sealer.rtp(&packet) };
+                let datagram = sealed.filter(|_| authentic).unwrap_or(packet);
+                let handled = call.listener.handle(&datagram, now);
+                prop_assert!(authentic || handled.is_err());
+                prop_assert!(call.listener.outgoing.len() <= MAX_WAITING);
             }
-            let _ = listener.handle(&bytes, now);
-            prop_assert!(listener.outgoing.len() <= MAX_WAITING);
             now += 7 * MS;
-            listener.on_deadline(now);
-            prop_assert!(listener.next_deadline().is_none_or(|at| at > now), "it would spin");
+            call.listener.on_deadline(now);
+            prop_assert!(call.listener.next_deadline().is_none_or(|at| at > now), "it would spin");
         }
     }
 }

@@ -1,36 +1,23 @@
-//! `audio-receive`: the receiving end of an audio-like stream. It has never heard of Sidekick.
+//! `audio-receive`: the receiving end of a call. It has never heard of Sidekick.
 
-use std::io::{self, Write as _};
+mod cli;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use audio::edge::{self, Interrupts, clock};
-use audio::{Listener, ListenerConfig, ListenerReport};
-use clap::Parser;
+use audio::edge::{self, Interrupts, Status, clock};
+use audio::player::Player;
+use audio::session::MasterKey;
+use audio::{Listener, ListenerConfig, ListenerReport, hgrm};
+use clap::Parser as _;
 
-/// Receive one audio-like stream from audio-send, play it in order, and tell how long packets had to wait.
-///
-/// The first stream that comes is taken. A packet that is missing is asked for again, at most once a round trip, until the
-/// playout limit; then it is passed over. The program ends after the stream, or with Ctrl-C, and prints its report either way.
-#[derive(Debug, Parser)]
-#[command(name = "audio-receive", version)]
-struct Cli {
-    /// Where to listen (UDP)
-    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:5004")]
-    listen: SocketAddr,
-    /// How long a missing packet may hold up the others, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=60_000))]
-    playout_limit_ms: u16,
-    /// End when nothing was heard of the stream for so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
-    idle_timeout: u16,
-    /// Print one JSON object on standard output, behind the line that says that it is ready, instead of the summary
-    #[arg(long)]
-    json: bool,
-}
+use cli::Cli;
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -43,21 +30,41 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
+    let random = "the system gives no random bytes";
+    let plan = cli.plan(MasterKey::new(edge::random().context(random)?))?;
     let config = ListenerConfig {
         playout_limit: Duration::from_millis(cli.playout_limit_ms.into()),
         idle_timeout: Duration::from_secs(cli.idle_timeout.into()),
+        plays: cli.wav.is_some(),
+        identity: edge::random().context(random)?,
         ..ListenerConfig::default()
     };
-    let mut listener = Listener::new(config)?;
+    let mut description = plan.description;
+    let listener = Listener::new(config, description.session.clone())?;
+    let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let socket = UdpSocket::bind(cli.listen)
-        .with_context(|| format!("cannot listen on {}; give another address with --listen", cli.listen))?;
+    let socket = UdpSocket::bind(plan.listen)
+        .with_context(|| format!("cannot listen on {}; give another address with --listen", plan.listen))?;
     socket.set_nonblocking(true).context("cannot set up the socket")?;
     let address = socket.local_addr().context("cannot tell the socket's own address")?;
+    if let Some(path) = &cli.write_sdp {
+        description.destination = address;
+        edge::write_secret(path, &description.to_sdp())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
     print(&format!("ready: listening on {address}\n"))?;
 
-    let interrupted = listen(&mut listener, &socket, &interrupts)?;
-    let report = listener.report();
+    let mut call = Call { listener, player, socket, talker: None };
+    let interrupted = call.listen(&interrupts)?;
+    let mut report = call.listener.report();
+    if let Some(player) = call.player {
+        report.concealed = Some(player.concealed());
+        player.finish()?;
+    }
+    if let Some(path) = &cli.hgrm {
+        let write = || hgrm::write(call.listener.waits(), BufWriter::new(File::create(path)?));
+        write().with_context(|| format!("cannot write {}", path.display()))?;
+    }
     print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
     ensure!(
         report.complete || interrupted,
@@ -66,35 +73,65 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays one stream. Returns whether it was interrupted.
-fn listen(listener: &mut Listener, socket: &UdpSocket, interrupts: &Interrupts) -> anyhow::Result<bool> {
-    let mut talker = None;
-    let mut datagram = Vec::new();
-    loop {
-        edge::receive(socket, |datagram, from| {
-            if listener.handle(datagram, clock()).is_ok() {
-                talker = Some(from);
+fn player(path: &Path, interval: Duration) -> anyhow::Result<Player<BufWriter<File>>> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Player::new(BufWriter::new(file), interval)?)
+}
+
+/// A listener with its socket and its player.
+struct Call {
+    listener: Listener,
+    player: Option<Player<BufWriter<File>>>,
+    socket: UdpSocket,
+    /// Where the last datagram came from that belongs to the call.
+    talker: Option<SocketAddr>,
+}
+
+impl Call {
+    /// Plays one stream. Returns whether it was interrupted.
+    fn listen(&mut self, interrupts: &Interrupts) -> anyhow::Result<bool> {
+        let mut status = Status::new();
+        loop {
+            let Self { listener, socket, talker, .. } = self;
+            edge::receive(socket, |datagram, from| {
+                if listener.handle(datagram, clock()).is_ok() {
+                    *talker = Some(from);
+                }
+            })
+            .context("cannot receive")?;
+            listener.on_deadline(clock());
+            let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
+            if interrupted {
+                listener.stop(clock());
             }
-        })
-        .context("cannot receive")?;
-        listener.on_deadline(clock());
-        while listener.transmit(&mut datagram) {
-            let Some(talker) = talker else { continue };
-            match socket.send_to(&datagram, talker) {
+            self.answer_and_play()?;
+            if interrupted || self.listener.is_finished() {
+                status.clear();
+                return Ok(interrupted);
+            }
+            status.show(clock(), || status_line(&self.listener.report()));
+            edge::wait(&[interrupts.as_fd(), self.socket.as_fd()], self.listener.next_deadline())
+                .context("cannot wait for datagrams")?;
+        }
+    }
+
+    fn answer_and_play(&mut self) -> anyhow::Result<()> {
+        let mut datagram = Vec::new();
+        while self.listener.transmit(&mut datagram) {
+            let Some(talker) = self.talker else { continue };
+            match self.socket.send_to(&datagram, talker) {
                 Err(error) if !edge::is_passing(&error) => {
                     return Err(error).with_context(|| format!("cannot send to {talker}"));
                 }
                 _ => {}
             }
         }
-        if interrupts.pending().context("cannot wait for Ctrl-C")? {
-            return Ok(true);
+        if let Some(player) = &mut self.player {
+            while let Some(frame) = self.listener.next_frame() {
+                player.play(&frame)?;
+            }
         }
-        if listener.is_finished() {
-            return Ok(false);
-        }
-        edge::wait(&[interrupts.as_fd(), socket.as_fd()], listener.next_deadline())
-            .context("cannot wait for datagrams")?;
+        Ok(())
     }
 }
 
@@ -104,19 +141,39 @@ fn print(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+fn status_line(report: &ListenerReport) -> String {
+    let mos = report.quality.map(|quality| format!(", MOS {:.1}", quality.mos)).unwrap_or_default();
+    format!(
+        "{} packets played, {} too late, {} NACKs; waited p99 {:.0} ms{mos}",
+        report.played, report.late, report.nacks.packets, report.dejitter_ms.p99
+    )
+}
+
 fn summary(report: &ListenerReport) -> String {
     let waits = &report.dejitter_ms;
-    format!(
-        "{} packets played, {} too late; {} NACKs\n\
+    let mut text = format!(
+        "{} packets played, {} too late; {} NACKs; {} datagrams refused, {} of them forged\n\
          de-jitter latency: p50 {:.1} ms, p90 {:.1}, p95 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms\n",
         report.played,
         report.late,
         report.nacks.packets,
+        report.packets.rejected,
+        report.packets.forged,
         waits.p50,
         waits.p90,
         waits.p95,
         waits.p99,
         waits.p999,
         waits.max
-    )
+    );
+    if let Some(quality) = &report.quality {
+        text += &format!(
+            "at best, with a delay of {:.0} ms in the player: MOS {:.2} (R {:.0}), {:.2} % of packets too late for it\n",
+            quality.buffer_ms, quality.mos, quality.r, quality.lost_percent
+        );
+    }
+    if let Some(concealed) = report.concealed {
+        text += &format!("{concealed} packets concealed in the WAV file\n");
+    }
+    text
 }

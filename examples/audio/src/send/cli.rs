@@ -2,36 +2,58 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU16;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use audio::TalkerConfig;
+use audio::session::{Description, Encoding, MasterKey, Session};
+use audio::source::{BITRATE, FRAME_MS};
+use audio::talker::{MAX_PAYLOAD, MIN_PAYLOAD};
 use clap::{Parser, ValueEnum};
 
-/// Send an audio-like stream: a small packet of random bytes every few milliseconds.
+/// Send sound as a call: Opus at a constant 96 kbit/s in RTP under SRTP, a packet every 20 ms.
 ///
-/// audio-receive at the other end plays the packets in order and asks for lost ones again. With --sidekick reinject a
-/// Sidekick proxy on the path says which packets did not even reach it, and those are sent again at once, without waiting
-/// for the receiver to miss them. Ctrl-C hangs up: the stream ends as if its time were over; a second one ends the program.
+/// The receiver (audio-receive, or any other of RTP and SRTP, like ffmpeg) learns the key and the rest from a session
+/// description. Either end makes it: audio-send --write-sdp FILE, or audio-receive --write-sdp FILE before it, whose file is
+/// given to --sdp here. Make a new one for each call, and keep it to yourself: who has it can listen. With --sidekick
+/// reinject a Sidekick proxy on the path says which packets did not even reach it, and those are sent again at once, without
+/// waiting for the receiver to miss them. Ctrl-C hangs up: the stream ends as if its time were over; a second one ends the
+/// program.
 #[derive(Debug, Parser)]
 #[command(name = "audio-send", version)]
 pub(crate) struct Cli {
-    /// Where audio-receive listens
+    /// Where the receiver listens [default: what --sdp says]
     #[arg(value_name = "HOST:PORT")]
-    dest: String,
+    dest: Option<String>,
+    /// The session description that the receiver has written
+    #[arg(long, value_name = "FILE", conflicts_with = "write_sdp")]
+    sdp: Option<PathBuf>,
+    /// Make a session, with a key of its own, and write its description for the receiver
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_sdp: Option<PathBuf>,
 
-    /// How long to talk, in seconds
-    #[arg(long, value_name = "N", default_value = "60", value_parser = parse_seconds)]
-    seconds: Duration,
-    /// From one packet to the next, in milliseconds
+    /// What to say: a WAV file of one or two channels, which are mixed into one [default: a tone]
+    #[arg(long, value_name = "FILE", conflicts_with = "raw")]
+    pub(crate) wav: Option<PathBuf>,
+    /// Send random bytes in place of Opus, as in the Sidekick paper
+    #[arg(long)]
+    raw: bool,
+    /// How long to talk, in seconds [default: 60, or the length of the WAV file]
+    #[arg(long, value_name = "N", value_parser = parse_seconds)]
+    seconds: Option<Duration>,
+    /// From one packet to the next, in milliseconds; of Opus 5, 10, 20, 40 or 60
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     interval_ms: u16,
-    /// UDP payload of a packet, 25 to 1452 bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 240)]
-    bytes: usize,
-    /// What the bytes of the packets follow from: the same seed gives the same bytes
+    /// Random bytes in a packet, without headers [default: 240]
+    #[arg(long, value_name = "BYTES", requires = "raw")]
+    bytes: Option<usize>,
+    /// What the random bytes follow from: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    pub(crate) seed: u64,
+    /// Send to a receiver that says nothing that could be believed, as ffmpeg, whose reports are not protected: do not take
+    /// its silence for an error
+    #[arg(long)]
+    pub(crate) one_way: bool,
 
     /// What to do with a proxy's reports
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Sidekick::Off)]
@@ -84,26 +106,75 @@ pub(crate) struct Assistance {
 /// A command line that makes sense as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) dest: SocketAddr,
-    /// Without the help of a proxy.
-    pub(crate) stream: TalkerConfig,
+    pub(crate) description: Description,
+    /// Packets at most, and whether somebody said so.
+    pub(crate) packets: u32,
+    pub(crate) length_given: bool,
+    /// Random bytes in a packet.
+    pub(crate) bytes: usize,
     pub(crate) assistance: Option<Assistance>,
 }
 
 impl Cli {
-    /// Checks what the options say together, and looks up the names.
-    pub(crate) fn plan(&self) -> anyhow::Result<Plan> {
+    /// Checks what the options say together, looks up the names, and reads the session description or makes one with `key`.
+    pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let interval = Duration::from_millis(self.interval_ms.into());
-        let packets = self.seconds.as_millis() / interval.as_millis().max(1);
-        let stream = TalkerConfig {
-            interval,
-            payload: self.bytes,
+        ensure!(
+            self.raw || FRAME_MS.contains(&self.interval_ms),
+            "Opus has frames of 5, 10, 20, 40 or 60 ms: give one of these with --interval-ms, or random bytes with --raw"
+        );
+        let bytes = self.bytes.unwrap_or(240);
+        ensure!(
+            (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&bytes),
+            "--bytes must be {MIN_PAYLOAD} to {MAX_PAYLOAD}: less holds no identifier, more fits no Ethernet frame"
+        );
+        let seconds = self.seconds.unwrap_or(Duration::from_secs(60));
+        let packets = seconds.as_millis() / interval.as_millis().max(1);
+        Ok(Plan {
+            description: Description { interval, ..self.description(key)? },
             packets: u32::try_from(packets).unwrap_or(u32::MAX).max(1),
-            seed: self.seed,
-            reinject: None,
+            length_given: self.seconds.is_some() || self.wav.is_none(),
+            bytes,
+            assistance: self.assistance()?,
+        })
+    }
+
+    fn description(&self, key: MasterKey) -> anyhow::Result<Description> {
+        let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
+        let dest = self.dest.as_deref().map(resolve).transpose()?;
+        if let Some(path) = &self.sdp {
+            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let read = Description::from_sdp(&text)
+                .with_context(|| format!("{} is of no use here", path.display()))?;
+            ensure!(
+                read.session.encoding == encoding,
+                "{} is for {}",
+                path.display(),
+                if self.raw { "Opus: leave out --raw" } else { "random bytes: give --raw, too" }
+            );
+            let destination = dest.unwrap_or(read.destination);
+            ensure!(
+                !destination.ip().is_unspecified() && destination.port() != 0,
+                "{} does not say where the receiver is: give its HOST:PORT, too",
+                path.display()
+            );
+            return Ok(Description { destination, ..read });
+        }
+        let (Some(_), Some(destination)) = (&self.write_sdp, dest) else {
+            bail!(
+                "the call needs a key that both ends have: give HOST:PORT and --write-sdp FILE, and start the receiver with \
+                 that file; or --sdp FILE with the one that audio-receive --write-sdp has made"
+            );
         };
-        let assistance = self.assistance()?;
-        Ok(Plan { dest: resolve(&self.dest)?, stream, assistance })
+        let bitrate = if self.raw { 0 } else { BITRATE };
+        let interval = Duration::from_millis(self.interval_ms.into());
+        Ok(Description {
+            session: Session::new(key, encoding),
+            destination,
+            sources: None,
+            interval,
+            bitrate,
+        })
     }
 
     fn assistance(&self) -> anyhow::Result<Option<Assistance>> {
@@ -168,25 +239,51 @@ mod tests {
     use super::*;
 
     fn plan(args: &[&str]) -> anyhow::Result<Plan> {
-        Cli::try_parse_from(["audio-send", "127.0.0.1:9"].iter().chain(args))?.plan()
+        Cli::try_parse_from(["audio-send"].iter().chain(args))?.plan(MasterKey::of_simulation(1))
+    }
+
+    const NEW: [&str; 3] = ["127.0.0.1:9", "--write-sdp", "call.sdp"];
+
+    fn new(args: &[&str]) -> anyhow::Result<Plan> {
+        plan(&[&NEW, args].concat())
     }
 
     #[test]
-    fn the_default_is_the_papers_call() {
-        let plan = plan(&[]).unwrap();
-        assert_eq!((plan.stream.packets, plan.stream.payload), (3000, 240));
-        assert!(plan.assistance.is_none());
+    fn the_default_is_a_minute_of_opus() {
+        let plan = new(&[]).unwrap();
+        assert_eq!((plan.packets, plan.description.session.encoding), (3000, Encoding::Opus));
+        assert_eq!(plan.description.destination, "127.0.0.1:9".parse().unwrap());
+        assert!(plan.assistance.is_none() && plan.length_given);
+        assert_eq!(new(&["--raw"]).unwrap().bytes, 240);
+        assert!(!new(&["--wav", "speech.wav"]).unwrap().length_given);
     }
 
     #[test]
     fn the_settings_arrive() {
         let line = "--sidekick reinject --proxy ::1 --quack-every-packets 4 --quack-every-ms 30 --threshold 16 --poll off";
-        let plan = plan(&line.split(' ').collect::<Vec<_>>()).unwrap();
+        let plan = new(&line.split(' ').collect::<Vec<_>>()).unwrap();
         let assistance = plan.assistance.unwrap();
         assert_eq!(assistance.proxy, "[::1]:5252".parse().unwrap());
         assert_eq!(assistance.every_packets, NonZeroU16::new(4));
         assert_eq!(assistance.every, Some(Duration::from_millis(30)));
         assert_eq!((assistance.threshold, assistance.poll), (16, false));
+    }
+
+    #[test]
+    fn a_description_is_read_and_its_address_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("call.sdp");
+        let file = path.to_str().unwrap();
+        let made = new(&[]).unwrap().description;
+        std::fs::write(&path, made.to_sdp()).unwrap();
+        assert_eq!(plan(&["--sdp", file]).unwrap().description, made);
+        let elsewhere = plan(&["--sdp", file, "[::1]:7"]).unwrap().description.destination;
+        assert_eq!(elsewhere, "[::1]:7".parse().unwrap());
+        let said = format!("{:#}", plan(&["--sdp", file, "--raw"]).unwrap_err());
+        assert!(said.contains("leave out --raw"), "{said}");
+        std::fs::write(&path, "no description").unwrap();
+        let said = format!("{:#}", plan(&["--sdp", file]).unwrap_err());
+        assert!(said.contains("is of no use here"), "{said}");
     }
 
     #[test]
@@ -201,9 +298,15 @@ mod tests {
             (&["--sidekick", "reinject", "--proxy", "127.0.0.1:0"], "1 to 65535"),
             (&["--seconds", "0"], "86400"),
             (&["--sidekick", "pacubic"], "reinject"),
+            (&["--interval-ms", "30"], "--raw"),
+            (&["--raw", "--bytes", "12"], "13 to 1428"),
+            (&["--bytes", "100"], "--raw"),
+            (&["--sdp", "call.sdp"], "--write-sdp"),
         ] {
-            let said = format!("{:#}", plan(args).expect_err("this must be refused"));
+            let said = format!("{:#}", new(args).expect_err("this must be refused"));
             assert!(said.contains(word), "{args:?}: {said}");
         }
+        let said = plan(&["127.0.0.1:9"]).unwrap_err().to_string();
+        assert!(said.contains("--write-sdp FILE") && said.contains("--sdp FILE"), "{said}");
     }
 }

@@ -1,18 +1,20 @@
-//! `audio-send`: the sending end of an audio-like stream, with or without a Sidekick proxy's help.
+//! `audio-send`: the sending end of a call, with or without a Sidekick proxy's help.
 //!
 //! The example to copy from for a transport that is not QUIC: [`audio::Talker`] holds a `sidekick_protocol::Sender`, tells
 //! it of every datagram, and sends again what it finds lost; this program adds two sockets and a clock.
 
 mod cli;
 
-use std::hash::{BuildHasher as _, RandomState};
-use std::io::{self, Write as _};
+use std::fs::File;
+use std::io::{self, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
-use audio::edge::{self, Interrupts, clock};
+use anyhow::{Context as _, bail};
+use audio::edge::{self, Interrupts, Status, clock};
+use audio::session::{Encoding, MasterKey};
+use audio::source::{OpusSource, RandomBytes, Source, Tone, WavSource};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
 use clap::Parser as _;
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
@@ -30,17 +32,37 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
-    let plan = cli.plan()?;
+    let plan = cli.plan(MasterKey::new(random()?))?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let report = Call::new(&plan)?.talk(&interrupts)?;
+    let report = Call::new(cli, &plan)?.talk(&interrupts)?;
     let text = if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
-    ensure!(
-        report.acknowledged,
-        "{} has not confirmed the end of the stream; see that audio-receive listens there, and that the way is open",
-        plan.dest
-    );
-    Ok(())
+    let dest = plan.description.destination;
+    match report.ending.as_str() {
+        "silent" => bail!("{dest} was heard, and then no more; see whether audio-receive still runs there"),
+        "unanswered" | "talking" if !cli.one_way => bail!(
+            "{dest} has not confirmed the end of the stream; see that audio-receive listens there with the same session \
+             description, and that the way is open"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// What is said.
+fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
+    if plan.description.session.encoding == Encoding::Random {
+        return Ok(Box::new(RandomBytes::new(cli.seed, plan.bytes)));
+    }
+    let opus = match &cli.wav {
+        Some(path) => {
+            let name = path.display();
+            let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+            let wav = WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
+            OpusSource::new(Box::new(wav), plan.description.interval)
+        }
+        None => OpusSource::new(Box::new(Tone::new()), plan.description.interval),
+    };
+    Ok(Box::new(opus?))
 }
 
 /// A talker with its sockets.
@@ -52,28 +74,43 @@ struct Call {
 }
 
 impl Call {
-    fn new(plan: &Plan) -> anyhow::Result<Self> {
-        let media = socket(SocketAddr::new(unspecified(plan.dest), 0), plan.dest)?;
-        let source = media.local_addr().context("cannot tell the socket's own address")?;
-        let mut config = TalkerConfig { ..plan.stream.clone() };
+    fn new(cli: &Cli, plan: &Plan) -> anyhow::Result<Self> {
+        let mut description = plan.description.clone();
+        let dest = description.destination;
+        let media = socket(SocketAddr::new(unspecified(dest), 0), dest)?;
+        let own = media.local_addr().context("cannot tell the socket's own address")?;
+        let mut config = TalkerConfig {
+            interval: description.interval,
+            // A file ends by itself.
+            packets: if plan.length_given { plan.packets } else { u32::MAX },
+            identity: random()?,
+            ..TalkerConfig::new(description.session.clone())
+        };
         let mut adjacent = None;
         if let Some(assistance) = &plan.assistance {
             // The proxy takes the address from which it is spoken to for that of the stream.
-            adjacent = Some(socket(SocketAddr::new(source.ip(), 0), assistance.proxy)?);
+            adjacent = Some(socket(SocketAddr::new(own.ip(), 0), assistance.proxy)?);
             config.reinject = Some(Reinject {
                 proxy: assistance.proxy,
-                flow: Flow { source, destination: plan.dest },
+                flow: Flow { source: own, destination: dest },
                 every_packets: assistance.every_packets,
                 every: assistance.every,
                 threshold: assistance.threshold,
                 poll: assistance.poll,
-                seed: random(),
+                seed: random()?,
             });
         }
-        Ok(Self { talker: Talker::new(config, clock())?, media, adjacent })
+        let talker = Talker::new(config, source(cli, plan)?, clock())?;
+        if let Some(path) = &cli.write_sdp {
+            description.sources = Some(talker.sources());
+            edge::write_secret(path, &description.to_sdp())
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(Self { talker, media, adjacent })
     }
 
     fn talk(mut self, interrupts: &Interrupts) -> anyhow::Result<TalkerReport> {
+        let mut status = Status::new();
         let mut interrupted = false;
         loop {
             self.take_in()?;
@@ -91,10 +128,12 @@ impl Call {
             if self.talker.is_finished() {
                 break;
             }
+            status.show(now, || status_line(&self.talker.report(now)));
             let mut sources = vec![interrupts.as_fd(), self.media.as_fd()];
             sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
             edge::wait(&sources, self.talker.next_deadline()).context("cannot wait for datagrams")?;
         }
+        status.clear();
         Ok(self.talker.report(clock()))
     }
 
@@ -153,13 +192,18 @@ fn unspecified(like: SocketAddr) -> std::net::IpAddr {
     }
 }
 
-/// Random bytes: the standard library keys its hashers with the system's randomness.
-fn random() -> [u8; 32] {
-    let mut bytes = [0; 32];
-    for chunk in bytes.chunks_exact_mut(8) {
-        chunk.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
-    }
-    bytes
+fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
+    edge::random().context("the system gives no random bytes")
+}
+
+fn status_line(report: &TalkerReport) -> String {
+    let packets = &report.packets;
+    let rtt = report.rtt_ms.map(|ms| format!(", round trip {ms:.0} ms")).unwrap_or_default();
+    let help = if report.mode == "off" { String::new() } else { format!("; {}", report.assistance) };
+    format!(
+        "{} packets, again {} for quACKs and {} for NACKs{rtt}{help}",
+        packets.sent, packets.retransmitted_quack, packets.retransmitted_nack
+    )
 }
 
 fn summary(report: &TalkerReport) -> String {
@@ -178,6 +222,9 @@ fn summary(report: &TalkerReport) -> String {
             "{}; {} quACKs in {} bytes, {} polls\n",
             report.assistance, report.quacks.received, report.quacks.bytes, report.quacks.polls
         );
+    }
+    if report.ending == "hung up" {
+        text += "the receiver has hung up\n";
     }
     text
 }

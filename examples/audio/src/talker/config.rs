@@ -1,16 +1,18 @@
 //! What a talker sends, and whom it asks for help.
 
-use crate::wire::MEDIA_HEADER_LEN;
+use crate::rtp::{HEADER_LEN, OSN_LEN};
+use crate::session::{Encoding, MasterKey, Session};
+use crate::srtp::{SRTP_OVERHEAD, SrtpError};
 use sidekick_protocol::{Filter, Flow, HEAD_LEN, Identification, SenderConfig, Terms};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The least payload: an identifier at offset 21 has to be in it.
-pub const MIN_PAYLOAD: usize = HEAD_LEN;
-/// The largest payload: what fits an Ethernet frame with IPv6.
-pub const MAX_PAYLOAD: usize = 1452;
+/// The least content of a packet: an identifier at offset 21 has to be in it.
+pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
+/// The largest content of a packet: its retransmission fits an Ethernet frame with IPv6.
+pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
 /// The shortest interval between packets.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
 /// The longest interval between packets.
@@ -19,22 +21,44 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// A stream.
 #[derive(Clone, Debug)]
 pub struct TalkerConfig {
+    /// What the listener knows too.
+    pub session: Session,
     /// From one packet to the next, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
     pub interval: Duration,
-    /// UDP payload of each packet in bytes, its header of 17 among them, [`MIN_PAYLOAD`] to [`MAX_PAYLOAD`]. The default
-    /// is 240.
-    pub payload: usize,
-    /// Packets in the stream, at least 1. The default is 3000: a minute.
+    /// Packets in the stream at most, at least 1. The default is 3000: a minute.
     pub packets: u32,
-    /// What the stream's identifier and contents follow from.
-    pub seed: u64,
+    /// What SSRCs, and where sequence numbers and timestamps begin, follow from: draw it at random, unless a simulation is
+    /// to repeat itself.
+    pub identity: [u8; 32],
+    /// A listener that was heard and then falls silent for so long is gone. The default is 10 s.
+    pub idle_timeout: Duration,
     /// Help from a proxy on the path, if it is wanted.
     pub reinject: Option<Reinject>,
 }
 
-impl Default for TalkerConfig {
-    fn default() -> Self {
-        Self { interval: Duration::from_millis(20), payload: 240, packets: 3000, seed: 1, reinject: None }
+impl TalkerConfig {
+    /// A minute of packets every 20 ms.
+    #[must_use]
+    pub fn new(session: Session) -> Self {
+        Self {
+            session,
+            interval: Duration::from_millis(20),
+            packets: 3000,
+            identity: [0; 32],
+            idle_timeout: Duration::from_secs(10),
+            reinject: None,
+        }
+    }
+
+    /// The stream of a simulation that is to repeat itself for a seed: random bytes under a key that is no secret.
+    #[must_use]
+    pub fn of_simulation(seed: u64) -> Self {
+        let mut identity = [0; 32];
+        for (byte, value) in identity.iter_mut().zip(seed.to_be_bytes()) {
+            *byte = value;
+        }
+        let session = Session::new(MasterKey::of_simulation(seed), Encoding::Random);
+        Self { identity, ..Self::new(session) }
     }
 }
 
@@ -76,31 +100,37 @@ impl Reinject {
 }
 
 /// A stream that cannot be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The interval is out of range.
     #[error("packets must be {} to {} ms apart", MIN_INTERVAL.as_millis(), MAX_INTERVAL.as_millis())]
     Interval,
-    /// The payload is out of range.
-    #[error("a packet must have {MIN_PAYLOAD} to {MAX_PAYLOAD} bytes")]
-    Payload,
     /// There is nothing to send.
     #[error("a stream must have at least one packet")]
     Empty,
+    /// A payload type is none of the dynamic ones (RFC 3551, section 6), or both are the same.
+    #[error("payload types must be different ones from 96 to 127")]
+    PayloadType,
+    /// The packets cannot be protected.
+    #[error(transparent)]
+    Srtp(#[from] SrtpError),
 }
 
 impl TalkerConfig {
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        const { assert!(MIN_PAYLOAD > MEDIA_HEADER_LEN) };
         if !(MIN_INTERVAL..=MAX_INTERVAL).contains(&self.interval) {
             return Err(ConfigError::Interval);
         }
-        if !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&self.payload) {
-            return Err(ConfigError::Payload);
-        }
         if self.packets == 0 {
             return Err(ConfigError::Empty);
+        }
+        let Session { payload_type, rtx_payload_type, .. } = &self.session;
+        let dynamic = |pt: &u8| (96..128).contains(pt);
+        if !dynamic(payload_type)
+            || rtx_payload_type.is_some_and(|rtx| !dynamic(&rtx) || rtx == *payload_type)
+        {
+            return Err(ConfigError::PayloadType);
         }
         Ok(())
     }

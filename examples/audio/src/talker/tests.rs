@@ -1,141 +1,271 @@
 use super::*;
+use crate::ntp::units;
+use crate::rtcp::Reception;
+use crate::source::RandomBytes;
 use proptest::prelude::*;
 use sidekick_protocol::Identification;
 use std::collections::BTreeSet;
 
 const MS: Duration = Duration::from_millis(1);
+/// The listener's SSRC.
+const EAR: u32 = 9;
+
+/// A talker, and what is at the other end: the same key.
+struct Call {
+    talker: Talker,
+    now: Instant,
+    sealer: Protector,
+    opener: Unprotector,
+}
 
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-fn start(packets: u32) -> (Talker, Instant) {
+fn start(packets: u32) -> Call {
     let now = Instant::now();
-    (Talker::new(TalkerConfig { packets, ..TalkerConfig::default() }, now).unwrap(), now)
+    let config = TalkerConfig { packets, ..TalkerConfig::of_simulation(1) };
+    let key = config.session.key.clone();
+    let talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
+    let (sealer, opener) = (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap());
+    Call { talker, now, sealer, opener }
 }
 
-/// Everything that waits to be sent at `now`, after what is due.
-fn sent(talker: &mut Talker, now: Instant) -> Vec<Vec<u8>> {
-    talker.on_deadline(now);
-    let mut out = Vec::new();
-    std::iter::from_fn(|| talker.transmit(&mut out, now).then(|| out.clone())).collect()
-}
+impl Call {
+    /// Every datagram that waits to be sent at `now`, after what is due.
+    fn datagrams(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        self.talker.on_deadline(now);
+        let mut out = Vec::new();
+        std::iter::from_fn(|| self.talker.transmit(&mut out, now).then(|| out.clone())).collect()
+    }
 
-fn feedback(talker: &Talker, rtt: Duration, missing: &[u32], duplicates: &[u32]) -> Vec<u8> {
-    let mut out = Vec::new();
-    wire::emit_feedback(
-        talker.stream,
-        u32::try_from(rtt.as_micros()).unwrap(),
-        missing,
-        duplicates,
-        &mut out,
-    );
-    out
+    /// Of these, the media: their headers and contents.
+    fn media(&mut self, now: Instant) -> Vec<(Header, Vec<u8>)> {
+        let datagrams: Vec<_> = self.datagrams(now).into_iter().filter(|d| !is_rtcp(d)).collect();
+        let open = |datagram: &Vec<u8>| {
+            let (header, _) = rtp::parse(datagram)?;
+            let packet = self.opener.rtp(datagram, header.ssrc).ok()?;
+            Some((header, rtp::parse(&packet)?.1.to_vec()))
+        };
+        datagrams.iter().filter_map(open).collect()
+    }
+
+    fn reports(&mut self, now: Instant) -> Vec<Said> {
+        let datagrams = self.datagrams(now);
+        let reports = datagrams.iter().filter(|datagram| is_rtcp(datagram));
+        reports.flat_map(|d| rtcp::parse(&self.opener.rtcp(d).unwrap()).unwrap()).collect()
+    }
+
+    fn hears(&mut self, packet: &[u8], now: Instant) {
+        let datagram = self.sealer.rtcp(packet).unwrap();
+        self.talker.handle(&datagram, now).unwrap();
+    }
+
+    fn nack(&mut self, places: &[u32], now: Instant) {
+        let numbers: Vec<_> = places.iter().map(|place| self.talker.sequence(*place)).collect();
+        let media = self.talker.sources().media;
+        self.hears(&rtcp::nack(EAR, media, &numbers), now);
+    }
+
+    fn reception(&self, last_report: u32) -> Reception {
+        Reception { ssrc: self.talker.sources().media, last_report, ..Reception::default() }
+    }
 }
 
 #[test]
 fn packets_are_opaque_and_each_has_its_own_identifier() {
-    let (mut talker, now) = start(500);
+    let mut call = start(500);
+    let rule = Identification { filter: sidekick_protocol::Filter::All, ..Identification::default() };
     let mut identifiers = BTreeSet::new();
     for number in 0..500 {
-        let datagrams = sent(&mut talker, now + number * 20 * MS);
-        let [datagram] = datagrams.as_slice() else { panic!("{datagrams:?}") };
-        assert_eq!((datagram.len(), datagram[0] & 0x80), (240, 0));
-        assert_eq!(Datagram::parse(datagram).unwrap().stream, talker.stream);
-        identifiers.insert(Identification::default().identifier(Payload::whole(datagram)).unwrap());
+        let datagrams = call.datagrams(call.now + number * 20 * MS);
+        let media: Vec<_> = datagrams.iter().filter(|datagram| !is_rtcp(datagram)).collect();
+        let [datagram] = media.as_slice() else { panic!("{datagrams:?}") };
+        // RTP header, content, authentication tag.
+        assert_eq!(datagram.len(), 12 + 240 + 10);
+        let (header, _) = rtp::parse(datagram).unwrap();
+        assert_eq!((header.ssrc, header.payload_type), (call.talker.sources().media, 96));
+        assert_eq!((header.sequence, header.marker), (call.talker.sequence(number), number == 0));
+        identifiers.insert(rule.identifier(Payload::whole(datagram)).unwrap());
     }
     assert_eq!(identifiers.len(), 500);
-    let (mut again, now) = start(500);
-    let first = sent(&mut again, now);
-    assert_eq!(&first[0][MEDIA_HEADER_LEN..], &talker_content(0)[..], "a seed gives the same contents");
-}
-
-fn talker_content(sequence: u32) -> Vec<u8> {
-    let (mut talker, now) = start(500);
-    let datagrams = sent(&mut talker, now + sequence * 20 * MS);
-    datagrams.last().unwrap()[MEDIA_HEADER_LEN..].to_vec()
 }
 
 #[test]
-fn a_nack_is_followed_once_a_round_trip_with_the_same_bytes() {
-    let (mut talker, now) = start(500);
-    let first = sent(&mut talker, now);
-    let nack = feedback(&talker, 52 * MS, &[0, 7], &[]);
-    talker.handle(&nack, now + MS).unwrap();
-    assert_eq!(sent(&mut talker, now + MS), first);
-    talker.handle(&nack, now + 52 * MS).unwrap();
-    assert_eq!(talker.packets.retransmitted_nack, 1);
-    talker.handle(&nack, now + 53 * MS).unwrap();
-    assert_eq!(talker.packets.retransmitted_nack, 2);
-    assert_eq!((talker.packets.nacks_ignored, talker.packets.nacks_unknown), (1, 3));
+fn a_seed_gives_the_same_packets() {
+    let (mut one, mut other) = (start(500), start(500));
+    assert_eq!(one.datagrams(one.now + 500 * MS), other.datagrams(other.now + 500 * MS));
+}
+
+#[test]
+fn a_nack_is_followed_once_a_round_trip_with_a_retransmission() {
+    let mut call = start(500);
+    let first = call.media(call.now);
+    let at = call.now + 60 * MS;
+    call.nack(&[0, 7], at);
+    let mut again = call.media(at);
+    again.retain(|(header, _)| header.ssrc == call.talker.sources().rtx);
+    let [(header, content)] = again.as_slice() else { panic!("{again:?}") };
+    let (original, repeated) = rtp::original(content).unwrap();
+    assert_eq!((header.ssrc, header.payload_type), (call.talker.sources().rtx, 97));
+    assert_eq!(
+        (original, repeated, header.timestamp),
+        (first[0].0.sequence, &first[0].1[..], first[0].0.timestamp)
+    );
+    // Before a round trip was measured, a tenth of a second is reckoned with.
+    call.nack(&[0], at + 99 * MS);
+    assert_eq!(call.talker.packets.retransmitted_nack, 1);
+    call.nack(&[0], at + 100 * MS);
+    assert_eq!(call.talker.packets.retransmitted_nack, 2);
+    assert_eq!((call.talker.packets.nacks_ignored, call.talker.packets.nacks_unknown), (1, 1));
+    let later = call.media(at + 100 * MS);
+    let later = later.iter().find(|(later, _)| later.ssrc == header.ssrc);
+    assert_eq!(
+        later.unwrap().0.sequence,
+        header.sequence.wrapping_add(1),
+        "numbers of their own, without gaps"
+    );
+}
+
+#[test]
+fn reports_measure_the_round_trip_and_answer_clocks() {
+    let mut call = start(500);
+    let said = call.reports(call.now);
+    let [Said::Sender { ntp, packets: 1, .. }] = said[..] else { panic!("{said:?}") };
+    let report = rtcp::receiver_report(EAR, &call.reception(middle(ntp)), 77 << 16, false);
+    let at = call.now + 52 * MS;
+    call.hears(&report, at);
+    let rtt = call.talker.report(at).rtt_ms.unwrap();
+    assert!((rtt - 52.0).abs() < 0.05, "{rtt}");
+    let said = call.reports(call.now + 102 * MS);
+    let held = said.iter().find_map(|said| if let Said::Held(held) = said { Some(held) } else { None });
+    let held = held.expect("the clock is answered before the second is over");
+    assert_eq!((held.ssrc, held.last), (EAR, 77));
+    assert_eq!(held.delay, units(50 * MS));
+    assert_eq!(call.reports(call.now + 1000 * MS), []);
 }
 
 #[test]
 fn a_repetition_that_came_twice_was_for_nothing_but_a_doubled_packet_was_not_ours() {
-    let (mut talker, now) = start(500);
-    sent(&mut talker, now + 20 * MS);
-    talker.handle(&feedback(&talker, 52 * MS, &[0], &[]), now + 21 * MS).unwrap();
-    talker.handle(&feedback(&talker, 52 * MS, &[], &[0, 0, 1, 99]), now + 80 * MS).unwrap();
-    assert_eq!(talker.packets.spurious, 1);
+    let mut call = start(500);
+    call.datagrams(call.now + 20 * MS);
+    call.nack(&[0], call.now + 21 * MS);
+    for place in [0, 0, 1, 99] {
+        let sequence = call.talker.sequence(place);
+        let media = call.talker.sources().media;
+        call.hears(&rtcp::duplicate(EAR, media, sequence), call.now + 80 * MS);
+    }
+    assert_eq!(call.talker.packets.spurious, 1);
 }
 
 #[test]
-fn an_end_that_nobody_confirms_is_said_so_often() {
-    let (mut talker, mut now) = start(3);
-    let mut ends = 0;
-    while let Some(deadline) = talker.next_deadline() {
+fn a_goodbye_that_nobody_answers_is_said_so_often() {
+    let mut call = start(3);
+    let (mut ends, mut now) = (0, call.now);
+    while let Some(deadline) = call.talker.next_deadline() {
         now = deadline;
-        ends += sent(&mut talker, now).iter().filter(|datagram| datagram[0] == 0x44).count();
+        let said = call.reports(now);
+        ends += said.iter().filter(|said| matches!(said, Said::Bye { .. })).count();
+        assert!(
+            ends == 0
+                || said.iter().all(|said| !matches!(said, Said::Sender { packets, .. } if *packets != 3))
+        );
     }
-    assert_eq!(ends, 50);
-    let report = talker.report(now);
-    assert!(talker.is_finished() && !report.acknowledged);
-    assert_eq!(report.packets.sent, 3);
+    // Of both SSRCs.
+    assert_eq!(ends, 100);
+    let report = call.talker.report(now);
+    assert_eq!((report.acknowledged, report.ending.as_str(), report.packets.sent), (false, "unanswered", 3));
 }
 
 #[test]
 fn a_call_that_is_stopped_ends_with_what_was_said() {
-    let (mut talker, now) = start(3000);
-    sent(&mut talker, now + 40 * MS);
-    talker.stop(now + 41 * MS);
-    let datagrams = sent(&mut talker, now + 41 * MS);
-    assert_eq!(Datagram::parse(&datagrams[0]).unwrap().body, Body::End { packets: 3 });
-    let mut confirmed = Vec::new();
-    wire::emit_end_received(talker.stream, &mut confirmed);
-    talker.handle(&confirmed, now + 100 * MS).unwrap();
-    assert!(talker.is_finished() && talker.report(now + 200 * MS).acknowledged);
-    assert_eq!(talker.report(now + 200 * MS).time_s, 0.1);
+    let mut call = start(3000);
+    call.datagrams(call.now + 40 * MS);
+    call.talker.stop(call.now + 41 * MS);
+    let said = call.reports(call.now + 41 * MS);
+    assert!(matches!(said[0], Said::Sender { packets: 3, .. }), "{said:?}");
+    let goodbye = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
+    call.hears(&goodbye, call.now + 100 * MS);
+    let report = call.talker.report(call.now + 200 * MS);
+    assert_eq!((report.acknowledged, report.ending.as_str(), report.time_s), (true, "confirmed", 0.1));
+}
+
+#[test]
+fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
+    let mut call = start(3000);
+    call.datagrams(call.now + 40 * MS);
+    let goodbye = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
+    call.hears(&goodbye, call.now + 50 * MS);
+    assert!(call.talker.is_finished());
+    assert_eq!(call.talker.report(call.now).ending, "hung up");
+
+    let mut call = start(3000);
+    call.datagrams(call.now + 40 * MS);
+    let report = rtcp::receiver_report(EAR, &call.reception(0), 0, false);
+    call.hears(&report, call.now + 50 * MS);
+    let mut now = call.now;
+    while let Some(deadline) = call.talker.next_deadline() {
+        now = deadline;
+        call.datagrams(now);
+    }
+    assert_eq!((now - call.now, call.talker.report(now).ending.as_str()), (10_050 * MS, "silent"));
 }
 
 #[test]
 fn a_pause_of_the_machine_is_left_out() {
-    let (mut talker, now) = start(3000);
-    assert_eq!(sent(&mut talker, now + 100 * MS).len(), 6, "a short one is made up for");
-    assert_eq!(sent(&mut talker, now + 60_000 * MS).len(), 1);
-    assert_eq!(talker.next_deadline(), Some(now + 60_020 * MS));
+    let mut call = start(3000);
+    assert_eq!(call.media(call.now + 100 * MS).len(), 6, "a short one is made up for");
+    assert_eq!(call.media(call.now + 60_000 * MS).len(), 1);
+    assert_eq!(call.talker.next_deadline(), Some(call.now + 60_020 * MS));
+}
+
+#[test]
+fn a_source_that_ends_ends_the_stream() {
+    #[derive(Debug)]
+    struct Short(u8);
+    impl Source for Short {
+        fn next(&mut self, out: &mut Vec<u8>) -> bool {
+            *out = vec![0; MIN_PAYLOAD];
+            self.0 = self.0.saturating_sub(1);
+            self.0 > 0
+        }
+    }
+    let mut call = start(3000);
+    call.talker.source = Box::new(Short(5));
+    assert_eq!(call.media(call.now + 200 * MS).len(), 4);
+    assert!(matches!(call.talker.phase, Phase::Ending { .. }));
 }
 
 #[test]
 fn settings_out_of_range_are_named() {
-    let (_, now) = start(1);
-    let of = |config| Talker::new(config, now).unwrap_err().to_string();
-    let good = TalkerConfig::default;
+    let now = start(1).now;
+    let of = |config| Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap_err().to_string();
+    let good = || TalkerConfig::of_simulation(1);
     assert_eq!(of(TalkerConfig { interval: Duration::ZERO, ..good() }), "packets must be 1 to 1000 ms apart");
-    assert_eq!(of(TalkerConfig { payload: 24, ..good() }), "a packet must have 25 to 1452 bytes");
     assert_eq!(of(TalkerConfig { packets: 0, ..good() }), "a stream must have at least one packet");
+    for (media, rtx) in [(95, 97), (96, 96), (96, 128)] {
+        let mut config = good();
+        (config.session.payload_type, config.session.rtx_payload_type) = (media, Some(rtx));
+        assert_eq!(of(config), "payload types must be different ones from 96 to 127");
+    }
 }
 
 proptest! {
     #[test]
     fn hostile_datagrams_are_survived_and_answered_within_bounds(
-        datagrams in proptest::collection::vec((0x3f_u8..0x47, proptest::collection::vec(any::<u8>(), 0..300)), 1..100),
+        packets in proptest::collection::vec((0x80_u8..0xa0, 200_u8..208, proptest::collection::vec(any::<u8>(), 4..300)), 1..60),
+        authentic in any::<bool>(),
     ) {
-        let (mut talker, mut now) = start(100);
-        for (kind, mut bytes) in datagrams {
-            bytes.splice(0..0, talker.stream.to_be_bytes());
-            bytes.insert(0, kind);
-            let _ = talker.handle(&bytes, now);
-            prop_assert!(talker.outgoing.len() <= MAX_WAITING);
+        let mut call = start(100);
+        let mut now = call.now;
+        for (count, kind, mut body) in packets {
+            body.truncate(body.len() / 4 * 4);
+            let words = u16::try_from(body.len() / 4).unwrap();
+            let packet = [&[count, kind], &words.to_be_bytes()[..], &body].concat();
+            let datagram = if authentic { call.sealer.rtcp(&packet).unwrap() } else { packet };
+            let handled = call.talker.handle(&datagram, now);
+            prop_assert!(authentic || handled.is_err());
+            prop_assert!(call.talker.outgoing.len() <= MAX_WAITING);
             now += 7 * MS;
-            sent(&mut talker, now);
-            prop_assert!(talker.next_deadline().is_none_or(|at| at > now), "it would spin");
+            call.datagrams(now);
+            prop_assert!(call.talker.next_deadline().is_none_or(|at| at > now), "it would spin");
         }
     }
 }

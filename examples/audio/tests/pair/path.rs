@@ -1,7 +1,10 @@
 //! Two segments in virtual time: a talker, a proxy between them if there is one, and a listener.
 
-use audio::wire::{Body, Datagram};
-use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
+use audio::source::RandomBytes;
+use audio::srtp::is_rtcp;
+use audio::{Listener, ListenerConfig, Reinject, Session, Talker, TalkerConfig, rtp};
+use rtc_srtp::context::Context;
+use rtc_srtp::protection_profile::ProtectionProfile;
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -45,8 +48,42 @@ pub(crate) struct Path<L> {
     loses: L,
     in_flight: BinaryHeap<Reverse<Arrival>>,
     order: u64,
+    /// Has the key, to see in retransmissions what they repeat.
+    wiretap: Wiretap,
     attempts: BTreeMap<u32, u32>,
     backs: u32,
+}
+
+struct Wiretap {
+    context: Context,
+    rtx: u32,
+    first: Option<u16>,
+}
+
+impl Wiretap {
+    fn new(session: &Session, rtx: u32) -> Self {
+        let provider = rtc_srtp::crypto::default_provider().unwrap();
+        let (key, salt) = (session.key.key(), session.key.salt());
+        let profile = ProtectionProfile::Aes128CmHmacSha1_80;
+        let context = Context::new(key, salt, profile, None, None, provider.crypto()).unwrap();
+        Self { context, rtx, first: None }
+    }
+
+    /// The place in the stream of the packet that this datagram carries, if it carries one.
+    fn sequence(&mut self, datagram: &[u8]) -> Option<u32> {
+        if is_rtcp(datagram) {
+            return None;
+        }
+        let (header, _) = rtp::parse(datagram).unwrap();
+        let number = if header.ssrc == self.rtx {
+            let packet = self.context.decrypt_rtp(datagram).unwrap();
+            u16::from_be_bytes(*rtp::parse(&packet).unwrap().1.first_chunk().unwrap())
+        } else {
+            header.sequence
+        };
+        // No call here is so long that numbers wrap.
+        Some(number.checked_sub(*self.first.get_or_insert(number)).unwrap().into())
+    }
 }
 
 pub(crate) fn flow() -> Flow {
@@ -77,10 +114,13 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
         let now = Instant::now();
         let proxy =
             config.reinject.as_ref().map(|_| Observer::new(ObserverConfig::default(), [9; 32]).unwrap());
+        let session = config.session.clone();
+        let talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
         Self {
             now,
-            talker: Talker::new(config, now).unwrap(),
-            listener: Listener::new(ListenerConfig::default()).unwrap(),
+            wiretap: Wiretap::new(&session, talker.sources().rtx),
+            talker,
+            listener: Listener::new(ListenerConfig::default(), session).unwrap(),
             proxy,
             flow: flow(),
             loses,
@@ -99,7 +139,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
     fn drain(&mut self) {
         let mut datagram = Vec::new();
         while self.talker.transmit(&mut datagram, self.now) {
-            if let Body::Media { sequence, .. } = Datagram::parse(&datagram).unwrap().body {
+            if let Some(sequence) = self.wiretap.sequence(&datagram) {
                 let attempts = self.attempts.entry(sequence).or_default();
                 let attempt = *attempts;
                 *attempts += 1;
@@ -132,7 +172,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 if let Some(proxy) = &mut self.proxy {
                     proxy.observe(&self.flow, 0, Payload::whole(datagram), now);
                 }
-                if let Body::Media { sequence, .. } = Datagram::parse(datagram).unwrap().body {
+                if let Some(sequence) = self.wiretap.sequence(datagram) {
                     let attempt = self.attempts[&sequence] - 1;
                     if (self.loses)(Passing::Far { sequence, attempt }) {
                         return;
@@ -147,6 +187,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 let _ = proxy.handle(from, datagram, now);
             }
             Stop::Listener => self.listener.handle(datagram, now).unwrap(),
+            // It is through with a call whose end was confirmed.
             Stop::Talker => self.talker.handle(datagram, now).unwrap(),
             Stop::TalkersAdjacentSocket => {
                 let _ = self.talker.handle_proxy(proxy(), datagram, now);

@@ -6,7 +6,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
 fn start() -> (Dejitter, Instant) {
-    (Dejitter::new(LIMIT).unwrap(), Instant::now())
+    (Dejitter::new(LIMIT, true).unwrap(), Instant::now())
 }
 
 /// By the definition: a packet is playable when it and every packet before it have arrived. The longest wait and how many
@@ -26,8 +26,8 @@ proptest! {
     fn waits_are_those_of_the_definition(order in Just((0..60_u32).collect::<Vec<_>>()).prop_shuffle()) {
         let (mut dejitter, mut now) = start();
         for &sequence in &order {
-            prop_assert_eq!(dejitter.arrive(sequence, now), Arrival::Taken);
-            prop_assert_eq!(dejitter.arrive(sequence, now), Arrival::Duplicate);
+            prop_assert_eq!(dejitter.arrive(sequence, &[7], now), Arrival::Taken);
+            prop_assert_eq!(dejitter.arrive(sequence, &[7], now), Arrival::Duplicate);
             now += MS;
         }
         let (longest, waited) = waits(&order);
@@ -47,7 +47,7 @@ proptest! {
             // Now and then far off, mostly nearby; the far ones come in pairs, to be believed.
             let sequence = if step % 7 == 0 { step } else { last + step % 5 };
             for sequence in [sequence, sequence + 1] {
-                dejitter.arrive(sequence, now);
+                dejitter.arrive(sequence, &[7], now);
             }
             last = dejitter.end;
             now += wait * MS;
@@ -65,15 +65,15 @@ proptest! {
 #[test]
 fn the_missing_are_passed_over_in_their_order() {
     let (mut dejitter, now) = start();
-    dejitter.arrive(1, now);
-    dejitter.arrive(3, now + 20 * MS);
+    dejitter.arrive(1, &[7], now);
+    dejitter.arrive(3, &[7], now + 20 * MS);
     dejitter.on_deadline(now + LIMIT - MS);
     assert_eq!((dejitter.played(), dejitter.late()), (0, 0));
     dejitter.on_deadline(now + LIMIT);
     assert_eq!((dejitter.played(), dejitter.late()), (1, 1));
     assert_eq!(dejitter.deadline(), Some(now + LIMIT + 20 * MS));
-    assert_eq!(dejitter.arrive(0, now + LIMIT), Arrival::TooLate);
-    assert_eq!(dejitter.arrive(0, now + LIMIT), Arrival::Duplicate);
+    assert_eq!(dejitter.arrive(0, &[7], now + LIMIT), Arrival::TooLate);
+    assert_eq!(dejitter.arrive(0, &[7], now + LIMIT), Arrival::Duplicate);
     dejitter.on_deadline(now + LIMIT + 20 * MS);
     assert_eq!((dejitter.played(), dejitter.late()), (2, 2));
     assert_eq!(dejitter.latency().max.round(), 1000.0);
@@ -82,13 +82,13 @@ fn the_missing_are_passed_over_in_their_order() {
 #[test]
 fn a_leap_needs_two_packets_in_a_row() {
     let (mut dejitter, now) = start();
-    dejitter.arrive(0, now);
+    dejitter.arrive(0, &[7], now);
     for stray in [WINDOW + 1, u32::MAX, WINDOW + 9, u32::MAX] {
-        assert_eq!(dejitter.arrive(stray, now), Arrival::Unbelievable);
+        assert_eq!(dejitter.arrive(stray, &[7], now), Arrival::Unbelievable);
     }
-    assert_eq!(dejitter.arrive(1, now), Arrival::Taken);
-    assert_eq!(dejitter.arrive(9000, now), Arrival::Unbelievable);
-    assert_eq!(dejitter.arrive(9001, now), Arrival::Taken);
+    assert_eq!(dejitter.arrive(1, &[7], now), Arrival::Taken);
+    assert_eq!(dejitter.arrive(9000, &[7], now), Arrival::Unbelievable);
+    assert_eq!(dejitter.arrive(9001, &[7], now), Arrival::Taken);
     assert_eq!((dejitter.played(), dejitter.late()), (3, 8999));
 }
 
@@ -96,12 +96,12 @@ fn a_leap_needs_two_packets_in_a_row() {
 fn the_end_is_believed_once_and_only_near_what_came() {
     let (mut dejitter, now) = start();
     for sequence in 0..10 {
-        dejitter.arrive(sequence, now);
+        dejitter.arrive(sequence, &[7], now);
     }
     assert!(!dejitter.ends(9, now), "there was a tenth packet");
     assert!(!dejitter.ends(11 + WINDOW, now));
     assert!(dejitter.ends(12, now) && dejitter.ends(12, now) && !dejitter.ends(13, now));
-    assert_eq!(dejitter.arrive(12, now), Arrival::Unbelievable);
+    assert_eq!(dejitter.arrive(12, &[7], now), Arrival::Unbelievable);
     assert_eq!(dejitter.missing().map(|(sequence, _)| sequence).collect::<Vec<_>>(), [10, 11]);
     dejitter.on_deadline(now + LIMIT);
     assert!(dejitter.is_complete());

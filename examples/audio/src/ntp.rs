@@ -1,0 +1,137 @@
+//! Times as RTCP writes them (RFC 3550, section 4), and the round trip that follows from them.
+
+use std::time::{Duration, Instant};
+
+/// A longer round trip is not believed.
+const MAX_RTT: Duration = Duration::from_secs(1);
+/// What the clock shows at its origin: not zero, which means "none" in reports.
+const ORIGIN: Duration = Duration::from_secs(3600);
+
+/// A clock that counts from when its owner began: a sender without notion of wall-clock time may take any that runs evenly
+/// (RFC 3550, section 6.4.1).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NtpClock(Instant);
+
+impl NtpClock {
+    pub(crate) fn new(origin: Instant) -> Self {
+        Self(origin)
+    }
+
+    /// The timestamp of `now`: seconds in the upper 32 bits, their fraction in the lower.
+    pub(crate) fn at(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.0) + ORIGIN;
+        let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+        since.as_secs() << 32 | fraction
+    }
+
+    /// The round trip to somebody who got what was sent at `last` and held it for `delay` (both as in a report, LSR and
+    /// DLSR or LRR and DLRR), and whose answer came `now`. `None` if that cannot be.
+    pub(crate) fn round_trip(&self, last: u32, delay: u32, now: Instant) -> Option<Duration> {
+        if last == 0 {
+            return None;
+        }
+        let units = middle(self.at(now)).wrapping_sub(last).wrapping_sub(delay);
+        // What is before the answer comes out as nearly a day.
+        let trip = duration(units);
+        (trip <= Duration::from_secs(3600)).then(|| trip.min(MAX_RTT))
+    }
+}
+
+/// The middle 32 bits of a timestamp, by which reports refer to one another: units of 1/65536 s.
+pub(crate) fn middle(timestamp: u64) -> u32 {
+    let [_, _, a, b, c, d, _, _] = timestamp.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// A duration in units of 1/65536 s.
+pub(crate) fn units(duration: Duration) -> u32 {
+    u32::try_from((duration.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+fn duration(units: u32) -> Duration {
+    Duration::from_nanos((u64::from(units) * 1_000_000_000) >> 16)
+}
+
+/// A round trip, smoothed over its samples (RFC 6298, section 2, has the weights).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RoundTrip {
+    initial: Duration,
+    smoothed: Option<Duration>,
+    latest: Duration,
+}
+
+impl RoundTrip {
+    /// `initial` is taken while nothing was measured.
+    pub(crate) fn new(initial: Duration) -> Self {
+        Self { initial, smoothed: None, latest: Duration::ZERO }
+    }
+
+    pub(crate) fn sample(&mut self, sample: Duration) {
+        self.latest = sample;
+        self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
+    }
+
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// The round trip to reckon with.
+    pub(crate) fn current(&self) -> Duration {
+        self.smoothed.map_or(self.initial, |smoothed| smoothed.max(self.latest))
+    }
+
+    /// How long to wait for what was asked for: 9/8 of the round trip (kTimeThreshold of RFC 9002, section 6.1.2).
+    pub(crate) fn patience(&self) -> Duration {
+        (self.current() * 9 / 8).max(Duration::from_millis(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    proptest! {
+        #[test]
+        fn round_trips_come_out(begin in 0..100_000_000_u64, trip in 0..1000_u64, held in 0..3_000_u64) {
+            let origin = start();
+            let clock = NtpClock::new(origin);
+            let ms = Duration::from_millis;
+            let last = middle(clock.at(origin + ms(begin)));
+            let now = origin + ms(begin + trip + held);
+            let found = clock.round_trip(last, units(ms(held)), now).unwrap();
+            prop_assert!(found.abs_diff(ms(trip)) < Duration::from_micros(50), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_taken() {
+        let origin = start();
+        let clock = NtpClock::new(origin);
+        let last = middle(clock.at(origin));
+        assert_eq!(clock.round_trip(0, 0, origin), None, "no report yet");
+        assert_eq!(
+            clock.round_trip(last, units(Duration::from_secs(1)), origin),
+            None,
+            "held before it came"
+        );
+        let long = clock.round_trip(last, 0, origin + Duration::from_secs(100));
+        assert_eq!(long, Some(MAX_RTT));
+    }
+
+    #[test]
+    fn one_long_round_trip_counts_at_once() {
+        let ms = Duration::from_millis;
+        let mut rtt = RoundTrip::new(ms(100));
+        assert_eq!((rtt.smoothed(), rtt.current()), (None, ms(100)));
+        rtt.sample(ms(40));
+        assert_eq!((rtt.smoothed(), rtt.patience()), (Some(ms(40)), ms(45)));
+        rtt.sample(ms(120));
+        assert_eq!((rtt.smoothed(), rtt.current()), (Some(ms(50)), ms(120)));
+    }
+}

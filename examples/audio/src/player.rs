@@ -1,0 +1,199 @@
+//! Plays a call into a WAV file.
+
+use crate::listener::Frame;
+use crate::session::CLOCK_RATE;
+use hound::{SampleFormat, WavSpec, WavWriter};
+use opus::{Channels, Decoder};
+use std::fmt;
+use std::io::{Seek, Write};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Samples in the longest packet of Opus: 120 ms (RFC 6716, section 2.1.4).
+const LONGEST: usize = 5760;
+/// So many packets in a row are concealed; then there is silence, since nobody can guess on.
+const CONCEALED_AT_MOST: u64 = 5;
+/// A longer gap is cut to this many packets: a minute at 20 ms.
+const LONGEST_GAP: u64 = 3000;
+
+/// Why a call is not played.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PlayError {
+    /// The file does not take it.
+    #[error("the WAV file cannot be written: {0}")]
+    File(#[from] hound::Error),
+    /// The codec does not want to.
+    #[error("Opus cannot be set up: {0}")]
+    Codec(#[from] opus::Error),
+}
+
+/// Decodes what a listener plays, and writes it as one channel of 16 bits at 48 kHz.
+pub struct Player<W: Write + Seek> {
+    decoder: Decoder,
+    writer: WavWriter<W>,
+    /// Samples in a packet.
+    packet: usize,
+    concealed: u64,
+}
+
+impl<W: Write + Seek> fmt::Debug for Player<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Player").field("concealed", &self.concealed).finish_non_exhaustive()
+    }
+}
+
+impl<W: Write + Seek> Player<W> {
+    /// Writes to `file`. A packet is of `interval` until one tells otherwise.
+    ///
+    /// # Errors
+    /// [`PlayError`]
+    pub fn new(file: W, interval: Duration) -> Result<Self, PlayError> {
+        let spec = WavSpec {
+            channels: 1,
+            sample_rate: CLOCK_RATE,
+            bits_per_sample: 16,
+            sample_format: SampleFormat::Int,
+        };
+        // 48 samples in a millisecond; a number of 2.5 ms, as the decoder wants it for what it conceals.
+        let packet = usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
+        Ok(Self {
+            decoder: Decoder::new(CLOCK_RATE, Channels::Mono)?,
+            writer: WavWriter::new(file, spec)?,
+            packet: packet / 120 * 120,
+            concealed: 0,
+        })
+    }
+
+    /// Plays what comes next.
+    ///
+    /// # Errors
+    /// [`PlayError`], if the file does not take it.
+    pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
+        match frame {
+            Frame::Content(content) => self.decode(content),
+            Frame::Lost(packets) => {
+                for number in 0..(*packets).min(LONGEST_GAP) {
+                    if number < CONCEALED_AT_MOST {
+                        self.conceal()?;
+                    } else {
+                        self.write(&vec![0; self.packet])?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn decode(&mut self, content: &[u8]) -> Result<(), PlayError> {
+        let mut samples = [0; LONGEST];
+        // Nothing at all means a loss to the decoder.
+        let decoded =
+            if content.is_empty() { Ok(0) } else { self.decoder.decode(content, &mut samples, false) };
+        match decoded {
+            Ok(count) if count > 0 => {
+                self.packet = count;
+                self.write(samples.get(..count).unwrap_or_default())
+            }
+            // What is authentic and yet no Opus sounds like what was lost.
+            _ => self.conceal(),
+        }
+    }
+
+    fn conceal(&mut self) -> Result<(), PlayError> {
+        self.concealed += 1;
+        let mut samples = vec![0; self.packet];
+        // If it cannot guess, there is silence.
+        let _ = self.decoder.decode(&[], &mut samples, false);
+        self.write(&samples)
+    }
+
+    fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
+        for sample in samples {
+            self.writer.write_sample(*sample)?;
+        }
+        Ok(())
+    }
+
+    /// Packets in whose place there is a guess.
+    #[must_use]
+    pub fn concealed(&self) -> u64 {
+        self.concealed
+    }
+
+    /// Writes how long it has become.
+    ///
+    /// # Errors
+    /// [`PlayError`], if the file does not take it.
+    pub fn finish(self) -> Result<(), PlayError> {
+        Ok(self.writer.finalize()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{OpusSource, Pcm as _, Source as _, Tone};
+    use hound::WavReader;
+    use std::io::Cursor;
+
+    const INTERVAL: Duration = Duration::from_millis(20);
+
+    fn played(frames: &[Frame]) -> (Vec<f32>, u64) {
+        let mut bytes = Cursor::new(Vec::new());
+        let mut player = Player::new(&mut bytes, INTERVAL).unwrap();
+        for frame in frames {
+            player.play(frame).unwrap();
+        }
+        let concealed = player.concealed();
+        player.finish().unwrap();
+        let reader = WavReader::new(Cursor::new(bytes.into_inner())).unwrap();
+        let samples = reader.into_samples::<i16>().map(|sample| f32::from(sample.unwrap()) / 32_768.0);
+        (samples.collect(), concealed)
+    }
+
+    fn packets(count: usize) -> Vec<Frame> {
+        let mut source = OpusSource::new(Box::new(Tone::new()), INTERVAL).unwrap();
+        let mut packet = Vec::new();
+        std::iter::repeat_with(|| source.next(&mut packet).then(|| Frame::Content(packet.clone())))
+            .take(count)
+            .flatten()
+            .collect()
+    }
+
+    /// How alike two sounds are, 1 if they are the same but for their loudness.
+    fn likeness(one: &[f32], other: &[f32]) -> f32 {
+        let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+        product(one, other) / (product(one, one) * product(other, other)).sqrt()
+    }
+
+    #[test]
+    fn what_went_in_comes_out_and_a_lost_packet_is_guessed() {
+        let mut tone = vec![0.0; 250 * 960];
+        Tone::new().fill(&mut tone);
+        // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
+        let delay = 312;
+        let (whole, concealed) = played(&packets(250));
+        assert_eq!((whole.len(), concealed), (250 * 960, 0));
+        assert!(likeness(&whole[delay..], &tone) > 0.99);
+        let mut frames = packets(250);
+        for number in [40, 90, 91, 200] {
+            frames[number] = Frame::Lost(1);
+        }
+        let (holes, concealed) = played(&frames);
+        assert_eq!((holes.len(), concealed), (250 * 960, 4));
+        assert!(likeness(&holes[delay..], &tone) > 0.97);
+        let place = 40 * 960..41 * 960;
+        let silent = holes[place].iter().all(|sample| sample.abs() < 0.001);
+        assert!(!silent, "a guess is not silence");
+    }
+
+    #[test]
+    fn what_is_no_opus_is_concealed_and_long_gaps_are_silent_and_bounded() {
+        let (samples, concealed) =
+            played(&[Frame::Content(vec![0xff; 7]), Frame::Content(Vec::new()), Frame::Lost(50)]);
+        assert_eq!((samples.len(), concealed), (52 * 960, 7));
+        assert!(samples[40 * 960..].iter().all(|sample| *sample == 0.0));
+        assert_eq!(played(&[Frame::Lost(u64::MAX)]).0.len(), 3000 * 960);
+    }
+}

@@ -1,0 +1,133 @@
+//! The command line, checked as a whole.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use audio::session::{Description, Encoding, MasterKey, Session};
+use audio::source::BITRATE;
+use clap::Parser;
+
+/// The port of RTP, if nobody says otherwise (RFC 3551, section 8).
+const PORT: u16 = 5004;
+
+/// Receive one call from audio-send, play it in order, and tell how long packets had to wait.
+///
+/// The key and the rest come from a session description: the one that audio-send --write-sdp has written, given to --sdp; or
+/// one that this program makes with --write-sdp, for audio-send --sdp. The first stream that comes is taken. A packet that is
+/// missing is asked for again, at most once a round trip, until the playout limit; then it is passed over, and in the WAV
+/// file its place is filled by a guess. The program ends after the stream, or with Ctrl-C, and prints its report either way.
+#[derive(Debug, Parser)]
+#[command(name = "audio-receive", version)]
+pub(crate) struct Cli {
+    /// The session description that the sender has written
+    #[arg(long, value_name = "FILE", conflicts_with = "write_sdp")]
+    sdp: Option<PathBuf>,
+    /// Make a session, with a key of its own, and write its description for the sender
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write_sdp: Option<PathBuf>,
+    /// With --write-sdp: expect random bytes in place of Opus, as audio-send --raw sends them
+    #[arg(long, requires = "write_sdp")]
+    raw: bool,
+    /// Where to listen (UDP) [default: every address of this machine, port 5004 or that of --sdp]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+
+    /// Write what is heard into a WAV file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) wav: Option<PathBuf>,
+    /// Write how long packets waited, as a percentile distribution for HdrHistogram's plotter
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hgrm: Option<PathBuf>,
+    /// How long a missing packet may hold up the others, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=60_000))]
+    pub(crate) playout_limit_ms: u16,
+    /// End when nothing was heard of the stream for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) idle_timeout: u16,
+    /// Print one JSON object on standard output, behind the line that says that it is ready, instead of the summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A command line that makes sense as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) listen: SocketAddr,
+    /// Of the call; its destination is where the sender is told to send.
+    pub(crate) description: Description,
+}
+
+impl Cli {
+    /// Checks what the options say together, and reads the session description or makes one with `key`.
+    pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
+        let (listen, description) = match (&self.sdp, &self.write_sdp) {
+            (Some(path), _) => {
+                let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let read = Description::from_sdp(&text)
+                    .with_context(|| format!("{} is of no use here", path.display()))?;
+                let any = match read.destination {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                (self.listen.unwrap_or(SocketAddr::new(any, read.destination.port())), read)
+            }
+            (None, Some(_)) => {
+                let listen = self.listen.unwrap_or((Ipv4Addr::UNSPECIFIED, PORT).into());
+                let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
+                let description = Description {
+                    session: Session::new(key, encoding),
+                    destination: listen,
+                    sources: None,
+                    interval: Duration::from_millis(20),
+                    bitrate: if self.raw { 0 } else { BITRATE },
+                };
+                (listen, description)
+            }
+            (None, None) => bail!(
+                "the call needs a key that both ends have: give --sdp FILE with the one that audio-send --write-sdp has made; \
+                 or --write-sdp FILE, and start audio-send with that file"
+            ),
+        };
+        ensure!(
+            self.wav.is_none() || description.session.encoding == Encoding::Opus,
+            "random bytes cannot be heard: leave out --wav, or make a session without --raw"
+        );
+        Ok(Plan { listen, description })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(args: &[&str]) -> anyhow::Result<Plan> {
+        Cli::try_parse_from(["audio-receive"].iter().chain(args))?.plan(MasterKey::of_simulation(1))
+    }
+
+    #[test]
+    fn a_session_is_made_or_read() {
+        let made = plan(&["--write-sdp", "call.sdp", "--listen", "127.0.0.1:7"]).unwrap();
+        assert_eq!((made.listen, made.description.destination.port()), ("127.0.0.1:7".parse().unwrap(), 7));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("call.sdp");
+        std::fs::write(&path, made.description.to_sdp()).unwrap();
+        let read = plan(&["--sdp", path.to_str().unwrap()]).unwrap();
+        assert_eq!((read.listen, read.description), ("0.0.0.0:7".parse().unwrap(), made.description));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        for (args, word) in [
+            (&[][..], "--write-sdp FILE"),
+            (&["--raw"], "--write-sdp"),
+            (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be heard"),
+            (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
+            (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),
+        ] {
+            let said = format!("{:#}", plan(args).expect_err("this must be refused"));
+            assert!(said.contains(word), "{args:?}: {said}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! RTP packets (RFC 3550) and retransmissions of them (RFC 4588), over the `rtp-types` crate. SRTP goes around both.
+
+use rtp_types::{RtpPacket, RtpPacketBuilder};
+
+/// Bytes of an RTP header without contributing sources and extensions (RFC 3550, section 5.1).
+pub const HEADER_LEN: usize = 12;
+/// Bytes of the original's sequence number, which a retransmission puts before the content (RFC 4588, section 4).
+pub const OSN_LEN: usize = 2;
+
+/// What is in an RTP header that a call looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Whose packet it is.
+    pub ssrc: u32,
+    /// What is in it.
+    pub payload_type: u8,
+    /// Its number among those of its SSRC.
+    pub sequence: u16,
+    /// When it was captured, in units of the media's clock.
+    pub timestamp: u32,
+    /// Whether a stretch of speech begins with it (RFC 3551, section 4.1): of a talker's packets, only the first.
+    pub marker: bool,
+}
+
+/// The header and the content of an RTP packet; the content is only to be believed once SRTP has opened it.
+///
+/// `None` if the bytes are no RTP packet.
+#[must_use]
+pub fn parse(bytes: &[u8]) -> Option<(Header, &[u8])> {
+    let packet = RtpPacket::parse(bytes).ok()?;
+    let header = Header {
+        ssrc: packet.ssrc(),
+        payload_type: packet.payload_type(),
+        sequence: packet.sequence_number(),
+        timestamp: packet.timestamp(),
+        marker: packet.marker_bit(),
+    };
+    let content = bytes.get(packet.payload_offset()..)?;
+    Some((header, content.get(..packet.payload_len())?))
+}
+
+/// The packet with this header and content.
+pub(crate) fn packet(header: &Header, content: &[u8]) -> Vec<u8> {
+    build(header, &[content])
+}
+
+/// The retransmission, under a header of its own, of the packet with this number and content.
+pub(crate) fn retransmission(header: &Header, original: u16, content: &[u8]) -> Vec<u8> {
+    build(header, &[&original.to_be_bytes(), content])
+}
+
+fn build(header: &Header, parts: &[&[u8]]) -> Vec<u8> {
+    let builder = RtpPacketBuilder::<&[u8], &[u8]>::new()
+        .payload_type(header.payload_type)
+        .sequence_number(header.sequence)
+        .timestamp(header.timestamp)
+        .ssrc(header.ssrc)
+        .marker_bit(header.marker);
+    // Fails for a payload type beyond 7 bits alone, and a configuration is checked for that.
+    parts.iter().fold(builder, |builder, part| builder.payload(*part)).write_vec().unwrap_or_default()
+}
+
+/// The original's number and its content in a retransmission's content.
+pub(crate) fn original(content: &[u8]) -> Option<(u16, &[u8])> {
+    let (number, content) = content.split_first_chunk()?;
+    Some((u16::from_be_bytes(*number), content))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const HEADER: Header =
+        Header { ssrc: 7, payload_type: 96, sequence: 65_535, timestamp: 960, marker: true };
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let bytes = packet(&HEADER, &[1, 2, 3]);
+        assert_eq!(bytes.len(), HEADER_LEN + 3);
+        assert_eq!(parse(&bytes), Some((HEADER, &[1, 2, 3][..])));
+        let again = Header { payload_type: 97, sequence: 0, ..HEADER };
+        let bytes = retransmission(&again, 65_535, &[1, 2, 3]);
+        let (header, content) = parse(&bytes).unwrap();
+        assert_eq!((header, original(content)), (again, Some((65_535, &[1, 2, 3][..]))));
+        assert_eq!(original(&[1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..80), first in 0x80_u8..0xc0) {
+            let _ = parse(&bytes);
+            let _ = parse(&[&[first], &bytes[..]].concat());
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Opus (RFC 6716) at a constant bit rate: every packet of a call is of one size.
+
+use super::{Pcm, Source};
+use opus::{Application, Bitrate, Channels, Encoder};
+use std::time::Duration;
+use thiserror::Error;
+
+/// Bits of Opus in a second: 240 bytes in a packet of 20 ms, as large as those of the Sidekick paper.
+pub const BITRATE: u32 = 96_000;
+/// How long a frame may be, in milliseconds: Opus's own lengths (RFC 6716, section 2.1.4) that are whole milliseconds.
+pub const FRAME_MS: [u16; 5] = [5, 10, 20, 40, 60];
+
+/// Why there is no Opus.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpusError {
+    /// There are no frames of this length.
+    #[error("Opus has frames of 5, 10, 20, 40 or 60 ms, not of {} ms", .0.as_millis())]
+    Interval(Duration),
+    /// The codec does not want to.
+    #[error("Opus cannot be set up: {0}")]
+    Codec(#[from] opus::Error),
+}
+
+/// Packets of Opus.
+#[derive(Debug)]
+pub struct OpusSource {
+    pcm: Box<dyn Pcm>,
+    encoder: Encoder,
+    frame: Vec<f32>,
+    bytes: usize,
+}
+
+impl OpusSource {
+    /// What `pcm` gives, a frame of `interval` in a packet.
+    ///
+    /// # Errors
+    /// [`OpusError`], also for an interval that is none of [`FRAME_MS`].
+    pub fn new(pcm: Box<dyn Pcm>, interval: Duration) -> Result<Self, OpusError> {
+        let ms = u16::try_from(interval.as_millis()).unwrap_or(u16::MAX);
+        if !FRAME_MS.contains(&ms) || Duration::from_millis(ms.into()) != interval {
+            return Err(OpusError::Interval(interval));
+        }
+        let mut encoder = Encoder::new(crate::session::CLOCK_RATE, Channels::Mono, Application::Audio)?;
+        encoder.set_bitrate(Bitrate::Bits(BITRATE.cast_signed()))?;
+        encoder.set_vbr(false)?;
+        let ms = usize::from(ms);
+        // 48 samples and 12 bytes in a millisecond.
+        Ok(Self { pcm, encoder, frame: vec![0.0; 48 * ms], bytes: 12 * ms })
+    }
+}
+
+impl Source for OpusSource {
+    fn next(&mut self, out: &mut Vec<u8>) -> bool {
+        let filled = self.pcm.fill(&mut self.frame);
+        if filled == 0 {
+            return false;
+        }
+        // The last frame ends in silence.
+        self.frame.get_mut(filled..).unwrap_or_default().fill(0.0);
+        out.clear();
+        out.resize(self.bytes, 0);
+        let Ok(len) = self.encoder.encode_float(&self.frame, out) else { return false };
+        out.truncate(len);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Tone;
+
+    #[test]
+    fn every_packet_has_the_bytes_of_the_rate() {
+        for ms in FRAME_MS {
+            let interval = Duration::from_millis(ms.into());
+            let mut source = OpusSource::new(Box::new(Tone::new()), interval).unwrap();
+            let mut packet = Vec::new();
+            for _ in 0..50 {
+                assert!(source.next(&mut packet));
+                assert_eq!(packet.len(), 12 * usize::from(ms));
+            }
+        }
+        assert!(OpusSource::new(Box::new(Tone::new()), Duration::from_millis(30)).is_err());
+    }
+}

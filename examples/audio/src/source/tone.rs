@@ -1,0 +1,77 @@
+//! A sound that the program makes by itself: a harp's arpeggio, so that an ear notices each gap, and each place in it is told
+//! from the others.
+
+use super::Pcm;
+use crate::session::CLOCK_RATE;
+use std::f32::consts::TAU;
+
+/// Samples from one note to the next: a fifth of a second.
+const NOTE: u64 = CLOCK_RATE as u64 / 5;
+/// Semitones above A3 (220 Hz): four chords of C major, up and down.
+const MELODY: [u8; 32] = [
+    3, 7, 10, 15, 19, 15, 10, 7, 0, 3, 7, 12, 15, 12, 7, 3, 8, 12, 15, 20, 24, 20, 15, 12, 10, 14, 17, 22,
+    26, 22, 17, 14,
+];
+/// Each note's overtones, and how loud they are.
+const OVERTONES: [(f32, f32); 4] = [(1.0, 0.3), (2.0, 0.12), (3.0, 0.06), (4.0, 0.03)];
+/// So many notes sound at a time.
+const RINGING: u64 = 6;
+
+/// The sound, without end and always the same.
+#[derive(Clone, Debug, Default)]
+pub struct Tone {
+    sample: u64,
+}
+
+impl Tone {
+    /// From its beginning.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn at(sample: u64) -> f32 {
+        let latest = sample / NOTE;
+        let notes = latest.saturating_sub(RINGING - 1)..=latest;
+        notes.map(|note| plucked(note, sample - note * NOTE)).sum()
+    }
+}
+
+/// The n-th note, so many samples after it was plucked.
+#[allow(clippy::cast_precision_loss, reason = "a note does not last for 2^24 samples")]
+fn plucked(note: u64, since: u64) -> f32 {
+    let place = usize::try_from(note % MELODY.len() as u64).unwrap_or(0);
+    let semitones = MELODY.get(place).copied().unwrap_or(0);
+    let pitch = 220.0 * 2_f32.powf(f32::from(semitones) / 12.0);
+    let time = since as f32 / CLOCK_RATE as f32;
+    // Five milliseconds to swell, so that it does not click; then it fades, higher notes sooner.
+    let swell = (time / 0.005).min(1.0);
+    let fade = (-time * pitch / 100.0).exp();
+    let overtones = OVERTONES.iter().map(|(times, loud)| loud * (TAU * (pitch * times * time).fract()).sin());
+    swell * fade * overtones.sum::<f32>()
+}
+
+impl Pcm for Tone {
+    fn fill(&mut self, out: &mut [f32]) -> usize {
+        for value in out.iter_mut() {
+            *value = Self::at(self.sample);
+            self.sample += 1;
+        }
+        out.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_loud_enough_and_never_too_loud() {
+        let mut samples = vec![0.0; 10 * CLOCK_RATE as usize];
+        assert_eq!(Tone::new().fill(&mut samples), samples.len());
+        let loudest = samples.iter().fold(0.0_f32, |loudest, value| loudest.max(value.abs()));
+        assert!((0.3..1.0).contains(&loudest), "{loudest}");
+        let steps = samples.windows(2).map(|pair| (pair[1] - pair[0]).abs());
+        assert!(steps.fold(0.0, f32::max) < 0.3, "it clicks");
+    }
+}

@@ -1,0 +1,226 @@
+//! SRTP and SRTCP (RFC 3711) over the `rtc-srtp` crate: what leaves is protected, what comes in is authenticated first.
+
+use crate::session::MasterKey;
+use rtc_srtp::context::Context;
+use rtc_srtp::crypto::default_provider;
+use rtc_srtp::option::{ContextOption, srtcp_replay_protection, srtp_replay_protection};
+use rtc_srtp::protection_profile::ProtectionProfile;
+use std::collections::BTreeSet;
+use std::fmt;
+use thiserror::Error;
+
+/// What SRTP adds to a packet: its authentication tag, in bytes.
+pub const SRTP_OVERHEAD: usize = TAG_LEN;
+/// Bytes of an authentication tag of HMAC-SHA1-80.
+pub(crate) const TAG_LEN: usize = 10;
+/// A packet as far behind the latest as this counts as a replay: of 20 ms each, more than a talker keeps.
+const REPLAY_WINDOW: usize = 1024;
+/// No more SSRCs than this are listened to: a talker's two, a listener's one, and one for a listener that was restarted.
+const MAX_SOURCES: usize = 4;
+/// SRTCP puts this behind a packet: its index, with a bit before it that says whether the packet is encrypted.
+const SRTCP_INDEX_LEN: usize = 4;
+
+/// A cipher that cannot be set up.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("SRTP cannot be set up: {0}")]
+pub struct SrtpError(String);
+
+/// Why a packet was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// It is too short, or no RTP or RTCP at all.
+    #[error("malformed")]
+    Malformed,
+    /// Its authentication tag is wrong, or it was there before.
+    #[error("forged or replayed")]
+    Forged,
+    /// It speaks for one participant too many.
+    #[error("from one source too many")]
+    TooManySources,
+}
+
+/// Whether a datagram is RTCP, where both share a port (RFC 5761, section 4).
+#[must_use]
+pub fn is_rtcp(datagram: &[u8]) -> bool {
+    matches!(datagram, [_, 192..=223, ..])
+}
+
+fn context(key: &MasterKey, replays: Option<(ContextOption, ContextOption)>) -> Result<Context, SrtpError> {
+    let (rtp, rtcp) = replays.unzip();
+    let provider = default_provider().map_err(|error| SrtpError(error.to_string()))?;
+    let profile = ProtectionProfile::Aes128CmHmacSha1_80;
+    Context::new(key.key(), key.salt(), profile, rtp, rtcp, provider.crypto())
+        .map_err(|error| SrtpError(error.to_string()))
+}
+
+/// Protects what leaves.
+pub(crate) struct Protector(Context);
+
+impl fmt::Debug for Protector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Protector(..)")
+    }
+}
+
+impl Protector {
+    pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
+        context(key, None).map(Self)
+    }
+
+    /// The SRTP packet of an RTP packet. `None` if the key was used too often for another (RFC 3711, section 9.2).
+    pub(crate) fn rtp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        Some(self.0.encrypt_rtp(packet).ok()?.into())
+    }
+
+    /// The SRTCP packet of an RTCP packet, likewise.
+    pub(crate) fn rtcp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
+        Some(self.0.encrypt_rtcp(packet).ok()?.into())
+    }
+}
+
+/// Lets in what was protected with the same key, each packet once.
+pub(crate) struct Unprotector {
+    key: MasterKey,
+    context: Context,
+    sources: BTreeSet<u32>,
+}
+
+impl fmt::Debug for Unprotector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unprotector").field("sources", &self.sources).finish_non_exhaustive()
+    }
+}
+
+impl Unprotector {
+    pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
+        let replays = (srtp_replay_protection(REPLAY_WINDOW), srtcp_replay_protection(REPLAY_WINDOW));
+        Ok(Self { key: key.clone(), context: context(key, Some(replays))?, sources: BTreeSet::new() })
+    }
+
+    /// The RTP packet in an SRTP packet of `ssrc`.
+    pub(crate) fn rtp(&mut self, packet: &[u8], ssrc: u32) -> Result<Vec<u8>, Refused> {
+        self.admit(ssrc, |context| context.decrypt_rtp(packet).is_ok())?;
+        self.context.decrypt_rtp(packet).map(Vec::from).map_err(|_| Refused::Forged)
+    }
+
+    /// The RTCP packets in an SRTCP packet.
+    pub(crate) fn rtcp(&mut self, packet: &[u8]) -> Result<Vec<u8>, Refused> {
+        let flags = packet.len().checked_sub(TAG_LEN + SRTCP_INDEX_LEN).and_then(|at| packet.get(at));
+        let ssrc = packet.get(4..8).and_then(|bytes| bytes.first_chunk());
+        let (Some(flags), Some(ssrc)) = (flags, ssrc) else { return Err(Refused::Malformed) };
+        // A packet that says it is not encrypted is not looked at by the crate's check of the tag. All of ours are.
+        if flags & 0x80 == 0 {
+            return Err(Refused::Forged);
+        }
+        self.admit(u32::from_be_bytes(*ssrc), |context| context.decrypt_rtcp(packet).is_ok())?;
+        self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
+    }
+
+    /// Takes in a source that was not heard before, if its packet opens. The context remembers every SSRC that it is shown
+    /// before it checks the packet, so one of its own is made for that: what a forger shows is forgotten with it.
+    fn admit(&mut self, ssrc: u32, opens: impl FnOnce(&mut Context) -> bool) -> Result<(), Refused> {
+        if self.sources.contains(&ssrc) {
+            return Ok(());
+        }
+        if self.sources.len() >= MAX_SOURCES {
+            return Err(Refused::TooManySources);
+        }
+        let mut trial = context(&self.key, None).map_err(|_| Refused::Forged)?;
+        if !opens(&mut trial) {
+            return Err(Refused::Forged);
+        }
+        self.sources.insert(ssrc);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pair() -> (Protector, Unprotector) {
+        let key = MasterKey::of_simulation(1);
+        (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap())
+    }
+
+    fn rtp(ssrc: u32, sequence: u16) -> Vec<u8> {
+        let mut packet = vec![0x80, 96];
+        packet.extend(sequence.to_be_bytes());
+        packet.extend([0; 4]);
+        packet.extend(ssrc.to_be_bytes());
+        packet.extend([7; 20]);
+        packet
+    }
+
+    fn receiver_report(ssrc: u32) -> Vec<u8> {
+        [&[0x80, 201, 0, 1], &ssrc.to_be_bytes()[..]].concat()
+    }
+
+    #[test]
+    fn what_is_protected_comes_in_once() {
+        let (mut from, mut to) = pair();
+        let sealed = from.rtp(&rtp(5, 9)).unwrap();
+        assert_eq!(sealed.len(), rtp(5, 9).len() + SRTP_OVERHEAD);
+        assert_eq!(to.rtp(&sealed, 5), Ok(rtp(5, 9)));
+        assert_eq!(to.rtp(&sealed, 5), Err(Refused::Forged));
+        let sealed = from.rtcp(&receiver_report(6)).unwrap();
+        assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
+        assert_eq!(to.rtcp(&sealed), Ok(receiver_report(6)));
+        assert_eq!(to.rtcp(&sealed), Err(Refused::Forged));
+    }
+
+    #[test]
+    fn sequence_numbers_may_begin_and_wrap_anywhere() {
+        let (mut from, mut to) = pair();
+        for number in 0..200_000_u32 {
+            let sequence = u16::try_from((number + 30_000) % 65_536).unwrap();
+            let sealed = from.rtp(&rtp(5, sequence)).unwrap();
+            // Some are lost, and the listener is not there from the beginning.
+            if number > 20 && number % 7 != 0 {
+                assert_eq!(to.rtp(&sealed, 5), Ok(rtp(5, sequence)), "{number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_report_that_claims_not_to_be_encrypted_is_forged() {
+        let (_, mut to) = pair();
+        let mut forged = receiver_report(6);
+        forged.extend([0, 0, 0, 1]);
+        forged.extend([0; TAG_LEN]);
+        assert_eq!(to.rtcp(&forged), Err(Refused::Forged));
+    }
+
+    #[test]
+    fn forgers_take_no_place() {
+        let (mut from, mut to) = pair();
+        for ssrc in 100..200 {
+            let mut forged = from.rtp(&rtp(ssrc, 1)).unwrap();
+            *forged.last_mut().unwrap() ^= 1;
+            assert_eq!(to.rtp(&forged, ssrc), Err(Refused::Forged));
+        }
+        for ssrc in 0..4 {
+            assert!(to.rtp(&from.rtp(&rtp(ssrc, 1)).unwrap(), ssrc).is_ok());
+        }
+        assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), first in 0x80_u8..0xc0, kind in any::<u8>(), cut in 0..50_usize) {
+            let (mut from, mut to) = pair();
+            prop_assert!(to.rtp(&bytes, 5).is_err() && to.rtcp(&bytes).is_err());
+            for (byte, value) in bytes.iter_mut().zip([first, kind]) {
+                *byte = value;
+            }
+            prop_assert!(to.rtp(&bytes, 5).is_err() && to.rtcp(&bytes).is_err());
+            let _ = from.rtp(&bytes);
+            let _ = from.rtcp(&bytes);
+            let sealed = from.rtp(&rtp(5, 1)).unwrap();
+            let cut = sealed.len().saturating_sub(cut + 1);
+            prop_assert!(to.rtp(&sealed[..cut], 5).is_err());
+        }
+    }
+}
