@@ -395,7 +395,13 @@ impl Listener {
         self.dejitter.waits()
     }
 
-    /// What was heard so far.
+    /// Packets played in their order so far.
+    #[must_use]
+    pub fn played(&self) -> u64 {
+        self.dejitter.played()
+    }
+
+    /// What was heard so far. It goes through the whole call: not for every packet.
     #[must_use]
     pub fn report(&self) -> ListenerReport {
         let lost = self.dejitter.late();

@@ -13,8 +13,6 @@ const OPUS_IE: f64 = 2.23;
 const OPUS_BPL: f64 = 10.0;
 /// What Opus takes to encode and decode a 20 ms frame: the frame and 6.5 ms of look-ahead (RFC 6716, section 2).
 const CODEC_DELAY_MS: f64 = 26.5;
-/// No candidate for a buffer's delay is more than this share of the packets away from the next.
-const STEPS: u32 = 2000;
 
 /// An estimate of what a call sounds like to somebody whose player has the delay that suits the call best: longer would
 /// cost more than the packets that it waits for.
@@ -40,11 +38,11 @@ pub(crate) fn best(lateness_us: &Histogram<u64>, lost: u64, rtt: Duration) -> Op
     let one_way_ms = rtt.as_secs_f64() * 500.0;
     let total = (lateness_us.len() + lost) as f64;
     let mut best: Option<Quality> = None;
-    for step in 0..=STEPS {
-        let buffer_us = lateness_us.value_at_quantile(f64::from(step) / f64::from(STEPS));
-        let in_time = lateness_us.count_between(0, buffer_us) as f64;
-        let lost_percent = 100.0 * (1.0 - in_time / total).max(0.0);
-        let buffer_ms = buffer_us as f64 / 1000.0;
+    let mut in_time = 0;
+    for step in lateness_us.iter_recorded() {
+        in_time += step.count_since_last_iteration();
+        let lost_percent = 100.0 * (1.0 - in_time as f64 / total).max(0.0);
+        let buffer_ms = step.value_iterated_to() as f64 / 1000.0;
         let r = rating(one_way_ms + CODEC_DELAY_MS + buffer_ms, lost_percent);
         if best.is_none_or(|best| r > best.r) {
             best = Some(Quality { mos: opinion(r), r, buffer_ms, lost_percent });

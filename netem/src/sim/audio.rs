@@ -185,7 +185,7 @@ impl Endpoint for Hearing {
     }
 
     fn delivered(&self) -> u64 {
-        self.listener.report().played * self.frame_bytes
+        self.listener.played() * self.frame_bytes
     }
 
     fn is_done(&self) -> bool {
