@@ -124,7 +124,7 @@ pub struct Flow {
     pub sample: Option<Duration>,
     /// Time between two messages, or two packets of an audio flow.
     pub frame_interval: Duration,
-    /// Bytes of a message, or of a packet of an audio flow.
+    /// Bytes of a message, or of what a packet of an audio flow carries.
     pub frame_bytes: u16,
 }
 
@@ -293,7 +293,7 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
     Setting {
         key: "frame_bytes",
         takes: "bytes from 32 to 1200",
-        meaning: "size of a message or a packet (kinds messages and audio)",
+        meaning: "size of a message, or of what a packet carries (kinds messages and audio)",
         store: |flow, value| {
             flow.frame_bytes = u16::try_from(whole(value, 32, 1200)?).ok()?;
             Some(())
