@@ -142,6 +142,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
     fn a_request_goes_out_a_few_times() {
         let start = Instant::now();
         let ms = Duration::from_millis(1);
