@@ -17,7 +17,7 @@ use sidekick_netem::path::Backend;
 use sidekick_netem::programs::Programs;
 use sidekick_netem::progress::Progress;
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, UPLOAD_PROGRAMS, audio_bytes};
+use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, UPLOAD_PROGRAMS};
 use sidekick_netem::scenario::{FlowKind, Scenario, built_in, settings};
 use sidekick_netem::source::SourceFile;
 use sidekick_netem::{demo, enclosure, report, sim};
@@ -185,10 +185,7 @@ fn simulate(run: &cli::Run) -> Result<()> {
 /// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real time.
 fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<RunRecord> {
     let pcap = pcap.map(|directory| directory.join(format!("seed-{seed}")));
-    let bytes = match scenario.flow.kind {
-        FlowKind::Audio => audio_bytes(&scenario.flow),
-        _ => scenario.flow.bytes,
-    };
+    let bytes = scenario.flow.total_bytes();
     let mut progress = Progress::begin_later(format!("{}, seed {seed}", scenario.name), bytes);
     let (delivered, passed) = (AtomicU64::new(0), AtomicU64::new(0));
     let ended = mpsc::channel::<()>();
@@ -251,7 +248,7 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
     for seed in seeds(run) {
         let label = format!("{}, seed {seed}", scenario.name);
         let (record, progress) = if scenario.flow.kind == FlowKind::Audio {
-            let mut progress = Progress::begin(label, audio_bytes(&scenario.flow));
+            let mut progress = Progress::begin(label, scenario.flow.total_bytes());
             (bench.call(&scenario, seed, &mut progress)?, progress)
         } else {
             let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;

@@ -155,7 +155,8 @@ impl Middle {
             ProxyFate::Absent => false,
         };
         let observes = there && scenario.sidekick.mode != Mode::Off;
-        let dies_after = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.bytes / 2);
+        let dies_after =
+            (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let tally = Tally::new(2 * (scenario.near.delay + scenario.far.delay));
         let addresses = ((PROXY_NEAR, PROXY_PORT).into(), RECEIVER.into());
         Proxy::new(addresses, (seed, observes), dies_after, tally, schedule)

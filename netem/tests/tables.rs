@@ -220,6 +220,28 @@ fn messages_hardly_wait_for_those_lost_before_the_proxy() {
     }
 }
 
+/// A loss-based sender that waits for room for a whole packet sends fewer of them, with help and without, and is no slower.
+#[test]
+fn whole_packets_are_fewer() {
+    const SEEDS: u64 = 5;
+    for sender in
+        [&["flow.cc=cubic"][..], &["sidekick.mode=reinject", "flow.cc=cubic"], &["sidekick.mode=pacubic"]]
+    {
+        let run = |whole| {
+            let settings = [sender, &["near.loss_percent=1", whole]].concat();
+            let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+            let records = run_all(&jobs);
+            let sent = median_of(&records, |record| record.packets.sent as f64);
+            let goodput = median_of(&records, |record| record.goodput_mbit_s);
+            println!("{settings:?}: {sent} packets, {goodput:.2} Mbit/s");
+            (sent, goodput)
+        };
+        let ((usual, before), (whole, after)) = (run("flow.whole_packets=off"), run("flow.whole_packets=on"));
+        assert!(whole <= 0.85 * usual, "{sender:?}: {whole} packets, and {usual}");
+        assert!(after >= before, "{sender:?}: {after} Mbit/s, and {before}");
+    }
+}
+
 /// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no longer.
 #[test]
 fn acknowledgements_can_be_few() {

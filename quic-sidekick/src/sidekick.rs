@@ -57,6 +57,8 @@ fn seed() -> [u8; 32] {
 /// losses behind the proxy are told by it alone.
 const ACK_PACKETS: u64 = 1024;
 const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
+/// After as many quACKs of a proxy that is not where acknowledgements can be spared, the receiver is asked for the usual ones.
+const MAX_UNFIT: u32 = 16;
 
 /// The longest datagram on the path of a connection: a marker.
 const BESIDE_LEN: usize = MARKER_LEN;
@@ -100,6 +102,8 @@ pub struct Sidekick {
     stopped: bool,
     /// The receiver was asked for fewer acknowledgements, if it can be.
     asked: bool,
+    /// quACKs in a row at which the proxy was not where acknowledgements can be spared.
+    unfit: u32,
     /// The connection was given something to send.
     moved: bool,
     logged: Assistance,
@@ -133,6 +137,7 @@ impl Sidekick {
             known_spurious: 0,
             stopped: false,
             asked: false,
+            unfit: 0,
             moved: false,
             logged: Assistance::Seeking,
             logged_choice: None,
@@ -182,6 +187,11 @@ impl Sidekick {
             }
         }
         self.mark(conn);
+        // Who is told by nobody but the receiver needs to be told often.
+        let helped = !self.stopped && self.sender.assistance() == Assistance::Assisted;
+        if !helped && std::mem::take(&mut self.asked) {
+            self.moved |= conn.sidekick_ask_for_usual_acks(now);
+        }
         let stood_down = self.sender.assistance() == Assistance::Unassisted(Reason::StoodDown);
         if stood_down && !std::mem::replace(&mut self.stopped, true) {
             conn.sidekick_log(0);
@@ -258,27 +268,31 @@ impl Sidekick {
         std::mem::take(&mut self.moved)
     }
 
-    /// Frees the window of what has reached the proxy.
+    /// Frees the window of what has reached the proxy, and has the receiver acknowledge seldom meanwhile, if it can be asked.
     fn make_room<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
         self.sender.drain_received(&mut self.received);
         if let Some((path_id, _)) = self.path
-            && self.measured(conn, path_id).is_some_and(|measured| measured.is_prompt_far_proxy())
+            && self.sender.assistance() == Assistance::Assisted
         {
-            if !std::mem::replace(&mut self.asked, true) {
-                self.moved |= self.ask_for_acks(conn, path_id, now);
+            if self.measured(conn, path_id).is_some_and(|measured| measured.is_prompt_far_proxy()) {
+                self.unfit = 0;
+                conn.sidekick_received(path_id, &self.received, now);
+                self.moved |= !self.received.is_empty();
+                if !self.asked && conn.is_established() {
+                    self.asked = true;
+                    let delay = conn.sidekick_rtt(path_id).unwrap_or_default().min(MAX_ACK_DELAY);
+                    let asked = conn.sidekick_ask_for_acks(ACK_PACKETS, delay, now);
+                    tracing::debug!(asked, ?delay, "the receiver was asked for fewer acknowledgements");
+                    self.moved |= asked;
+                }
+            } else {
+                self.unfit = self.unfit.saturating_add(1);
+                if self.unfit >= MAX_UNFIT && std::mem::take(&mut self.asked) {
+                    self.moved |= conn.sidekick_ask_for_usual_acks(now);
+                }
             }
-            conn.sidekick_received(path_id, &self.received, now);
-            self.moved |= !self.received.is_empty();
         }
         self.received.clear();
-    }
-
-    /// A receiver that is not ours, but can be asked, need acknowledge only once a round trip.
-    fn ask_for_acks<F: BufFactory>(&self, conn: &mut Connection<F>, path_id: usize, now: Instant) -> bool {
-        let delay = conn.sidekick_rtt(path_id).unwrap_or_default().min(MAX_ACK_DELAY);
-        let asked = conn.sidekick_ask_for_acks(ACK_PACKETS, delay, now);
-        tracing::debug!(asked, ?delay, "the receiver was asked for fewer acknowledgements");
-        asked
     }
 
     fn measured<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Option<Measured> {
@@ -329,9 +343,6 @@ impl Sidekick {
             tracing::info!(?proxy, %assistance, "assistance changed");
             self.qlog.assistance_changed(conn, (self.logged, assistance), proxy, now);
             self.logged = assistance;
-            if assistance != Assistance::Assisted && std::mem::take(&mut self.asked) {
-                self.moved |= conn.sidekick_ask_for_usual_acks(now);
-            }
         }
         if let Some(choice) = self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice) {
             tracing::info!(%choice, "one of several proxies was chosen");

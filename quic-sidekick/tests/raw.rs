@@ -159,7 +159,7 @@ fn upload_as(
         }
         moved |= packets > round;
         let mut drained = fate != Swallowed::HiddenInWindows && packets < round + BURST;
-        sidekick.on_sent(&mut client, Instant::now());
+        drained &= !sidekick.on_sent(&mut client, Instant::now());
 
         // The near segment is quicker than the far one: the proxy speaks first.
         let mut message = [0; MAX_DATAGRAM_LEN];

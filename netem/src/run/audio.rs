@@ -2,35 +2,21 @@
 
 use std::net::SocketAddrV4;
 use std::path::Path as FilePath;
-use std::time::Duration;
 
 use super::{Bench, RunError, TICK, proxy_arguments, sidekick_arguments, watch, words};
 use crate::path::Path;
 use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::scenario::{Flow, Mode, ProxyFate, Scenario};
+use crate::scenario::{Mode, ProxyFate, Scenario};
 use crate::topology::RECEIVER;
 
 /// The programs that a call needs.
 pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", "sidekick-proxy"];
 
 const PORT: u16 = 5004;
-/// How long a call lasts of which the scenario does not say it.
-const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
 /// How often to look whether the receiver has ended too: it stays for half a second.
 const RECEIVER_TICKS: u32 = 40;
-
-/// Bytes of the packets of the flow, without headers and repetitions.
-#[must_use]
-pub fn bytes(flow: &Flow) -> u64 {
-    let packets = length(flow).as_millis() / flow.frame_interval.as_millis().max(1);
-    u64::try_from(packets).unwrap_or(u64::MAX).saturating_mul(flow.frame_bytes.into())
-}
-
-fn length(flow: &Flow) -> Duration {
-    flow.limit.unwrap_or(DEFAULT_LENGTH)
-}
 
 impl Bench<'_> {
     /// Makes the call of `scenario` once over its path.
@@ -69,7 +55,7 @@ impl Bench<'_> {
             proxy.wait_until_ready()?;
         }
         let sender = start("audio-send", sender_arguments(scenario, seed, &sdp), &hosts.sender)?;
-        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(bytes(&scenario.flow) / 2);
+        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let sender = watch(sender, &mut path, progress, |carried| {
             if half.is_some_and(|half| carried >= half) {
                 // A guard that is dropped kills its program.
@@ -113,7 +99,7 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
 fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath) -> Vec<String> {
     let Scenario { flow, sidekick, .. } = scenario;
     let dest = SocketAddrV4::new(RECEIVER, PORT).to_string();
-    let (seconds, interval) = (length(flow).as_secs_f64(), flow.frame_interval.as_millis());
+    let (seconds, interval) = (flow.length().as_secs_f64(), flow.frame_interval.as_millis());
     let (bytes, seed) = (flow.frame_bytes.to_string(), seed.to_string());
     let mut arguments = words(&[&dest, "--json", "--sdp", &sdp.display().to_string()]);
     arguments.extend(words(&["--seed", &seed, "--seconds", &seconds.to_string()]));

@@ -123,7 +123,9 @@ impl Scenario {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
         }
-        let Flow { kind, payload_bytes, pmtud, cipher, ack_delay, ack_packets, zero_rtt, .. } = self.flow;
+        let Flow {
+            kind, payload_bytes, pmtud, whole_packets, cipher, ack_delay, ack_packets, zero_rtt, ..
+        } = self.flow;
         if !matches!(kind, FlowKind::Upload | FlowKind::Audio) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
@@ -131,6 +133,7 @@ impl Scenario {
         let unusual = [
             ("flow.payload_bytes", payload_bytes != usual.payload_bytes),
             ("flow.pmtud", pmtud),
+            ("flow.whole_packets", whole_packets),
             ("flow.cipher", cipher != usual.cipher),
             ("flow.ack_delay_ms", ack_delay != usual.ack_delay),
             ("flow.ack_packets", ack_packets != usual.ack_packets),
@@ -157,6 +160,8 @@ mod tests {
         };
         for (setting, named) in [
             ("flow.kind=download", "flow.kind = download"),
+            ("flow.kind=messages", "flow.kind = messages"),
+            ("flow.whole_packets=on", "flow.whole_packets"),
             ("flow.split=on", "flow.split"),
             ("flow.seconds=5", "flow.seconds of an upload"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
@@ -178,6 +183,7 @@ mod tests {
             ["competitor.cc=reno", "near.loss_percent=0"],
             ["flow.kind=download", "sidekick.mode=pacubic"],
             ["flow.kind=requests", "sidekick.mode=path-aware-bbr"],
+            ["flow.kind=messages", "competitor.cc=reno"],
             ["flow.split=on", "sidekick.mode=pacubic"],
             ["flow.split=on", "sidekick.proxy=absent"],
             ["flow.split=on", "competitor.cc=reno"],

@@ -108,6 +108,8 @@ pub struct Flow {
     pub pmtud: bool,
     /// The cipher suite.
     pub cipher: Cipher,
+    /// Whether the data sender waits for room for a whole packet in its window.
+    pub whole_packets: bool,
     /// How long the receiver of data may hold back an acknowledgement.
     pub ack_delay: Duration,
     /// Packets after which the receiver of data acknowledges at once.
@@ -128,6 +130,36 @@ pub struct Flow {
     pub frame_bytes: u16,
 }
 
+/// How long a flow of messages or a call lasts of which the scenario does not say it.
+const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
+
+impl Flow {
+    /// How long a flow of messages or a call lasts.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        self.limit.unwrap_or(DEFAULT_LENGTH)
+    }
+
+    /// Messages of the flow, or packets of a call: as many as there are intervals in its time, and at least one.
+    #[must_use]
+    pub fn frames(&self) -> u32 {
+        let frames = self.length().as_nanos() / self.frame_interval.as_nanos().max(1);
+        u32::try_from(frames).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Bytes that the application carries from end to end, without headers and repetitions.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        match self.kind {
+            FlowKind::Upload | FlowKind::Download => self.bytes,
+            FlowKind::Requests => self.bytes.saturating_mul(self.requests.into()),
+            FlowKind::Messages | FlowKind::Audio => {
+                u64::from(self.frames()).saturating_mul(self.frame_bytes.into())
+            }
+        }
+    }
+}
+
 impl Default for Flow {
     fn default() -> Self {
         Self {
@@ -138,6 +170,7 @@ impl Default for Flow {
             payload_bytes: 1350,
             pmtud: false,
             cipher: Cipher::Aes,
+            whole_packets: false,
             ack_delay: Duration::from_millis(25),
             ack_packets: 2,
             zero_rtt: false,
@@ -214,6 +247,15 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
         meaning: "the cipher suite",
         store: |flow, value| {
             flow.cipher = Cipher::ALL.into_iter().find(|cipher| cipher.name() == value)?;
+            Some(())
+        },
+    },
+    Setting {
+        key: "whole_packets",
+        takes: "on or off",
+        meaning: "whether the data sender waits for room for a whole packet in its window",
+        store: |flow, value| {
+            flow.whole_packets = switch(value)?;
             Some(())
         },
     },

@@ -15,7 +15,6 @@ use super::host::{Endpoint, Host};
 use super::packet::Packet;
 use super::{Middle, SimError, seed_bytes};
 use crate::record::RunRecord;
-use crate::run::audio_bytes;
 use crate::scenario::{Mode, ProxyFate, Scenario};
 use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER};
 
@@ -65,10 +64,9 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
         poll: sidekick.poll,
         seed: seed_bytes(seed, "sidekick"),
     });
-    let packets = audio_bytes(flow) / u64::from(flow.frame_bytes);
     let config = TalkerConfig {
         interval: flow.frame_interval,
-        packets: u32::try_from(packets).unwrap_or(u32::MAX),
+        packets: flow.frames(),
         reinject,
         ..TalkerConfig::of_simulation(seed)
     };

@@ -49,7 +49,7 @@ impl Client {
     pub(super) fn new(flow: &Flow, seed: u64, begin: Instant) -> Self {
         Self {
             kind: flow.kind,
-            bytes: if flow.kind == FlowKind::Messages { Pace::of(flow).bytes() } else { flow.bytes },
+            bytes: if flow.kind == FlowKind::Messages { flow.total_bytes() } else { flow.bytes },
             replayable: flow.replayable,
             early: flow.zero_rtt,
             seed,

@@ -7,9 +7,6 @@ use hdrhistogram::Histogram;
 use crate::record::Percentiles;
 use crate::scenario::Flow;
 
-/// How long a flow lasts of which the scenario does not say it.
-const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
-
 /// Longer waits count as this one; no connection lives through it.
 const MOST_WAIT_US: u64 = 600_000_000;
 
@@ -24,22 +21,15 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// As `flow` has it: as many messages as there are intervals in its time, and at least one.
+    /// As `flow` has it.
     pub(super) fn of(flow: &Flow) -> Self {
-        let length = flow.limit.unwrap_or(DEFAULT_LENGTH);
-        let count = length.as_nanos() / flow.frame_interval.as_nanos().max(1);
         Self {
             interval: flow.frame_interval,
             each: flow.frame_bytes.into(),
-            count: u32::try_from(count).unwrap_or(u32::MAX).max(1),
+            count: flow.frames(),
             begin: None,
             due: 0,
         }
-    }
-
-    /// Bytes of all messages.
-    pub(super) fn bytes(&self) -> u64 {
-        self.each * u64::from(self.count)
     }
 
     /// Bytes of the messages that are due by `now`; the first is when this is first asked.
@@ -115,7 +105,7 @@ mod tests {
         let at = |ms| world.start() + Duration::from_millis(ms);
         let flow = Flow { limit: Some(Duration::from_millis(60)), ..Flow::default() };
         let (mut pace, mut arrivals) = (Pace::of(&flow), Arrivals::of(&flow));
-        assert_eq!((pace.bytes(), pace.next()), (720, None));
+        assert_eq!((flow.frames(), pace.next()), (3, None));
         assert_eq!((pace.due(at(10)), pace.next()), (240, Some(at(30))));
         assert_eq!((pace.due(at(29)), pace.due(at(30)), pace.next()), (240, 480, Some(at(50))));
         assert_eq!((pace.due(at(100)), pace.next()), (720, None));

@@ -45,6 +45,8 @@ pub(super) fn run(
             server.conn.sidekick_acknowledge(scenario.flow.ack_packets.into(), scenario.flow.ack_delay);
             server = server.acknowledge(AckPolicy::AT_ONCE);
         }
+        client.conn.sidekick_whole_packets(scenario.flow.whole_packets);
+        server.conn.sidekick_whole_packets(scenario.flow.whole_packets);
         client.conn.sidekick_repeat_handshake(number == 0 && scenario.sidekick.repeat_handshake);
         // The second flow is a plain one.
         let help = if number == 0 { help(scenario, seed) } else { None };

@@ -43,7 +43,7 @@ const MODES: [(Mode, &str); 3] =
 
 /// When the proxy speaks: the name of the row, and after how many packets, if not by the plugin's own choice.
 const FREQUENCIES: [(&str, Option<NonZeroU16>); 2] =
-    [("every-30-ms", None), ("every-2-packets", NonZeroU16::new(2))];
+    [("by-default", None), ("every-2-packets", NonZeroU16::new(2))];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();

@@ -12,7 +12,10 @@ const MAX_WAITING: usize = 256;
 const MAX_ATTEMPTS: usize = 8192;
 
 /// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP or WireGuard: who sends them has to know nothing
-/// else. The receiver must drop duplicates, as these do by their sequence numbers.
+/// else. The receiver must drop duplicates, as these do by their sequence numbers, also those of the age that is sent again.
+///
+/// It is for flows of a rate of their own, such as calls. One that sends less when it loses, such as a VPN that carries TCP, would
+/// not hear of a full queue on the near segment. The proxy's address has to be known: [`SenderConfig::proxy`].
 ///
 /// # Order of calls
 /// [`start`](Self::start) once. After each datagram of the flow was sent, [`on_sent`](Self::on_sent). For a datagram of the
@@ -21,15 +24,15 @@ const MAX_ATTEMPTS: usize = 8192;
 /// from the adjacent one, until they give `None`.
 ///
 /// ```
-/// use sidekick_protocol::{Filter, Flow, Identification, Reinjector, SenderConfig};
+/// use sidekick_protocol::{Filter, Flow, Identification, Position, Reinjector, SenderConfig};
 /// use std::time::{Duration, Instant};
 ///
 /// let now = Instant::now();
 /// let mut config = SenderConfig::of("192.0.2.254:5252".parse()?);
-/// // The whole flow is ours, and it is not QUIC.
-/// config.terms.identification = Identification { filter: Filter::All, ..Identification::default() };
+/// // All of the flow is SRTP, whose datagrams end in an authentication tag.
+/// config.terms.identification = Identification { position: Position::End, filter: Filter::All };
 /// let mut reinjector = Reinjector::new(config, 1 << 20, Duration::from_millis(200), [7; 32]);
-/// reinjector.start(Flow { source: "0.0.0.0:4000".parse()?, destination: "198.51.100.7:51820".parse()? }, now);
+/// reinjector.start(Flow { source: "0.0.0.0:4000".parse()?, destination: "198.51.100.7:5004".parse()? }, now);
 /// reinjector.on_sent(&[4; 200], now);
 /// assert_eq!(reinjector.again(now), None, "nothing was lost");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

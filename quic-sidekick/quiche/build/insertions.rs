@@ -96,9 +96,16 @@ pub const INSERTIONS: &[Insertion] = &[
     Insertion {
         file: "lib.rs",
         anchor: "let left_before_packing_ack_frame = left;",
-        side: Side::Before,
-        line: "if pkt_type == Type::Short && !is_closing { left -= self.sidekick.ask(&mut b, left, now); }",
-        why: "asks a receiver that is not ours for fewer acknowledgements",
+        side: Side::After,
+        line: "if pkt_type == Type::Short && !is_closing && path.active() && !path.pmtud.as_ref().is_some_and(|pmtud| pmtud.should_probe()) { let asked = self.sidekick.ask(&mut b, left, now); left -= asked; path.needs_ack_eliciting |= asked > 0; }",
+        why: "asks a receiver that is not ours for fewer acknowledgements; beside a PING if nothing else elicits one, not in a probe, whose size is fixed, and not on a path that is only being tried",
+    },
+    Insertion {
+        file: "lib.rs",
+        anchor: "path.recovery.cwnd_available().saturating_sub(overhead);",
+        side: Side::After,
+        line: "let cwnd_available = if pkt_type == Type::Short { self.sidekick.room(cwnd_available, left, path.recovery.bytes_in_flight()) } else { cwnd_available };",
+        why: "waits for room for a whole packet, where it was asked to, instead of sending tiny ones into what is left of a window",
     },
     // A hang of quiche 0.30.0 that early losses would make frequent.
     Insertion {

@@ -12,6 +12,7 @@
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
 //! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
+//! [`Connection::sidekick_ask_for_acks`], [`Connection::sidekick_whole_packets`],
 //! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
 //! insertions): there, a stream blocks all others when what it was to resend is acknowledged before it could.
 //!
@@ -96,6 +97,15 @@ impl<F: BufFactory> Connection<F> {
     pub fn sidekick_log(&mut self, capacity: usize) {
         self.sidekick.capacity = capacity;
         self.sidekick.log = VecDeque::new();
+    }
+
+    /// Waits with 1-RTT packets until the congestion window has room for a whole one, rather than to fill what is left of it with
+    /// a tiny one, as quiche does; off unless asked for. With nothing in flight a packet goes in any case.
+    ///
+    /// A loss-based controller's packets are fewer by a quarter then, and so are their acknowledgements. The rest of a window stays
+    /// empty for as long as it takes the next acknowledgement to come.
+    pub fn sidekick_whole_packets(&mut self, whole: bool) {
+        self.sidekick.whole_packets = whole;
     }
 
     /// Has the log keep datagrams as a whole.
@@ -213,11 +223,13 @@ impl<F: BufFactory> Connection<F> {
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
-        self.sidekick.frequency.sent(now);
         if datagram.first().is_some_and(|first| first & 0x80 != 0) {
             self.sidekick_keep_flight(path_id, datagram, now);
-        } else if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
-            self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
+        } else {
+            self.sidekick.frequency.sent(now);
+            if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
+                self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
+            }
         }
     }
 
@@ -273,6 +285,7 @@ pub(crate) struct State {
     beside: beside::Beside,
     again: again::Again,
     acks: acks::Acks,
+    whole_packets: bool,
     frequency: frequency::Frequency,
 }
 
@@ -280,6 +293,16 @@ impl State {
     /// When a repetition of the handshake, or an acknowledgement, is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         [self.again.due(), self.acks.due()].into_iter().flatten().min()
+    }
+
+    /// How much of the window a packet may take that could have `left` bytes.
+    pub(crate) fn room(&self, available: usize, left: usize, in_flight: usize) -> usize {
+        let wait = self.whole_packets && available < left && in_flight > 0;
+        if wait {
+            0
+        } else {
+            available
+        }
     }
 
     fn push(&mut self, packet: SentPacket) {

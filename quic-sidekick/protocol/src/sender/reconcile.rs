@@ -256,6 +256,7 @@ impl Reconciler {
         {
             self.work += self.candidates.len() * self.quack.threshold();
         }
+        debug_assert_eq!(Some(self.settled.first), self.settled.sums.sums().next().map(u64::from));
         self.sent.clone_from(&self.settled.sums);
         // Sums that the quACK does not carry need not be brought up to date.
         let _ = self.sent.truncate(self.quack.threshold());

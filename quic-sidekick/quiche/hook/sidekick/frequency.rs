@@ -19,11 +19,18 @@ const USUAL_THRESHOLD: u64 = 1;
 /// What is out of order is told at once, as it is without a request.
 const REORDERING_THRESHOLD: u64 = 1;
 
+/// More than these cannot be asked for: what the draft bounds delays by, in microseconds, and as many packets as make no difference.
+const MAX_DELAY_US: u64 = (1 << 24) - 1;
+const MAX_THRESHOLD: u64 = 1 << 20;
+
 /// What is asked of the receiver.
 #[derive(Debug, Default)]
 pub(super) struct Frequency {
     request: Option<Request>,
     next_sequence: u64,
+    /// The longest delay that was asked for. A request for less may be lost, and one on its way is in force or not: loss detection
+    /// reckons with this.
+    longest: Duration,
     /// The packet that is being made has the request in it.
     written: bool,
 }
@@ -50,10 +57,10 @@ impl Frequency {
     fn write(&mut self, b: &mut octets::OctetsMut, left: usize, now: Instant) -> usize {
         self.written = false;
         let Some(request) = self.request.filter(|request| request.next <= now) else { return 0 };
-        let delay_us = u64::try_from(request.delay.as_micros()).unwrap_or(u64::MAX);
+        let delay_us = u64::try_from(request.delay.as_micros()).unwrap_or(u64::MAX).min(MAX_DELAY_US);
         let fields = [ACK_FREQUENCY, request.sequence, request.threshold, delay_us, REORDERING_THRESHOLD];
         let len = fields.iter().map(|field| octets::varint_len(*field)).sum();
-        // A frame of the packet's own has to follow: quiche makes none of ours alone.
+        // A frame of quiche's own has to follow, a PING if nothing else: it makes no packet of ours alone.
         if len + 1 > left || fields.iter().any(|field| b.put_varint(*field).is_err()) {
             return 0;
         }
@@ -89,7 +96,7 @@ fn parameter(parameters: &[u8], wanted: u64) -> Option<u64> {
 impl<F: BufFactory> Connection<F> {
     /// Asks the peer to acknowledge after so many packets, or so long after the first, whichever comes sooner; and what is out of
     /// order at once. False if it has not offered to be asked, or the handshake is not over. The delay is at least the shortest
-    /// that the peer offers, and loss detection reckons with it from now on.
+    /// that the peer offers and at most 16 s, and loss detection reckons with it from now on, also if less is asked for later.
     pub fn sidekick_ask_for_acks(&mut self, packets: u64, delay: Duration, now: Instant) -> bool {
         self.sidekick_request(packets.saturating_sub(1), Some(delay), now)
     }
@@ -105,22 +112,34 @@ impl<F: BufFactory> Connection<F> {
         }
         let Some(least) = parameter(self.handshake.quic_transport_params(), MIN_ACK_DELAY) else { return false };
         let usual = Duration::from_millis(self.peer_transport_params.max_ack_delay);
-        let delay = delay.unwrap_or(usual).max(Duration::from_micros(least));
-        let Ok(path) = self.paths.get_active_mut() else { return false };
-        // The request may be in force as soon as it is on its way, and one for less may be lost.
-        path.recovery.update_max_ack_delay(delay.max(usual));
+        let least = Duration::from_micros(least);
+        // The shortest cannot be longer than the usual; who says so is not to decide when timeouts expire.
+        if least > usual {
+            return false;
+        }
+        let delay = delay.unwrap_or(usual).clamp(least, Duration::from_micros(MAX_DELAY_US));
         let frequency = &mut self.sidekick.frequency;
+        frequency.longest = frequency.longest.max(delay).max(usual);
+        self.recovery_config.max_ack_delay = frequency.longest;
+        for (_, path) in self.paths.iter_mut() {
+            path.recovery.update_max_ack_delay(frequency.longest);
+        }
+        let Ok(path) = self.paths.get_active_mut() else { return false };
+        // Also where there is nothing else to send.
+        path.needs_ack_eliciting = true;
         let sequence = frequency.next_sequence;
         frequency.next_sequence += 1;
         let interval = path.recovery.rtt();
-        frequency.request = Some(Request { sequence, threshold, delay, copies: COPIES, interval, next: now });
+        frequency.request = Some(Request { sequence, threshold: threshold.min(MAX_THRESHOLD), delay, copies: COPIES, interval, next: now });
         true
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
 mod tests {
     use super::*;
+    use crate::test_utils::{self, Pipe};
 
     #[test]
     fn parameters_are_found_by_their_numbers() {
@@ -142,7 +161,6 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
     fn a_request_goes_out_a_few_times() {
         let start = Instant::now();
         let ms = Duration::from_millis(1);
@@ -154,7 +172,7 @@ mod tests {
             interval: 20 * ms,
             next: start,
         };
-        let mut frequency = Frequency { request: Some(request), next_sequence: 3, written: false };
+        let mut frequency = Frequency { request: Some(request), next_sequence: 3, ..Frequency::default() };
         let mut copies = 0;
         for now in (0..500).map(|passed| start + passed * ms) {
             let mut bytes = [0; 100];
@@ -172,5 +190,74 @@ mod tests {
             assert_eq!(bytes[..len], [0x40, 0xaf, 2, 0x40, 99, 0x80, 0, 0xc3, 0x50, 1]);
         }
         assert_eq!(copies, COPIES);
+    }
+
+    /// A connection whose peer would be asked with its next packets.
+    fn asking(pmtud: bool) -> Pipe {
+        let mut config = Pipe::default_config("cubic").unwrap();
+        config.enable_dgram(true, 10, 10);
+        config.discover_pmtu(pmtud);
+        config.set_max_send_udp_payload_size(1400);
+        let mut pipe = Pipe::with_config(&mut config).unwrap();
+        pipe.handshake().unwrap();
+        while let Ok(flight) = test_utils::emit_flight(&mut pipe.server) {
+            test_utils::process_flight(&mut pipe.client, flight).unwrap();
+        }
+        if !pmtud {
+            while let Ok(flight) = test_utils::emit_flight(&mut pipe.client) {
+                test_utils::process_flight(&mut pipe.server, flight).unwrap();
+            }
+        }
+        pipe.client.sidekick.frequency.request = Some(Request {
+            sequence: 0,
+            threshold: 99,
+            delay: Duration::from_millis(50),
+            copies: COPIES,
+            // Where there are probes, every packet that may carry it does.
+            interval: Duration::from_secs(u64::from(!pmtud)),
+            next: Instant::now(),
+        });
+        pipe.client.paths.get_active_mut().unwrap().needs_ack_eliciting = true;
+        pipe
+    }
+
+    /// Who offered nothing is not asked; and quiche, which does not know the frame, says so.
+    #[test]
+    fn quiche_does_not_offer_to_be_asked() {
+        let mut pipe = asking(false);
+        assert!(!pipe.client.sidekick_ask_for_acks(100, Duration::from_millis(50), Instant::now()));
+        assert!(!pipe.client.sidekick_ask_for_usual_acks(Instant::now()));
+        let flight = test_utils::emit_flight(&mut pipe.client).unwrap();
+        assert_eq!(test_utils::process_flight(&mut pipe.server, flight), Err(crate::Error::InvalidFrame));
+    }
+
+    #[test]
+    fn a_request_goes_out_though_there_is_nothing_else_to_send() {
+        let mut pipe = asking(false);
+        assert_eq!(test_utils::emit_flight(&mut pipe.client).unwrap().len(), 1);
+        assert_eq!(pipe.client.sidekick.frequency.request.unwrap().copies, COPIES - 1);
+        assert_eq!(test_utils::emit_flight(&mut pipe.client), Err(crate::Error::Done));
+    }
+
+    #[test]
+    fn datagrams_that_fill_a_packet_leave_in_the_next() {
+        let mut pipe = asking(false);
+        let len = pipe.client.dgram_max_writable_len().unwrap();
+        for _ in 0..2 {
+            pipe.client.dgram_send(&vec![7; len]).unwrap();
+        }
+        assert_eq!(test_utils::emit_flight(&mut pipe.client).unwrap().len(), 3);
+        assert_eq!(pipe.client.dgram_send_queue_len(), 0);
+    }
+
+    #[test]
+    fn probes_for_a_larger_payload_carry_no_request() {
+        let mut pipe = asking(true);
+        pipe.client.stream_send(0, &[1; 100], true).unwrap();
+        let flight = test_utils::emit_flight(&mut pipe.client).unwrap();
+        assert!(flight.iter().any(|(datagram, _)| datagram.len() > 1300), "no probe");
+        pipe.client.stream_send(4, &[1; 100], true).unwrap();
+        test_utils::emit_flight(&mut pipe.client).unwrap();
+        assert!(pipe.client.sidekick.frequency.request.unwrap().copies < COPIES, "the next packets carry it");
     }
 }
