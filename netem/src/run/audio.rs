@@ -136,6 +136,6 @@ mod tests {
 
     #[test]
     fn a_minute_has_three_thousand_packets() {
-        assert_eq!(bytes(&Scenario::load("audio-paper").unwrap().flow), 3000 * 240);
+        assert_eq!(Scenario::load("audio-paper").unwrap().flow.total_bytes(), 3000 * 240);
     }
 }
