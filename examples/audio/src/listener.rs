@@ -12,7 +12,7 @@ use crate::report::{ListenerPackets, ListenerReport, Nacks};
 use crate::rtcp::{self, MAX_NAMED, RtcpError, Said};
 use crate::rtp::{self, Header};
 use crate::session::Session;
-use crate::srtp::{Protector, Refused, Unprotector, is_rtcp};
+use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{ConfigError, ListenerConfig};
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
@@ -198,6 +198,7 @@ impl Listener {
         let heard = self.heard.get_or_insert_with(|| {
             // A talker's own SSRC is not taken.
             self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
+            self.unprotector.refuse_own(self.ssrc);
             let place = if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
             self.dejitter.begins_by(place);
             Heard {
@@ -234,7 +235,8 @@ impl Listener {
     }
 
     fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
-        let said = rtcp::parse(&self.unprotector.rtcp(datagram)?)?;
+        let packet = self.unprotector.rtcp(datagram)?;
+        let (source, said) = (rtcp_source(&packet), rtcp::parse(&packet)?);
         let mut packets = None;
         for said in said {
             let Some(heard) = &mut self.heard else { return Err(HandleError::OtherStream) };
@@ -248,7 +250,10 @@ impl Listener {
                         self.rtt.sample(trip);
                     }
                 }
-                Said::Bye { ssrc } if ssrc == heard.media => self.on_bye(packets, now),
+                // Nobody else ends it.
+                Said::Bye { ssrc } if ssrc == heard.media && source == Some(ssrc) => {
+                    self.on_bye(packets, now);
+                }
                 _ => {}
             }
         }

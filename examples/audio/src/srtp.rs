@@ -35,6 +35,9 @@ pub enum Refused {
     /// Its authentication tag is wrong, or it was there before.
     #[error("forged or replayed")]
     Forged,
+    /// It is one of our own that came back: both directions have the same key, so it would open.
+    #[error("sent from here")]
+    Own,
     /// It speaks for one participant too many.
     #[error("from one source too many")]
     TooManySources,
@@ -44,6 +47,11 @@ pub enum Refused {
 #[must_use]
 pub fn is_rtcp(datagram: &[u8]) -> bool {
     matches!(datagram, [_, 192..=223, ..])
+}
+
+/// Whose the first of the RTCP packets in a datagram is, and with it the datagram.
+pub(crate) fn rtcp_source(packet: &[u8]) -> Option<u32> {
+    packet.get(4..8)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
 fn context(key: &MasterKey, replays: Option<(ContextOption, ContextOption)>) -> Result<Context, SrtpError> {
@@ -84,6 +92,7 @@ pub(crate) struct Unprotector {
     key: MasterKey,
     context: Context,
     sources: BTreeSet<u32>,
+    own: BTreeSet<u32>,
 }
 
 impl fmt::Debug for Unprotector {
@@ -95,7 +104,17 @@ impl fmt::Debug for Unprotector {
 impl Unprotector {
     pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
         let replays = (srtp_replay_protection(REPLAY_WINDOW), srtcp_replay_protection(REPLAY_WINDOW));
-        Ok(Self { key: key.clone(), context: context(key, Some(replays))?, sources: BTreeSet::new() })
+        Ok(Self {
+            key: key.clone(),
+            context: context(key, Some(replays))?,
+            sources: BTreeSet::new(),
+            own: BTreeSet::new(),
+        })
+    }
+
+    /// Lets in nothing more of `ssrc`, which is one's own.
+    pub(crate) fn refuse_own(&mut self, ssrc: u32) {
+        self.own.insert(ssrc);
     }
 
     /// The RTP packet in an SRTP packet of `ssrc`.
@@ -107,19 +126,21 @@ impl Unprotector {
     /// The RTCP packets in an SRTCP packet.
     pub(crate) fn rtcp(&mut self, packet: &[u8]) -> Result<Vec<u8>, Refused> {
         let flags = packet.len().checked_sub(TAG_LEN + SRTCP_INDEX_LEN).and_then(|at| packet.get(at));
-        let ssrc = packet.get(4..8).and_then(|bytes| bytes.first_chunk());
-        let (Some(flags), Some(ssrc)) = (flags, ssrc) else { return Err(Refused::Malformed) };
+        let (Some(flags), Some(ssrc)) = (flags, rtcp_source(packet)) else { return Err(Refused::Malformed) };
         // A packet that says it is not encrypted is not looked at by the crate's check of the tag. All of ours are.
         if flags & 0x80 == 0 {
             return Err(Refused::Forged);
         }
-        self.admit(u32::from_be_bytes(*ssrc), |context| context.decrypt_rtcp(packet).is_ok())?;
+        self.admit(ssrc, |context| context.decrypt_rtcp(packet).is_ok())?;
         self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
     }
 
     /// Takes in a source that was not heard before, if its packet opens. The context remembers every SSRC that it is shown
     /// before it checks the packet, so one of its own is made for that: what a forger shows is forgotten with it.
     fn admit(&mut self, ssrc: u32, opens: impl FnOnce(&mut Context) -> bool) -> Result<(), Refused> {
+        if self.own.contains(&ssrc) {
+            return Err(Refused::Own);
+        }
         if self.sources.contains(&ssrc) {
             return Ok(());
         }
@@ -169,6 +190,17 @@ mod tests {
         assert!(is_rtcp(&sealed) && !is_rtcp(&rtp(5, 9)));
         assert_eq!(to.rtcp(&sealed), Ok(receiver_report(6)));
         assert_eq!(to.rtcp(&sealed), Err(Refused::Forged));
+    }
+
+    #[test]
+    fn ones_own_packets_take_no_part() {
+        let (mut from, mut to) = pair();
+        to.refuse_own(5);
+        for number in 0..3 {
+            assert_eq!(to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5), Err(Refused::Own));
+            assert_eq!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()), Err(Refused::Own));
+        }
+        assert!(to.sources.is_empty());
     }
 
     #[test]

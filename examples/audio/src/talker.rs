@@ -11,7 +11,7 @@ use crate::rtcp::{self, RtcpError, Said};
 use crate::rtp::{self, Header};
 use crate::session::{CLOCK_RATE, Sources};
 use crate::source::Source;
-use crate::srtp::{Protector, Refused, Unprotector, is_rtcp};
+use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig};
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
@@ -127,11 +127,14 @@ impl Talker {
             sender
         });
         let identity = Identity::drawn(config.identity);
+        let mut unprotector = Unprotector::new(&config.session.key)?;
+        unprotector.refuse_own(identity.sources.media);
+        unprotector.refuse_own(identity.sources.rtx);
         Ok(Self {
             source,
             identity,
             protector: Protector::new(&config.session.key)?,
-            unprotector: Unprotector::new(&config.session.key)?,
+            unprotector,
             began: now,
             clock: NtpClock::new(now),
             phase: Phase::Talking { due: now },
@@ -290,20 +293,23 @@ impl Talker {
             self.packets.rejected += 1;
         }
         self.last_heard = Some(now).filter(|_| opened.is_ok()).or(self.last_heard);
-        for said in opened? {
-            self.take(said, now);
+        let (source, said) = opened?;
+        for said in said {
+            self.take(source, said, now);
         }
         Ok(())
     }
 
-    fn open(&mut self, datagram: &[u8]) -> Result<Vec<Said>, HandleError> {
+    /// Who says what.
+    fn open(&mut self, datagram: &[u8]) -> Result<(u32, Vec<Said>), HandleError> {
         if !is_rtcp(datagram) {
             return Err(HandleError::NotForTalker);
         }
-        Ok(rtcp::parse(&self.unprotector.rtcp(datagram)?)?)
+        let packet = self.unprotector.rtcp(datagram)?;
+        Ok((rtcp_source(&packet).ok_or(Refused::Malformed)?, rtcp::parse(&packet)?))
     }
 
-    fn take(&mut self, said: Said, now: Instant) {
+    fn take(&mut self, source: u32, said: Said, now: Instant) {
         let own = self.identity.sources.media;
         match said {
             Said::Reception(reception) if reception.ssrc == own => {
@@ -331,7 +337,8 @@ impl Talker {
                     self.on_duplicate(sequence);
                 }
             }
-            Said::Bye { .. } => match self.phase {
+            // Nobody leaves in another's name.
+            Said::Bye { ssrc } if ssrc == source => match self.phase {
                 Phase::Talking { .. } => self.finish(Ending::HungUp, now),
                 Phase::Ending { .. } => self.finish(Ending::Confirmed, now),
                 Phase::Finished { .. } => {}

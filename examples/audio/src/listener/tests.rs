@@ -233,6 +233,41 @@ fn a_talker_that_falls_silent_is_not_waited_for() {
 }
 
 #[test]
+fn its_own_packets_sent_back_change_nothing() {
+    let mut call = start();
+    call.gets_media(0, 0);
+    call.gets_media(2, 0);
+    let (mut own, mut out) = (Vec::new(), Vec::new());
+    while call.listener.transmit(&mut out) {
+        own.push(out.clone());
+    }
+    // Its report and its NACK.
+    assert_eq!(own.len(), 2);
+    let (before, heard) = (call.listener.report(), call.listener.last_heard);
+    for datagram in &own {
+        let handled = call.listener.handle(datagram, call.now + MS);
+        assert_eq!(handled, Err(Refused::Own.into()));
+    }
+    let mut after = call.listener.report();
+    assert_eq!(after.packets.rejected, 2);
+    after.packets.rejected = 0;
+    assert_eq!((after, call.listener.last_heard), (before, heard));
+    assert!(!call.listener.transmit(&mut out));
+}
+
+#[test]
+fn nobody_ends_the_stream_for_the_talker() {
+    let mut call = start();
+    call.gets_media(0, 0);
+    let mut packet = rtcp::receiver_report(77, &Default::default(), 0, true);
+    let at = packet.len() - 4;
+    packet[at..].copy_from_slice(&MEDIA.to_be_bytes());
+    let datagram = call.sealer.rtcp(&packet).unwrap();
+    call.gets(&datagram, 20);
+    assert!(!call.listener.report().complete);
+}
+
+#[test]
 fn who_leaves_says_goodbye_once() {
     let mut call = start();
     call.gets_media(0, 0);

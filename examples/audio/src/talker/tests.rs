@@ -209,6 +209,41 @@ fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
 }
 
 #[test]
+fn its_own_packets_sent_back_change_nothing() {
+    let mut call = start(5);
+    let (mut own, mut now) = (Vec::new(), call.now);
+    while let Some(deadline) = call.talker.next_deadline() {
+        now = deadline;
+        own.extend(call.datagrams(now));
+        if now > call.now + 200 * MS {
+            break;
+        }
+    }
+    assert!(own.iter().filter(|datagram| is_rtcp(datagram)).count() > 1, "reports and goodbyes");
+    let before = call.talker.report(now);
+    for datagram in &own {
+        assert!(call.talker.handle(datagram, now).is_err());
+    }
+    let mut after = call.talker.report(now);
+    assert_eq!(after.packets.rejected, u64::try_from(own.len()).unwrap());
+    after.packets.rejected = 0;
+    assert_eq!((after, call.talker.last_heard), (before, None));
+    assert!(!call.talker.is_finished());
+}
+
+#[test]
+fn nobody_hangs_up_for_another() {
+    let mut call = start(3000);
+    call.datagrams(call.now);
+    let mut packet = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
+    // Whoever leaves is named in the last word.
+    let at = packet.len() - 4;
+    packet[at..].copy_from_slice(&call.talker.sources().media.to_be_bytes());
+    call.hears(&packet, call.now);
+    assert!(!call.talker.is_finished());
+}
+
+#[test]
 fn a_pause_of_the_machine_is_left_out() {
     let mut call = start(3000);
     assert_eq!(call.media(call.now + 100 * MS).len(), 6, "a short one is made up for");
