@@ -15,7 +15,7 @@ pub const SRTP_OVERHEAD: usize = TAG_LEN;
 pub(crate) const TAG_LEN: usize = 10;
 /// A packet as far behind the latest as this counts as a replay: of 20 ms each, more than a talker keeps.
 const REPLAY_WINDOW: usize = 1024;
-/// No more SSRCs than this are listened to: a talker's two, a listener's one, and one for a listener that was restarted.
+/// No more SSRCs than this are listened to, of each protocol: a talker's two, a listener's one, and one for a listener that was restarted.
 const MAX_SOURCES: usize = 4;
 /// SRTCP puts this behind a packet: its index, with a bit before it that says whether the packet is encrypted.
 const SRTCP_INDEX_LEN: usize = 4;
@@ -87,11 +87,18 @@ impl Protector {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Protocol {
+    Rtp,
+    Rtcp,
+}
+
 /// Lets in what was protected with the same key, each packet once.
 pub(crate) struct Unprotector {
     key: MasterKey,
     context: Context,
-    sources: BTreeSet<u32>,
+    /// Those of which a packet has opened. The context keeps what it knows of an SSRC by protocol, too.
+    sources: BTreeSet<(Protocol, u32)>,
     own: BTreeSet<u32>,
 }
 
@@ -119,7 +126,7 @@ impl Unprotector {
 
     /// The RTP packet in an SRTP packet of `ssrc`.
     pub(crate) fn rtp(&mut self, packet: &[u8], ssrc: u32) -> Result<Vec<u8>, Refused> {
-        self.admit(ssrc, |context| context.decrypt_rtp(packet).is_ok())?;
+        self.admit(Protocol::Rtp, ssrc, |context| context.decrypt_rtp(packet).is_ok())?;
         self.context.decrypt_rtp(packet).map(Vec::from).map_err(|_| Refused::Forged)
     }
 
@@ -131,27 +138,32 @@ impl Unprotector {
         if flags & 0x80 == 0 {
             return Err(Refused::Forged);
         }
-        self.admit(ssrc, |context| context.decrypt_rtcp(packet).is_ok())?;
+        self.admit(Protocol::Rtcp, ssrc, |context| context.decrypt_rtcp(packet).is_ok())?;
         self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
     }
 
     /// Takes in a source that was not heard before, if its packet opens. The context remembers every SSRC that it is shown
     /// before it checks the packet, so one of its own is made for that: what a forger shows is forgotten with it.
-    fn admit(&mut self, ssrc: u32, opens: impl FnOnce(&mut Context) -> bool) -> Result<(), Refused> {
+    fn admit(
+        &mut self,
+        protocol: Protocol,
+        ssrc: u32,
+        opens: impl FnOnce(&mut Context) -> bool,
+    ) -> Result<(), Refused> {
         if self.own.contains(&ssrc) {
             return Err(Refused::Own);
         }
-        if self.sources.contains(&ssrc) {
+        if self.sources.contains(&(protocol, ssrc)) {
             return Ok(());
         }
-        if self.sources.len() >= MAX_SOURCES {
+        if self.sources.iter().filter(|(known, _)| *known == protocol).count() >= MAX_SOURCES {
             return Err(Refused::TooManySources);
         }
         let mut trial = context(&self.key, None).map_err(|_| Refused::Forged)?;
         if !opens(&mut trial) {
             return Err(Refused::Forged);
         }
-        self.sources.insert(ssrc);
+        self.sources.insert((protocol, ssrc));
         Ok(())
     }
 }
@@ -237,6 +249,29 @@ mod tests {
             assert!(to.rtp(&from.rtp(&rtp(ssrc, 1)).unwrap(), ssrc).is_ok());
         }
         assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
+    }
+
+    /// The context takes even a forged packet's number for the latest, if it is the first of its SSRC and protocol.
+    #[test]
+    fn a_forgery_before_the_first_packet_of_the_other_protocol_deafens_nobody() {
+        for media_first in [true, false] {
+            let (mut from, mut to) = pair();
+            let mut forged = if media_first { receiver_report(5) } else { rtp(5, 30_000) };
+            if media_first {
+                assert!(to.rtp(&from.rtp(&rtp(5, 1)).unwrap(), 5).is_ok());
+                // Encrypted, and of an index far ahead.
+                forged.extend([0xa0, 0, 0, 0]);
+            } else {
+                assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok());
+            }
+            forged.extend([0; TAG_LEN]);
+            let refused = if media_first { to.rtcp(&forged) } else { to.rtp(&forged, 5) };
+            assert_eq!(refused, Err(Refused::Forged));
+            for number in 2..9 {
+                assert!(to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok(), "{media_first} {number}");
+                assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok(), "{media_first} {number}");
+            }
+        }
     }
 
     proptest! {
