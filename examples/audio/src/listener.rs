@@ -52,6 +52,15 @@ pub enum HandleError {
     Unbelievable,
 }
 
+/// What came of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// It is of the call, and was not there before: the talker is where it came from.
+    New,
+    /// It was there before, to the byte. Anyone on the way can send it again, so it tells nothing about the talker.
+    Repeated,
+}
+
 /// A talker, once a packet of its media has come.
 #[derive(Debug)]
 struct Heard {
@@ -69,7 +78,7 @@ struct Heard {
 /// # Order of calls
 /// Feed in datagrams with [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline) call
 /// [`on_deadline`](Self::on_deadline). After both send what [`transmit`](Self::transmit) gives until it has no more, to
-/// where the last datagram came from that `handle` took without an error, and play what [`next_frame`](Self::next_frame)
+/// where the last datagram came from that `handle` called [`Handled::New`], and play what [`next_frame`](Self::next_frame)
 /// gives; until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Listener {
@@ -124,11 +133,12 @@ impl Listener {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
-    pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let handled =
             if is_rtcp(datagram) { self.on_rtcp(datagram, now) } else { self.on_rtp(datagram, now) };
         match &handled {
-            Ok(()) => self.last_heard = Some(now),
+            Ok(Handled::New) => self.last_heard = Some(now),
+            Ok(Handled::Repeated) => {}
             Err(error) => {
                 self.packets.rejected += 1;
                 self.packets.forged += u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
@@ -138,7 +148,7 @@ impl Listener {
         handled
     }
 
-    fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let (header, _) = rtp::parse(datagram).ok_or(Refused::Malformed)?;
         let again = Some(header.payload_type) == self.session.rtx_payload_type;
         let known = match (&self.heard, again) {
@@ -167,14 +177,19 @@ impl Listener {
     }
 
     /// What the replay protection keeps out may be what was sent again for nothing, to the last byte.
-    fn on_refused(&mut self, datagram: &[u8], header: &Header, refused: Refused) -> Result<(), HandleError> {
+    fn on_refused(
+        &mut self,
+        datagram: &[u8],
+        header: &Header,
+        refused: Refused,
+    ) -> Result<Handled, HandleError> {
         let original = self.repeats.original(datagram, header.ssrc, header.sequence);
         match original {
             Some(original) if refused == Refused::Forged => {
                 self.packets.received += 1;
                 self.packets.replayed += 1;
                 self.on_duplicate(original);
-                Ok(())
+                Ok(Handled::Repeated)
             }
             _ => Err(refused.into()),
         }
@@ -182,7 +197,10 @@ impl Listener {
 
     fn on_duplicate(&mut self, sequence: u16) {
         self.packets.duplicates += 1;
-        if let Some(heard) = &self.heard {
+        // What others repeat draws no more answers than there are packets, and moves a talker to no more doubt.
+        if let Some(heard) = &self.heard
+            && self.repeats.tell(sequence)
+        {
             let media = heard.media;
             self.say(&rtcp::duplicate(self.ssrc, media, sequence));
         }
@@ -194,7 +212,7 @@ impl Listener {
         content: &[u8],
         again: bool,
         now: Instant,
-    ) -> Result<(), HandleError> {
+    ) -> Result<Handled, HandleError> {
         let heard = self.heard.get_or_insert_with(|| {
             // A talker's own SSRC is not taken.
             self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
@@ -220,9 +238,13 @@ impl Listener {
         }
         match self.dejitter.arrive(place, content, now) {
             Arrival::Unbelievable => return Err(HandleError::Unbelievable),
-            Arrival::Taken => self.statistics.arrived(header.timestamp, now),
+            Arrival::Taken => {
+                self.repeats.begins(header.sequence);
+                self.statistics.arrived(header.timestamp, now);
+            }
             Arrival::TooLate => {
                 self.packets.too_late += 1;
+                self.repeats.begins(header.sequence);
                 self.statistics.arrived(header.timestamp, now);
             }
             Arrival::Duplicate => self.on_duplicate(header.sequence),
@@ -231,10 +253,10 @@ impl Listener {
             heard.numbers.saw(place);
         }
         self.packets.received += 1;
-        Ok(())
+        Ok(Handled::New)
     }
 
-    fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let packet = self.unprotector.rtcp(datagram)?;
         let (source, said) = (rtcp_source(&packet), rtcp::parse(&packet)?);
         let mut packets = None;
@@ -257,7 +279,7 @@ impl Listener {
                 _ => {}
             }
         }
-        Ok(())
+        Ok(Handled::New)
     }
 
     /// The talker has sent so many packets, if it said so and their first is known, and leaves. A count that cannot be is

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use audio::edge::{self, Interrupts, Status, clock};
+use audio::listener::Handled;
 use audio::player::Player;
 use audio::session::MasterKey;
 use audio::{Listener, ListenerConfig, ListenerReport, hgrm};
@@ -94,7 +95,7 @@ impl Call {
         loop {
             let Self { listener, socket, talker, .. } = self;
             edge::receive(socket, |datagram, from| {
-                if listener.handle(datagram, clock()).is_ok() {
+                if listener.handle(datagram, clock()) == Ok(Handled::New) {
                     *talker = Some(from);
                 }
             })

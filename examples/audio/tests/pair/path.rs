@@ -186,7 +186,9 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 // A HELLO without a cookie is refused, and so is what comes after a BYE.
                 let _ = proxy.handle(from, datagram, now);
             }
-            Stop::Listener => self.listener.handle(datagram, now).unwrap(),
+            Stop::Listener => {
+                self.listener.handle(datagram, now).unwrap();
+            }
             // It is through with a call whose end was confirmed.
             Stop::Talker => self.talker.handle(datagram, now).unwrap(),
             Stop::TalkersAdjacentSocket => {
