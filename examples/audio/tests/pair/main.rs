@@ -77,6 +77,10 @@ fn with_polls_a_lost_packet_is_there_before_the_next() {
     assert_eq!(listener.dejitter_ms.max, 0.0);
     assert_eq!((talker.packets.retransmitted_quack, talker.packets.spurious), (LOST, 0));
     assert_eq!(listener.nacks.packets, 0);
+    // By equation 4 of Cole and Rosenbluth: 26 ms of way, 26.5 of codec, and 4 to wait for what is sent again.
+    let quality = listener.quality.unwrap();
+    assert!((quality.r - (94.2 - 0.024 * 56.5 - 2.23)).abs() < 0.1, "{quality:?}");
+    assert_eq!(quality.lost_percent, 0.0);
 }
 
 #[test]
