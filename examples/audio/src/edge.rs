@@ -10,7 +10,7 @@ use std::fs::OpenOptions;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -39,17 +39,26 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Writes a file that nobody else can read, since there is a key in it.
+/// Writes a file that nobody else can read, since there is a key in it. Who opens it finds what was there before or all of
+/// the text.
 ///
 /// # Errors
 /// The system's.
 pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // One that was there before keeps its mode otherwise.
-    if file.metadata()?.is_file() {
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    // A link stays, and so does a terminal or a pipe.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return OpenOptions::new().write(true).open(&path)?.write_all(text.as_bytes());
     }
-    file.write_all(text.as_bytes())
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{:016x}", u64::from_ne_bytes(random()?)));
+    let beside = path.with_file_name(name);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, &path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
 }
 
 /// A line at the bottom of a terminal that tells how the call goes; nothing if standard error is none.
@@ -171,4 +180,32 @@ pub fn is_passing(error: &io::Error) -> bool {
     let kinds =
         [ConnectionRefused, HostUnreachable, NetworkUnreachable, NetworkDown, Interrupted, WouldBlock];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_secret_is_there_as_a_whole_and_for_nobody_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("call.sdp"), directory.path().join("link"));
+        fs::write(&path, "what was there before").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let mut reader = File::open(&path).unwrap();
+        write_secret(&link, "a key").unwrap();
+        let mut before = String::new();
+        reader.read_to_string(&mut before).unwrap();
+        assert_eq!(before, "what was there before", "nobody reads half of one and half of the other");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a key");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(link.is_symlink());
+        write_secret(&directory.path().join("new.sdp"), "a key").unwrap();
+        write_secret(Path::new("/dev/null"), "a key").unwrap();
+        assert!(write_secret(&directory.path().join("none/call.sdp"), "a key").is_err());
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing is left beside them");
+    }
 }
