@@ -12,6 +12,7 @@ use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A running `audio-receive`, which has made the session.
@@ -73,6 +74,13 @@ fn talker_report(output: &Output) -> TalkerReport {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
+/// A socket that waits for what a program sends, but not for ever if that has died.
+fn ear() -> UdpSocket {
+    let ear = UdpSocket::bind("127.0.0.1:0").unwrap();
+    ear.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ear
+}
+
 /// How alike two sounds are, 1 if they are the same but for their loudness.
 fn likeness(one: &[f32], other: &[f32]) -> f32 {
     let product = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
@@ -108,7 +116,7 @@ fn a_call_is_heard_as_it_was_said() {
 #[test]
 fn the_sender_may_make_the_session_and_others_cannot_read_it() {
     let directory = tempfile::tempdir().unwrap();
-    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = ear();
     let dest = nobody.local_addr().unwrap().to_string();
     let path = directory.path().join("call.sdp");
     std::fs::write(&path, "what was there before").unwrap();
@@ -157,7 +165,7 @@ fn without_a_proxy_the_call_goes_on_unassisted() {
 #[test]
 fn ctrl_c_ends_both_with_their_reports() {
     let mut receiver = Receiver::start(&[]);
-    let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let heard = ear();
     let proxy = heard.local_addr().unwrap().to_string();
     let options = ["--seconds", "86400", "--sidekick", "reinject", "--proxy", &proxy];
     let talking = receiver.sender(&options).spawn().unwrap();
@@ -181,7 +189,7 @@ fn ctrl_c_ends_both_with_their_reports() {
 #[test]
 fn a_receiver_that_hangs_up_ends_the_call() {
     let mut receiver = Receiver::start(&[]);
-    let heard = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let heard = ear();
     let proxy = heard.local_addr().unwrap().to_string();
     let options = ["--seconds", "30", "--sidekick", "reinject", "--proxy", &proxy];
     let talking = receiver.sender(&options).spawn().unwrap();
