@@ -111,7 +111,7 @@ impl Listener {
         let histogram = |_| ConfigError::PlayoutLimit;
         Ok(Self {
             ssrc: ChaCha8Rng::from_seed(config.identity).next_u32(),
-            protector: Protector::new(&session.key)?,
+            protector: Protector::new(&session)?,
             unprotector: Unprotector::new(&session.key)?,
             session,
             heard: None,

@@ -81,6 +81,9 @@ pub enum Encoding {
 pub struct Session {
     /// Protects everything that either end sends; their SSRCs keep the key streams apart (RFC 3711, section 9.1).
     pub key: MasterKey,
+    /// No more packets than this are protected with it by either end, SRTP and SRTCP counted apart, if the description says
+    /// so (RFC 4568, section 6.1).
+    pub lifetime: Option<u64>,
     /// Payload type of packets sent for the first time.
     pub payload_type: u8,
     /// Payload type of retransmissions (RFC 4588). Without one the other end sends none.
@@ -93,7 +96,7 @@ impl Session {
     /// Opus as payload type 96, its retransmissions as 97: of the dynamic ones (RFC 3551, section 6).
     #[must_use]
     pub fn new(key: MasterKey, encoding: Encoding) -> Self {
-        Self { key, payload_type: 96, rtx_payload_type: Some(97), encoding }
+        Self { key, lifetime: None, payload_type: 96, rtx_payload_type: Some(97), encoding }
     }
 }
 

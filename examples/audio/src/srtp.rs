@@ -1,6 +1,6 @@
 //! SRTP and SRTCP (RFC 3711) over the `rtc-srtp` crate: what leaves is protected, what comes in is authenticated first.
 
-use crate::session::MasterKey;
+use crate::session::{MasterKey, Session};
 use rtc_srtp::context::Context;
 use rtc_srtp::crypto::default_provider;
 use rtc_srtp::option::{ContextOption, srtcp_replay_protection, srtp_replay_protection};
@@ -63,7 +63,12 @@ fn context(key: &MasterKey, replays: Option<(ContextOption, ContextOption)>) -> 
 }
 
 /// Protects what leaves.
-pub(crate) struct Protector(Context);
+pub(crate) struct Protector {
+    context: Context,
+    /// Packets that the key may still be used for, of each protocol.
+    rtp_left: u64,
+    rtcp_left: u64,
+}
 
 impl fmt::Debug for Protector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,18 +77,22 @@ impl fmt::Debug for Protector {
 }
 
 impl Protector {
-    pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
-        context(key, None).map(Self)
+    /// For as many packets of each protocol as the session allows, if it says how many.
+    pub(crate) fn new(session: &Session) -> Result<Self, SrtpError> {
+        let left = session.lifetime.unwrap_or(u64::MAX);
+        Ok(Self { context: context(&session.key, None)?, rtp_left: left, rtcp_left: left })
     }
 
     /// The SRTP packet of an RTP packet. `None` if the key was used too often for another (RFC 3711, section 9.2).
     pub(crate) fn rtp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
-        Some(self.0.encrypt_rtp(packet).ok()?.into())
+        self.rtp_left = self.rtp_left.checked_sub(1)?;
+        Some(self.context.encrypt_rtp(packet).ok()?.into())
     }
 
     /// The SRTCP packet of an RTCP packet, likewise.
     pub(crate) fn rtcp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
-        Some(self.0.encrypt_rtcp(packet).ok()?.into())
+        self.rtcp_left = self.rtcp_left.checked_sub(1)?;
+        Some(self.context.encrypt_rtcp(packet).ok()?.into())
     }
 }
 
@@ -171,11 +180,12 @@ impl Unprotector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Encoding;
     use proptest::prelude::*;
 
     fn pair() -> (Protector, Unprotector) {
-        let key = MasterKey::of_simulation(1);
-        (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap())
+        let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
+        (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap())
     }
 
     fn rtp(ssrc: u32, sequence: u16) -> Vec<u8> {

@@ -133,7 +133,7 @@ impl Talker {
         Ok(Self {
             source,
             identity,
-            protector: Protector::new(&config.session.key)?,
+            protector: Protector::new(&config.session)?,
             unprotector,
             began: now,
             clock: NtpClock::new(now),

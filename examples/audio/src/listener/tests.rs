@@ -29,8 +29,7 @@ struct Heard {
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
 fn start_with(config: ListenerConfig) -> Call {
     let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
-    let key = session.key.clone();
-    let (sealer, opener) = (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap());
+    let (sealer, opener) = (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
     Call { listener: Listener::new(config, session).unwrap(), now: Instant::now(), sealer, opener }
 }
 

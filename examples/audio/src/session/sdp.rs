@@ -47,7 +47,9 @@ pub enum SdpError {
     #[error("its c= line names no address; write one like c=IN IP4 192.0.2.7")]
     Address,
     /// It has no key that could be used.
-    #[error("it has no a=crypto line with the suite {SUITE} and an inline key")]
+    #[error(
+        "it has no a=crypto line with the suite {SUITE}, an inline key without identifier, and no session parameters"
+    )]
     Key,
     /// Its content is neither Opus nor of the kind made by `--raw`.
     #[error("its a=rtpmap line names neither opus nor the random bytes of audio-send --raw")]
@@ -61,7 +63,7 @@ impl Description {
     /// The description as the text of a file.
     #[must_use]
     pub fn to_sdp(&self) -> String {
-        let Session { key, payload_type, rtx_payload_type, encoding } = &self.session;
+        let Session { key, lifetime, payload_type, rtx_payload_type, encoding } = &self.session;
         let (pt, clock) = (payload_type, CLOCK_RATE);
         let formats = rtx_payload_type.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
         let mut attributes = Vec::new();
@@ -85,7 +87,8 @@ impl Description {
         attribute("rtcp-rsize", String::new());
         attribute("rtcp-fb", format!("{pt} nack"));
         attribute("rtcp-xr", "rcvr-rtt=all".to_owned());
-        attribute("crypto", format!("1 {SUITE} inline:{}", key.to_inline()));
+        let lifetime = lifetime.map(|packets| format!("|{packets}")).unwrap_or_default();
+        attribute("crypto", format!("1 {SUITE} inline:{}{lifetime}", key.to_inline()));
         if let Some(Sources { media, rtx }) = self.sources {
             attribute("ssrc-group", format!("FID {media} {rtx}"));
             attribute("ssrc", format!("{media} cname:{}", cname(media)));
@@ -144,8 +147,10 @@ impl Description {
             return Err(SdpError::NoMux);
         }
         let (payload_type, encoding) = media_format(media).ok_or(SdpError::Encoding)?;
+        let (key, lifetime) = values(media, "crypto").find_map(inline_key).ok_or(SdpError::Key)?;
         let session = Session {
-            key: values(media, "crypto").find_map(inline_key).ok_or(SdpError::Key)?,
+            key,
+            lifetime,
             payload_type,
             rtx_payload_type: rtx_format(media, payload_type),
             encoding,
@@ -203,19 +208,34 @@ fn rtx_format(media: &Media, of: u8) -> Option<u8> {
     rtpmaps(media).find(|(number, name)| name == "rtx" && repeats(*number)).map(|(number, _)| number)
 }
 
-fn inline_key(value: &str) -> Option<MasterKey> {
+/// A key, and how many packets it is for, if that is said.
+fn inline_key(value: &str) -> Option<(MasterKey, Option<u64>)> {
     let mut words = value.split_whitespace().skip(1);
     if words.next()? != SUITE {
         return None;
     }
     let key = words.next()?.strip_prefix("inline:")?;
-    // A lifetime and an identifier may follow; the latter would be in every packet, and we could not read them.
-    let mut parts = key.split('|');
-    let inline = parts.next()?;
-    if parts.any(|part| part.contains(':')) {
+    // Session parameters change what packets look like. Those that may be passed over say so (RFC 4568, section 6.3.7).
+    if !words.all(|parameter| parameter.starts_with('-')) {
         return None;
     }
-    MasterKey::from_inline(inline)
+    // A lifetime and an identifier may follow; the latter would be in every packet, and we could not read them.
+    let mut parts = key.split('|');
+    let key = MasterKey::from_inline(parts.next()?)?;
+    let lifetime = match parts.next() {
+        Some(text) => Some(lifetime(text)?),
+        None => None,
+    };
+    parts.next().is_none().then_some((key, lifetime))
+}
+
+/// A number of packets, or a power of two.
+fn lifetime(text: &str) -> Option<u64> {
+    let packets = match text.strip_prefix("2^") {
+        Some(exponent) => 1_u64.checked_shl(exponent.parse().ok()?)?,
+        None => text.parse().ok()?,
+    };
+    (packets > 0).then_some(packets)
 }
 
 fn sources(value: &str) -> Option<Sources> {
@@ -274,9 +294,32 @@ mod tests {
     #[test]
     fn a_key_with_a_lifetime_is_taken_and_one_with_an_identifier_is_not() {
         let inline = description(Encoding::Opus).session.key.to_inline();
-        let of = |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline}{tail}"));
-        assert!(of("").is_some() && of("|2^20").is_some());
-        assert_eq!(of("|2^20|1:4"), None);
+        let of =
+            |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline}{tail}")).map(|(_, packets)| packets);
+        assert_eq!((of(""), of("|2^20"), of("|700")), (Some(None), Some(Some(1 << 20)), Some(Some(700))));
+        for tail in ["|2^20|1:4", "|1:4", "|2^64", "|2^", "|0", "|", "|700|", "|-7"] {
+            assert_eq!(of(tail), None, "{tail}");
+        }
+        let mut ours = description(Encoding::Opus);
+        ours.session.lifetime = Some(700);
+        assert_eq!(Description::from_sdp(ours.to_sdp().as_bytes()), Ok(ours));
+    }
+
+    #[test]
+    fn session_parameters_are_refused_but_for_those_that_may_be_passed_over() {
+        let inline = description(Encoding::Opus).session.key.to_inline();
+        let of = |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline} {tail}")).is_some();
+        assert!(of("") && of("-NEWS=7") && of("-A -B"));
+        for parameter in [
+            "UNENCRYPTED_SRTP",
+            "UNENCRYPTED_SRTCP",
+            "UNAUTHENTICATED_SRTP",
+            "KDR=1",
+            "FEC_ORDER=FEC_SRTP",
+            "-A NEWS",
+        ] {
+            assert!(!of(parameter), "{parameter}");
+        }
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ntp::units;
 use crate::rtcp::Reception;
+use crate::session::Session;
 use crate::source::RandomBytes;
 use proptest::prelude::*;
 use sidekick_protocol::Identification;
@@ -19,13 +20,16 @@ struct Call {
 }
 
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-fn start(packets: u32) -> Call {
+fn start_with(config: TalkerConfig) -> Call {
     let now = Instant::now();
-    let config = TalkerConfig { packets, ..TalkerConfig::of_simulation(1) };
-    let key = config.session.key.clone();
+    let session = Session { lifetime: None, ..config.session.clone() };
     let talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
-    let (sealer, opener) = (Protector::new(&key).unwrap(), Unprotector::new(&key).unwrap());
+    let (sealer, opener) = (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
     Call { talker, now, sealer, opener }
+}
+
+fn start(packets: u32) -> Call {
+    start_with(TalkerConfig { packets, ..TalkerConfig::of_simulation(1) })
 }
 
 impl Call {
@@ -249,6 +253,16 @@ fn a_pause_of_the_machine_is_left_out() {
     assert_eq!(call.media(call.now + 100 * MS).len(), 6, "a short one is made up for");
     assert_eq!(call.media(call.now + 60_000 * MS).len(), 1);
     assert_eq!(call.talker.next_deadline(), Some(call.now + 60_020 * MS));
+}
+
+#[test]
+fn a_key_that_is_used_up_ends_the_stream() {
+    let mut config = TalkerConfig::of_simulation(1);
+    config.session.lifetime = Some(7);
+    let mut call = start_with(config);
+    assert_eq!(call.media(call.now + 400 * MS).len(), 7);
+    let said = call.reports(call.now + 500 * MS);
+    assert!(said.iter().any(|said| matches!(said, Said::Bye { .. })), "{said:?}");
 }
 
 #[test]
