@@ -149,7 +149,7 @@ impl Listener {
     }
 
     fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
-        let (header, _) = rtp::parse(datagram).ok_or(Refused::Malformed)?;
+        let header = rtp::header(datagram).ok_or(Refused::Malformed)?;
         let again = Some(header.payload_type) == self.session.rtx_payload_type;
         let known = match (&self.heard, again) {
             (Some(heard), true) => {

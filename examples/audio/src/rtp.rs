@@ -22,21 +22,30 @@ pub struct Header {
     pub marker: bool,
 }
 
-/// The header and the content of an RTP packet; the content is only to be believed once SRTP has opened it.
+/// What stands in the clear in front of every packet, before SRTP has opened it. Nothing behind that is looked at: where
+/// there is padding, its length is encrypted.
+///
+/// `None` if the bytes are no RTP packet.
+#[must_use]
+pub fn header(bytes: &[u8]) -> Option<Header> {
+    let [first, second, s1, s0, t3, t2, t1, t0, i3, i2, i1, i0] = *bytes.first_chunk::<HEADER_LEN>()?;
+    (first >> 6 == 2).then_some(Header {
+        ssrc: u32::from_be_bytes([i3, i2, i1, i0]),
+        payload_type: second & 0x7f,
+        sequence: u16::from_be_bytes([s1, s0]),
+        timestamp: u32::from_be_bytes([t3, t2, t1, t0]),
+        marker: second & 0x80 != 0,
+    })
+}
+
+/// The header and the content, without padding, of an RTP packet that SRTP has opened.
 ///
 /// `None` if the bytes are no RTP packet.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<(Header, &[u8])> {
     let packet = RtpPacket::parse(bytes).ok()?;
-    let header = Header {
-        ssrc: packet.ssrc(),
-        payload_type: packet.payload_type(),
-        sequence: packet.sequence_number(),
-        timestamp: packet.timestamp(),
-        marker: packet.marker_bit(),
-    };
     let content = bytes.get(packet.payload_offset()..)?;
-    Some((header, content.get(..packet.payload_len())?))
+    Some((header(bytes)?, content.get(..packet.payload_len())?))
 }
 
 /// The packet with this header and content.
@@ -90,7 +99,19 @@ mod tests {
         #[test]
         fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..80), first in 0x80_u8..0xc0) {
             let _ = parse(&bytes);
-            let _ = parse(&[&[first], &bytes[..]].concat());
+            let bytes = [&[first], &bytes[..]].concat();
+            prop_assert_eq!(header(&bytes).is_some(), bytes.len() >= HEADER_LEN);
+            if let Ok(packet) = RtpPacket::parse(&bytes) {
+                let wanted = Header {
+                    ssrc: packet.ssrc(),
+                    payload_type: packet.payload_type(),
+                    sequence: packet.sequence_number(),
+                    timestamp: packet.timestamp(),
+                    marker: packet.marker_bit(),
+                };
+                prop_assert_eq!(header(&bytes), Some(wanted));
+                prop_assert!(parse(&bytes).is_some());
+            }
         }
     }
 }

@@ -152,6 +152,26 @@ fn what_comes_twice_is_told_and_played_once_and_forgeries_are_not_told() {
 }
 
 #[test]
+fn padding_is_taken_off_whatever_its_length_looks_like_encrypted() {
+    let mut call = start_with(ListenerConfig { plays: true, ..ListenerConfig::default() });
+    for sequence in 0..300 {
+        let header = Header {
+            ssrc: MEDIA,
+            payload_type: 96,
+            sequence,
+            timestamp: u32::from(sequence) * 960,
+            marker: sequence == 0,
+        };
+        let mut packet = rtp::packet(&header, &[0x5a; 100]);
+        packet[0] |= 0x20;
+        packet.extend([0, 0, 0, 4]);
+        let datagram = call.sealer.rtp(&packet).unwrap();
+        assert_eq!(call.listener.handle(&datagram, call.now), Ok(Handled::New), "{sequence}");
+        assert_eq!(call.listener.next_frame(), Some(Frame::Content(vec![0x5a; 100])));
+    }
+}
+
+#[test]
 fn what_others_repeat_tells_nothing_about_the_talker() {
     let mut call = start();
     let datagrams: Vec<_> = (0..3).map(|sequence| call.media(MEDIA, sequence)).collect();

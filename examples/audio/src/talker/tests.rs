@@ -44,7 +44,7 @@ impl Call {
     fn media(&mut self, now: Instant) -> Vec<(Header, Vec<u8>)> {
         let datagrams: Vec<_> = self.datagrams(now).into_iter().filter(|d| !is_rtcp(d)).collect();
         let open = |datagram: &Vec<u8>| {
-            let (header, _) = rtp::parse(datagram)?;
+            let header = rtp::header(datagram)?;
             let packet = self.opener.rtp(datagram, header.ssrc).ok()?;
             Some((header, rtp::parse(&packet)?.1.to_vec()))
         };
@@ -84,7 +84,7 @@ fn packets_are_opaque_and_each_has_its_own_identifier() {
         let [datagram] = media.as_slice() else { panic!("{datagrams:?}") };
         // RTP header, content, authentication tag.
         assert_eq!(datagram.len(), 12 + 240 + 10);
-        let (header, _) = rtp::parse(datagram).unwrap();
+        let header = rtp::header(datagram).unwrap();
         assert_eq!((header.ssrc, header.payload_type), (call.talker.sources().media, 96));
         assert_eq!((header.sequence, header.marker), (call.talker.sequence(number), number == 0));
         identifiers.insert(rule.identifier(Payload::whole(datagram)).unwrap());

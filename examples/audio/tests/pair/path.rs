@@ -74,7 +74,7 @@ impl Wiretap {
         if is_rtcp(datagram) {
             return None;
         }
-        let (header, _) = rtp::parse(datagram).unwrap();
+        let header = rtp::header(datagram).unwrap();
         let number = if header.ssrc == self.rtx {
             let packet = self.context.decrypt_rtp(datagram).unwrap();
             u16::from_be_bytes(*rtp::parse(&packet).unwrap().1.first_chunk().unwrap())
