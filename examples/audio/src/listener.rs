@@ -11,7 +11,7 @@ use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks};
 use crate::rtcp::{self, MAX_NAMED, RtcpError, Said};
 use crate::rtp::{self, Header};
-use crate::session::Session;
+use crate::session::{Encoding, Session};
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{ConfigError, ListenerConfig};
 pub use dejitter::Frame;
@@ -240,12 +240,12 @@ impl Listener {
             Arrival::Unbelievable => return Err(HandleError::Unbelievable),
             Arrival::Taken => {
                 self.repeats.begins(header.sequence);
-                self.statistics.arrived(header.timestamp, now);
+                self.statistics.arrived(header.timestamp, true, now);
             }
             Arrival::TooLate => {
                 self.packets.too_late += 1;
                 self.repeats.begins(header.sequence);
-                self.statistics.arrived(header.timestamp, now);
+                self.statistics.arrived(header.timestamp, false, now);
             }
             Arrival::Duplicate => self.on_duplicate(header.sequence),
         }
@@ -445,7 +445,11 @@ impl Listener {
         }
     }
 
+    /// Nobody can hear random bytes.
     fn quality(&self) -> Option<Quality> {
+        if self.session.encoding == Encoding::Random {
+            return None;
+        }
         quality::best(self.statistics.lateness(), self.dejitter.late(), self.rtt.smoothed()?)
     }
 }

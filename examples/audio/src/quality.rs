@@ -29,7 +29,7 @@ pub struct Quality {
 }
 
 /// The best that a player with a constant delay could have made of a call, of which `lateness_us` says how much later than
-/// the quickest each packet came (in microseconds), and of which `lost` packets came not at all or too late for anyone.
+/// the quickest of its time each packet came that came in time (in microseconds), and of which `lost` packets came not at all or too late for anyone.
 /// `None` if there was no packet.
 pub(crate) fn best(lateness_us: &Histogram<u64>, lost: u64, rtt: Duration) -> Option<Quality> {
     if lateness_us.is_empty() {

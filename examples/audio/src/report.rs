@@ -82,7 +82,7 @@ pub struct ListenerReport {
     pub nacks: Nacks,
     /// Round trip to the talker, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
-    /// What it sounds like, by estimate; `None` before the round trip was measured.
+    /// What it sounds like, by estimate; `None` before the round trip was measured, and for random bytes.
     pub quality: Option<Quality>,
     /// Packets in whose place a guess was played, if somebody plays.
     pub concealed: Option<u64>,

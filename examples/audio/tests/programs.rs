@@ -142,6 +142,7 @@ fn random_bytes_are_carried_to_the_last() {
     let (talker, listener) = (talker_report(&output), receiver.ends());
     assert_eq!((talker.mode.as_str(), talker.acknowledged, talker.assistance.as_str()), ("off", true, "off"));
     assert_eq!((listener.complete, listener.played, listener.late), (true, 200, 0));
+    assert_eq!(listener.quality, None, "nobody can hear it");
     let again = talker.packets.retransmitted_nack;
     // RTP header and authentication tag; a retransmission has the original's number, too.
     assert_eq!((talker.packets.sent, talker.bytes), (200 + again, 122 * (200 + again) + 2 * again));

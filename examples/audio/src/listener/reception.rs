@@ -4,10 +4,15 @@ use crate::ntp::units;
 use crate::rtcp::Reception;
 use crate::session::CLOCK_RATE;
 use hdrhistogram::Histogram;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::dejitter::micros;
 
+/// The quickest packet is that of so many intervals: in so long a time two clocks, even 100 ppm apart, drift by 1 ms; and a
+/// pause of the talker is forgotten after it.
+const QUICKEST_OF: u64 = 10;
+const QUICKEST_INTERVAL: Duration = Duration::from_secs(1);
 /// A packet that is later than this against the quickest is counted with those of this lateness.
 const MAX_LATENESS: Duration = Duration::from_secs(60);
 
@@ -20,10 +25,11 @@ pub(super) struct Statistics {
     jitter_16: u64,
     /// The last packet's arrival and its time in the media's clock, counted on without rollovers.
     last: Option<(Instant, i64)>,
-    /// The first packet's, by which transit times are counted, and the shortest of them, in microseconds.
+    /// The first packet's, by which transit times are counted.
     first: Option<(Instant, i64)>,
-    quickest_us: i64,
-    /// How much later than the quickest packets came, in microseconds.
+    /// The last intervals in which packets came, and the shortest transit time in each, in microseconds.
+    quickest_us: VecDeque<(u64, i64)>,
+    /// How much later than the quickest packets came that came in time, in microseconds.
     lateness_us: Histogram<u64>,
     sender_report: Option<(u32, Instant)>,
 }
@@ -36,14 +42,14 @@ impl Statistics {
             jitter_16: 0,
             last: None,
             first: None,
-            quickest_us: 0,
+            quickest_us: VecDeque::new(),
             lateness_us: Histogram::new_with_bounds(1, micros(MAX_LATENESS), 3)?,
             sender_report: None,
         })
     }
 
-    /// A packet that was not there before.
-    pub(super) fn arrived(&mut self, timestamp: u32, now: Instant) {
+    /// A packet that was not there before. One that is not `in_time` was passed over and counts as lost already.
+    pub(super) fn arrived(&mut self, timestamp: u32, in_time: bool, now: Instant) {
         self.received += 1;
         let media = match self.last {
             None => i64::from(timestamp),
@@ -63,11 +69,26 @@ impl Statistics {
         }
         self.last = Some((now, media));
         let (began, first) = *self.first.get_or_insert((now, media));
-        let arrival = i64::try_from(now.saturating_duration_since(began).as_micros()).unwrap_or(i64::MAX);
+        let since = now.saturating_duration_since(began);
+        let arrival = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
         let transit = arrival.saturating_sub(media.saturating_sub(first).saturating_mul(1_000_000) / rate);
-        self.quickest_us = self.quickest_us.min(transit);
-        let lateness = transit.saturating_sub(self.quickest_us);
-        self.lateness_us.saturating_record(u64::try_from(lateness).unwrap_or(0));
+        let lateness = transit.saturating_sub(self.quickest(transit, since));
+        if in_time {
+            self.lateness_us.saturating_record(u64::try_from(lateness).unwrap_or(0));
+        }
+    }
+
+    /// The shortest transit time of late, this one among them.
+    fn quickest(&mut self, transit: i64, since: Duration) -> i64 {
+        let interval = since.as_secs() / QUICKEST_INTERVAL.as_secs();
+        match self.quickest_us.back_mut() {
+            Some((last, quickest)) if *last == interval => *quickest = transit.min(*quickest),
+            _ => self.quickest_us.push_back((interval, transit)),
+        }
+        while self.quickest_us.front().is_some_and(|(first, _)| first + QUICKEST_OF <= interval) {
+            self.quickest_us.pop_front();
+        }
+        self.quickest_us.iter().map(|(_, quickest)| *quickest).min().unwrap_or(transit)
     }
 
     pub(super) fn sender_reported(&mut self, middle: u32, now: Instant) {
@@ -120,7 +141,7 @@ mod tests {
         let (mut statistics, now) = start();
         for number in 0..100 {
             if number % 4 != 0 {
-                statistics.arrived(960 * number, now + 20 * number * MS);
+                statistics.arrived(960 * number, true, now + 20 * number * MS);
             }
         }
         statistics.sender_reported(77, now);
@@ -136,11 +157,46 @@ mod tests {
         let (mut statistics, now) = start();
         // Every other packet comes 2 ms later: each difference is 96 ticks of 48 kHz.
         for number in 0..2000_u32 {
-            statistics.arrived((960 * number).wrapping_sub(3), now + (20 * number + number % 2 * 2) * MS);
+            statistics.arrived(
+                (960 * number).wrapping_sub(3),
+                true,
+                now + (20 * number + number % 2 * 2) * MS,
+            );
         }
         // In whole ticks it settles just below.
         assert_eq!(statistics.reception(5, 2000, 0, now).jitter, 95);
         assert_eq!(statistics.lateness().max(), 2000);
+    }
+
+    #[test]
+    fn clocks_that_drift_apart_make_no_packet_late() {
+        // Two hours, 50 ppm apart: 360 ms in the end.
+        for interval in [Duration::from_nanos(20_001_000), Duration::from_nanos(19_999_000)] {
+            let (mut statistics, now) = start();
+            for number in 0..360_000_u32 {
+                statistics.arrived(960_u32.wrapping_mul(number), true, now + number * interval);
+            }
+            assert!(statistics.lateness().max() <= 501, "{} us", statistics.lateness().max());
+        }
+    }
+
+    #[test]
+    fn a_pause_of_the_talker_is_soon_forgotten() {
+        let (mut statistics, now) = start();
+        for number in 0..3000 {
+            let pause = if number < 1000 { 0 } else { 1000 };
+            statistics.arrived(960 * number, true, now + (20 * number + pause) * MS);
+        }
+        let late = statistics.lateness().len() - statistics.lateness().count_between(0, 1000);
+        assert!((400..=500).contains(&late), "{late} packets are late against those before the pause");
+    }
+
+    #[test]
+    fn what_comes_too_late_is_lost_and_not_late() {
+        let (mut statistics, now) = start();
+        statistics.arrived(0, true, now);
+        statistics.arrived(960, false, now + 5000 * MS);
+        assert_eq!((statistics.lateness().len(), statistics.received), (1, 2));
     }
 
     proptest! {
@@ -149,7 +205,7 @@ mod tests {
             let (mut statistics, mut now) = start();
             for (timestamp, pause) in times {
                 now += pause * MS;
-                statistics.arrived(timestamp, now);
+                statistics.arrived(timestamp, pause % 2 == 0, now);
                 statistics.reception(5, pause.into(), timestamp, now);
             }
         }

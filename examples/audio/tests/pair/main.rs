@@ -5,13 +5,16 @@
 mod path;
 
 use audio::report::DejitterMs;
+use audio::session::Encoding;
 use audio::{ListenerReport, Reinject, TalkerConfig, TalkerReport};
 use path::{Passing, Path, every_two_packets};
 
 const PACKETS: u32 = 3000;
 
 fn call(reinject: Option<Reinject>, loses: impl FnMut(Passing) -> bool) -> (TalkerReport, ListenerReport) {
-    let config = TalkerConfig { packets: PACKETS, reinject, ..TalkerConfig::of_simulation(1) };
+    let mut config = TalkerConfig { packets: PACKETS, reinject, ..TalkerConfig::of_simulation(1) };
+    // Nobody decodes them here, but they are rated as if they were.
+    config.session.encoding = Encoding::Opus;
     let mut path = Path::new(config, loses);
     path.run();
     let (talker, listener) = (path.talker.report(path.now), path.listener.report());
