@@ -241,7 +241,7 @@ impl Talker {
             return;
         };
         self.octets += u64::try_from(content.len()).unwrap_or(0);
-        self.store.push(content, header.timestamp, datagram);
+        self.store.push(content, header.timestamp, datagram, now);
         self.queue(Outgoing::Media(Transmission { index, attempt: 0 }));
         let behind = now.saturating_duration_since(due);
         let pause = if behind > MAX_BEHIND { behind } else { Duration::ZERO };
@@ -430,11 +430,8 @@ impl Talker {
         if self.is_finished() || self.outgoing.len() >= MAX_WAITING {
             return false;
         }
-        let Some(kept) = self.store.get(index) else { return false };
-        let Some(attempt) = kept.attempt.checked_add(1) else { return false };
-        kept.attempt = attempt;
-        kept.again = Some((now, cause));
-        self.queue(Outgoing::Media(Transmission { index, attempt }));
+        let Some(transmission) = self.store.send_again(index, cause, now) else { return false };
+        self.queue(Outgoing::Media(transmission));
         true
     }
 

@@ -1,7 +1,15 @@
 //! The last packets sent: their contents, and the last datagram in which each went out.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A packet is sent again so often at most because a proxy has not seen it, and no later than this: then a listener of the
+/// usual patience has passed it over. One that still wants it asks.
+const MAX_REINJECTED: u8 = 3;
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// Bytes that may be sent again without having been earned, and that may be saved up.
+const INITIAL_ALLOWANCE: usize = 16 * 1024;
+const MAX_ALLOWANCE: usize = 64 * 1024;
 
 /// Why a packet was sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,22 +50,27 @@ pub(super) struct Kept {
     pub(super) datagram: Vec<u8>,
     /// The last transmission.
     pub(super) attempt: u8,
+    /// When it was sent for the first time.
+    sent: Instant,
+    reinjected: u8,
     /// When and why it was sent again, if it was.
     pub(super) again: Option<(Instant, Cause)>,
 }
 
-/// The last `capacity` packets.
+/// The last `capacity` packets. What is sent again has a budget, as in [`sidekick_protocol::Store`]: half the bytes that were
+/// sent for the first time, and 16 KiB to begin with.
 #[derive(Debug)]
 pub(super) struct Store {
     kept: VecDeque<Kept>,
     /// The place of the first that is kept.
     first: u32,
     capacity: usize,
+    allowance: usize,
 }
 
 impl Store {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { kept: VecDeque::with_capacity(capacity), first: 0, capacity }
+        Self { kept: VecDeque::with_capacity(capacity), first: 0, capacity, allowance: INITIAL_ALLOWANCE }
     }
 
     /// The place of the next packet.
@@ -66,12 +79,40 @@ impl Store {
     }
 
     /// Keeps the next packet.
-    pub(super) fn push(&mut self, content: Vec<u8>, timestamp: u32, datagram: Vec<u8>) {
+    pub(super) fn push(&mut self, content: Vec<u8>, timestamp: u32, datagram: Vec<u8>, now: Instant) {
         if self.kept.len() >= self.capacity {
             self.kept.pop_front();
             self.first = self.first.saturating_add(1);
         }
-        self.kept.push_back(Kept { content, timestamp, datagram, attempt: 0, again: None });
+        self.allowance = (self.allowance + datagram.len() / 2).min(MAX_ALLOWANCE);
+        self.kept.push_back(Kept {
+            content,
+            timestamp,
+            datagram,
+            attempt: 0,
+            sent: now,
+            reinjected: 0,
+            again: None,
+        });
+    }
+
+    /// Notes that a packet is sent again, and gives its transmission; `None` if it is not kept, was sent again too often, is
+    /// too old, or the budget is spent.
+    pub(super) fn send_again(&mut self, index: u32, cause: Cause, now: Instant) -> Option<Transmission> {
+        let allowance = self.allowance;
+        let kept = self.get(index)?;
+        let attempt = kept.attempt.checked_add(1)?;
+        let left = allowance.checked_sub(kept.datagram.len())?;
+        if cause == Cause::Quack {
+            if kept.reinjected >= MAX_REINJECTED || now.saturating_duration_since(kept.sent) > MAX_AGE {
+                return None;
+            }
+            kept.reinjected += 1;
+        }
+        kept.attempt = attempt;
+        kept.again = Some((now, cause));
+        self.allowance = left;
+        Some(Transmission { index, attempt })
     }
 
     pub(super) fn get(&mut self, index: u32) -> Option<&mut Kept> {
@@ -85,11 +126,13 @@ mod tests {
     use super::*;
 
     #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
     fn the_last_packets_are_kept() {
+        let now = Instant::now();
         let mut store = Store::new(3);
         for number in 0..10_u8 {
             assert_eq!(store.next(), u32::from(number));
-            store.push(vec![number], number.into(), vec![number, number]);
+            store.push(vec![number], number.into(), vec![number, number], now);
         }
         assert!(store.get(6).is_none() && store.get(10).is_none() && store.get(u32::MAX).is_none());
         for number in 7..10 {

@@ -93,6 +93,48 @@ fn packets_are_opaque_and_each_has_its_own_identifier() {
 }
 
 #[test]
+fn a_lying_proxy_gets_a_packet_three_times_and_none_that_is_too_old() {
+    let mut call = start(500);
+    call.datagrams(call.now);
+    let mut again = |after: u32| {
+        (0..9).filter(|_| call.talker.send_again(0, Cause::Quack, call.now + after * MS)).count()
+    };
+    assert_eq!(again(30), 3);
+    assert_eq!(again(60), 0);
+    call.datagrams(call.now + 40 * MS);
+    let mut again = |place, after: u32| call.talker.send_again(place, Cause::Quack, call.now + after * MS);
+    assert!(again(1, 1000));
+    assert!(!again(1, 1041), "nobody plays it any more");
+    // Whoever plays may be more patient, and says so.
+    call.nack(&[1], call.now + 2000 * MS);
+    assert_eq!(call.talker.packets.retransmitted_nack, 1);
+}
+
+#[test]
+fn repetitions_cost_no_more_than_half_of_the_stream() {
+    let mut call = start(3000);
+    for number in 0..2000 {
+        let now = call.now + number * 20 * MS;
+        call.datagrams(now);
+        // A listener that asks for everything, as often as it may, and a proxy that has seen nothing.
+        let earliest = number.saturating_sub(100);
+        call.nack(&(earliest..number).collect::<Vec<_>>(), now);
+        for place in earliest..=number {
+            call.talker.send_again(place, Cause::Quack, now);
+        }
+        call.datagrams(now);
+        let media = u64::from(number + 1) * 262;
+        let again = call.talker.bytes - media;
+        assert!(
+            again <= media / 2 + 16 * 1024 + 2 * call.talker.packets.retransmitted_nack,
+            "{number}: {again}"
+        );
+    }
+    let media = 2000 * 262;
+    assert!(call.talker.bytes > media * 3 / 2, "{}", call.talker.bytes);
+}
+
+#[test]
 fn a_seed_gives_the_same_packets() {
     let (mut one, mut other) = (start(500), start(500));
     assert_eq!(one.datagrams(one.now + 500 * MS), other.datagrams(other.now + 500 * MS));

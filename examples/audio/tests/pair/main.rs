@@ -128,6 +128,29 @@ fn feedback_and_the_ends_confirmation_may_be_lost() {
 }
 
 #[test]
+fn what_a_proxy_never_sees_and_a_listener_never_confirms_is_not_repeated_for_ever() {
+    let config = TalkerConfig {
+        packets: PACKETS,
+        reinject: Some(every_two_packets(true)),
+        ..TalkerConfig::of_simulation(1)
+    };
+    let mut path = Path::new(config, |passing| match passing {
+        Passing::Near { sequence, .. } => sequence % 3 == 1,
+        Passing::Far { .. } => false,
+        Passing::Back(_) => true,
+    });
+    path.run();
+    let report = path.talker.report(path.now);
+    println!("{report:?}");
+    let lost = u64::from(PACKETS) / 3;
+    let again = report.packets.retransmitted_quack;
+    assert!((lost..=3 * lost).contains(&again), "{again}");
+    let media = u64::from(PACKETS) * 262;
+    assert!(report.bytes - media <= media / 2 + 16 * 1024, "{} bytes", report.bytes);
+    assert_eq!(report.ending, "unanswered");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_call() {
     let of = || call(Some(every_two_packets(true)), lone_near_losses);
     assert_eq!(of(), of());
