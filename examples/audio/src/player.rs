@@ -16,6 +16,11 @@ const CONCEALED_AT_MOST: u64 = 5;
 /// A longer gap is cut to this many packets: a minute at 20 ms.
 const LONGEST_GAP: u64 = 3000;
 
+/// Bytes of sound in a WAV file: its lengths have 32 bits, and there is a header.
+const MAX_BYTES: u64 = u32::MAX as u64 - 1024;
+/// So many samples are written before the file says how long it is: 10 s, which is all that is lost with the program.
+const FLUSHED: usize = 10 * CLOCK_RATE as usize;
+
 /// Why a call is not played.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -23,6 +28,9 @@ pub enum PlayError {
     /// The file does not take it.
     #[error("the WAV file cannot be written: {0}")]
     File(#[from] hound::Error),
+    /// The file is as long as it can be. Its end is whole; what comes now is left out.
+    #[error("the WAV file is as long as such a file can be, 12 hours")]
+    Full,
     /// The codec does not want to.
     #[error("Opus cannot be set up: {0}")]
     Codec(#[from] opus::Error),
@@ -35,6 +43,9 @@ pub struct Player<W: Write + Seek> {
     /// Samples in a packet.
     packet: usize,
     concealed: u64,
+    /// Bytes that the file still takes.
+    left: u64,
+    unflushed: usize,
 }
 
 impl<W: Write + Seek> fmt::Debug for Player<W> {
@@ -62,13 +73,15 @@ impl<W: Write + Seek> Player<W> {
             writer: WavWriter::new(file, spec)?,
             packet: packet / 120 * 120,
             concealed: 0,
+            left: MAX_BYTES,
+            unflushed: 0,
         })
     }
 
     /// Plays what comes next.
     ///
     /// # Errors
-    /// [`PlayError`], if the file does not take it.
+    /// [`PlayError`], if the file does not take it; [`PlayError::Full`] from then on, if it has become too long.
     pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
         match frame {
             Frame::Content(content) => self.decode(content),
@@ -109,8 +122,20 @@ impl<W: Write + Seek> Player<W> {
     }
 
     fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
+        let bytes = 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX / 2);
+        let Some(left) = self.left.checked_sub(bytes) else {
+            // Nothing shorter may follow in its place.
+            self.left = 0;
+            return Err(PlayError::Full);
+        };
+        self.left = left;
         for sample in samples {
             self.writer.write_sample(*sample)?;
+        }
+        self.unflushed += samples.len();
+        if self.unflushed >= FLUSHED {
+            self.unflushed = 0;
+            self.writer.flush()?;
         }
         Ok(())
     }
@@ -186,6 +211,31 @@ mod tests {
         let place = 40 * 960..41 * 960;
         let silent = holes[place].iter().all(|sample| sample.abs() < 0.001);
         assert!(!silent, "a guess is not silence");
+    }
+
+    #[test]
+    fn a_file_that_is_full_takes_no_more_and_can_be_read() {
+        let mut bytes = Cursor::new(Vec::new());
+        let mut player = Player::new(&mut bytes, INTERVAL).unwrap();
+        player.left = 2 * (2 * 960 + 500);
+        let frames = packets(3);
+        assert!(player.play(&frames[0]).is_ok() && player.play(&frames[1]).is_ok());
+        assert!(matches!(player.play(&frames[2]), Err(PlayError::Full)));
+        player.packet = 120;
+        assert!(
+            matches!(player.play(&Frame::Lost(1)), Err(PlayError::Full)),
+            "it would fit, but not in its place"
+        );
+        player.finish().unwrap();
+        assert_eq!(WavReader::new(Cursor::new(bytes.into_inner())).unwrap().len(), 2 * 960);
+    }
+
+    #[test]
+    fn what_was_played_can_be_read_before_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut player = Player::new(std::io::BufWriter::new(file.reopen().unwrap()), INTERVAL).unwrap();
+        player.play(&Frame::Lost(510)).unwrap();
+        assert_eq!(WavReader::open(file.path()).unwrap().len(), 500 * 960);
     }
 
     #[test]

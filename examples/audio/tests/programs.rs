@@ -227,6 +227,21 @@ fn a_receiver_that_is_not_there_is_named() {
 }
 
 #[test]
+fn a_receiver_that_cannot_listen_leaves_the_old_recording_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("heard.wav");
+    std::fs::write(&path, "an older call").unwrap();
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
+    command.args(["--write-sdp", "call.sdp", "--wav", "heard.wav", "--listen"]);
+    command.arg(taken.local_addr().unwrap().to_string());
+    let output = command.current_dir(&directory).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot listen on"), "{said}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "an older call");
+}
+
+#[test]
 fn what_cannot_be_played_is_named() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("song.wav"), "ID3").unwrap();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use audio::edge::{self, Interrupts, Status, clock};
 use audio::listener::Handled;
-use audio::player::Player;
+use audio::player::{PlayError, Player};
 use audio::session::MasterKey;
 use audio::{Listener, ListenerConfig, ListenerReport, hgrm};
 use clap::Parser as _;
@@ -42,11 +42,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     };
     let mut description = plan.description;
     let listener = Listener::new(config, description.session.clone())?;
-    let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
     let socket = UdpSocket::bind(plan.listen)
         .with_context(|| format!("cannot listen on {}; give another address with --listen", plan.listen))?;
     socket.set_nonblocking(true).context("cannot set up the socket")?;
+    // Not before the socket is there: what an older file holds is not lost for nothing.
+    let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
     let address = socket.local_addr().context("cannot tell the socket's own address")?;
     if let Some(path) = &cli.write_sdp {
         description.destination = address;
@@ -55,7 +56,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     print(&format!("ready: listening on {address}\n"))?;
 
-    let mut call = Call { listener, player, socket, talker: None };
+    let mut call = Call { listener, player, full: false, socket, talker: None };
     let interrupted = call.listen(&interrupts)?;
     let mut report = call.listener.report();
     if let Some(player) = call.player {
@@ -83,6 +84,8 @@ fn player(path: &Path, interval: Duration) -> anyhow::Result<Player<BufWriter<Fi
 struct Call {
     listener: Listener,
     player: Option<Player<BufWriter<File>>>,
+    /// Whether it was said that the player's file is.
+    full: bool,
     socket: UdpSocket,
     /// Where the last datagram came from that belongs to the call.
     talker: Option<SocketAddr>,
@@ -129,7 +132,14 @@ impl Call {
         }
         if let Some(player) = &mut self.player {
             while let Some(frame) = self.listener.next_frame() {
-                player.play(&frame)?;
+                match player.play(&frame) {
+                    Err(PlayError::Full) if self.full => {}
+                    Err(full @ PlayError::Full) => {
+                        self.full = true;
+                        eprintln!("audio-receive: {full}; the call goes on and is written no further");
+                    }
+                    played => played?,
+                }
             }
         }
         Ok(())
