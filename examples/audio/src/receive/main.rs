@@ -67,6 +67,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let write = || hgrm::write(call.listener.waits(), BufWriter::new(File::create(path)?));
         write().with_context(|| format!("cannot write {}", path.display()))?;
     }
+    if let Some(hint) = stranger(&report) {
+        eprintln!("audio-receive: {hint}");
+    }
     print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
     ensure!(
         report.complete || interrupted,
@@ -152,7 +155,22 @@ fn print(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// What to look at when somebody speaks and cannot be understood.
+fn stranger(report: &ListenerReport) -> Option<String> {
+    let packets = &report.packets;
+    (packets.received == 0 && packets.rejected > 0).then(|| {
+        format!(
+            "{} datagrams came and none could be opened: the session description may be of another call, or the call began \
+             too long ago, 10 minutes at 20 ms a packet",
+            packets.rejected
+        )
+    })
+}
+
 fn status_line(report: &ListenerReport) -> String {
+    if let Some(hint) = stranger(report) {
+        return hint;
+    }
     let mos = report.quality.map(|quality| format!(", MOS {:.1}", quality.mos)).unwrap_or_default();
     format!(
         "{} packets played, {} too late, {} NACKs; waited p99 {:.0} ms{mos}",
@@ -187,4 +205,32 @@ fn summary(report: &ListenerReport) -> String {
         text += &format!("{concealed} packets concealed in the WAV file\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use audio::session::{Encoding, Session};
+    use audio::source::RandomBytes;
+    use audio::{Talker, TalkerConfig};
+
+    #[test]
+    fn a_call_under_another_key_is_named_until_a_packet_opens() {
+        let now = clock();
+        let ours = TalkerConfig::of_simulation(1);
+        let session = Session::new(ours.session.key.clone(), Encoding::Random);
+        let mut listener = Listener::new(ListenerConfig::default(), session).unwrap();
+        assert_eq!(stranger(&listener.report()), None);
+        for (config, wanted) in [(TalkerConfig::of_simulation(2), true), (ours, false)] {
+            let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
+            talker.on_deadline(now);
+            let mut datagram = Vec::new();
+            while talker.transmit(&mut datagram, now) {
+                let _ = listener.handle(&datagram, now);
+            }
+            let said = status_line(&listener.report());
+            assert_eq!(said.contains("2 datagrams came") && said.contains("another call"), wanted, "{said}");
+            assert_eq!(stranger(&listener.report()).is_some(), wanted);
+        }
+    }
 }
