@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use audio::listener::Handled;
 use audio::source::RandomBytes;
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
@@ -167,7 +168,8 @@ impl Endpoint for Hearing {
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        if self.listener.handle(&packet.payload, now).is_ok() {
+        // As the program does it: what was there before may come from anywhere.
+        if let Ok(Handled::New) = self.listener.handle(&packet.payload, now) {
             self.talker = Some(packet.source);
         }
         self.send(out);
