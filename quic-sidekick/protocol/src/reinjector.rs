@@ -11,8 +11,8 @@ const MAX_WAITING: usize = 256;
 /// Second and later attempts that are remembered, as many as a sender keeps unreported packets.
 const MAX_ATTEMPTS: usize = 8192;
 
-/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP or WireGuard: who sends them has to know nothing
-/// else. The receiver must drop duplicates, as these do by their sequence numbers, also those of the age that is sent again.
+/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP: who sends them has to know nothing
+/// else. The receiver must drop duplicates, as SRTP does by its sequence numbers, also those of the age that is sent again.
 ///
 /// It is for flows of a rate of their own, such as calls. One that sends less when it loses, such as a VPN that carries TCP, would
 /// not hear of a full queue on the near segment. The proxy's address has to be known: [`SenderConfig::proxy`].

@@ -1,5 +1,5 @@
-//! Asks a receiver that is not ours for fewer acknowledgements: QUIC ACK frequency (draft-ietf-quic-ack-frequency-07), which
-//! quinn and others answer to.
+//! Asks a receiver that is not ours for fewer acknowledgements: QUIC ACK frequency (draft-ietf-quic-ack-frequency-07), tried
+//! with quinn.
 
 use std::time::{Duration, Instant};
 
