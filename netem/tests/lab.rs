@@ -29,11 +29,11 @@ while [ $# -gt 0 ]; do
     shift
 done
 echo "ready: listening on 10.77.2.2:4433"
-exec tail -f "$0"
+read -r never < "${0%/*}/stay"
 "#;
 const PROXY: &str = r#"
 echo "ready: listening on 10.77.1.2:5252, capturing on near"
-exec tail -f "$0"
+read -r never < "${0%/*}/stay"
 "#;
 const CLIENT_THAT_UPLOADS: &str = r#"
 [ -f "$4" ] || { echo "no CA file" >&2; exit 1; }
@@ -47,9 +47,10 @@ END
 const CLIENT_THAT_SPOILS: &str = r#"echo spoilt > "$(cat "${0%/*}/store")/upload""#;
 const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; exit 1";
 /// Tells the test that it runs, then stays.
-const CLIENT_THAT_STAYS: &str = r#"echo here > "${0%/*}/up"; exec tail -f "$0""#;
+const CLIENT_THAT_STAYS: &str = r#"echo here > "${0%/*}/up"; read -r never < "${0%/*}/stay""#;
 
-/// A directory of programs. Its path is on the command line of every process of a lab, and so marks them.
+/// A directory of programs. Its path is on the command line of every process of a lab, and so marks them. Those that stay
+/// wait for a pipe that nobody writes: a process that becomes another one has no command line for a moment.
 struct Programs {
     directory: tempfile::TempDir,
 }
@@ -64,7 +65,9 @@ impl Programs {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         }
         fs::create_dir(directory.path().join("tmp")).unwrap();
-        assert!(Command::new("mkfifo").arg(directory.path().join("up")).status().unwrap().success());
+        for pipe in ["up", "stay"] {
+            assert!(Command::new("mkfifo").arg(directory.path().join(pipe)).status().unwrap().success());
+        }
         Self { directory }
     }
 
