@@ -277,7 +277,7 @@ impl Observer {
                 self.table.remove(index);
                 Ok(())
             }
-            Message::Quack(_) | Message::Epoch { .. } => {
+            Message::Quack(_) | Message::ShortQuack(_) | Message::Epoch { .. } => {
                 self.stats.malformed += 1;
                 Err(HandleError::NotForProxy)
             }

@@ -16,7 +16,8 @@ pub use datagram::{
 };
 pub(crate) use datagram::{hello_payload, parse_hello_payload};
 pub(crate) use message::MAX_MESSAGE_LEN;
-pub use message::{Message, Poll, Quack, Sums};
+pub(crate) use message::low;
+pub use message::{Message, Poll, Quack, ShortQuack, Sums};
 
 use std::fmt;
 use thiserror::Error;

@@ -144,6 +144,8 @@ ENCODERS = {
         *(1, f["epoch"], f["token"], f["age_us"], f["first"], f["last"], f["count"], len(f["sums"])),
     )
     + struct.pack(">%dI" % len(f["sums"]), *f["sums"]),
+    "short quack": lambda f: struct.pack(">BHH", 6, f["count"], f["last"])
+    + struct.pack(">%dI" % len(f["sums"]), *f["sums"]),
     "poll": lambda f: struct.pack(">BHHB", 2, f["epoch"], f["token"], f["wanted_sums"]),
     "new epoch": lambda f: struct.pack(">BH", 3, f["epoch"]),
     "epoch": lambda f: struct.pack(">BH", 4, f["epoch"]),

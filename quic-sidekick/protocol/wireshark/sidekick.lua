@@ -20,7 +20,7 @@ local VERSION, PORT = 1, 5252
 local MAGIC_AT, MAGIC = 21, "Sidekick"
 local MARKER, ANSWER, MARKER_LEN = 5, 6, 128
 local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED = 1, 2, 3, 4, 5, 6
-local QUACK, POLL, NEW_EPOCH, EPOCH, BYE = 1, 2, 3, 4, 5
+local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
 local AT_END, MAX_OFFSET = 0xffff, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
 -- Of a first handshake message, unpinned and pinned, and of a second.
@@ -31,7 +31,8 @@ local DATAGRAMS = {
     [HELLO] = "HELLO", [RETRY] = "RETRY", [ACCEPT] = "ACCEPT", [REFUSE] = "REFUSE",
     [UNKNOWN_SESSION] = "UNKNOWN SESSION", [SEALED] = "SEALED",
 }
-local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE" }
+local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
+    [SHORT_QUACK] = "short quACK" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -89,6 +90,8 @@ defined("epoch", "uint16", "Epoch", base.DEC)
 defined("token", "uint16", "Token", base.DEC)
 defined("age_us", "uint32", "Age of the last packet", base.DEC + base.UNIT_STRING, MICROSECONDS)
 defined("first", "uint32", "First identifier", base.HEX)
+defined("count_low", "uint16", "Packets seen in the epoch, modulo 65536", base.DEC)
+defined("last_low", "uint16", "Last identifier, modulo 65536", base.HEX)
 defined("last", "uint32", "Last identifier", base.HEX)
 defined("count", "uint32", "Packets seen in the epoch", base.DEC)
 defined("number_of_sums", "uint8", "Number of sums", base.DEC)
@@ -449,6 +452,15 @@ end
 ------------------------------------------------------------------------------------------------------------------------
 -- Messages under seal.
 
+local function read_sums(r, tree, sums)
+    local below = tree:add(take(r, 4 * sums), ("Power sums (%d)"):format(sums))
+    r.at = r.at - 4 * sums
+    for power = 1, sums do
+        local _, sum = show(r, below, "sum", 4)
+        sum:prepend_text(("Power %d: "):format(power))
+    end
+end
+
 local messages = {
     [QUACK] = function(r, tree, info)
         local epoch = nonzero(r, tree, "epoch", 2, "epoch")
@@ -461,12 +473,7 @@ local messages = {
         local sums = nonzero(r, tree, "number_of_sums", 1, "number of sums")
         info:append((" epoch %d, %s, last %d \xc2\xb5s ago, %s%s"):format(
             epoch, counted(count, "packet"), age, counted(sums, "sum"), token == 0 and "" or (", token %04x"):format(token)))
-        local below = tree:add(take(r, 4 * sums), ("Power sums (%d)"):format(sums))
-        r.at = r.at - 4 * sums
-        for power = 1, sums do
-            local _, sum = show(r, below, "sum", 4)
-            sum:prepend_text(("Power %d: "):format(power))
-        end
+        read_sums(r, tree, sums)
     end,
     [POLL] = function(r, tree, info)
         local epoch = nonzero(r, tree, "epoch", 2, "epoch")
@@ -483,6 +490,15 @@ local messages = {
         info:append((" %d runs"):format(nonzero(r, tree, "epoch", 2, "epoch")))
     end,
     [BYE] = function() end,
+    [SHORT_QUACK] = function(r, tree, info)
+        local count = number(r, tree, "count_low", 2)
+        show(r, tree, "last_low", 2)
+        local length = left(r)
+        if length == 0 or length % 4 ~= 0 then fail("truncated") end
+        if length > 4 * 255 then fail("trailing bytes") end
+        info:append((" packet %d modulo 65536, %s"):format(count, counted(length / 4, "sum")))
+        read_sums(r, tree, length / 4)
+    end,
 }
 
 local function dissect_message(r, tree, info)

@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::repeats::Repeats;
 use crate::clock::micros;
 use crate::keys::Seal;
-use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, Sums};
+use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
 use crate::{Filter, Flow, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::SocketAddr;
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// An interface that shows none of the flow's packets for this long is no longer the one on which they come in.
 const REBIND: Duration = Duration::from_secs(1);
+/// Whole quACKs about packets in an epoch before any is short: enough for the sender to have one of them.
+const WHOLE_FIRST: u8 = 8;
 
 /// What a waiting quACK shall say.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +67,8 @@ pub(super) struct Session {
     last_at: Option<Instant>,
     /// Packets that no quACK has reported.
     unreported: u32,
+    /// quACKs that have named the epoch's first packet, as far as they are counted.
+    whole: u8,
     /// A quACK waits to be sent.
     request: Option<Request>,
 }
@@ -85,6 +89,7 @@ impl Session {
             last: 0,
             last_at: None,
             unreported: 0,
+            whole: 0,
             request: None,
             agreed,
         })
@@ -128,7 +133,7 @@ impl Session {
         self.sums.clear();
         self.repeats.clear();
         (self.first, self.last, self.last_at) = (0, 0, None);
-        self.unreported = 0;
+        (self.unreported, self.whole) = (0, 0);
         self.quack_due = None;
         self.interface = None;
         self.request = None;
@@ -164,19 +169,23 @@ impl Session {
         let wanted = usize::from(wanted).min(self.budget.sums());
         let wanted = words.get_mut(..wanted).unwrap_or_default();
         let written = self.sums.write_sums(wanted);
-        if written == 0 || !self.budget.spend(Quack::sealed_len(written)) {
+        let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST;
+        let len = if short { ShortQuack::sealed_len(written) } else { Quack::sealed_len(written) };
+        if written == 0 || !self.budget.spend(len) {
             return Err(Withheld);
         }
-        let quack = Quack {
-            epoch: self.epoch,
-            token: request.token,
-            age_us: age,
-            first: self.first,
-            last: self.last,
-            count: self.sums.count(),
-            sums: Sums::new(wanted.get(..written).unwrap_or_default()),
+        let sums = Sums::new(wanted.get(..written).unwrap_or_default());
+        let (last, count) = (self.last, self.sums.count());
+        let message = if short {
+            Message::ShortQuack(ShortQuack { count: low(count), last: low(last), sums })
+        } else {
+            if count > 0 && self.whole < WHOLE_FIRST {
+                self.whole += 1;
+            }
+            let (epoch, token) = (self.epoch, request.token);
+            Message::Quack(Quack { epoch, token, age_us: age, first: self.first, last, count, sums })
         };
-        Ok(self.agreed.seal.seal(self.agreed.peer_number, &Message::Quack(quack), out))
+        Ok(self.agreed.seal.seal(self.agreed.peer_number, &message, out))
     }
 
     /// Writes a short message.

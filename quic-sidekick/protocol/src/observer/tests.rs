@@ -186,6 +186,39 @@ fn a_quack_is_the_power_sums_of_what_was_seen() {
     assert_eq!(b.heard(), None);
 }
 
+/// Once the sender can know which packet the epoch begins with, what is due by the number of packets is said in fewer bytes.
+#[test]
+fn what_the_sender_knows_is_left_out() {
+    let mut b = bench(ObserverConfig::default());
+    b.open(1, Terms { every_packets: NonZeroU16::new(1), every: None, ..Terms::default() });
+    let mut counted = sidekick_quack::PowerSums::new(20).unwrap();
+    for epoch in [1, 2] {
+        counted.clear();
+        for id in 0x7_0001..0x7_000a {
+            b.see(id, 0);
+            counted.insert(id);
+            let whole = b.with_message(1, |message| match message {
+                Message::Quack(quack) => {
+                    assert_eq!((quack.epoch, quack.first, quack.last), (epoch, 0x7_0001, id));
+                    true
+                }
+                Message::ShortQuack(quack) => {
+                    assert_eq!((quack.count, quack.last), (9, 9));
+                    assert!(quack.sums.iter().eq(counted.sums()));
+                    false
+                }
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(whole, Some(id < 0x7_0009), "packet {id:x} of epoch {epoch}");
+        }
+        // What was asked for has to say what it answers.
+        b.poll(1, epoch, 5).unwrap();
+        assert_eq!(b.with_quack(1, |quack| (quack.token, quack.count)), Some((5, 9)));
+        b.say(1, Message::NewEpoch { epoch }).unwrap();
+        b.with_message(1, |message| assert!(matches!(message, Message::Epoch { .. })));
+    }
+}
+
 /// The network may double a datagram, at once or a little later.
 #[test]
 fn a_doubled_datagram_counts_once() {

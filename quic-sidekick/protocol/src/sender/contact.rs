@@ -51,6 +51,8 @@ pub(super) struct Joined {
     pub(super) epoch: u16,
     pub(super) granted: Terms,
     pub(super) kept_sums: u8,
+    /// The number of the message that began the epoch.
+    pub(super) began: u32,
     /// The newest quACK's number.
     pub(super) sequence: Option<u32>,
     /// A new epoch was asked for; none of this one is believed any more.
@@ -357,6 +359,7 @@ impl Contact {
             epoch: 0,
             granted: accept.terms,
             kept_sums: super::reports::usable_sums(accept),
+            began: 0,
             sequence: None,
             renewing: None,
             doubt: None,
@@ -430,13 +433,12 @@ impl Contact {
             joined.doubt = None;
         }
         match message {
-            Message::Quack(quack) => {
-                self.on_quack(&quack, sequence, now)?;
-                self.stats.quacks_received += 1;
-                self.stats.quack_bytes += u64::try_from(len).unwrap_or(u64::MAX);
-                Ok(())
+            Message::Quack(quack) => self.on_quack(&quack, sequence, len, now),
+            Message::ShortQuack(short) => {
+                let quack = self.complete(&short, sequence, now)?;
+                self.on_quack(&quack, sequence, len, now)
             }
-            Message::Epoch { epoch } => self.on_epoch(epoch, now),
+            Message::Epoch { epoch } => self.on_epoch(epoch, sequence, now),
             Message::Bye => {
                 self.lose(Reason::ProxyLost, now);
                 Ok(())

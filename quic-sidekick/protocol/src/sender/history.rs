@@ -1,5 +1,6 @@
 //! The packets that the proxy has not reported, in the order in which they were sent.
 
+use crate::wire::low;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,20 @@ impl History {
 
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.pending.front().map(|entry| entry.time_sent)
+    }
+
+    /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more` packets than are settled, and has
+    /// so many sums. Of several pending packets the newest is meant whose candidates the sums can tell apart: those between the
+    /// true one and a later one only look missing. When none is pending, it was known before, and any other will do.
+    pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> u32 {
+        let more = usize::try_from(more).unwrap_or(usize::MAX);
+        let mut matches = self.pending.iter().enumerate().rev().filter(|(_, entry)| low(entry.identifier) == last);
+        let newest = matches.next();
+        let fits = |(position, _): &(usize, &Entry)| {
+            (position + 1).checked_sub(more).is_some_and(|missing| missing <= sums)
+        };
+        let meant = newest.filter(fits).or_else(|| matches.find(fits)).or(newest);
+        meant.map_or(last.into(), |(_, entry)| entry.identifier)
     }
 
     /// Packets after the last one seen that were sent no later than `time`.

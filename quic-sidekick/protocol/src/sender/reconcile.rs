@@ -207,6 +207,11 @@ impl Reconciler {
         self.settled.sums.count()
     }
 
+    /// The same, once it is known which packet is the epoch's first.
+    pub(super) fn aligned_count(&self) -> Option<u32> {
+        self.aligned.then(|| self.settled_count())
+    }
+
     /// The oldest pending packet is no longer kept.
     pub(super) fn forget_oldest(&mut self) {
         self.lead = self.lead.saturating_sub(1);

@@ -5,7 +5,7 @@ use super::reconcile::Outcome;
 use super::rtt::Sample;
 use super::timers::Probe;
 use super::{Assistance, HandleError, Reason};
-use crate::wire::{Accept, Quack};
+use crate::wire::{Accept, Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 
 /// quACKs in a row that do not decode before a new epoch is asked for.
@@ -48,23 +48,59 @@ impl Contact {
         self.poll(now);
     }
 
-    pub(super) fn on_epoch(&mut self, epoch: u16, now: Instant) -> Result<(), HandleError> {
-        let Phase::Joined(joined) = &self.phase else { return Err(HandleError::Outdated) };
+    pub(super) fn on_epoch(&mut self, epoch: u16, sequence: u32, now: Instant) -> Result<(), HandleError> {
+        let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
         // That of the session is repeated, or a late one.
         let ahead = epoch.wrapping_sub(joined.epoch);
         if joined.renewing.is_none() || ahead == 0 || ahead >= 1 << 15 {
             return Err(HandleError::Outdated);
         }
+        joined.began = sequence;
         self.begin_epoch(epoch, now);
         Ok(())
     }
 
+    /// The whole quACK that a short one stands for. When the packet with which the epoch begins is not known, the sender asks
+    /// for it, but not more often than an answer takes.
+    pub(super) fn complete<'a>(
+        &mut self,
+        short: &ShortQuack<'a>,
+        sequence: u32,
+        now: Instant,
+    ) -> Result<Quack<'a>, HandleError> {
+        let Phase::Joined(joined) = &self.phase else { return Err(HandleError::Outdated) };
+        if sequence < joined.began || joined.renewing.is_some() {
+            return Err(HandleError::Outdated);
+        }
+        let Some(settled) = self.reconciler.aligned_count() else {
+            let asked = joined.probe.last_polled();
+            if asked.is_none_or(|asked| asked + self.near_rtt.retry_interval() <= now) {
+                self.poll(now);
+            }
+            return Err(HandleError::Outdated);
+        };
+        // A sender keeps less than 2^16 packets that are not settled.
+        let more = u32::from(short.count.wrapping_sub(low(settled)));
+        let last = self.history.ending(short.last, more, short.sums.len());
+        let (epoch, count) = (joined.epoch, settled.wrapping_add(more));
+        Ok(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
+    }
+
+    /// Takes up a quACK that came in a datagram of `len` bytes.
     pub(super) fn on_quack(
         &mut self,
         quack: &Quack<'_>,
         sequence: u32,
+        len: usize,
         now: Instant,
     ) -> Result<(), HandleError> {
+        self.read_quack(quack, sequence, now)?;
+        self.stats.quacks_received += 1;
+        self.stats.quack_bytes += u64::try_from(len).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    fn read_quack(&mut self, quack: &Quack<'_>, sequence: u32, now: Instant) -> Result<(), HandleError> {
         let grace = self.grace();
         let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
         let newer = joined.sequence.is_none_or(|known| sequence > known);

@@ -2,7 +2,7 @@ use super::contact::Phase;
 use super::*;
 use crate::ObserverConfig;
 use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
-use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, Sums};
+use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Sums};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -362,10 +362,11 @@ fn a_hostile_proxy_cannot_break_the_sender() {
             let sums: Vec<u32> =
                 (0..=random.next_u32() % 30).map(|_| random.next_u32() % 4_294_967_291).collect();
             let (token, age_us) = (random.token(), random.next_u32());
-            let message = match random.next_u32() % 40 {
+            let message = match random.next_u32() % 45 {
                 0 => Message::Bye,
                 1..4 => Message::Epoch { epoch },
                 4 => Message::NewEpoch { epoch },
+                40.. => Message::ShortQuack(ShortQuack { count: token, last: crate::wire::low(last), sums: Sums::new(&sums) }),
                 _ => {
                     Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) })
                 }

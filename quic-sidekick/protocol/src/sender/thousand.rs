@@ -3,6 +3,7 @@
 use super::*;
 use crate::testing::{Near, Simulation, configured, key, proxy};
 use crate::{ObserverConfig, Position};
+use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -23,6 +24,11 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
         let mut config = if below(2) == 0 { configured() } else { SenderConfig::default() };
         if below(4) == 0 {
             config.terms.identification.position = Position::End;
+        }
+        if below(3) == 0 {
+            // What is due by the number of packets is said in short.
+            let packets = u16::try_from(1 + below(8)).unwrap();
+            (config.terms.every_packets, config.terms.every) = (NonZeroU16::new(packets), None);
         }
         let mut s = Simulation::new(config, ObserverConfig::default(), near, seed);
         s.duplicate_percent = below(4).into();

@@ -74,6 +74,10 @@ impl Probe {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
+    pub(super) fn last_polled(&self) -> Option<Instant> {
+        self.last_polled
+    }
+
     /// The proxy has said something.
     pub(super) fn heard(&mut self) {
         self.unheard_since = None;

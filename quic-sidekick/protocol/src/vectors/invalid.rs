@@ -1,7 +1,7 @@
 //! Byte strings that are not what they are read as, each for one reason.
 
 use super::json::{Json, hex};
-use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, v4, words};
+use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, short_quack, v4, words};
 use crate::Terms;
 use crate::wire::path::{Answer, Marker, Reply};
 use crate::wire::{
@@ -314,6 +314,17 @@ pub(super) fn messages() -> Vec<Bad> {
             ],
         ),
         of(
+            "short quACK",
+            short_quack(1, &sums),
+            &[
+                ("no sums", Cut(5), "truncated"),
+                ("ends in its first sum", Cut(8), "truncated"),
+                ("one byte short", Cut(12), "truncated"),
+                ("one byte long", More, "truncated"),
+            ],
+        ),
+        vec![("short quACK: 256 sums".to_owned(), vec![6; 5 + 4 * 256], "trailing bytes")],
+        of(
             "POLL",
             Message::Poll(poll),
             &[
@@ -332,7 +343,7 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 6", Put(0, &[6]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 7", Put(0, &[7]), "type"), long()],
         ),
     ]
     .concat()

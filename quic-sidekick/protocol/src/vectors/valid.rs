@@ -4,7 +4,7 @@ use super::json::{Fields, Json, hex};
 use crate::wire::path::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal, SessionNumber,
-    Sums, hello_payload, parse_hello_payload,
+    ShortQuack, Sums, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use std::num::NonZeroU16;
@@ -58,6 +58,10 @@ pub(super) fn quack(epoch: u16, token: u16, sums: &[u32]) -> Message<'_> {
     let sums = Sums::new(sums);
     let (first, last) = (0x8c31_02f7, 0xe402_9b1c);
     Message::Quack(Quack { epoch, token, age_us: 1250, first, last, count: 65_537, sums })
+}
+
+pub(super) fn short_quack(count: u16, sums: &[u32]) -> Message<'_> {
+    Message::ShortQuack(ShortQuack { count, last: 0x9b1c, sums: Sums::new(sums) })
 }
 
 fn flow_fields(flow: &Flow) -> Fields {
@@ -133,6 +137,14 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Fields) {
                 ("first", q.first.into()),
                 ("last", q.last.into()),
                 ("count", q.count.into()),
+                ("sums", q.sums.iter().collect::<Vec<_>>().as_slice().into()),
+            ],
+        ),
+        Message::ShortQuack(q) => (
+            "short quack",
+            vec![
+                ("count", q.count.into()),
+                ("last", q.last.into()),
                 ("sums", q.sums.iter().collect::<Vec<_>>().as_slice().into()),
             ],
         ),
@@ -297,6 +309,8 @@ pub(super) fn messages() -> Vec<Json> {
         message("quACK of one sum, unasked", &quack(1, 0, &words(1))),
         message("quACK of 20 sums, answers a poll", &quack(2, 0xbeef, &words(20))),
         message("quACK of 255 sums", &quack(u16::MAX, u16::MAX, &words(255))),
+        message("short quACK of one sum", &short_quack(0xfff0, &words(1))),
+        message("short quACK of 255 sums", &short_quack(0, &words(255))),
         message("POLL for as many sums as the threshold", &poll(1, 0)),
         message("POLL for one sum", &poll(0xbeef, 1)),
         message("POLL for 255 sums", &poll(u16::MAX, 255)),

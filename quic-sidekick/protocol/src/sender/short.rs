@@ -1,0 +1,134 @@
+//! What the sender makes of short quACKs (SPEC.md, sections 6.4 and 7.2).
+
+use super::contact::Phase;
+use super::history::History;
+use super::*;
+use crate::testing::{Near, Simulation, configured};
+use crate::wire::{Message, Quack, ShortQuack, Sums, low};
+use crate::{ObserverConfig, Terms};
+use proptest::prelude::*;
+use sidekick_quack::PowerSums;
+use std::num::NonZeroU16;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn simulation(loss_percent: u64, every_packets: u16, poll: bool, seed: u64) -> Simulation {
+    let terms = Terms { every_packets: NonZeroU16::new(every_packets), every: None, ..Terms::default() };
+    let near = Near { delay: 5 * MS, jitter: Duration::ZERO, loss_percent };
+    Simulation::new(SenderConfig { terms, poll, ..configured() }, ObserverConfig::default(), near, seed)
+}
+
+#[test]
+fn every_loss_is_found_from_reports_by_the_packet() {
+    for (seed, loss_percent) in (0..60).zip([0, 2, 10, 20].into_iter().cycle()) {
+        for (every_packets, poll) in [(1, true), (2, true), (2, false), (8, false)] {
+            let mut s = simulation(0, every_packets, poll, seed);
+            s.stream(100, MS);
+            s.near.loss_percent = loss_percent;
+            let from = s.send(Some(false));
+            s.stream(1500, MS);
+            s.near.loss_percent = 0;
+            s.stream(100, MS);
+            assert_eq!(s.false_alarms(), [0; 0], "seed {seed}");
+            let stats = s.sender.stats();
+            // A new epoch leaves packets to the end-to-end mechanism.
+            if stats.epochs == 1 {
+                assert_eq!(s.overlooked(from), [0; 0], "seed {seed}");
+            }
+            assert!(stats.quacks_received > 100, "seed {seed}: {stats:?}");
+            if loss_percent == 0 {
+                let whole = Quack::sealed_len(20) as u64;
+                let each = stats.quack_bytes / stats.quacks_received;
+                assert!(each < whole - 15, "seed {seed}: {each} bytes of {whole}");
+            }
+        }
+    }
+}
+
+/// The sums of the first so many identifiers, and their number.
+fn sums_of(identifiers: &[u32], sums: usize) -> (Vec<u32>, u32) {
+    let mut counted = PowerSums::new(sums).unwrap();
+    counted.insert_many(identifiers);
+    (counted.sums().collect(), counted.count())
+}
+
+#[test]
+fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
+    let mut s = simulation(0, 2, false, 1);
+    s.run(30 * MS);
+    // From now on the network swallows what the proxy says about packets.
+    let identifiers: Vec<u32> = (0..40)
+        .map(|_| {
+            s.send(Some(true));
+            s.sender.contacts[0].history.pending.back().unwrap().identifier
+        })
+        .collect();
+    let now = s.now;
+    let polls = s.sender.stats().polls;
+    let (sums, _) = sums_of(&identifiers, 4);
+    let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Sums::new(&sums) };
+    let contact = &mut s.sender.contacts[0];
+    for sequence in 100..110 {
+        let said = contact.on_message(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
+        assert_eq!(said, Err(HandleError::Outdated));
+    }
+    assert_eq!((contact.stats.polls, contact.history.pending.len()), (polls + 1, 40));
+    let token = contact.say_poll.as_ref().unwrap().token;
+    let (first, last) = (identifiers[0], identifiers[39]);
+    let quack = Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
+    contact.on_message(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
+    assert!(contact.history.is_empty());
+    // What is sent after it may be told of in short.
+    let payload = [7; 40];
+    s.sender.on_sent(1000, Payload::whole(&payload), now + 120 * MS);
+    let (sums, _) = sums_of(&[&identifiers[..], &[0x0707_0707]].concat(), 4);
+    let short = ShortQuack { count: 41, last: 0x0707, sums: Sums::new(&sums) };
+    let contact = &mut s.sender.contacts[0];
+    contact.on_message(Message::ShortQuack(short), 111, 50, now + 130 * MS).unwrap();
+    assert!(contact.history.is_empty());
+}
+
+#[test]
+fn a_late_short_quack_of_the_epoch_before_is_ignored() {
+    let mut s = simulation(0, 2, true, 2);
+    s.stream(100, MS);
+    s.run(50 * MS);
+    let now = s.now;
+    let contact = &mut s.sender.contacts[0];
+    let Phase::Joined(joined) = &contact.phase else { panic!("not joined") };
+    let (epoch, newest) = (joined.epoch, joined.sequence.unwrap());
+    let short = Message::ShortQuack(ShortQuack { count: 7, last: 8, sums: Sums::new(&[9; 20]) });
+    contact.renew(now);
+    assert_eq!(contact.on_message(short, newest + 5, 50, now), Err(HandleError::Outdated), "not known which");
+    contact.on_message(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
+    let undecodable = contact.stats.undecodable;
+    assert_eq!(contact.on_message(short, newest + 7, 50, now), Err(HandleError::Outdated));
+    assert_eq!(contact.stats.undecodable, undecodable);
+}
+
+proptest! {
+    /// Whichever packets share the low half of their identifiers: all that a quACK counts are among its candidates, and no
+    /// more others than its sums can tell apart.
+    #[test]
+    fn the_packet_that_is_meant_by_half_an_identifier_is_found(
+        ids in prop::collection::vec(0u32..6, 1..60),
+        lost in prop::collection::vec(any::<bool>(), 60),
+        last in any::<prop::sample::Index>(),
+        sums in 1usize..20,
+    ) {
+        #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+        let now = Instant::now();
+        let mut history = History::default();
+        for (index, low) in (0u32..).zip(&ids) {
+            history.push(index << 16 | low, index.into(), now);
+        }
+        let last = last.index(ids.len());
+        let counted: Vec<usize> = (0..=last).filter(|index| *index == last || !lost[*index]).collect();
+        prop_assume!(last + 1 - counted.len() <= sums);
+        let more = u32::try_from(counted.len()).unwrap();
+        let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums);
+        let position = history.pending.iter().position(|entry| entry.identifier == meant).unwrap();
+        prop_assert!(position >= last, "{position} instead of {last}");
+        prop_assert!(position + 1 - counted.len() <= sums);
+    }
+}
