@@ -4,10 +4,11 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build demo figures bench fuzz test test-arm64 test-netem-vm format lint unit upstream clean
+.PHONY: help deps build-deps build demo demo-audio figures bench fuzz test test-arm64 test-netem-vm format lint unit upstream clean
 
 help:
 	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
+	@echo "make demo-audio  make a call over an emulated lossy path, with and without a Sidekick proxy (two minutes)"
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
@@ -28,6 +29,10 @@ build: build-deps
 
 demo: build
 	@target/debug/sidekick-lab demo
+
+# What is heard, and the plot, are in target/demo-audio.
+demo-audio: build
+	@target/debug/sidekick-lab demo-audio --out target/demo-audio
 
 figures: build
 	target/debug/sidekick-lab figures --out target/figures

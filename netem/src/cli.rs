@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Run(Run),
     /// Upload one file with several senders over the same lossy path, and compare
     Demo(Demo),
+    /// Make a call over a lossy path with and without a Sidekick proxy, and leave two WAV files to listen to
+    DemoAudio(DemoAudio),
     /// Run every experiment in virtual time, and put plots, heat maps and tables on one page
     ///
     /// Writes DIR/index.html, which needs nothing else to be looked at; a CSV file for each plot, heat map and table; and
@@ -88,6 +90,24 @@ pub(crate) struct Run {
     /// far-sent.pcap and far-delivered.pcap
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoAudio {
+    /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
+    #[arg(long, default_value = "user")]
+    pub(crate) backend: String,
+    /// Say this WAV file, and not a tone
+    #[arg(long, value_name = "PATH")]
+    pub(crate) wav: Option<PathBuf>,
+    /// How long each of the two calls is
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
+    pub(crate) seconds: u32,
+    /// Where what is heard goes, and the plot; files that are there are written over
+    #[arg(long, value_name = "DIR", default_value = "demo-audio")]
+    pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) common: Common,
 }

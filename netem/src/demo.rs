@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+pub mod call;
+mod waits;
+
 use serde::Serialize;
 
 use crate::progress::Progress;

@@ -57,6 +57,10 @@ fn work(command: &Command) -> Result<ExitCode> {
             let check = || check_file(demo).map(|()| UPLOAD_PROGRAMS);
             in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo(demo, bench))
         }
+        Command::DemoAudio(demo) => {
+            let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
+            in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo_audio(demo, bench))
+        }
     }
 }
 
@@ -249,7 +253,7 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
         let label = format!("{}, seed {seed}", scenario.name);
         let (record, progress) = if scenario.flow.kind == FlowKind::Audio {
             let mut progress = Progress::begin(label, scenario.flow.total_bytes());
-            (bench.call(&scenario, seed, &mut progress)?, progress)
+            (bench.call(&scenario, seed, None, &mut progress)?.record, progress)
         } else {
             let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
             let mut progress = Progress::begin(label, file.bytes);
@@ -276,6 +280,30 @@ fn check_file(demo: &cli::Demo) -> Result<()> {
         None => Ok(()),
         Some(objection) => bail!(objection),
     }
+}
+
+fn check_sound(demo: &cli::DemoAudio) -> Result<()> {
+    if let Some(wav) = &demo.wav {
+        std::fs::File::open(wav).with_context(|| format!("cannot read {}", wav.display()))?;
+    }
+    std::fs::create_dir_all(&demo.out).with_context(|| format!("cannot make {}", demo.out.display()))
+}
+
+fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
+    let Common { seed, json, .. } = demo.common;
+    // The programs have working directories of their own.
+    let out = std::path::absolute(&demo.out)?;
+    let wav = demo.wav.as_deref().map(std::path::absolute).transpose()?;
+    let result = demo::call::run(bench, &out, wav.as_deref(), demo.seconds, seed)?;
+    if json {
+        print_json(&result)?;
+    } else {
+        print(&demo::call::print(&result))?;
+    }
+    if !result.passed {
+        eprintln!("sidekick-lab: the check of the demo failed; its table says how");
+    }
+    Ok(result.passed)
 }
 
 fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {

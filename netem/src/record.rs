@@ -67,6 +67,13 @@ pub struct Audio {
     pub late: u64,
     /// Packets that were played.
     pub played: u64,
+    /// Bytes of the packets that were sent for the first time, with their UDP and IPv4 headers.
+    #[serde(default)]
+    pub media_bytes: u64,
+    /// Bytes that help has cost, with UDP and IPv4 headers: quACKs that the proxy has sent (those that arrived, where it does
+    /// not tell), polls, and packets that were sent again because of quACKs.
+    #[serde(default)]
+    pub help_bytes: u64,
 }
 
 /// The second flow of a run.

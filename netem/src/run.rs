@@ -17,7 +17,7 @@ use crate::topology::{NEAR, NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_POR
 
 mod audio;
 
-pub use audio::AUDIO_PROGRAMS;
+pub use audio::{AUDIO_PROGRAMS, Call, Sound};
 
 /// The programs that an upload needs.
 pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];

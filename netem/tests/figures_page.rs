@@ -41,7 +41,7 @@ fn made_up(job: &Job) -> Outcome {
         bytes: 10_000_000 + spread * 1000,
         ack_packets: 7000 / (1 + spread),
         first_byte_ms: vec![of("far.delay_ms").unwrap_or(10.0) * 4.0 * factor],
-        audio: Some(Audio { dejitter_ms, late: spread, played: 3000 }),
+        audio: Some(Audio { dejitter_ms, late: spread, played: 3000, ..Audio::default() }),
         competitor: Some(CompetitorRecord {
             cc: "bbr2".into(),
             goodput_mbit_s: 9.0 - goodput / 2.0,

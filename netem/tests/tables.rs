@@ -1,4 +1,4 @@
-//! Loss against goodput, and call quality, of every sender in virtual time: written down, so that a change of behaviour is
+//! Loss against goodput of every sender in virtual time: written down, so that a change of behaviour is
 //! a difference that somebody sees; and held against what was published.
 //!
 //! `cargo insta review` (or `INSTA_UPDATE=always`) takes a new table over, which belongs in the same commit as the change
@@ -7,15 +7,13 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
-use std::fmt::Write;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+#[path = "support/jobs.rs"]
+mod jobs;
 
+use std::fmt::Write;
+
+use jobs::{job, median_of, run_all};
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::report::median;
-use sidekick_netem::scenario::Scenario;
-use sidekick_netem::sim;
 
 virtual_time::in_force!();
 
@@ -34,51 +32,6 @@ const SENDERS: [(&str, &[&str]); 11] = [
     ("split proxy, RFC 9438 CUBIC", &["flow.split=on", "flow.cc=cubic-rfc9438"]),
 ];
 const LOSSES: [&str; 7] = ["0", "1", "2", "4", "8", "15", "30"];
-
-/// One run of a scenario with some settings.
-#[derive(Clone, Debug)]
-struct Job {
-    scenario: &'static str,
-    settings: Vec<String>,
-    seed: u64,
-}
-
-fn job(scenario: &'static str, settings: &[&str], seed: u64) -> Job {
-    Job { scenario, settings: settings.iter().map(|&setting| setting.to_owned()).collect(), seed }
-}
-
-fn run(job: &Job) -> RunRecord {
-    let mut scenario = Scenario::load(job.scenario).unwrap();
-    scenario.apply(&job.settings).unwrap();
-    sim::run(&scenario, job.seed, None, &mut |_: Duration, _| {})
-        .unwrap_or_else(|error| panic!("{job:?}: {error}"))
-}
-
-/// Runs all of them, on as many threads as there are processors, and returns the records in the order of the jobs.
-fn run_all(jobs: &[Job]) -> Vec<RunRecord> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|index| jobs.get(index).map(|job| (index, job)))
-                {
-                    let record = run(job);
-                    done.lock().unwrap().push((index, record));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|&(index, _)| index);
-    done.into_iter().map(|(_, record)| record).collect()
-}
-
-fn median_of(records: &[RunRecord], figure: impl Fn(&RunRecord) -> f64) -> f64 {
-    median(records.iter().map(figure)).unwrap().0
-}
 
 #[test]
 fn goodput_against_near_loss() {
@@ -277,36 +230,6 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
         let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
         assert!((goodput / wanted - 1.0).abs() <= 0.25, "{loss}: {goodput} Mbit/s, published {wanted}");
     }
-}
-
-#[test]
-fn the_99th_percentile_of_calls_is_that_of_the_published_ones() {
-    const SEEDS: u64 = 5;
-    let published = include_str!("../reference/nsdi24-audio-dejitter.csv");
-    let calls: [(&str, &[&str]); 4] = [
-        ("base", &[]),
-        ("sidekick_2p_t8", &["sidekick.mode=reinject"]),
-        ("sidekick_4p_t16", &["sidekick.mode=reinject", "sidekick.every_packets=4", "sidekick.threshold=16"]),
-        ("sidekick_8p_t32", &["sidekick.mode=reinject", "sidekick.every_packets=8", "sidekick.threshold=32"]),
-    ];
-    let mut table = format!("{:18}{:>8}{:>8}{:>8}{:>8}", "de-jitter, ms", "p95", "p99", "p99.9", "max");
-    for (series, settings) in calls {
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("audio-paper", settings, seed)).collect();
-        let records = run_all(&jobs);
-        let dejitter = |figure: fn(&sidekick_netem::record::Percentiles) -> f64| {
-            median_of(&records, |record| figure(&record.audio.as_ref().unwrap().dejitter_ms))
-        };
-        let p99 = dejitter(|dejitter| dejitter.p99);
-        let row = published.lines().find(|line| line.starts_with(&format!("{series},99,")));
-        let wanted: f64 = row.unwrap().split(',').nth(2).unwrap().parse().unwrap();
-        assert!((p99 - wanted).abs() <= 5.0, "{series}: {p99} ms, published {wanted}");
-        let others = [dejitter(|d| d.p95), p99, dejitter(|d| d.p999), dejitter(|d| d.max)];
-        write!(table, "\n{series:18}").unwrap();
-        for figure in others {
-            write!(table, "{figure:8.1}").unwrap();
-        }
-    }
-    insta::assert_snapshot!(table);
 }
 
 #[test]

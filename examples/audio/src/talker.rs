@@ -107,7 +107,8 @@ pub struct Talker {
     last_heard: Option<Instant>,
     rtt: RoundTrip,
     sidekick: Option<Sender>,
-    lost: Vec<u64>,
+    /// Room for what the proxy reports.
+    tags: Vec<u64>,
     packets: TalkerPackets,
     octets: u64,
     bytes: u64,
@@ -147,7 +148,7 @@ impl Talker {
             last_heard: None,
             rtt: RoundTrip::new(INITIAL_RTT),
             sidekick,
-            lost: Vec::new(),
+            tags: Vec::new(),
             packets: TalkerPackets::default(),
             octets: 0,
             bytes: 0,
@@ -353,13 +354,30 @@ impl Talker {
             self.packets.nacks_unknown += 1;
             return;
         };
-        // When the listener wrote this, the repetition could not have reached it.
-        let again = self.store.get(index).and_then(|kept| kept.again);
-        if again.is_some_and(|(at, _)| now.saturating_duration_since(at) < rtt) {
+        // When the listener wrote this, the repetition could not have reached it. But of one that the proxy should have seen by
+        // now it is not to be waited for.
+        let due = self.report_due();
+        let on_its_way = self.store.get(index).is_some_and(|kept| {
+            kept.again.is_some_and(|(at, cause)| {
+                let since = now.saturating_duration_since(at);
+                let missed = cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
+                since < rtt && !missed
+            })
+        });
+        if on_its_way {
             self.packets.nacks_ignored += 1;
         } else {
             self.retransmit(index, now);
         }
+    }
+
+    /// How long after it was sent a packet is reported at the latest, if nothing is lost: as the next packets that make up a
+    /// quACK with it take, or the proxy's timer, and the near RTT.
+    fn report_due(&self) -> Option<Duration> {
+        let sidekick = self.sidekick.as_ref()?;
+        let terms = sidekick.granted()?;
+        let packets = terms.every_packets.map(|n| u32::from(n.get() - 1) * self.config.interval);
+        Some([packets, terms.every].into_iter().flatten().min()? + sidekick.near_rtt()?)
     }
 
     /// What the listener has twice was sent again for nothing. What was never sent again, the network has doubled.
@@ -388,19 +406,25 @@ impl Talker {
         handled
     }
 
-    /// Sends again, as they were, the datagrams that were found lost before the proxy: once for each loss, so not if the
-    /// packet was sent again since.
+    /// Takes up what the proxy reports. Sends again, as they were, the datagrams that were found lost before it: once for each
+    /// loss, so not if the packet was sent again since.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
-        let mut lost = std::mem::take(&mut self.lost);
-        sidekick.drain_lost(&mut lost);
-        for transmission in lost.drain(..).filter_map(Transmission::from_tag) {
+        let mut tags = std::mem::take(&mut self.tags);
+        sidekick.drain_received(&mut tags);
+        for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
+            if let Some(kept) = self.store.get(transmission.index) {
+                kept.passed |= kept.attempt == transmission.attempt;
+            }
+        }
+        sidekick.drain_lost(&mut tags);
+        for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
             let last = self.store.get(transmission.index).map(|kept| kept.attempt);
             if last == Some(transmission.attempt) && self.send_again(transmission.index, Cause::Quack, now) {
                 self.packets.retransmitted_quack += 1;
             }
         }
-        self.lost = lost;
+        self.tags = tags;
     }
 
     /// Sends a packet's content again in a packet of the retransmissions' own (RFC 4588); or as it was, if the listener does

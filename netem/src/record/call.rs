@@ -2,10 +2,14 @@
 
 use audio::report::{DejitterMs, Quacks as CallQuacks};
 use audio::{ListenerReport, TalkerReport};
+use sidekick_protocol::wire::Poll;
 
-use super::{Audio, Packets, Percentiles, Quacks, RunRecord};
+use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
+
+/// UDP and IPv4, in bytes.
+const HEADERS: u64 = 8 + 20;
 
 impl RunRecord {
     /// The record of a call over a path made by `backend`.
@@ -16,10 +20,16 @@ impl RunRecord {
         talker: TalkerReport,
         listener: &ListenerReport,
         links: PathCounters,
+        quack_styles: Option<QuackStyles>,
     ) -> Self {
         let DejitterMs { p50, p90, p95, p99, p999, max } = listener.dejitter_ms;
         let CallQuacks { received, bytes, undecodable, epochs, polls } = talker.quacks;
         let packets = talker.packets;
+        let (quacks, quack_bytes) =
+            quack_styles.map_or((received, bytes), |styles| (styles.messages, styles.power_sums));
+        let each = talker.bytes.checked_div(packets.sent).unwrap_or(0) + HEADERS;
+        let again = packets.retransmitted_nack + packets.retransmitted_quack;
+        let polls_bytes = polls * (Poll::SEALED_LEN as u64 + HEADERS);
         let played_bytes = listener.played.saturating_mul(scenario.flow.frame_bytes.into());
         Self {
             scenario: scenario.name.clone(),
@@ -38,7 +48,7 @@ impl RunRecord {
             },
             packets: Packets {
                 sent: packets.sent,
-                retransmitted: packets.retransmitted_nack + packets.retransmitted_quack,
+                retransmitted: again,
                 lost_near: links.near.to_receiver.link.lost(),
                 lost_far: links.far.to_receiver.link.lost(),
                 spurious: packets.spurious,
@@ -55,8 +65,11 @@ impl RunRecord {
                 dejitter_ms: Percentiles { p50, p90, p95, p99, p999, max },
                 late: listener.late,
                 played: listener.played,
+                media_bytes: packets.sent.saturating_sub(again) * each,
+                help_bytes: quack_bytes + quacks * HEADERS + polls_bytes + packets.retransmitted_quack * each,
             }),
             links,
+            quack_styles,
             ..Self::default()
         }
     }

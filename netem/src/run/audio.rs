@@ -1,7 +1,9 @@
 //! An audio call with the real programs.
 
 use std::net::SocketAddrV4;
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
+
+use audio::ListenerReport;
 
 use super::{Bench, RunError, TICK, proxy_arguments, sidekick_arguments, watch, words};
 use crate::path::Path;
@@ -18,8 +20,30 @@ const PORT: u16 = 5004;
 /// How often to look whether the receiver has ended too: it stays for half a second.
 const RECEIVER_TICKS: u32 = 40;
 
+/// A call that somebody listens to.
+#[derive(Clone, Debug)]
+pub struct Sound {
+    /// What is said; a tone if there is no WAV file.
+    pub wav: Option<PathBuf>,
+    /// Where the WAV file goes of what is heard.
+    pub heard: PathBuf,
+    /// Where the distribution of waits goes (`.hgrm`).
+    pub waits: PathBuf,
+    /// How long a missing packet may hold up the others, in milliseconds.
+    pub playout_limit_ms: u16,
+}
+
+/// What came of a call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// As of every run.
+    pub record: RunRecord,
+    /// What the receiver has heard.
+    pub listener: ListenerReport,
+}
+
 impl Bench<'_> {
-    /// Makes the call of `scenario` once over its path.
+    /// Makes the call of `scenario` once over its path, of random bytes if no `sound` is given.
     ///
     /// # Errors
     ///
@@ -28,8 +52,9 @@ impl Bench<'_> {
         &self,
         scenario: &Scenario,
         seed: u64,
+        sound: Option<&Sound>,
         progress: &mut Progress,
-    ) -> Result<RunRecord, RunError> {
+    ) -> Result<Call, RunError> {
         let io = |what| move |source| RunError::Io { what, source };
         let directory = tempfile::Builder::new()
             .prefix("run-")
@@ -43,8 +68,9 @@ impl Bench<'_> {
         // The receiver makes the session: the description, with the key, is there when it says that it is ready.
         let sdp = directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
-        let mut arguments = words(&["--listen", &listen, "--json", "--raw", "--write-sdp"]);
+        let mut arguments = words(&["--listen", &listen, "--json", "--write-sdp"]);
         arguments.push(sdp.display().to_string());
+        arguments.extend(receiver_arguments(sound));
         let mut receiver = start("audio-receive", arguments, &hosts.receiver)?;
         let mut proxy = match (scenario.sidekick.mode, scenario.sidekick.proxy) {
             (Mode::Off, _) | (_, ProxyFate::Absent) => None,
@@ -54,7 +80,7 @@ impl Bench<'_> {
         if let Some(proxy) = &mut proxy {
             proxy.wait_until_ready()?;
         }
-        let sender = start("audio-send", sender_arguments(scenario, seed, &sdp), &hosts.sender)?;
+        let sender = start("audio-send", sender_arguments(scenario, seed, &sdp, sound), &hosts.sender)?;
         let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let sender = watch(sender, &mut path, progress, |carried| {
             if half.is_some_and(|half| carried >= half) {
@@ -78,7 +104,9 @@ impl Bench<'_> {
         // Behind the line that says that it is ready.
         let report = receiver.output.lines().last().unwrap_or_default();
         let listener = serde_json::from_str(report).map_err(unreadable("audio-receive"))?;
-        Ok(RunRecord::of_call(scenario, self.backend.name(), seed, talker, &listener, links))
+        let backend = self.backend.name();
+        let record = RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
+        Ok(Call { record, listener })
     }
 }
 
@@ -96,14 +124,25 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
     Err(RunError::Call("audio-receive did not end after the stream".to_owned()))
 }
 
-fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath) -> Vec<String> {
+fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {
+    let Some(sound) = sound else { return words(&["--raw"]) };
+    let (heard, waits) = (sound.heard.display().to_string(), sound.waits.display().to_string());
+    words(&["--wav", &heard, "--hgrm", &waits, "--playout-limit-ms", &sound.playout_limit_ms.to_string()])
+}
+
+fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath, sound: Option<&Sound>) -> Vec<String> {
     let Scenario { flow, sidekick, .. } = scenario;
     let dest = SocketAddrV4::new(RECEIVER, PORT).to_string();
     let (seconds, interval) = (flow.length().as_secs_f64(), flow.frame_interval.as_millis());
     let (bytes, seed) = (flow.frame_bytes.to_string(), seed.to_string());
     let mut arguments = words(&[&dest, "--json", "--sdp", &sdp.display().to_string()]);
     arguments.extend(words(&["--seed", &seed, "--seconds", &seconds.to_string()]));
-    arguments.extend(words(&["--interval-ms", &interval.to_string(), "--raw", "--bytes", &bytes]));
+    arguments.extend(words(&["--interval-ms", &interval.to_string()]));
+    match sound {
+        None => arguments.extend(words(&["--raw", "--bytes", &bytes])),
+        Some(Sound { wav: Some(wav), .. }) => arguments.extend(words(&["--wav", &wav.display().to_string()])),
+        Some(_) => {}
+    }
     arguments.extend(sidekick_arguments(sidekick));
     if sidekick.mode != Mode::Off && sidekick.every_packets.is_none() {
         arguments.extend(words(&["--quack-every-packets", "0"]));
@@ -118,7 +157,7 @@ mod tests {
     fn sender(settings: &[&str]) -> String {
         let mut scenario = Scenario::load("audio-paper").unwrap();
         scenario.apply(settings).unwrap();
-        sender_arguments(&scenario, 3, FilePath::new("call.sdp")).join(" ")
+        sender_arguments(&scenario, 3, FilePath::new("call.sdp"), None).join(" ")
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub(super) fn run(
     }
     let talker = talker.talker.report(start + end);
     let (quack_styles, faults) = (middle.proxy.quack_styles(), middle.faults(scenario));
-    let record = RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters());
-    Ok(RunRecord { quack_styles, faults, ..record })
+    let record = RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters(), quack_styles);
+    Ok(RunRecord { faults, ..record })
 }
 
 fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, SimError> {

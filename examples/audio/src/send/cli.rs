@@ -62,14 +62,14 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "HOST[:PORT]")]
     proxy: Option<String>,
     /// Ask the proxy for a quACK every N packets; 0 for none by number
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     quack_every_packets: u16,
     /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock
     #[arg(long, value_name = "MS", default_value_t = 0)]
     quack_every_ms: u16,
-    /// How many missing packets a quACK can name
-    #[arg(long, value_name = "T", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..))]
-    threshold: u8,
+    /// How many missing packets a quACK can name; more are asked for with --poll on [default: 1 with --poll on, or else 8]
+    #[arg(long, value_name = "T", value_parser = clap::value_parser!(u8).range(1..))]
+    threshold: Option<u8>,
     /// Ask for a quACK when a loss is suspected, ahead of the schedule
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
@@ -196,12 +196,13 @@ impl Cli {
             every.is_some() || every_packets.is_some(),
             "a proxy refuses to report on no schedule at all: give --quack-every-packets or --quack-every-ms"
         );
+        let poll = self.poll == OnOff::On;
         Ok(Some(Assistance {
             proxy: resolve(&with_port(proxy))?,
             every_packets,
             every,
-            threshold: self.threshold,
-            poll: self.poll == OnOff::On,
+            threshold: self.threshold.unwrap_or(if poll { 1 } else { 8 }),
+            poll,
         }))
     }
 }
@@ -267,6 +268,19 @@ mod tests {
         assert_eq!(assistance.every_packets, NonZeroU16::new(4));
         assert_eq!(assistance.every, Some(Duration::from_millis(30)));
         assert_eq!((assistance.threshold, assistance.poll), (16, false));
+    }
+
+    #[test]
+    fn a_quack_has_few_sums_where_more_can_be_asked_for() {
+        let assistance = |poll| {
+            let args = ["--sidekick", "reinject", "--proxy", "127.0.0.1", "--poll", poll];
+            new(&args).unwrap().assistance.unwrap()
+        };
+        let one = NonZeroU16::new(1);
+        assert_eq!(
+            [assistance("on"), assistance("off")].map(|help| (help.every_packets, help.threshold)),
+            [(one, 1), (one, 8)]
+        );
     }
 
     #[test]

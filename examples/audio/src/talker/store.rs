@@ -50,6 +50,8 @@ pub(super) struct Kept {
     pub(super) datagram: Vec<u8>,
     /// The last transmission.
     pub(super) attempt: u8,
+    /// A proxy has seen the last transmission.
+    pub(super) passed: bool,
     /// When it was sent for the first time.
     sent: Instant,
     reinjected: u8,
@@ -90,6 +92,7 @@ impl Store {
             timestamp,
             datagram,
             attempt: 0,
+            passed: false,
             sent: now,
             reinjected: 0,
             again: None,
@@ -109,7 +112,7 @@ impl Store {
             }
             kept.reinjected += 1;
         }
-        kept.attempt = attempt;
+        (kept.attempt, kept.passed) = (attempt, false);
         kept.again = Some((now, cause));
         self.allowance = left;
         Some(Transmission { index, attempt })

@@ -78,7 +78,8 @@ impl History {
     /// true one and a later one only look missing. When none is pending, it was known before, and any other will do.
     pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> u32 {
         let more = usize::try_from(more).unwrap_or(usize::MAX);
-        let mut matches = self.pending.iter().enumerate().rev().filter(|(_, entry)| low(entry.identifier) == last);
+        let mut matches =
+            self.pending.iter().enumerate().rev().filter(|(_, entry)| low(entry.identifier) == last);
         let newest = matches.next();
         let fits = |(position, _): &(usize, &Entry)| {
             (position + 1).checked_sub(more).is_some_and(|missing| missing <= sums)

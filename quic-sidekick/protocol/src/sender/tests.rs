@@ -366,7 +366,11 @@ fn a_hostile_proxy_cannot_break_the_sender() {
                 0 => Message::Bye,
                 1..4 => Message::Epoch { epoch },
                 4 => Message::NewEpoch { epoch },
-                40.. => Message::ShortQuack(ShortQuack { count: token, last: crate::wire::low(last), sums: Sums::new(&sums) }),
+                40.. => Message::ShortQuack(ShortQuack {
+                    count: token,
+                    last: crate::wire::low(last),
+                    sums: Sums::new(&sums),
+                }),
                 _ => {
                     Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) })
                 }

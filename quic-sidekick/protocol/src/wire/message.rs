@@ -56,6 +56,11 @@ pub struct Poll {
     pub sums: u8,
 }
 
+impl Poll {
+    /// The length in bytes of the datagram that carries it.
+    pub const SEALED_LEN: usize = SEAL_LEN + 6;
+}
+
 /// A cumulative report of the epoch's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quack<'a> {

@@ -204,6 +204,9 @@ fn the_layout_is_the_specification_s() {
     let len = sealed.emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [&[0x16, 1, 2, 3, 4, 0, 0, 0, 5][..], &[9; 17]].concat());
     assert_eq!(Quack::sealed_len(2), 9 + expected.len() + 16);
+    let len = Message::Poll(Poll { epoch: 1, token: 2, sums: 3 }).emit(&mut buffer).unwrap();
+    assert_eq!(buffer[..len], [2, 0, 1, 0, 2, 3]);
+    assert_eq!(Poll::SEALED_LEN, 9 + len + 16);
     let short = ShortQuack { count: 7, last: 6, sums: Sums::new(&[8, 9]) };
     let len = Message::ShortQuack(short).emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [6, 0, 7, 0, 6, 0, 0, 0, 8, 0, 0, 0, 9]);

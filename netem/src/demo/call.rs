@@ -1,0 +1,210 @@
+//! The demonstration of a call: the same sound over the same path, end to end and with a Sidekick, to be listened to.
+
+use std::path::{Path, PathBuf};
+
+use audio::quality::Quality;
+use serde::Serialize;
+
+use super::waits::{self, DrawError, Waits};
+use crate::progress::Progress;
+use crate::record::{Audio, RunRecord};
+use crate::report::{outcome, remarks, table};
+use crate::run::{Bench, Call, RunError, Sound};
+use crate::scenario::{Scenario, ScenarioError};
+
+const SCENARIO: &str = "audio-paper";
+/// A conversation does not wait longer for a missing packet. The path's round trip is 52 ms.
+pub const PLAYOUT_LIMIT_MS: u16 = 40;
+/// With Sidekick, at most one frame is late where end to end so many are.
+const FEWER: u64 = 4;
+
+/// Who takes part: a name, one for files, and settings.
+const CALLERS: [(&str, &str, &[&str]); 2] = [
+    ("end to end", "end-to-end", &["sidekick.mode=off"]),
+    (
+        "Sidekick",
+        "sidekick",
+        &["sidekick.mode=reinject", "sidekick.every_packets=1", "sidekick.poll=on", "sidekick.threshold=1"],
+    ),
+];
+
+/// One of the calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which.
+    pub caller: &'static str,
+    /// What was heard.
+    pub wav: PathBuf,
+    /// How long packets waited, for HdrHistogram's plotter.
+    pub hgrm: PathBuf,
+    /// Frames in whose place a guess was played.
+    pub concealed: Option<u64>,
+    /// What it sounds like, by estimate.
+    pub quality: Option<Quality>,
+    /// As of every run.
+    #[serde(flatten)]
+    pub record: RunRecord,
+}
+
+/// Both calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallDemo {
+    /// The calls.
+    pub calls: Vec<Row>,
+    /// The picture of their waits.
+    pub plot: PathBuf,
+    /// Whether Sidekick has spared the listener what it should.
+    pub passed: bool,
+}
+
+/// Why there were no two calls.
+#[derive(Debug, thiserror::Error)]
+pub enum CallDemoError {
+    /// The scenario.
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    /// A call.
+    #[error("{caller}")]
+    Run {
+        /// Which.
+        caller: &'static str,
+        /// What happened.
+        source: RunError,
+    },
+    /// The picture.
+    #[error(transparent)]
+    Draw(#[from] DrawError),
+    /// A file.
+    #[error("cannot {what} {}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
+
+/// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was heard in `directory`.
+///
+/// # Errors
+///
+/// [`CallDemoError`]. A check that fails is no error here: it stands in the result.
+pub fn run(
+    bench: &Bench<'_>,
+    directory: &Path,
+    wav: Option<&Path>,
+    seconds: u32,
+    seed: u64,
+) -> Result<CallDemo, CallDemoError> {
+    let file = |what, path: &Path| {
+        let path = path.to_owned();
+        move |source| CallDemoError::File { what, path, source }
+    };
+    std::fs::create_dir_all(directory).map_err(file("make the directory", directory))?;
+    let mut calls = Vec::new();
+    let mut curves = Vec::new();
+    for (caller, name, settings) in CALLERS {
+        let mut scenario = Scenario::load(SCENARIO)?;
+        scenario.apply(settings)?;
+        scenario.set("flow.seconds", &seconds.to_string())?;
+        scenario.check()?;
+        let sound = Sound {
+            wav: wav.map(Path::to_owned),
+            heard: directory.join(name).with_extension("wav"),
+            waits: directory.join(name).with_extension("hgrm"),
+            playout_limit_ms: PLAYOUT_LIMIT_MS,
+        };
+        let mut progress = Progress::begin(caller.to_owned(), scenario.flow.total_bytes());
+        let Call { record, listener } = bench
+            .call(&scenario, seed, Some(&sound), &mut progress)
+            .map_err(|source| CallDemoError::Run { caller, source })?;
+        progress.end(&outcome(&record));
+        let text = std::fs::read_to_string(&sound.waits).map_err(file("read", &sound.waits))?;
+        curves.push(Waits::of(caller, &text));
+        let Sound { heard: wav, waits: hgrm, .. } = sound;
+        let (concealed, quality) = (listener.concealed, listener.quality);
+        calls.push(Row { caller, wav, hgrm, concealed, quality, record });
+    }
+    let plot = directory.join("waits.svg");
+    std::fs::write(&plot, waits::draw(&curves)?).map_err(file("write", &plot))?;
+    let passed = passed(&calls);
+    Ok(CallDemo { calls, plot, passed })
+}
+
+fn passed(calls: &[Row]) -> bool {
+    let late: Vec<u64> = calls.iter().map(|row| audio(row).late).collect();
+    matches!(late[..], [plain, helped] if plain > 0 && helped * FEWER <= plain)
+}
+
+fn audio(row: &Row) -> Audio {
+    row.record.audio.unwrap_or_default()
+}
+
+/// The table, and where to find what it tells of.
+pub fn print(demo: &CallDemo) -> String {
+    let header = [
+        "call",
+        "p50",
+        "p99",
+        "p99.9",
+        "max",
+        "frames late",
+        "concealed",
+        "MOS",
+        "sent again",
+        "quACKs",
+        "polls",
+        "bytes for help",
+    ];
+    let rows = demo.calls.iter().map(|row| {
+        let (Audio { dejitter_ms: waits, late, media_bytes, help_bytes, .. }, record) =
+            (audio(row), &row.record);
+        let ms = |figure: f64| format!("{figure:.1} ms");
+        let known = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        vec![
+            row.caller.to_owned(),
+            ms(waits.p50),
+            ms(waits.p99),
+            ms(waits.p999),
+            ms(waits.max),
+            late.to_string(),
+            known(row.concealed),
+            row.quality.as_ref().map_or_else(|| "-".to_owned(), |quality| format!("{:.2}", quality.mos)),
+            record.packets.retransmitted.to_string(),
+            record.quacks.received.to_string(),
+            record.quacks.polls.to_string(),
+            format!("{:.1} %", 100.0 * help_bytes as f64 / media_bytes.max(1) as f64),
+        ]
+    });
+    let mut text = format!(
+        "\nHow long packets waited for those before them, of which a player waits {PLAYOUT_LIMIT_MS} ms at most, and then guesses\n\
+         {}\n{}\n",
+        table(&header, rows, 1),
+        says(demo),
+    );
+    for row in &demo.calls {
+        text += &format!("{}: listen to {}\n", row.caller, row.wav.display());
+        for remark in remarks(&row.record) {
+            text += &format!("{}: {remark}\n", row.caller);
+        }
+    }
+    text += &format!(
+        "The waits of both: {} (.hgrm beside it, for HdrHistogram's plotter)\n",
+        demo.plot.display()
+    );
+    let verdict = if demo.passed { "passed" } else { "FAILED" };
+    text += &format!("Check: at most one frame late where end to end {FEWER} are: {verdict}.\n");
+    text
+}
+
+fn says(demo: &CallDemo) -> String {
+    let late: Vec<String> = demo.calls.iter().map(|row| audio(row).late.to_string()).collect();
+    let sent = demo.calls.last().map_or(0, |row| row.record.packets.lost_early);
+    format!(
+        "A packet that is lost on the first hop is known to be so end to end when the receiver's NACK has crossed the whole path \
+         and back; the proxy's silence tells in a few milliseconds, and {sent} packets were sent again in time. Frames late: {}.",
+        late.join(" against ")
+    )
+}

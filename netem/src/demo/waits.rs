@@ -1,0 +1,134 @@
+//! The picture of a call's waits: how long the unluckiest packets waited, the rarer the further to the right.
+
+use plotters::prelude::*;
+
+use crate::figures::palette::{BLUE, Colour, GRID, INK, VERMILION};
+
+const SIZE: (u32, u32) = (960, 560);
+const WORDS: u32 = 26;
+/// What stands below the axis: one packet in so many.
+const SHARES: [(f64, &str); 5] =
+    [(1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1000.0, "99.9 %"), (10_000.0, "99.99 %")];
+
+/// One curve.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waits {
+    name: &'static str,
+    /// One packet in so many waited so many milliseconds or longer.
+    points: Vec<(f64, f64)>,
+}
+
+/// A drawing that failed, which is a fault of the lab.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw the waits: {0}")]
+pub struct DrawError(String);
+
+impl Waits {
+    /// Reads a percentile distribution. Lines that are none say nothing.
+    pub(super) fn of(name: &'static str, hgrm: &str) -> Self {
+        let point = |line: &str| {
+            let mut columns = line.split_whitespace().map(str::parse::<f64>);
+            let (value, quantile, _count, share) =
+                (columns.next()?.ok()?, columns.next()?.ok()?, columns.next()?.ok()?, columns.next());
+            // The last line, of the longest wait of all, has no share.
+            let share = share.and_then(Result::ok).filter(|share| share.is_finite());
+            share.filter(|_| quantile < 1.0).map(|share| (share, value))
+        };
+        Self { name, points: hgrm.lines().filter_map(point).collect() }
+    }
+}
+
+/// All of them as an SVG.
+///
+/// # Errors
+///
+/// [`DrawError`].
+pub(super) fn draw(curves: &[Waits]) -> Result<String, DrawError> {
+    let mut text = String::new();
+    drawing(&mut text, curves).map_err(|error| DrawError(error.to_string()))?;
+    Ok(text)
+}
+
+fn drawing(text: &mut String, curves: &[Waits]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let longest = curves.iter().flat_map(|curve| &curve.points).map(|(_, wait)| *wait).fold(10.0, f64::max);
+    let rarest = SHARES.last().map_or(1.0, |(share, _)| *share);
+    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    area.fill(&WHITE)?;
+    let ink = RGBColor::from(INK);
+    let style = TextStyle::from(("sans-serif", WORDS)).color(&ink);
+    let mut chart = ChartBuilder::on(&area)
+        .margin(18)
+        .margin_right(60)
+        .x_label_area_size(72)
+        .y_label_area_size(84)
+        .build_cartesian_2d((1.0..rarest).log_scale(), 0.0..longest * 1.1)?;
+    let name = |share: &f64| {
+        let named = SHARES.iter().find(|(known, _)| (share / known - 1.0).abs() < 0.01);
+        named.map_or_else(String::new, |(_, name)| (*name).to_owned())
+    };
+    chart
+        .configure_mesh()
+        .bold_line_style(RGBColor::from(GRID).stroke_width(1))
+        .light_line_style(TRANSPARENT)
+        .axis_style(ink.stroke_width(2))
+        .label_style(style.clone())
+        .axis_desc_style(style.clone())
+        .x_labels(SHARES.len())
+        .x_label_formatter(&name)
+        .y_label_formatter(&|wait| format!("{wait:.0}"))
+        .x_desc("this share of the packets waited no longer than")
+        .y_desc("milliseconds")
+        .draw()?;
+    let colours = [VERMILION, BLUE].into_iter().cycle();
+    for (curve, Colour(red, green, blue)) in curves.iter().zip(colours) {
+        let colour = RGBColor(red, green, blue);
+        let points = curve.points.iter().copied().filter(|(share, _)| *share <= rarest);
+        chart
+            .draw_series([PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(4))])?
+            .label(curve.name)
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 28, y)], colour.stroke_width(4)));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .label_font(style)
+        .border_style(TRANSPARENT)
+        .legend_area_size(40)
+        .draw()?;
+    drop(chart);
+    area.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_is_read_and_drawn() {
+        let mut histogram = hdrhistogram::Histogram::new_with_bounds(1, 2_000_000, 3).unwrap();
+        histogram.record_n(0, 947).unwrap();
+        histogram.record_n(22_000, 53).unwrap();
+        let mut hgrm = Vec::new();
+        audio::hgrm::write(&histogram, &mut hgrm).unwrap();
+        let waits = Waits::of("a call", &String::from_utf8(hgrm).unwrap());
+        assert_eq!(waits.points.first(), Some(&(1.0, 0.0)));
+        let (share, wait) = *waits.points.last().unwrap();
+        assert!(share > 50.0 && (wait - 22.0).abs() < 0.1, "{waits:?}");
+        assert!(
+            waits.points.iter().all(|(share, wait)| (*wait > 0.0) == (*share > 1.0 / 0.053)),
+            "{waits:?}"
+        );
+        let svg = draw(&[waits]).unwrap();
+        for word in ["<polyline", "a call", "99.9 %", "milliseconds"] {
+            assert!(svg.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_distribution_draws_no_curve() {
+        let waits = Waits::of("none", "Value Percentile\n\n#[Mean = 1, StdDeviation = 2]\nnan 1 2 inf\n");
+        assert_eq!(waits.points, []);
+        assert!(draw(&[waits]).unwrap().contains("99 %"));
+    }
+}

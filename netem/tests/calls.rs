@@ -1,0 +1,179 @@
+//! Calls in virtual time: how long packets wait for those before them, and what it costs that they do not. Held against what
+//! was published, and written down in a table, which `cargo insta review` (or `INSTA_UPDATE=always`) takes over.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+#[path = "support/jobs.rs"]
+mod jobs;
+
+use std::fmt::Write as _;
+
+use jobs::{job, median_of, run_all};
+use sidekick_netem::record::{Audio, RunRecord};
+
+virtual_time::in_force!();
+
+/// Calls of a minute each.
+const SEEDS: u64 = 5;
+
+const POLLING: &[&str] =
+    &["sidekick.mode=reinject", "sidekick.every_packets=1", "sidekick.poll=on", "sidekick.threshold=1"];
+
+/// A call with these settings, or five of them.
+struct Calls(Vec<RunRecord>);
+
+impl Calls {
+    fn new(settings: &[&str]) -> Self {
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("audio-paper", settings, seed)).collect();
+        let calls = Self(run_all(&jobs));
+        assert!(calls.each().all(|audio| (audio.played, audio.late) == (3000, 0)), "{settings:?}");
+        calls
+    }
+
+    fn each(&self) -> impl Iterator<Item = Audio> {
+        self.0.iter().map(|record| record.audio.unwrap())
+    }
+
+    fn p95(&self) -> f64 {
+        median_of(&self.0, |record| record.audio.unwrap().dejitter_ms.p95)
+    }
+
+    fn p99(&self) -> f64 {
+        median_of(&self.0, |record| record.audio.unwrap().dejitter_ms.p99)
+    }
+
+    fn p999(&self) -> f64 {
+        median_of(&self.0, |record| record.audio.unwrap().dejitter_ms.p999)
+    }
+
+    /// The longest wait of all.
+    fn max(&self) -> f64 {
+        self.each().map(|audio| audio.dejitter_ms.max).fold(0.0, f64::max)
+    }
+
+    /// The bytes of quACKs, polls and repairs, in percent of the media's, all with UDP and IP headers.
+    fn cost(&self) -> f64 {
+        let sum = |bytes: fn(Audio) -> u64| self.each().map(bytes).sum::<u64>() as f64;
+        100.0 * sum(|audio| audio.help_bytes) / sum(|audio| audio.media_bytes)
+    }
+
+    /// Of all five, each second.
+    fn rate(&self, count: fn(&RunRecord) -> u64) -> f64 {
+        self.0.iter().map(count).sum::<u64>() as f64 / self.0.iter().map(|record| record.time_s).sum::<f64>()
+    }
+}
+
+/// A percentile that was published.
+fn published(series: &str, percentile: &str) -> f64 {
+    let figures = include_str!("../reference/nsdi24-audio-dejitter.csv");
+    let row = figures.lines().find(|line| line.starts_with(&format!("{series},{percentile},")));
+    row.unwrap().split(',').nth(2).unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_help_spares_a_call_and_costs_it() {
+    // Each a name, the name in the published figures, and settings.
+    let calls: [(&str, Option<&str>, &[&str]); 9] = [
+        ("end to end", Some("base"), &[]),
+        (
+            "every 8, 32 sums",
+            Some("sidekick_8p_t32"),
+            &["sidekick.mode=reinject", "sidekick.every_packets=8", "sidekick.threshold=32"],
+        ),
+        (
+            "every 4, 16 sums",
+            Some("sidekick_4p_t16"),
+            &["sidekick.mode=reinject", "sidekick.every_packets=4", "sidekick.threshold=16"],
+        ),
+        ("every 2, 8 sums", Some("sidekick_2p_t8"), &["sidekick.mode=reinject"]),
+        ("every 2, 2 sums", None, &["sidekick.mode=reinject", "sidekick.threshold=2"]),
+        ("every 1, 8 sums", None, &["sidekick.mode=reinject", "sidekick.every_packets=1"]),
+        (
+            "every 2, 1 sum, polls",
+            None,
+            &["sidekick.mode=reinject", "sidekick.poll=on", "sidekick.threshold=1"],
+        ),
+        (
+            "every 1, 8 sums, polls",
+            None,
+            &["sidekick.mode=reinject", "sidekick.poll=on", "sidekick.every_packets=1"],
+        ),
+        ("every 1, 1 sum, polls", None, POLLING),
+    ];
+    let header = ["p95", "p99", "p99.9", "max", "quACKs/s", "polls/s", "bytes, %"];
+    let mut table = format!("{:24}", "de-jitter, ms");
+    for name in header {
+        write!(table, "{name:>10}").unwrap();
+    }
+    for (name, series, settings) in calls {
+        let calls = Calls::new(settings);
+        if let Some(series) = series {
+            let (measured, wanted) = (calls.p99(), published(series, "99"));
+            assert!((measured - wanted).abs() <= 5.0, "{name}: {measured} ms, published {wanted}");
+        }
+        write!(table, "\n{name:24}").unwrap();
+        let rates = [
+            calls.rate(|record| record.quack_styles.map_or(0, |sent| sent.messages)),
+            calls.rate(|record| record.quacks.polls),
+        ];
+        for figure in [calls.p95(), calls.p99(), calls.p999(), calls.max()]
+            .into_iter()
+            .chain(rates)
+            .chain([calls.cost()])
+        {
+            write!(table, "{figure:10.1}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+#[test]
+fn end_to_end_a_call_is_as_the_published_one() {
+    let calls = Calls::new(&[]);
+    for (measured, percentile) in [(calls.p99(), "99"), (calls.p999(), "99.9")] {
+        let wanted = published("base", percentile);
+        assert!((measured / wanted - 1.0).abs() < 0.1, "p{percentile}: {measured} ms, published {wanted}");
+    }
+}
+
+#[test]
+fn a_quack_every_two_packets_does_as_the_published_sidekick() {
+    let calls = Calls::new(&["sidekick.mode=reinject"]);
+    let (p99, p999) = (calls.p99(), calls.p999());
+    // When a quACK or a repair is lost, a NACK takes the path's round trip of 52.3 ms.
+    assert!(p99 <= 22.5 && p999 <= 52.5, "p99 {p99} ms, p99.9 {p999} ms");
+    assert!(
+        p99 <= published("sidekick_2p_t8", "99") + 0.1 && p999 <= published("sidekick_2p_t8", "99.9") + 0.1
+    );
+}
+
+#[test]
+fn a_poll_when_a_quack_stays_away_spares_the_wait() {
+    let calls = Calls::new(POLLING);
+    let (p99, p999, max, cost) = (calls.p99(), calls.p999(), calls.max(), calls.cost());
+    assert!(p99 <= 1.0 && p999 <= 12.0 && max <= 25.0, "p99 {p99}, p99.9 {p999}, at most {max} ms");
+    assert!(cost <= 30.0, "{cost} % of the media's bytes");
+}
+
+#[test]
+fn heavy_loss_and_bursts_are_hardly_heard_either() {
+    // Bursts of three on average, and as many losses as in the paper.
+    let bursts = ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
+    for path in [&["near.loss_percent=10"][..], &bursts] {
+        let p99 = Calls::new(&[POLLING, path].concat()).p99();
+        assert!(p99 <= 12.0, "{path:?}: p99 {p99} ms");
+    }
+}
+
+#[test]
+fn the_readme_shows_the_table_as_it_is() {
+    let snapshot = include_str!("snapshots/calls__what_help_spares_a_call_and_costs_it.snap");
+    let readme = include_str!("../../README.md");
+    let rows = snapshot.lines().skip_while(|line| !line.starts_with("de-jitter")).skip(1);
+    for (name, figures) in rows.filter_map(|line| line.split_at_checked(24)) {
+        let figures: Vec<_> = figures.split_whitespace().collect();
+        let row = format!("| {} | {} |", name.trim(), figures.join(" | "));
+        assert!(readme.contains(&row), "README.md lacks {row}");
+    }
+}
