@@ -217,6 +217,18 @@ fn acknowledgements_can_be_few() {
     assert!(helped >= plain, "{helped} and {plain} Mbit/s with loss behind the proxy");
 }
 
+/// A proxy near the sender is of no use to the mode, and does it no harm.
+#[test]
+fn where_acknowledgements_cannot_be_spared_nothing_is_lost_by_it() {
+    let run = |mode: &str| {
+        let settings = [mode, "flow.cc=cubic", "flow.bytes=4194304"];
+        let jobs: Vec<_> = (1..=10).map(|seed| job("upload-paper", &settings, seed)).collect();
+        median_of(&run_all(&jobs), |record| record.goodput_mbit_s)
+    };
+    let (plain, helped) = (run("sidekick.mode=off"), run("sidekick.mode=ack-reduction"));
+    assert!(helped >= 0.9 * plain, "{helped} and {plain} Mbit/s");
+}
+
 #[test]
 fn cubic_of_rfc_9438_does_as_the_published_quic() {
     const SEEDS: u64 = 10;

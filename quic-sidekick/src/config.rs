@@ -23,10 +23,10 @@ pub enum Mode {
     /// queue grows on the near segment: then they are early losses. A quACK is asked for every 5 ms at least.
     Reinject,
     /// What has reached the proxy makes room for more, so that the receiver need acknowledge only now and then; its data is
-    /// kept until it does. A receiver that offers QUIC ACK frequency is asked for it, one on this quiche decides for itself. Packets that did not reach it are early losses. For paths whose bottleneck lies before the proxy,
-    /// which only the application can know; without at least half of the round trip there, it is
-    /// [`EarlyLoss`](Self::EarlyLoss). Not over BBR2, which goes by
-    /// acknowledgements.
+    /// kept until it does. A receiver that offers QUIC ACK frequency is asked for it, one on this quiche decides for itself.
+    /// Packets that did not reach the proxy are early losses. For paths whose bottleneck lies before the proxy,
+    /// which only the application can know; without at least half of the round trip there, it does nothing. Not over BBR2,
+    /// which goes by acknowledgements.
     AckReduction,
     /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is measured, over BBR2; and the
     /// handshake is repeated ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) tells what is done, and why.

@@ -57,7 +57,8 @@ fn seed() -> [u8; 32] {
 /// losses behind the proxy are told by it alone.
 const ACK_PACKETS: u64 = 1024;
 const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
-/// After as many quACKs of a proxy that is not where acknowledgements can be spared, the receiver is asked for the usual ones.
+/// After as many quACKs of a proxy that is not where acknowledgements can be spared, the receiver is asked for the usual ones, and
+/// losses before the proxy are left to the end-to-end mechanism.
 const MAX_UNFIT: u32 = 16;
 
 /// The longest datagram on the path of a connection: a marker.
@@ -137,7 +138,7 @@ impl Sidekick {
             known_spurious: 0,
             stopped: false,
             asked: false,
-            unfit: 0,
+            unfit: MAX_UNFIT,
             moved: false,
             logged: Assistance::Seeking,
             logged_choice: None,
@@ -309,6 +310,9 @@ impl Sidekick {
         self.sender.on_spurious(more);
         self.qlog.early_loss_spurious(conn, more, self.sender.stats().spurious, now);
         self.sender.drain_lost(&mut self.lost);
+        if self.config.mode == Mode::AckReduction && self.unfit >= MAX_UNFIT {
+            self.lost.clear();
+        }
         if let Some((path_id, flow)) = self.path
             && !self.lost.is_empty()
         {

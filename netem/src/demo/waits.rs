@@ -27,14 +27,16 @@ impl Waits {
     /// Reads a percentile distribution. Lines that are none say nothing.
     pub(super) fn of(name: &'static str, hgrm: &str) -> Self {
         let point = |line: &str| {
-            let mut columns = line.split_whitespace().map(str::parse::<f64>);
-            let (value, quantile, _count, share) =
-                (columns.next()?.ok()?, columns.next()?.ok()?, columns.next()?.ok()?, columns.next());
-            // The last line, of the longest wait of all, has no share.
-            let share = share.and_then(Result::ok).filter(|share| share.is_finite());
-            share.filter(|_| quantile < 1.0).map(|share| (share, value))
+            let columns: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+            match columns[..] {
+                [value, _, _, share] => Some((share, value)),
+                // The longest wait is that of one packet of all.
+                [value, 1.0, count] => Some((count, value)),
+                _ => None,
+            }
         };
-        Self { name, points: hgrm.lines().filter_map(point).collect() }
+        let finite = |(share, wait): &(f64, f64)| share.is_finite() && wait.is_finite() && *share >= 1.0;
+        Self { name, points: hgrm.lines().filter_map(point).filter(finite).collect() }
     }
 }
 
@@ -114,7 +116,7 @@ mod tests {
         let waits = Waits::of("a call", &String::from_utf8(hgrm).unwrap());
         assert_eq!(waits.points.first(), Some(&(1.0, 0.0)));
         let (share, wait) = *waits.points.last().unwrap();
-        assert!(share > 50.0 && (wait - 22.0).abs() < 0.1, "{waits:?}");
+        assert!((share - 1000.0).abs() < 0.1 && (wait - 22.0).abs() < 0.1, "{waits:?}");
         assert!(
             waits.points.iter().all(|(share, wait)| (*wait > 0.0) == (*share > 1.0 / 0.053)),
             "{waits:?}"
@@ -123,6 +125,17 @@ mod tests {
         for word in ["<polyline", "a call", "99.9 %", "milliseconds"] {
             assert!(svg.contains(word), "{word}");
         }
+    }
+
+    /// Where nobody waits, the line lies on the axis, and goes as far as there were packets.
+    #[test]
+    fn no_waits_are_a_line_too() {
+        let mut histogram = hdrhistogram::Histogram::new_with_bounds(1, 2_000_000, 3).unwrap();
+        histogram.record_n(0, 3000).unwrap();
+        let mut hgrm = Vec::new();
+        audio::hgrm::write(&histogram, &mut hgrm).unwrap();
+        let waits = Waits::of("a call", &String::from_utf8(hgrm).unwrap());
+        assert_eq!((waits.points.first(), waits.points.last()), (Some(&(1.0, 0.0)), Some(&(3000.0, 0.0))));
     }
 
     #[test]

@@ -169,7 +169,8 @@ mod tests {
             "{call} --sidekick reinject --proxy 10.77.1.2:5252 --poll off --quack-every-ms 0 --threshold 8"
         );
         assert_eq!(sender(&["sidekick.mode=reinject"]), format!("{line} --quack-every-packets 2"));
-        let by_time = ["sidekick.mode=reinject", "sidekick.every_packets=off"];
+        let by_time = ["sidekick.mode=reinject", "sidekick.every_packets=off", "sidekick.every_ms=20"];
+        let line = line.replace("--quack-every-ms 0", "--quack-every-ms 20");
         assert_eq!(sender(&by_time), format!("{line} --quack-every-packets 0"));
     }
 

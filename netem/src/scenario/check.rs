@@ -21,6 +21,13 @@ impl Scenario {
             let other = format!("sidekick.mode = {}", mode.name());
             Err(ScenarioError::Contradiction { one, other, instead })
         };
+        if mode != Mode::Off && self.sidekick.every_ms == 0 && self.sidekick.every_packets.is_none() {
+            return Err(ScenarioError::Contradiction {
+                one: "sidekick.every_ms = 0".to_owned(),
+                other: "sidekick.every_packets = off".to_owned(),
+                instead: "a proxy refuses to report on no schedule at all: set one of them".to_owned(),
+            });
+        }
         if self.flow.split && mode != Mode::Off {
             return contradiction("flow.split = on".to_owned(), "set one of them to off".to_owned());
         }
@@ -139,6 +146,7 @@ impl Scenario {
             ("flow.ack_packets", ack_packets != usual.ack_packets),
             ("flow.zero_rtt", zero_rtt),
             ("flow.split", self.flow.split),
+            ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
             ("flow.sample_ms", self.flow.sample.is_some()),
             ("flow.seconds of an upload", kind == FlowKind::Upload && self.flow.limit.is_some()),
             ("competitor.cc", self.competitor.cc.is_some()),
@@ -167,6 +175,7 @@ mod tests {
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
             ("flow.cipher=chacha20", "flow.cipher"),
             ("flow.ack_packets=1", "flow.ack_packets"),
+            ("sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
             ("faults.events=proxy-restart at 100", "faults.events with proxy-restart"),
         ] {
             assert_eq!(with(setting).as_deref(), Some(named));
@@ -182,6 +191,7 @@ mod tests {
         for settings in [
             ["competitor.cc=reno", "near.loss_percent=0"],
             ["flow.kind=download", "sidekick.mode=pacubic"],
+            ["sidekick.every_ms=0", "sidekick.mode=pacubic"],
             ["flow.kind=requests", "sidekick.mode=path-aware-bbr"],
             ["flow.kind=messages", "competitor.cc=reno"],
             ["flow.split=on", "sidekick.mode=pacubic"],

@@ -259,6 +259,13 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
     let own = Cc::from_quiche_name(name)
         .with_context(|| format!("mode {mode} asks for {name}, which this program does not know"))?;
     match asked {
+        // Any that does not go by acknowledgements.
+        Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
+        Some(asked) if mode == Mode::AckReduction => bail!(
+            "--sidekick {mode} spares acknowledgements, and {} goes by them: leave out --cc {0}, or choose cubic, cubic-rfc9438 \
+             or reno",
+            asked.name(),
+        ),
         Some(asked) if asked != own => bail!(
             "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick early-loss, \
              which works with any",
@@ -372,8 +379,10 @@ mod tests {
             assert_eq!(plan.cc, cc, "{mode}");
             assert_eq!(plan.mode(), mode);
         }
-        let plan = plan(&["--sidekick", "early-loss", "--proxy", "gw", "--cc", "bbr2"]).unwrap();
-        assert_eq!(plan.cc, Cc::Bbr2);
+        for (mode, name, cc) in [("early-loss", "bbr2", Cc::Bbr2), ("ack-reduction", "reno", Cc::Reno)] {
+            let plan = plan(&["--sidekick", mode, "--proxy", "gw", "--cc", name]).unwrap();
+            assert_eq!(plan.cc, cc, "{mode}");
+        }
     }
 
     #[test]
