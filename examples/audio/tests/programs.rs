@@ -251,3 +251,24 @@ fn what_cannot_be_played_is_named() {
     assert!(said.contains("cannot play song.wav: it is no WAV file") && said.contains("ffmpeg -i"), "{said}");
     assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1));
 }
+
+#[test]
+fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
+    let mut receiver = Receiver::start(&[]);
+    let path = receiver.path("said.wav");
+    let spec = hound::WavSpec {
+        channels: 1,
+        sample_rate: 48_000,
+        bits_per_sample: 16,
+        sample_format: hound::SampleFormat::Int,
+    };
+    let mut writer = hound::WavWriter::create(&path, spec).unwrap();
+    (0..48_000).for_each(|sample| writer.write_sample(i16::from(sample % 2 == 0)).unwrap());
+    writer.finalize().unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(48_000).unwrap();
+    let output = receiver.sender(&["--wav", path.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("said.wav is cut short"), "{output:?}");
+    // Half a second less the header's bytes, and the last frame filled up.
+    assert_eq!(receiver.ends().played, 25);
+}

@@ -5,7 +5,7 @@
 
 mod cli;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -57,7 +57,11 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
         Some(path) => {
             let name = path.display();
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+            let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
             let wav = WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
+            if bytes.is_some_and(|bytes| bytes < wav.promised_bytes()) {
+                eprintln!("audio-send: {name} is cut short; the call ends with what there is");
+            }
             OpusSource::new(Box::new(wav), plan.description.interval)
         }
         None => OpusSource::new(Box::new(Tone::new()), plan.description.interval),

@@ -82,12 +82,21 @@ impl<R: Read> WavSource<R> {
         Ok(Self { reader, spec, converter: converter.flatten() })
     }
 
+    /// Bytes of samples that the header promises.
+    #[must_use]
+    pub fn promised_bytes(&self) -> u64 {
+        u64::from(self.reader.len()) * u64::from(self.spec.bits_per_sample.div_ceil(8))
+    }
+
     /// The next sample, of all channels.
     fn sample(&mut self) -> Option<f32> {
         let mut sum = 0.0;
         for _ in 0..self.spec.channels {
             sum += match self.spec.sample_format {
-                SampleFormat::Float => self.reader.samples::<f32>().next()?.ok().filter(|v| v.is_finite())?,
+                SampleFormat::Float => {
+                    // What is no number is not heard.
+                    Some(self.reader.samples::<f32>().next()?.ok()?).filter(|v| v.is_finite()).unwrap_or(0.0)
+                }
                 #[allow(clippy::cast_precision_loss, reason = "24 bits are more than is heard")]
                 SampleFormat::Int => {
                     let full = 2_f32.powi(i32::from(self.spec.bits_per_sample) - 1);

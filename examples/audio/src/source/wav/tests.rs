@@ -75,6 +75,16 @@ fn what_cannot_be_played_is_refused_with_what_to_do() {
 fn a_file_that_is_cut_is_played_as_far_as_it_goes() {
     let whole = sine(48_000, 1, 16, SampleFormat::Int);
     assert_eq!(all(&whole[..whole.len() / 2]).len(), (whole.len() / 2 - 44) / 2);
+    assert_eq!(WavSource::new(&whole[..]).unwrap().promised_bytes(), 96_000);
+}
+
+#[test]
+fn what_is_no_number_is_silent() {
+    let mut bytes = sine(48_000, 1, 32, SampleFormat::Float);
+    let end = bytes.len();
+    bytes[end - 4000..end - 3996].copy_from_slice(&f32::NAN.to_le_bytes());
+    let samples = all(&bytes);
+    assert_eq!((samples.len(), samples[47_000]), (48_000, 0.0));
 }
 
 proptest! {
