@@ -41,6 +41,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod allowance;
 mod clock;
 mod cookie;
 mod identify;
@@ -57,6 +58,7 @@ mod testing;
 mod vectors;
 pub mod wire;
 
+pub use allowance::Allowance;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Transmit};

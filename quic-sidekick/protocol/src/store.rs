@@ -4,18 +4,16 @@
 //! byte for byte: nobody has to be able to read it, so this serves any UDP sender whose receiver drops duplicates, such as
 //! QUIC, SRTP or WireGuard.
 
+use crate::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What may be sent again without having been earned.
-const INITIAL_ALLOWANCE: usize = 16 * 1024;
 /// No more than this is saved up.
 const MAX_ALLOWANCE: usize = 256 * 1024;
 
 /// Datagrams by their tags, at most so many bytes of them; the oldest give way.
 ///
-/// What is sent again has a budget: half the bytes that were sent for the first time, and 16 KiB to begin with; 256 KiB may be
-/// saved up. A near segment that loses more than a third of all packets, or a proxy that says so, costs no more than that.
+/// What is sent again has an [`Allowance`], of which 256 KiB may be saved up.
 ///
 /// ```
 /// use sidekick_protocol::Store;
@@ -33,7 +31,7 @@ pub struct Store {
     bytes: usize,
     max_bytes: usize,
     max_age: Duration,
-    allowance: usize,
+    allowance: Allowance,
     /// The buffer of a datagram that gave way.
     spare: Vec<u8>,
 }
@@ -54,7 +52,7 @@ impl Store {
             bytes: 0,
             max_bytes,
             max_age,
-            allowance: INITIAL_ALLOWANCE,
+            allowance: Allowance::new(MAX_ALLOWANCE),
             spare: Vec::new(),
         }
     }
@@ -65,7 +63,7 @@ impl Store {
         if datagram.is_empty() || self.kept.back().is_some_and(|last| last.tag >= tag) {
             return;
         }
-        self.allowance = (self.allowance + datagram.len() / 2).min(MAX_ALLOWANCE);
+        self.allowance.earn(datagram.len());
         self.bytes += datagram.len();
         self.kept.push_back(Kept { tag, datagram, sent: now });
         while self.bytes > self.max_bytes {
@@ -96,13 +94,12 @@ impl Store {
         if now.saturating_duration_since(kept.sent) > self.max_age {
             return None;
         }
-        self.allowance = self.allowance.checked_sub(kept.datagram.len())?;
-        Some(&kept.datagram)
+        self.allowance.spend(kept.datagram.len()).then_some(kept.datagram.as_slice())
     }
 
     /// Gives back what [`Store::take`] has taken out of the budget for a datagram that was not sent after all.
     pub fn refund(&mut self, len: usize) {
-        self.allowance = (self.allowance + len).min(MAX_ALLOWANCE);
+        self.allowance.refund(len);
     }
 
     /// Forgets all datagrams, since their path is left; the budget stays.
@@ -115,6 +112,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allowance::INITIAL_ALLOWANCE;
 
     #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
     fn start() -> Instant {

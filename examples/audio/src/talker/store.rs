@@ -1,5 +1,6 @@
 //! The last packets sent: their contents, and the last datagram in which each went out.
 
+use sidekick_protocol::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,7 @@ use std::time::{Duration, Instant};
 /// usual patience has passed it over. One that still wants it asks.
 const MAX_REINJECTED: u8 = 3;
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// Bytes that may be sent again without having been earned, and that may be saved up.
-const INITIAL_ALLOWANCE: usize = 16 * 1024;
+/// Bytes of budget that may be saved up.
 const MAX_ALLOWANCE: usize = 64 * 1024;
 
 /// Why a packet was sent again.
@@ -59,20 +59,24 @@ pub(super) struct Kept {
     pub(super) again: Option<(Instant, Cause)>,
 }
 
-/// The last `capacity` packets. What is sent again has a budget, as in [`sidekick_protocol::Store`]: half the bytes that were
-/// sent for the first time, and 16 KiB to begin with.
+/// The last `capacity` packets. What is sent again, for whatever cause, has a budget.
 #[derive(Debug)]
 pub(super) struct Store {
     kept: VecDeque<Kept>,
     /// The place of the first that is kept.
     first: u32,
     capacity: usize,
-    allowance: usize,
+    allowance: Allowance,
 }
 
 impl Store {
     pub(super) fn new(capacity: usize) -> Self {
-        Self { kept: VecDeque::with_capacity(capacity), first: 0, capacity, allowance: INITIAL_ALLOWANCE }
+        Self {
+            kept: VecDeque::with_capacity(capacity),
+            first: 0,
+            capacity,
+            allowance: Allowance::new(MAX_ALLOWANCE),
+        }
     }
 
     /// The place of the next packet.
@@ -86,7 +90,7 @@ impl Store {
             self.kept.pop_front();
             self.first = self.first.saturating_add(1);
         }
-        self.allowance = (self.allowance + datagram.len() / 2).min(MAX_ALLOWANCE);
+        self.allowance.earn(datagram.len());
         self.kept.push_back(Kept {
             content,
             timestamp,
@@ -102,25 +106,27 @@ impl Store {
     /// Notes that a packet is sent again, and gives its transmission; `None` if it is not kept, was sent again too often, is
     /// too old, or the budget is spent.
     pub(super) fn send_again(&mut self, index: u32, cause: Cause, now: Instant) -> Option<Transmission> {
-        let allowance = self.allowance;
-        let kept = self.get(index)?;
+        let kept = Self::kept(&mut self.kept, self.first, index)?;
         let attempt = kept.attempt.checked_add(1)?;
-        let left = allowance.checked_sub(kept.datagram.len())?;
-        if cause == Cause::Quack {
-            if kept.reinjected >= MAX_REINJECTED || now.saturating_duration_since(kept.sent) > MAX_AGE {
-                return None;
-            }
-            kept.reinjected += 1;
+        let by_quack = cause == Cause::Quack;
+        let too_late = now.saturating_duration_since(kept.sent) > MAX_AGE;
+        if by_quack && (kept.reinjected >= MAX_REINJECTED || too_late)
+            || !self.allowance.spend(kept.datagram.len())
+        {
+            return None;
         }
+        kept.reinjected += u8::from(by_quack);
         (kept.attempt, kept.passed) = (attempt, false);
         kept.again = Some((now, cause));
-        self.allowance = left;
         Some(Transmission { index, attempt })
     }
 
     pub(super) fn get(&mut self, index: u32) -> Option<&mut Kept> {
-        let index = index.checked_sub(self.first)?;
-        self.kept.get_mut(usize::try_from(index).ok()?)
+        Self::kept(&mut self.kept, self.first, index)
+    }
+
+    fn kept(kept: &mut VecDeque<Kept>, first: u32, index: u32) -> Option<&mut Kept> {
+        kept.get_mut(usize::try_from(index.checked_sub(first)?).ok()?)
     }
 }
 
