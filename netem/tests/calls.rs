@@ -162,7 +162,7 @@ fn heavy_loss_and_bursts_are_hardly_heard_either() {
     let bursts = ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
     for path in [&["near.loss_percent=10"][..], &bursts] {
         let p99 = Calls::new(&[POLLING, path].concat()).p99();
-        assert!(p99 <= 12.0, "{path:?}: p99 {p99} ms");
+        assert!(p99 < 0.1, "{path:?}: p99 {p99} ms");
     }
 }
 

@@ -298,6 +298,8 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
             "there is no program `h3-upload-server` in /nonexistent",
         ),
         (&["demo", "--file", "/nonexistent"], "cannot read /nonexistent"),
+        (&["demo-audio", "--wav", "/nonexistent"], "cannot read /nonexistent"),
+        (&["demo-audio", "--backend", "sim"], "the demo runs real programs"),
         (
             &["run", "upload-paper", "--set", "faults.events=near-outage at 5 for 5; rain at 9"],
             "`rain at 9` is no event for faults.events: an event begins with one of near-outage, ",

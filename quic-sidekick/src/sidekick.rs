@@ -103,7 +103,7 @@ pub struct Sidekick {
     stopped: bool,
     /// The receiver was asked for fewer acknowledgements, if it can be.
     asked: bool,
-    /// quACKs in a row at which the proxy was not where acknowledgements can be spared.
+    /// quACKs in a row at which the proxy was not where acknowledgements can be spared; [`MAX_UNFIT`] before the first.
     unfit: u32,
     /// The connection was given something to send.
     moved: bool,
@@ -220,6 +220,7 @@ impl Sidekick {
             // The connection has migrated.
             self.path = path;
             self.store.clear();
+            self.unfit = MAX_UNFIT;
             self.sender.start(flow, now);
         } else if !self.noted && self.sender.assistance() == Assistance::Unassisted(Reason::NoAnswer) {
             // What kept the handshake waiting may have kept the proxy from answering, too: ask anew, at short intervals.
@@ -248,7 +249,9 @@ impl Sidekick {
             tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
         }
         self.qlog.quack_received(conn, &self.sender, (&before, from), now);
-        if self.config.mode == Mode::AckReduction {
+        if self.config.mode == Mode::AckReduction
+            && self.sender.stats().quacks_received > before.quacks_received
+        {
             self.make_room(conn, now);
         }
         self.apply(conn, now);

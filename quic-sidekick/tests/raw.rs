@@ -232,7 +232,6 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         (Mode::PathAwareBbr, "bbr2_gcongestion"),
         (Mode::Reinject, "cubic"),
         (Mode::Reinject, "bbr2_gcongestion"),
-        (Mode::AckReduction, "cubic"),
         (Mode::Auto, "bbr2_gcongestion"),
     ];
     for (mode, controller) in runs {
@@ -248,6 +247,15 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         assert!(run.status.stats.spurious * 10 <= early, "{what}");
         assert_eq!(run.status.chosen.is_some(), mode == Mode::Auto, "{what}");
     }
+}
+
+/// The mode is for a proxy near the receiver, and this one is not.
+#[test]
+fn ack_reduction_leaves_losses_to_the_receiver_where_it_does_not_fit() {
+    let run = upload(Mode::AckReduction, "cubic", 20, Proxy::Known);
+    assert_eq!(run.status.assistance, Assistance::Assisted);
+    assert!(run.status.stats.quacks_received > 100, "{:?}", run.status);
+    assert_eq!(run.status.stats.early_lost, 0, "{:?}", run.status);
 }
 
 #[test]

@@ -371,13 +371,13 @@ impl Talker {
         }
     }
 
-    /// How long after it was sent a packet is reported at the latest, if nothing is lost: as the next packets that make up a
-    /// quACK with it take, or the proxy's timer, and the near RTT.
+    /// When a packet that was sent so long ago should have been reported, if nothing is lost: the next packets that make up a
+    /// quACK with it, or the proxy's timer, and the near RTT with an eighth to spare, as before a loss (SPEC.md, section 7.3).
     fn report_due(&self) -> Option<Duration> {
         let sidekick = self.sidekick.as_ref()?;
         let terms = sidekick.granted()?;
         let packets = terms.every_packets.map(|n| u32::from(n.get() - 1) * self.config.interval);
-        Some([packets, terms.every].into_iter().flatten().min()? + sidekick.near_rtt()?)
+        Some([packets, terms.every].into_iter().flatten().min()? + sidekick.near_rtt()?.mul_f64(1.125))
     }
 
     /// What the listener has twice was sent again for nothing. What was never sent again, the network has doubled.

@@ -204,7 +204,51 @@ fn says(demo: &CallDemo) -> String {
     let sent = demo.calls.last().map_or(0, |row| row.record.packets.lost_early);
     format!(
         "A packet that is lost on the first hop is known to be so end to end when the receiver's NACK has crossed the whole path \
-         and back; the proxy's silence tells in a few milliseconds, and {sent} packets were sent again in time. Frames late: {}.",
+         and back; the proxy's silence tells in a few milliseconds, and {sent} packets were sent again because of it. Frames late: {}.",
         late.join(" against ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Percentiles, Quacks};
+
+    fn row(caller: &'static str, late: u64) -> Row {
+        let dejitter_ms = Percentiles { p99: 40.1, max: 41.7, ..Percentiles::default() };
+        let audio =
+            Audio { dejitter_ms, late, played: 3000 - late, media_bytes: 870_000, help_bytes: 261_000 };
+        let record = RunRecord {
+            audio: Some(audio),
+            quacks: Quacks { received: 3300, polls: 250, ..Quacks::default() },
+            ..RunRecord::default()
+        };
+        let (wav, hgrm) = (Path::new("out").join(caller).with_extension("wav"), PathBuf::from("out/x.hgrm"));
+        Row { caller, wav, hgrm, concealed: Some(late), quality: None, record }
+    }
+
+    fn demo(plain: u64, helped: u64) -> CallDemo {
+        let calls = vec![row("plain", plain), row("helped", helped)];
+        let passed = passed(&calls);
+        CallDemo { calls, plot: "out/waits.svg".into(), passed }
+    }
+
+    #[test]
+    fn a_fourth_of_the_late_frames_passes() {
+        for (plain, helped, passed) in
+            [(99, 0, true), (99, 24, true), (99, 25, false), (0, 0, false), (4, 9, false)]
+        {
+            assert_eq!(demo(plain, helped).passed, passed, "{plain} and {helped}");
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_to_listen_to() {
+        let text = print(&demo(99, 0));
+        for word in ["40.1 ms", "30.0 %", "3300", "out/helped.wav", "out/waits.svg", "99 against 0", "passed"]
+        {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(print(&demo(9, 9)).contains("FAILED"));
+    }
 }

@@ -48,6 +48,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
+/// A WAV file has as many bytes before its samples at least.
+const WAV_HEADER: u64 = 44;
+
 /// What is said.
 fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     if plan.description.session.encoding == Encoding::Random {
@@ -59,7 +62,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
             let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
             let wav = WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
-            if bytes.is_some_and(|bytes| bytes < wav.promised_bytes()) {
+            if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
                 eprintln!("audio-send: {name} is cut short; the call ends with what there is");
             }
             OpusSource::new(Box::new(wav), plan.description.interval)

@@ -75,17 +75,24 @@ impl History {
 
     /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more` packets than are settled, and has
     /// so many sums. Of several pending packets the newest is meant whose candidates the sums can tell apart: those between the
-    /// true one and a later one only look missing. When none is pending, it was known before, and any other will do.
-    pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> u32 {
+    /// true one and a later one only look missing. When none is pending, it was known before, and any other will do; `None`
+    /// when some are, but fit none.
+    pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> Option<u32> {
         let more = usize::try_from(more).unwrap_or(usize::MAX);
-        let mut matches =
-            self.pending.iter().enumerate().rev().filter(|(_, entry)| low(entry.identifier) == last);
-        let newest = matches.next();
+        let mut matches = self
+            .pending
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, entry)| low(entry.identifier) == last)
+            .peekable();
+        if matches.peek().is_none() {
+            return Some(last.into());
+        }
         let fits = |(position, _): &(usize, &Entry)| {
             (position + 1).checked_sub(more).is_some_and(|missing| missing <= sums)
         };
-        let meant = newest.filter(fits).or_else(|| matches.find(fits)).or(newest);
-        meant.map_or(last.into(), |(_, entry)| entry.identifier)
+        matches.find(fits).map(|(_, entry)| entry.identifier)
     }
 
     /// Packets after the last one seen that were sent no later than `time`.

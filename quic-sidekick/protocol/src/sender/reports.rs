@@ -60,8 +60,8 @@ impl Contact {
         Ok(())
     }
 
-    /// The whole quACK that a short one stands for. When the packet with which the epoch begins is not known, the sender asks
-    /// for it, but not more often than an answer takes.
+    /// The whole quACK that a short one stands for. Where that is not clear, since the epoch's first packet is not known or the
+    /// last does not fit, the sender asks for a whole one, but not more often than an answer takes.
     pub(super) fn complete<'a>(
         &mut self,
         short: &ShortQuack<'a>,
@@ -72,18 +72,21 @@ impl Contact {
         if sequence < joined.began || joined.renewing.is_some() {
             return Err(HandleError::Outdated);
         }
-        let Some(settled) = self.reconciler.aligned_count() else {
-            let asked = joined.probe.last_polled();
-            if asked.is_none_or(|asked| asked + self.near_rtt.retry_interval() <= now) {
+        let whole = self.reconciler.aligned_count().and_then(|settled| {
+            // A sender keeps less than 2^16 packets that are not settled.
+            let more = u32::from(short.count.wrapping_sub(low(settled)));
+            let last = self.history.ending(short.last, more, short.sums.len())?;
+            let (epoch, count) = (joined.epoch, settled.wrapping_add(more));
+            Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
+        });
+        if whole.is_none() {
+            // Until the near RTT was measured, polls are under way that another would only get in the way of.
+            let asked = joined.probe.last_polled().map(|asked| asked + self.near_rtt.retry_interval());
+            if self.near_rtt.smoothed().is_some() && asked.is_none_or(|again| again <= now) {
                 self.poll(now);
             }
-            return Err(HandleError::Outdated);
-        };
-        // A sender keeps less than 2^16 packets that are not settled.
-        let more = u32::from(short.count.wrapping_sub(low(settled)));
-        let last = self.history.ending(short.last, more, short.sums.len());
-        let (epoch, count) = (joined.epoch, settled.wrapping_add(more));
-        Ok(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
+        }
+        whole.ok_or(HandleError::Outdated)
     }
 
     /// Takes up a quACK that came in a datagram of `len` bytes.

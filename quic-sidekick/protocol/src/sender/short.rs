@@ -102,8 +102,41 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     assert_eq!(contact.on_message(short, newest + 5, 50, now), Err(HandleError::Outdated), "not known which");
     contact.on_message(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
     let undecodable = contact.stats.undecodable;
-    assert_eq!(contact.on_message(short, newest + 7, 50, now), Err(HandleError::Outdated));
-    assert_eq!(contact.stats.undecodable, undecodable);
+    // Nor is it a reason to ask for what the epoch begins with.
+    let (polls, later) = (contact.stats.polls, now + 1000 * MS);
+    assert_eq!(contact.on_message(short, newest + 7, 50, later), Err(HandleError::Outdated));
+    assert_eq!((contact.stats.undecodable, contact.stats.polls), (undecodable, polls));
+    assert_eq!(contact.on_message(short, newest + 11, 50, later), Err(HandleError::Outdated));
+    assert_eq!(contact.stats.polls, polls + 1, "one of this epoch is");
+}
+
+/// Its last packet is one that had been given up, and shares half its identifier with one that is far too late for the count.
+#[test]
+fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
+    for poll in [false, true] {
+        let mut s = simulation(0, 2, poll, 3);
+        s.stream(100, MS);
+        s.run(50 * MS);
+        let contact = &mut s.sender.contacts[0];
+        let settled = contact.reconciler.aligned_count().unwrap();
+        assert!(contact.history.is_empty());
+        for index in 0..50 {
+            contact.history.push(index, index.into(), s.now);
+        }
+        let (polls, epochs) = (contact.stats.polls, contact.stats.epochs);
+        let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Sums::new(&[5; 20]) };
+        let later = s.now + 100 * MS;
+        for sequence in 1000..1010 {
+            let said = contact.on_message(Message::ShortQuack(short), sequence, 50, later);
+            assert_eq!(said, Err(HandleError::Outdated));
+        }
+        assert_eq!((contact.stats.polls, contact.stats.undecodable), (polls + 1, 0));
+        assert_eq!(
+            (contact.stats.epochs, contact.history.pending.len()),
+            (epochs, 50),
+            "nothing is given up for it"
+        );
+    }
 }
 
 proptest! {
@@ -126,7 +159,7 @@ proptest! {
         let counted: Vec<usize> = (0..=last).filter(|index| *index == last || !lost[*index]).collect();
         prop_assume!(last + 1 - counted.len() <= sums);
         let more = u32::try_from(counted.len()).unwrap();
-        let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums);
+        let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums).unwrap();
         let position = history.pending.iter().position(|entry| entry.identifier == meant).unwrap();
         prop_assert!(position >= last, "{position} instead of {last}");
         prop_assert!(position + 1 - counted.len() <= sums);
