@@ -1,17 +1,21 @@
 //! The command line.
 
 mod compat;
+mod config;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{ArgAction, CommandFactory, Parser, value_parser};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 
 pub use compat::{CompatOptions, Wire};
+use config::File;
+pub use config::FileError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +25,9 @@ Examples:
       sidekick-proxy -i eth1 -i eth2 -v
   A train gateway that answers only on its local address:
       sidekick-proxy -i eth0 --listen 192.168.8.1:5252
+  A router that is set up by a file, which is looked over first:
+      sidekick-proxy check /etc/sidekick-proxy.toml
+      sidekick-proxy --config /etc/sidekick-proxy.toml
   For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
       sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
@@ -33,10 +40,24 @@ SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0
 /// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them arrived
 /// here, so that they repair losses on the near segment without waiting for the far end.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "sidekick-proxy", version, after_help = EXAMPLES, max_term_width = 100)]
+#[command(
+    name = "sidekick-proxy",
+    version,
+    after_help = EXAMPLES,
+    max_term_width = 100,
+    args_conflicts_with_subcommands = true
+)]
 pub struct Options {
+    /// What to do instead
+    #[command(subcommand)]
+    pub instead: Option<Instead>,
+
+    /// Read this file (TOML), whose keys are the flags' names; flags that are given override it
+    #[arg(short, long, value_name = "FILE", conflicts_with = "compat")]
+    pub config: Option<PathBuf>,
+
     /// Interface to capture on; repeat it, or separate names by commas, for several
-    #[arg(short, long = "interface", value_name = "IF", required = true, value_delimiter = ',')]
+    #[arg(short, long = "interface", value_name = "IF", value_delimiter = ',')]
     pub interfaces: Vec<String>,
 
     /// Address and UDP port on which senders reach this proxy; `[::]:5252` for IPv6 and IPv4
@@ -115,6 +136,16 @@ pub struct Options {
     pub compat: CompatOptions,
 }
 
+/// What the program does instead of running.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Instead {
+    /// Look a configuration file over, and say what it comes to or what is wrong; start nothing
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
 /// An address that a sender can speak to.
 fn announced(text: &str) -> Result<SocketAddr, String> {
     let address: SocketAddr =
@@ -137,12 +168,108 @@ impl Options {
     /// # Errors
     /// When it is not one that can be meant; the error is what to print. Asking for help is such an error too.
     pub fn read(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let options = Self::try_parse_from(line)?;
+        let matches = Self::command().try_get_matches_from(line)?;
+        let mut options = Self::from_arg_matches(&matches)?;
+        let wrong = |kind, complaint| Self::command().error(kind, complaint);
+        if options.instead.is_some() {
+            return Ok(options);
+        }
+        if let Some(path) = options.config.clone() {
+            let file =
+                File::read(&path).map_err(|error| wrong(ErrorKind::InvalidValue, error.to_string()))?;
+            options.take(file, &matches);
+        }
+        if options.interfaces.is_empty() {
+            let what = "no interface to capture on: name one with --interface IF, or interfaces = [\"IF\"] in the file of --config";
+            return Err(wrong(ErrorKind::MissingRequiredArgument, what.to_owned()));
+        }
         options
             .compat
             .check(options.listen, options.distinct_interfaces().len())
-            .map_err(|complaint| Self::command().error(ErrorKind::ArgumentConflict, complaint))?;
+            .map_err(|complaint| wrong(ErrorKind::ArgumentConflict, complaint))?;
         Ok(options)
+    }
+
+    /// What a file comes to with these options, none of which is a flag that was given; and what in it deserves a second look.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn with_file(self, path: &Path) -> Result<(Self, Vec<String>), FileError> {
+        let mut options = self;
+        options.take(File::read(path)?, &ArgMatches::default());
+        let mut remarks = Vec::new();
+        if options.interfaces.is_empty() {
+            remarks.push("it names no interface: --interface has to".to_owned());
+        }
+        let present = pnet_datalink::interfaces();
+        for name in options.distinct_interfaces() {
+            if !present.iter().any(|interface| interface.name == name) {
+                remarks.push(format!("there is no interface {name} on this machine now"));
+            }
+        }
+        if options.no_discovery && !options.announce.is_empty() {
+            remarks.push("without discovery nobody is told what announce says".to_owned());
+        }
+        Ok((options, remarks))
+    }
+
+    /// Takes over what a file says, where no flag was given.
+    fn take(&mut self, file: File, flags: &ArgMatches) {
+        let given = |id: &str| {
+            flags.try_contains_id(id).is_ok_and(|known| known)
+                && flags.value_source(id) == Some(ValueSource::CommandLine)
+        };
+        fn put<T>(field: &mut T, value: Option<T>, given: bool) {
+            if let (Some(value), false) = (value, given) {
+                *field = value;
+            }
+        }
+        let announce =
+            file.announce.map(|addresses| addresses.into_iter().map(|address| address.0).collect());
+        // One flag says no more than another of the same thing.
+        let discovery = given("no_discovery") || given("announce");
+        put(&mut self.interfaces, file.interfaces, given("interfaces"));
+        put(&mut self.listen, file.listen.map(|address| address.0), given("listen"));
+        put(&mut self.max_sessions, file.max_sessions.map(|n| n.0), given("max_sessions"));
+        let per_source = file.max_sessions_per_source.map(|n| n.0);
+        put(&mut self.max_sessions_per_source, per_source, given("max_sessions_per_source"));
+        let threshold = file.max_threshold.and_then(|n| u8::try_from(n.0).ok());
+        put(&mut self.max_threshold, threshold, given("max_threshold"));
+        put(&mut self.idle_timeout, file.idle_timeout.map(|n| n.0), given("idle_timeout"));
+        put(&mut self.key, file.key.map(Some), given("key"));
+        put(&mut self.no_discovery, file.discovery.map(|discovery| !discovery), discovery);
+        put(&mut self.announce, announce, discovery);
+        put(&mut self.promiscuous, file.promiscuous, given("promiscuous"));
+        put(&mut self.verbose, file.log.map(config::Log::verbose), given("verbose"));
+    }
+
+    /// The options as the lines of a configuration file.
+    #[must_use]
+    pub fn to_file(&self) -> String {
+        let quoted =
+            |texts: Vec<String>| texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
+        let interfaces = self.distinct_interfaces().into_iter().map(str::to_owned).collect();
+        let mut text = format!(
+            "interfaces = [{}]\nlisten = \"{}\"\nmax-sessions = {}\nmax-sessions-per-source = {}\nmax-threshold = {}\n\
+             idle-timeout = {}\ndiscovery = {}\n",
+            quoted(interfaces),
+            self.listen,
+            self.max_sessions,
+            self.max_sessions_per_source,
+            self.max_threshold,
+            self.idle_timeout,
+            !self.no_discovery,
+        );
+        if !self.announce.is_empty() {
+            text += &format!(
+                "announce = [{}]\n",
+                quoted(self.announce.iter().map(SocketAddr::to_string).collect())
+            );
+        }
+        if let Some(key) = &self.key {
+            text += &format!("key = {:?}\n", key.display().to_string());
+        }
+        text + &format!("promiscuous = {}\nlog = \"{}\"\n", self.promiscuous, self.log_filter())
     }
 
     /// The observer's limits as asked for.
@@ -198,6 +325,65 @@ mod tests {
         assert_eq!(options.listen.to_string(), "0.0.0.0:5252");
         assert_eq!(format!("{:?}", options.observer()), format!("{:?}", ObserverConfig::default()));
         assert_eq!(options.log_filter(), "warn");
+    }
+
+    fn with_file(text: &str, flags: &str) -> Result<Options, clap::Error> {
+        let directory = std::env::temp_dir().join(format!("sidekick-proxy-config-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join(std::thread::current().name().unwrap_or("test").replace("::", "-"));
+        std::fs::write(&path, text).unwrap();
+        options(&format!("sidekick-proxy --config {} {flags}", path.display()))
+    }
+
+    /// The file in the repository, with what is left out in it put in.
+    fn sample() -> String {
+        let text = include_str!("../sidekick-proxy.toml");
+        text.lines()
+            .map(|line| {
+                line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n"
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_sample_file_has_every_key_at_its_default() {
+        let defaults = options("sidekick-proxy -i eth0").unwrap();
+        let plain = with_file(include_str!("../sidekick-proxy.toml"), "").unwrap();
+        assert_eq!(plain.to_file(), defaults.to_file());
+        let whole = with_file(&sample(), "").unwrap();
+        // Two have no default that could be written down.
+        let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
+        assert_eq!(whole.to_file(), options(given).unwrap().to_file());
+        let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
+        assert_eq!(keys(&whole.to_file()), 11);
+        assert_eq!(keys(&sample()), 11);
+    }
+
+    #[test]
+    fn flags_override_the_file() {
+        let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\nlisten = \"127.0.0.1:1\"\ndiscovery = false\n\
+                    idle-timeout = 5\nlog = \"debug\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
+        let file = with_file(text, "").unwrap();
+        assert_eq!(file.to_file(), with_file(&file.to_file(), "").unwrap().to_file(), "it can be read again");
+        assert_eq!((file.max_sessions, file.max_threshold, file.idle_timeout, file.verbose), (7, 9, 5, 2));
+        assert!(file.no_discovery && file.promiscuous && file.max_sessions_per_source == 3);
+        let flags = "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other";
+        let both = with_file(text, flags).unwrap();
+        assert_eq!((both.distinct_interfaces(), both.max_sessions, both.max_threshold), (vec!["b"], 1024, 9));
+        assert!(!both.no_discovery && both.verbose == 1 && both.key == Some("other".into()));
+    }
+
+    #[test]
+    fn a_wrong_file_ends_it_before_it_begins() {
+        let said = with_file("max-sessions = 0", "-i a").unwrap_err().to_string();
+        assert!(said.contains(":1: max-sessions: ") && said.contains("from 1 to 1000000"), "{said}");
+        let said = with_file("max-sessions = 3", "").unwrap_err().to_string();
+        assert!(said.contains("--interface IF"), "{said}");
+        let said = options("p --config /nonexistent -i a").unwrap_err().to_string();
+        assert!(said.contains("cannot read /nonexistent"), "{said}");
+        assert!(options("p check f --interface a").is_err());
+        let check = options("p check some.toml").unwrap().instead;
+        assert_eq!(check, Some(Instead::Check { file: "some.toml".into() }));
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! The `sidekick-proxy` program.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
-use sidekick_proxy::cli::Options;
+use sidekick_proxy::cli::{Instead, Options};
 use sidekick_proxy::daemon;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let options = Options::read(std::env::args_os()).unwrap_or_else(|complaint| complaint.exit());
+    if let Some(Instead::Check { file }) = options.instead.clone() {
+        return check(options, &file);
+    }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -27,6 +31,23 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sidekick-proxy: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Looks a configuration file over: what it comes to goes to standard output, what deserves a second look to standard error.
+fn check(options: Options, file: &Path) -> ExitCode {
+    match options.with_file(file) {
+        Ok((options, remarks)) => {
+            for remark in remarks {
+                eprintln!("sidekick-proxy: {}: {remark}", file.display());
+            }
+            print!("{}", options.to_file());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("sidekick-proxy: {error}");
             ExitCode::FAILURE
         }
     }

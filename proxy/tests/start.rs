@@ -123,3 +123,23 @@ fn a_vanished_interface_is_reported() {
         assert_eq!(both.wait().status.code(), Some(0));
     });
 }
+
+#[test]
+fn a_file_is_looked_over_without_starting_anything() {
+    let check = |file: &str| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_sidekick-proxy")).args(["check", file]).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, remarks) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/sidekick-proxy.toml"));
+    assert_eq!(code, Some(0));
+    assert!(out.starts_with("interfaces = [\"eth0\"]\nlisten = \"0.0.0.0:5252\"\n"), "{out}");
+    assert!(remarks.is_empty() || remarks.contains("there is no interface eth0"), "{remarks}");
+    let (code, out, error) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert!(
+        error.contains("Cargo.toml:") && error.contains("unknown field") && error.lines().count() == 1,
+        "{error}"
+    );
+}

@@ -199,7 +199,7 @@ mod tests {
             ("p -i lo --quack-every 4".to_owned(), "--compat <WIRE>"),
             ("p -i lo --threshold 4".to_owned(), "--compat <WIRE>"),
             (START.replace("nsdi24", "sigcomm99"), "possible values: nsdi24"),
-            (START.replace("-i lo", ""), "--interface <IF>"),
+            (START.replace("-i lo", ""), "--interface IF"),
             (more("-i eth0"), "exactly one interface, not on 2"),
             (more("--max-sessions 5"), "cannot be used with '--max-sessions <N>'"),
             (more("--max-sessions-per-source 5"), "cannot be used with '--max-sessions-per-source <N>'"),
