@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use sd_notify::NotifyState;
 use sidekick_protocol::{Flow, ObserverConfig};
 use tracing::{error, info, warn};
 
@@ -149,6 +150,8 @@ fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Re
     let mut watched = start(captures, &service, &events)?;
     say(&format!("ready: listening on {}, capturing on {names}{}", service.address(), service.ready()));
 
+    tell_manager(NotifyState::Ready);
+
     let mut running = watched.len();
     let mut last = Summary::default();
     let outcome = loop {
@@ -177,6 +180,7 @@ fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Re
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
     };
+    tell_manager(NotifyState::Stopping);
     service.close();
     let summary = summarise(&*service, &mut watched);
     if options.json {
@@ -241,6 +245,13 @@ fn summarise(service: &impl Service, watched: &mut [Watched]) -> Summary {
         summary.merged_uncounted += counters.unsplit.load(Relaxed);
     }
     summary
+}
+
+/// Tells systemd, or whoever else manages services here in its way, if somebody does.
+fn tell_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        warn!("the service manager does not hear: {error}");
+    }
 }
 
 /// A line on stdout. A daemon whose stdout is closed goes on: its work is not there.

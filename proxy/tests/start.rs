@@ -3,6 +3,7 @@
 mod common;
 
 use std::net::UdpSocket;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
 use common::{Daemon, PATIENCE, fails, in_namespace, proxy, run};
@@ -79,6 +80,35 @@ fn every_ending_signal_ends_it_well() {
             assert!(ended.stdout.starts_with("stopped: captured 0, counted 0, quACKs 0"), "{ended:?}");
         }
     });
+}
+
+#[test]
+fn a_service_manager_is_told() {
+    in_namespace("a_service_manager_is_told", || {
+        let path = std::env::temp_dir().join(format!("sidekick-proxy-manager-{}", std::process::id()));
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let hears = || {
+            let mut said = [0; 64];
+            let len = manager.recv(&mut said).unwrap();
+            String::from_utf8(said[..len].to_vec()).unwrap()
+        };
+        let mut daemon = Daemon::begin(proxy("-i lo --listen 127.0.0.1:0").env("NOTIFY_SOCKET", &path));
+        assert_eq!(hears(), "READY=1\n");
+        daemon.signal(Signal::SIGTERM);
+        assert_eq!(hears(), "STOPPING=1\n");
+        assert_eq!(daemon.wait().status.code(), Some(0));
+        std::fs::remove_file(path).unwrap();
+    });
+}
+
+/// What systemd itself says of the unit: how much of the system it leaves open, in tenths.
+#[test]
+fn the_unit_leaves_little_open() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/sidekick-proxy.service");
+    let mut analyze = Command::new("systemd-analyze");
+    let output = analyze.args(["security", "--offline=yes", "--threshold=20", unit]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

@@ -101,7 +101,12 @@ impl Ended {
 impl Daemon {
     /// Starts it and waits until it is ready.
     pub fn start(arguments: &str) -> Self {
-        let mut child = proxy(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::begin(&mut proxy(arguments))
+    }
+
+    /// Starts this command and waits until it is ready.
+    pub fn begin(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
