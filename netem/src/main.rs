@@ -8,6 +8,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use audio::source::WavSource;
 use clap::Parser;
 use serde::Serialize;
 use sidekick_netem::figures::agreement::{self, Agreement, Verdict};
@@ -284,7 +285,9 @@ fn check_file(demo: &cli::Demo) -> Result<()> {
 
 fn check_sound(demo: &cli::DemoAudio) -> Result<()> {
     if let Some(wav) = &demo.wav {
-        std::fs::File::open(wav).with_context(|| format!("cannot read {}", wav.display()))?;
+        let file = std::fs::File::open(wav).with_context(|| format!("cannot read {}", wav.display()))?;
+        WavSource::new(std::io::BufReader::new(file))
+            .with_context(|| format!("cannot play {}", wav.display()))?;
     }
     std::fs::create_dir_all(&demo.out).with_context(|| format!("cannot make {}", demo.out.display()))
 }

@@ -175,16 +175,37 @@ pub fn receive(socket: &UdpSocket, mut take: impl FnMut(&[u8], SocketAddr)) -> i
 #[must_use]
 pub fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{
-        ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable, WouldBlock,
+        AddrNotAvailable, ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
+        PermissionDenied, WouldBlock,
     };
-    let kinds =
-        [ConnectionRefused, HostUnreachable, NetworkUnreachable, NetworkDown, Interrupted, WouldBlock];
-    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::ENOBUFS as i32)
+    // A packet filter or a route that forbids the way answers that it is not permitted.
+    let kinds = [
+        AddrNotAvailable,
+        ConnectionRefused,
+        HostUnreachable,
+        NetworkUnreachable,
+        NetworkDown,
+        PermissionDenied,
+        Interrupted,
+        WouldBlock,
+    ];
+    let numbers = [Errno::ENOBUFS as i32, Errno::EMSGSIZE as i32];
+    kinds.contains(&error.kind()) || error.raw_os_error().is_some_and(|number| numbers.contains(&number))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_firewall_or_a_route_forbids_may_be_allowed_later() {
+        for number in [Errno::EPERM, Errno::EACCES, Errno::EHOSTUNREACH, Errno::ENOBUFS, Errno::EMSGSIZE] {
+            assert!(is_passing(&io::Error::from_raw_os_error(number as i32)), "{number}");
+        }
+        for number in [Errno::EBADF, Errno::EINVAL, Errno::ENOTSOCK] {
+            assert!(!is_passing(&io::Error::from_raw_os_error(number as i32)), "{number}");
+        }
+    }
     use std::fs::{self, File};
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;

@@ -242,6 +242,29 @@ fn a_receiver_that_cannot_listen_leaves_the_old_recording_alone() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_ends_it_before_the_call() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
+    let directory = tempfile::tempdir().unwrap();
+    command.args(["--listen", "127.0.0.1:0", "--write-sdp", "call.sdp", "--hgrm", "nowhere/a.hgrm"]);
+    let output = command.current_dir(&directory).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot write nowhere/a.hgrm"), "{said}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn without_a_way_to_the_proxy_the_call_goes_on() {
+    let mut receiver = Receiver::start(&["--raw"]);
+    // There is no way from an IPv4 address to one of IPv6.
+    let options = ["--raw", "--seconds", "1", "--sidekick", "reinject", "--proxy", "::1"];
+    let output = receiver.sender(&options).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("goes on without the proxy"), "{output:?}");
+    assert!(!talker_report(&output).assisted);
+    assert_eq!(receiver.ends().played, 50);
+}
+
+#[test]
 fn what_cannot_be_played_is_named() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("song.wav"), "ID3").unwrap();

@@ -110,10 +110,11 @@ pub fn run(
         scenario.apply(settings)?;
         scenario.set("flow.seconds", &seconds.to_string())?;
         scenario.check()?;
+        // What is heard goes to its place when it is whole: a demonstration that is broken off leaves nothing.
         let sound = Sound {
             wav: wav.map(Path::to_owned),
-            heard: directory.join(name).with_extension("wav"),
-            waits: directory.join(name).with_extension("hgrm"),
+            heard: bench.directory.join(name).with_extension("wav"),
+            waits: bench.directory.join(name).with_extension("hgrm"),
             playout_limit_ms: PLAYOUT_LIMIT_MS,
         };
         let mut progress = Progress::begin(caller.to_owned(), scenario.flow.total_bytes());
@@ -123,7 +124,10 @@ pub fn run(
         progress.end(&outcome(&record));
         let text = std::fs::read_to_string(&sound.waits).map_err(file("read", &sound.waits))?;
         curves.push(Waits::of(caller, &text));
-        let Sound { heard: wav, waits: hgrm, .. } = sound;
+        let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));
+        for (from, to) in [(&sound.heard, &wav), (&sound.waits, &hgrm)] {
+            std::fs::copy(from, to).map_err(file("write", to))?;
+        }
         let (concealed, quality) = (listener.concealed, listener.quality);
         calls.push(Row { caller, wav, hgrm, concealed, quality, record });
     }
@@ -135,7 +139,8 @@ pub fn run(
 
 fn passed(calls: &[Row]) -> bool {
     let late: Vec<u64> = calls.iter().map(|row| audio(row).late).collect();
-    matches!(late[..], [plain, helped] if plain > 0 && helped * FEWER <= plain)
+    // Where hardly any frame was late there is nothing to spare.
+    matches!(late[..], [plain, helped] if helped * FEWER <= plain || plain < FEWER && helped <= plain)
 }
 
 fn audio(row: &Row) -> Audio {
@@ -235,9 +240,15 @@ mod tests {
 
     #[test]
     fn a_fourth_of_the_late_frames_passes() {
-        for (plain, helped, passed) in
-            [(99, 0, true), (99, 24, true), (99, 25, false), (0, 0, false), (4, 9, false)]
-        {
+        for (plain, helped, passed) in [
+            (99, 0, true),
+            (99, 24, true),
+            (99, 25, false),
+            (0, 0, true),
+            (2, 2, true),
+            (4, 2, false),
+            (1, 2, false),
+        ] {
             assert_eq!(demo(plain, helped).passed, passed, "{plain} and {helped}");
         }
     }

@@ -43,7 +43,7 @@ pub(crate) struct Cli {
     /// How long a missing packet may hold up the others, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=60_000))]
     pub(crate) playout_limit_ms: u16,
-    /// End when nothing was heard of the stream for so many seconds
+    /// End when nothing was heard of the stream for so many seconds, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
     /// Print one JSON object on standard output, behind the line that says that it is ready, instead of the summary

@@ -46,6 +46,11 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(plan.listen)
         .with_context(|| format!("cannot listen on {}; give another address with --listen", plan.listen))?;
     socket.set_nonblocking(true).context("cannot set up the socket")?;
+    if let Some(path) = &cli.hgrm {
+        // It is written when all is over, which is no time to find out that it cannot be.
+        let opened = File::options().append(true).create(true).open(path);
+        opened.with_context(|| format!("cannot write {}", path.display()))?;
+    }
     // Not before the socket is there: what an older file holds is not lost for nothing.
     let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
     let address = socket.local_addr().context("cannot tell the socket's own address")?;

@@ -76,7 +76,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
 struct Call {
     talker: Talker,
     media: UdpSocket,
-    /// The socket for the proxy, which is no part of the stream.
+    /// The socket for the proxy, which is no part of the stream; none if there is no way to it.
     adjacent: Option<UdpSocket>,
 }
 
@@ -96,7 +96,10 @@ impl Call {
         let mut adjacent = None;
         if let Some(assistance) = &plan.assistance {
             // The proxy takes the address from which it is spoken to for that of the stream.
-            adjacent = Some(socket(SocketAddr::new(own.ip(), 0), assistance.proxy)?);
+            match socket(SocketAddr::new(own.ip(), 0), assistance.proxy) {
+                Ok(socket) => adjacent = Some(socket),
+                Err(error) => eprintln!("audio-send: {error:#}; the call goes on without the proxy"),
+            }
             config.reinject = Some(Reinject {
                 proxy: assistance.proxy,
                 flow: Flow { source: own, destination: dest },

@@ -30,6 +30,9 @@ pub enum WavError {
     /// It is out of range.
     #[error("it has {0} samples a second; convert it with: ffmpeg -i FILE -ar 48000 call.wav")]
     Rate(u32),
+    /// Its samples are of a size that is not read.
+    #[error("it has samples of {0} bits; convert it with: ffmpeg -i FILE -c:a pcm_s16le call.wav")]
+    Bits(u16),
     /// There is nothing in it.
     #[error("it has no samples")]
     Empty,
@@ -74,6 +77,13 @@ impl<R: Read> WavSource<R> {
         }
         if !RATES.contains(&spec.sample_rate) {
             return Err(WavError::Rate(spec.sample_rate));
+        }
+        let bits = match spec.sample_format {
+            SampleFormat::Float => 32..=32,
+            SampleFormat::Int => 1..=32,
+        };
+        if !bits.contains(&spec.bits_per_sample) {
+            return Err(WavError::Bits(spec.bits_per_sample));
         }
         if reader.len() == 0 {
             return Err(WavError::Empty);

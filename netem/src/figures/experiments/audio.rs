@@ -3,7 +3,7 @@
 use super::{Scope, paragraphs, words};
 use crate::figures::job::Case;
 use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Plot, Points, Scale, Table};
-use crate::figures::palette::{Colour, GREEN, GREY, ORANGE, VIOLET};
+use crate::figures::palette::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
 use crate::record::RunRecord;
@@ -13,11 +13,11 @@ struct Row {
     name: &'static str,
     colour: Colour,
     settings: &'static [(&'static str, &'static str)],
-    published: &'static str,
+    published: Option<&'static str>,
 }
 
-const ROWS: [Row; 4] = [
-    Row { name: "end to end", colour: GREY, settings: &[("sidekick.mode", "off")], published: "base" },
+const ROWS: [Row; 5] = [
+    Row { name: "end to end", colour: GREY, settings: &[("sidekick.mode", "off")], published: Some("base") },
     Row {
         name: "Sidekick, quACK every 2 packets",
         colour: VIOLET,
@@ -26,7 +26,7 @@ const ROWS: [Row; 4] = [
             ("sidekick.every_packets", "2"),
             ("sidekick.threshold", "8"),
         ],
-        published: "sidekick_2p_t8",
+        published: Some("sidekick_2p_t8"),
     },
     Row {
         name: "Sidekick, every 4",
@@ -36,7 +36,7 @@ const ROWS: [Row; 4] = [
             ("sidekick.every_packets", "4"),
             ("sidekick.threshold", "16"),
         ],
-        published: "sidekick_4p_t16",
+        published: Some("sidekick_4p_t16"),
     },
     Row {
         name: "Sidekick, every 8",
@@ -46,9 +46,27 @@ const ROWS: [Row; 4] = [
             ("sidekick.every_packets", "8"),
             ("sidekick.threshold", "32"),
         ],
-        published: "sidekick_8p_t32",
+        published: Some("sidekick_8p_t32"),
+    },
+    Row {
+        name: "Sidekick, every packet, and polls",
+        colour: BLUE,
+        settings: &[
+            ("sidekick.mode", "reinject"),
+            ("sidekick.every_packets", "1"),
+            ("sidekick.threshold", "1"),
+            ("sidekick.poll", "on"),
+        ],
+        published: None,
     },
 ];
+
+impl Row {
+    /// Percentiles and delays that were published of it.
+    fn published(&self) -> Vec<(f64, f64)> {
+        self.published.map(reference::audio).unwrap_or_default()
+    }
+}
 
 const PERCENTILES: Axis = Axis { scale: Scale::Nines, ..Axis::linear("percentile of all packets", 1) };
 
@@ -66,16 +84,16 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         points: Points::Traced(case(row), percentiles),
     });
     let published = |row: &Row| {
-        let points =
-            reference::audio(row.published).into_iter().filter(|(percentile, _)| *percentile <= 99.9);
+        let points = row.published().into_iter().filter(|(percentile, _)| *percentile <= 99.9);
         Curve::published(format!("published: {}", row.name), row.colour, points.collect())
     };
+    let known = ROWS.iter().filter(|row| row.published.is_some());
     let plot = Plot {
         id: "audio-dejitter".into(),
         title: "Delay in the de-jitter buffer".into(),
         x: PERCENTILES,
         y: Axis::linear("delay, ms", 1),
-        curves: ours.chain(ROWS.iter().map(published)).collect(),
+        curves: ours.chain(known.map(published)).collect(),
     };
     Experiment {
         id: "audio",
@@ -83,7 +101,8 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         shows: paragraphs(&[
             "Figure 4a of the Sidekick paper: small packets at a constant rate, each played when all before it have come. A \
              packet that is lost before the proxy comes a round trip to the far end later, or, where the Sidekick sends \
-             it again, as soon as a quACK has told of it. The curve is the share of packets that waited no longer than that.",
+             it again, as soon as a quACK has told of it. Where a quACK comes for each packet, a poll follows when one stays away, and \
+             what is sent again is there before the next packet. The curve is the share of packets that waited no longer than that.",
         ]),
         parts: vec![Part::Plot(plot), Part::Table(table(case))],
     }
@@ -99,17 +118,22 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
     for (_, name, _) in figures {
         columns.extend([name.to_owned(), "published".to_owned()]);
     }
-    columns.push("packets never played".to_owned());
+    columns.extend(words(&["packets never played", "bytes for help, % of the media's"]));
     let row = |row: &Row| {
         let mut entries = vec![Entry::text(row.name)];
         for (measure, _, percentile) in figures {
-            let published = reference::audio(row.published);
+            let published = row.published();
             let published = published.iter().find(|(at, _)| *at == percentile);
             entries.push(Entry::Figure(Quantity::Of(case(row), measure), 1));
             entries.push(Entry::Published(published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}"))));
         }
         let late: Measure = |record| record.audio.map(|audio| audio.late as f64);
         entries.push(Entry::Figure(Quantity::Of(case(row), late), 0));
+        let cost: Measure = |record| {
+            let audio = record.audio?;
+            Some(100.0 * audio.help_bytes as f64 / audio.media_bytes.max(1) as f64)
+        };
+        entries.push(Entry::Figure(Quantity::Of(case(row), cost), 1));
         entries
     };
     let rows = ROWS.iter().map(row).collect();

@@ -69,6 +69,10 @@ fn what_cannot_be_played_is_refused_with_what_to_do() {
     assert!(of(b"ID3 is no WAV").contains("ffmpeg -i FILE"));
     assert!(of(&sine(48_000, 6, 16, SampleFormat::Int)).contains("6 channels; mix them down"));
     assert!(of(&sine(4000, 1, 16, SampleFormat::Int)).contains("4000 samples a second; convert"));
+    // As ffmpeg's pcm_f64le: format 3, 48,000 samples a second of 8 bytes each.
+    let mut long = [&b"RIFF\x34\0\0\0WAVEfmt \x10\0\0\0\x03\0\x01\0"[..], &48_000_u32.to_le_bytes()].concat();
+    long.extend([&384_000_u32.to_le_bytes()[..], b"\x08\0\x40\0data\x10\0\0\0", &[0; 16]].concat());
+    assert!(of(&long).contains("ffmpeg -i FILE"), "{}", of(&long));
 }
 
 #[test]
