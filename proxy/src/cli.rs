@@ -35,7 +35,8 @@ Name the interfaces through which senders' packets come in (the near side). Pack
 looked at, never altered or delayed. Capturing takes CAP_NET_RAW: run as root, or grant it once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
-SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0.";
+SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0. SIGHUP reads the
+file of --config anew: limits, discovery and log, for what begins from then on; sessions go on.";
 
 /// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them arrived
 /// here, so that they repair losses on the near segment without waiting for the far end.

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
+use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use sidekick_protocol::{Flow, ObserverConfig};
 use tracing::{error, info, warn};
@@ -22,6 +23,7 @@ use crate::key;
 use crate::path::PathSocket;
 use crate::port::Port;
 use crate::runtime::{Proxy, Sockets};
+use crate::signals::Signals;
 use crate::summary::Summary;
 
 /// How often progress is logged and the kernel asked for drops.
@@ -41,6 +43,12 @@ pub trait Service: Send + Sync + 'static {
 
     /// Meets deadlines until the service is closed: the body of a thread.
     fn keep_time(&self);
+
+    /// Takes over what may change while it runs.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then.
+    fn reload(&self, options: &Options) -> Result<()>;
 
     /// Ends the service, with a goodbye where the wire has one. From here on nothing is counted and nothing sent.
     fn close(&self);
@@ -63,6 +71,7 @@ pub trait Service: Send + Sync + 'static {
 /// What the main thread waits for.
 enum Event {
     Stop,
+    Reload,
     CaptureEnded(CaptureError),
     PortEnded(io::Result<()>),
 }
@@ -75,11 +84,17 @@ struct Watched {
     dropped: u64,
 }
 
-/// Runs the proxy until a signal ends it, or until there is nothing left to capture on.
+/// Reads the options anew.
+type Reread<'a> = &'a dyn Fn() -> Result<Options>;
+
+/// Runs the proxy until a signal ends it, or until there is nothing left to capture on. With a configuration file, SIGHUP has
+/// it take over what `reread` gives, as far as that may change while it runs.
 ///
 /// # Errors
 /// One sentence for the operator: why it cannot start or go on.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
+    // Before there is any other thread, which would take a signal in its own way.
+    let signals = Signals::block().context("cannot handle signals")?;
     let captures: Vec<Capture> = options
         .distinct_interfaces()
         .into_iter()
@@ -91,25 +106,30 @@ pub fn run(options: &Options) -> Result<()> {
             let path = PathSocket::open().context("cannot open a raw socket to answer markers with")?;
             let key = options.key.as_deref().map(key::load).transpose()?;
             let config = ObserverConfig { key, ..options.observer() };
-            let announced = announced(options, &port);
+            let announced = announced(options, port.address());
             let queues = captures.iter().map(Capture::queue).collect();
             let sockets = Sockets { port, path, queues };
-            serve(options, captures, Proxy::new(sockets, config, &announced, key::random()?)?)
+            serve(
+                options,
+                reread,
+                signals,
+                captures,
+                Proxy::new(sockets, config, &announced, key::random()?)?,
+            )
         }
-        Some(settings) => serve(options, captures, nsdi24::Proxy::new(port, settings)?),
+        Some(settings) => serve(options, reread, signals, captures, nsdi24::Proxy::new(port, settings)?),
     }
 }
 
 /// Where senders reach the proxy: what the operator says, the one address that it listens on, or those of the interfaces on
 /// which it captures.
-fn announced(options: &Options, port: &Port) -> Vec<(u32, SocketAddr)> {
+pub(crate) fn announced(options: &Options, own: SocketAddr) -> Vec<(u32, SocketAddr)> {
     if options.no_discovery {
         return Vec::new();
     }
     if !options.announce.is_empty() {
         return options.announce.iter().map(|address| (u32::MAX, *address)).collect();
     }
-    let own = port.address();
     if !own.ip().is_unspecified() {
         return vec![(u32::MAX, own)];
     }
@@ -139,24 +159,46 @@ fn announced(options: &Options, port: &Port) -> Vec<(u32, SocketAddr)> {
 }
 
 /// The daemon's life, from when everything is open.
-fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Result<()> {
+fn serve(
+    options: &Options,
+    reread: Reread<'_>,
+    signals: Signals,
+    captures: Vec<Capture>,
+    service: impl Service,
+) -> Result<()> {
     let service = Arc::new(service);
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    // The main thread may be gone already when a second signal arrives; then there is nothing left to stop.
-    ctrlc::set_handler(move || drop(on_signal.send(Event::Stop))).context("cannot handle signals")?;
+    let has_file = options.config.is_some();
+    spawn("signals".to_owned(), move || {
+        // The main thread may be gone already when a second signal arrives; then there is nothing left to stop.
+        signals.each(|signal| {
+            let reload = has_file && signal == Signal::SIGHUP;
+            on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
+        });
+    })?;
 
     let names = captures.iter().map(Capture::name).collect::<Vec<_>>().join(", ");
     let mut watched = start(captures, &service, &events)?;
     say(&format!("ready: listening on {}, capturing on {names}{}", service.address(), service.ready()));
 
-    tell_manager(NotifyState::Ready);
+    tell_manager(&[NotifyState::Ready]);
 
     let mut running = watched.len();
     let mut last = Summary::default();
     let outcome = loop {
         match inbox.recv_timeout(PROGRESS_INTERVAL) {
             Ok(Event::Stop) => break Ok(()),
+            Ok(Event::Reload) => {
+                let mut states = vec![NotifyState::Reloading];
+                states.extend(NotifyState::monotonic_usec_now());
+                tell_manager(&states);
+                match reread().and_then(|new| service.reload(&new).map(|()| new)) {
+                    Ok(new) => warn_of_the_rest(options, &new),
+                    Err(error) => error!("{error:#}; everything stays as it was"),
+                }
+                tell_manager(&[NotifyState::Ready]);
+            }
             Ok(Event::CaptureEnded(reason)) => {
                 running -= 1;
                 if running == 0 {
@@ -180,7 +222,7 @@ fn serve(options: &Options, captures: Vec<Capture>, service: impl Service) -> Re
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
     };
-    tell_manager(NotifyState::Stopping);
+    tell_manager(&[NotifyState::Stopping]);
     service.close();
     let summary = summarise(&*service, &mut watched);
     if options.json {
@@ -247,9 +289,25 @@ fn summarise(service: &impl Service, watched: &mut [Watched]) -> Summary {
     summary
 }
 
+/// Says what the new options ask for that only a restart can give.
+fn warn_of_the_rest(old: &Options, new: &Options) {
+    let changed = [
+        ("interfaces", old.distinct_interfaces() != new.distinct_interfaces()),
+        ("listen", old.listen != new.listen),
+        ("key", old.key != new.key),
+        ("promiscuous", old.promiscuous != new.promiscuous),
+    ];
+    let changed: Vec<_> = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+    if changed.is_empty() {
+        info!("the configuration was read anew");
+    } else {
+        warn!("the configuration was read anew, but it takes a restart to change {}", changed.join(", "));
+    }
+}
+
 /// Tells systemd, or whoever else manages services here in its way, if somebody does.
-fn tell_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+fn tell_manager(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         warn!("the service manager does not hear: {error}");
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! Where another proxy's wire is to be spoken, [`compat`] takes the place of [`runtime`].
 //!
-//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one. [`daemon`] starts and ends all this; [`cli`] and [`summary`] are what the operator sees.
+//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one.
+//! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`] and [`summary`] are what the operator sees.
 
 pub mod capture;
 pub mod cli;
@@ -23,4 +24,5 @@ pub mod packet;
 pub mod path;
 pub mod port;
 pub mod runtime;
+pub mod signals;
 pub mod summary;

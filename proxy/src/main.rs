@@ -14,11 +14,13 @@ fn main() -> ExitCode {
         return check(options, &file);
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .init();
+        .with_filter_reloading();
+    let level = log.reload_handle();
+    log.init();
 
     // A proxy with a dead thread would still look alive; end it, and let the service manager start another.
     let report = std::panic::take_hook();
@@ -27,7 +29,19 @@ fn main() -> ExitCode {
         std::process::exit(101);
     }));
 
-    match daemon::run(&options) {
+    let reread = || {
+        let options = Options::read(std::env::args_os()).map_err(|complaint| {
+            // Its first line says what is wrong, the others how the program is used.
+            let text = complaint.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            anyhow::Error::msg(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+        })?;
+        if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+            level.reload(EnvFilter::new(options.log_filter()))?;
+        }
+        Ok(options)
+    };
+    match daemon::run(&options, &reread) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sidekick-proxy: {error:#}");

@@ -20,7 +20,8 @@ use sidekick_protocol::{
 use tracing::{debug, warn};
 
 use crate::capture::Queue;
-use crate::daemon::Service;
+use crate::cli::Options;
+use crate::daemon::{self, Service};
 use crate::path::PathSocket;
 use crate::port::Port;
 use crate::summary::Summary;
@@ -217,6 +218,19 @@ impl Service for Proxy {
             let at = state.wakes_at;
             state = wait_until(&self.alarm, state, at, now);
         }
+    }
+
+    fn reload(&self, options: &Options) -> anyhow::Result<()> {
+        let announced = daemon::announced(options, self.address());
+        let mut state = self.lock();
+        let config = options.observer();
+        let (capacity, keep) = (config.max_sessions, config.idle_timeout);
+        state.observer.reconfigure(config)?;
+        (state.own_addresses.capacity, state.own_addresses.keep) = (capacity, keep);
+        for (interface, address) in announced {
+            state.observer.announce(interface, address);
+        }
+        Ok(())
     }
 
     fn close(&self) {

@@ -5,13 +5,15 @@
 mod common;
 
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
+use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run};
 use nix::sched::{CloneFlags, CpuSet, sched_getcpu, sched_setaffinity, unshare};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::{Pid, gettid};
 use sidekick_protocol::Terms;
@@ -158,6 +160,49 @@ fn limits_are_kept() {
         assert!(common::is_refused(&proxy(), 4001, destination), "one session only");
         let summary = daemon.stop().summary();
         assert_eq!((&summary["sessions"], &summary["refused"]), (&1.into(), &1.into()), "{summary}");
+    });
+}
+
+/// A file that was changed counts from SIGHUP on, and what is under way goes on.
+#[test]
+fn a_changed_file_is_taken_over_without_losing_a_session() {
+    in_namespace("a_changed_file_is_taken_over_without_losing_a_session", || {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, socket) = (directory.path().join("proxy.toml"), directory.path().join("manager"));
+        let manager = UnixDatagram::bind(&socket).unwrap();
+        manager.set_read_timeout(Some(common::PATIENCE)).unwrap();
+        let hears = || {
+            let mut said = [0; 128];
+            let len = manager.recv(&mut said).unwrap();
+            String::from_utf8(said[..len].to_vec()).unwrap()
+        };
+        let reload = |daemon: &Daemon, text: &str| {
+            std::fs::write(&file, text).unwrap();
+            daemon.signal(Signal::SIGHUP);
+            assert!(hears().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+            assert_eq!(hears(), "READY=1\n");
+        };
+        std::fs::write(&file, "interfaces = [\"lo\"]\nmax-sessions = 1\n").unwrap();
+        let line = format!("--config {} --listen 127.0.0.1:5252 --json", file.display());
+        let daemon = Daemon::begin(command(&line).env("NOTIFY_SOCKET", &socket));
+        assert_eq!(hears(), "READY=1\n");
+
+        let destination = "127.0.0.1:9".parse().unwrap();
+        let proxy = || connected("127.0.0.1:0", daemon.address());
+        let (first, second, third) = (proxy(), proxy(), proxy());
+        let peer = Peer::open(first, 4000, destination, every_packets(2, 20));
+        assert!(common::is_refused(&second, 4001, destination), "one session only");
+        reload(&daemon, "interfaces = [\"lo\"]\nmax-sessions = 2\nmax-threshold = 3\n");
+        assert_eq!(peer.poll(5).sums.len(), 20, "a session is as it was agreed");
+        let other = Peer::open(second, 4001, destination, every_packets(2, 20));
+        assert_eq!(other.poll(6).sums.len(), 3);
+        reload(&daemon, "interfaces = [\"lo\", \"near0\"]\nmax-sessions = many\n");
+        assert!(common::is_refused(&third, 4002, destination), "two sessions, as before");
+        reload(&daemon, "interfaces = [\"lo\", \"near0\"]\n");
+        let ended = daemon.stop();
+        assert_eq!(ended.summary()["sessions"], 2, "{ended:?}");
+        assert!(ended.stderr.contains("proxy.toml:2: max-sessions: "), "{ended:?}");
+        assert!(ended.stderr.contains("takes a restart to change interfaces"), "{ended:?}");
     });
 }
 

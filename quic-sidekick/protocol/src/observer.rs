@@ -161,6 +161,18 @@ impl Observer {
         })
     }
 
+    /// Takes over other limits for what begins from now on, and forgets the addresses that were announced: announce those that
+    /// hold. Sessions stay as they were agreed, also where there are more than may be; the key stays, too.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when a limit cannot be; nothing has changed then.
+    pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
+        config.check()?;
+        self.config = ObserverConfig { key: self.config.key.take(), ..config };
+        self.announced = Announced::default();
+        Ok(())
+    }
+
     /// The key by which senders know this proxy.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {

@@ -20,9 +20,7 @@ const CHUNK: usize = 960;
 #[non_exhaustive]
 pub enum WavError {
     /// It is none, or of a kind that is not read.
-    #[error(
-        "it is no WAV file of plain samples ({0}); make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav"
-    )]
+    #[error("it is no WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav")]
     Unreadable(#[from] hound::Error),
     /// Nobody knows how to mix so many.
     #[error("it has {0} channels; mix them down with: ffmpeg -i FILE -ac 1 call.wav")]

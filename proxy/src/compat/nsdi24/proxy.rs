@@ -15,6 +15,7 @@ use tracing::{debug, warn};
 
 use super::wire::MAX_QUACK_LEN;
 use super::{Config, Every, Observer};
+use crate::cli::Options;
 use crate::daemon::Service;
 use crate::port::Port;
 use crate::runtime::{clock, wait_until};
@@ -99,6 +100,11 @@ impl Proxy {
 }
 
 impl Service for Proxy {
+    /// There is no file for this wire.
+    fn reload(&self, _options: &Options) -> anyhow::Result<()> {
+        anyhow::bail!("this wire takes its settings from the command line")
+    }
+
     fn captured(&self, _interface: u32, flow: &Flow, payload: &[u8], each: usize) {
         let now = clock();
         let mut state = self.lock();

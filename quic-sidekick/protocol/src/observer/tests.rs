@@ -219,6 +219,26 @@ fn what_the_sender_knows_is_left_out() {
     }
 }
 
+#[test]
+fn other_limits_hold_for_what_begins_after_them() {
+    let mut b = bench(ObserverConfig { max_sessions: 1, ..ObserverConfig::default() });
+    let key = b.observer.public_key();
+    b.open(1, Terms { every_packets: NonZeroU16::new(1), ..Terms::default() });
+    assert_eq!(b.hello(2, Terms::default()).unwrap_err(), HandleError::Refused);
+    b.heard();
+    let wrong = ObserverConfig { max_sessions: 2, max_threshold: 0, ..ObserverConfig::default() };
+    assert_eq!(b.observer.reconfigure(wrong), Err(ConfigError::Threshold));
+    assert_eq!(b.hello(2, Terms::default()).unwrap_err(), HandleError::Refused, "nothing has changed");
+    b.heard();
+    b.observer
+        .reconfigure(ObserverConfig { max_sessions: 2, max_threshold: 3, ..ObserverConfig::default() })
+        .unwrap();
+    assert_eq!(b.hello(2, Terms::default()).unwrap().terms.threshold, 3);
+    assert_eq!((b.observer.public_key(), b.observer.sessions()), (key, 2));
+    b.see(7, 0);
+    assert_eq!(b.with_quack(1, |quack| quack.sums.len()), Some(20), "a session is as it was agreed");
+}
+
 /// The network may double a datagram, at once or a little later.
 #[test]
 fn a_doubled_datagram_counts_once() {
