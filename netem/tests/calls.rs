@@ -20,7 +20,7 @@ const SEEDS: u64 = 5;
 const POLLING: &[&str] =
     &["sidekick.mode=reinject", "sidekick.every_packets=1", "sidekick.poll=on", "sidekick.threshold=1"];
 
-/// A call with these settings, or five of them.
+/// Calls with the same settings and different seeds.
 struct Calls(Vec<RunRecord>);
 
 impl Calls {

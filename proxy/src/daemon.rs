@@ -193,7 +193,10 @@ fn serve(
                 let mut states = vec![NotifyState::Reloading];
                 states.extend(NotifyState::monotonic_usec_now());
                 tell_manager(&states);
-                match reread().and_then(|new| service.reload(&new).map(|()| new)) {
+                // The captures keep their numbers, which addresses are announced by.
+                let running =
+                    |new: &Options| Options { interfaces: options.interfaces.clone(), ..new.clone() };
+                match reread().and_then(|new| service.reload(&running(&new)).map(|()| new)) {
                     Ok(new) => warn_of_the_rest(options, &new),
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
