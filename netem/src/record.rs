@@ -76,6 +76,14 @@ pub struct Audio {
     pub help_bytes: u64,
 }
 
+impl Audio {
+    /// What help has cost, in percent of the media's bytes.
+    #[must_use]
+    pub fn help_percent(&self) -> f64 {
+        100.0 * self.help_bytes as f64 / self.media_bytes.max(1) as f64
+    }
+}
+
 /// The second flow of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompetitorRecord {

@@ -164,8 +164,7 @@ pub fn print(demo: &CallDemo) -> String {
         "bytes for help",
     ];
     let rows = demo.calls.iter().map(|row| {
-        let (Audio { dejitter_ms: waits, late, media_bytes, help_bytes, .. }, record) =
-            (audio(row), &row.record);
+        let (Audio { dejitter_ms: waits, late, .. }, record) = (audio(row), &row.record);
         let ms = |figure: f64| format!("{figure:.1} ms");
         let known = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
         vec![
@@ -180,7 +179,7 @@ pub fn print(demo: &CallDemo) -> String {
             record.packets.retransmitted.to_string(),
             record.quacks.received.to_string(),
             record.quacks.polls.to_string(),
-            format!("{:.1} %", 100.0 * help_bytes as f64 / media_bytes.max(1) as f64),
+            format!("{:.1} %", audio(row).help_percent()),
         ]
     });
     let mut text = format!(

@@ -129,10 +129,7 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
         }
         let late: Measure = |record| record.audio.map(|audio| audio.late as f64);
         entries.push(Entry::Figure(Quantity::Of(case(row), late), 0));
-        let cost: Measure = |record| {
-            let audio = record.audio?;
-            Some(100.0 * audio.help_bytes as f64 / audio.media_bytes.max(1) as f64)
-        };
+        let cost: Measure = |record| Some(record.audio?.help_percent());
         entries.push(Entry::Figure(Quantity::Of(case(row), cost), 1));
         entries
     };
