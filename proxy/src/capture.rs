@@ -257,13 +257,14 @@ fn deliver(
     counters: &Counters,
     each: &mut impl FnMut(&Flow, &[u8], usize),
 ) {
-    let datagram = match packet::parse(link, frame) {
+    let datagram = match packet::parse(link, frame, frame.len()) {
         Ok(datagram) => datagram,
         Err(Skip::NotUdp) => return,
         Err(Skip::Fragment) => return count(&counters.fragments, 1),
-        Err(Skip::Malformed) => return count(&counters.malformed, 1),
+        // Frames are captured whole, so that none is cut.
+        Err(Skip::Malformed | Skip::Cut) => return count(&counters.malformed, 1),
     };
-    let len = datagram.payload.len();
+    let len = datagram.len;
     match merging {
         Merging::Single => {
             count(&counters.datagrams, 1);

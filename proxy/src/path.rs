@@ -151,7 +151,7 @@ mod tests {
                 _ => unreachable!(),
             }
             .unwrap();
-            let datagram = parse(Link::Ip, &packet).unwrap();
+            let datagram = parse(Link::Ip, &packet, packet.len()).unwrap();
             assert_eq!((datagram.flow.source, datagram.flow.destination), (from, to));
             assert_eq!(datagram.payload, payload);
         }
