@@ -1,34 +1,32 @@
-//! Capturing on one interface, through pnet.
+//! Capturing on one interface.
 //!
-//! [`Capture::open`] takes all the steps that can fail before the daemon reports that it is ready;
-//! [`Capture::run`] is the thread's body. Per packet it costs the two system calls pnet makes (poll, then
-//! receive) and no allocation.
+//! [`Capture::open`] takes all the steps that can fail before the daemon reports that it is ready; then a
+//! [`worker`](crate::worker) drains it. A packet costs no allocation, and with the ring no system call.
 
-mod queue;
+mod bpf;
+mod fanout;
+mod portable;
+mod ring;
 mod socket;
 
 use std::io;
-use std::os::fd::{IntoRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use clap::ValueEnum;
 use nix::errno::Errno;
-use pnet_datalink::{Channel, Config, DataLinkReceiver, NetworkInterface};
-use sidekick_protocol::Flow;
+use pnet_datalink::NetworkInterface;
+use serde::Deserialize;
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
 use crate::offload::{self, Merging};
-use crate::packet::{self, Link, Skip};
-pub use queue::Queue;
+use crate::packet::{self, Datagram, Link, Skip};
+use portable::Portable;
+use ring::{Memory, Ring};
 
 /// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the virtio
 /// header.
 const LONGEST_READ: usize = (1 << 16) + 256;
-/// How often a silent capture looks whether its interface still exists. Packets do not wait for it.
-const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Why a capture cannot start, or has ended.
 #[derive(Debug, Error)]
 pub enum CaptureError {
@@ -75,36 +73,101 @@ pub enum CaptureError {
     },
 }
 
-/// What one capture has seen; written by its thread, read by any.
-#[derive(Debug, Default)]
+/// What one capture has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// UDP datagrams, those inside merged frames included.
-    pub datagrams: AtomicU64,
+    pub datagrams: u64,
     /// Merged frames that were split into their datagrams.
-    pub split: AtomicU64,
+    pub split: u64,
     /// Merged frames that could not be split, and were therefore not counted at all.
-    pub unsplit: AtomicU64,
+    pub unsplit: u64,
     /// Fragments, which carry no identifier that could be relied on.
-    pub fragments: AtomicU64,
+    pub fragments: u64,
     /// Frames whose headers contradict themselves.
-    pub malformed: AtomicU64,
+    pub malformed: u64,
+    /// Packets that the kernel had no room for.
+    pub dropped: u64,
 }
 
-fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Relaxed);
+impl Counters {
+    /// Adds what was seen elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.datagrams += other.datagrams;
+        self.split += other.split;
+        self.unsplit += other.unsplit;
+        self.fragments += other.fragments;
+        self.malformed += other.malformed;
+        self.dropped += other.dropped;
+    }
 }
 
-/// An open capture on one interface.
+/// A frame as it was captured.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// What the kernel says of it.
+    pub merging: Merging,
+    /// Its first bytes: all, or as many as were kept.
+    pub bytes: &'a [u8],
+    /// Its length.
+    pub len: usize,
+}
+
+/// Where frames come from: a packet socket that is read in one way or another.
+pub trait Source: AsFd + Send {
+    /// What it is called in logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// As many frames at most as can wait in it: who has drained so many has seen all that were there when he began.
+    fn most_waiting(&self) -> usize;
+
+    /// Hands on frames that wait, at most `most` of them, and says how many there were. It never waits itself.
+    ///
+    /// # Errors
+    /// When the socket says so; frames may have been handed on before.
+    fn drain(&mut self, most: usize, each: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize>;
+
+    /// The error that is pending on the socket, which this clears.
+    fn take_error(&mut self) -> Errno;
+
+    /// Packets that passed the filter since the last call, and those of them that the kernel had no room for.
+    fn statistics(&mut self) -> (u64, u64);
+}
+
+/// How packets are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// A ring that the kernel shares, or pnet where it grants none
+    #[default]
+    Auto,
+    /// A ring that the kernel shares: no system call for a packet
+    Ring,
+    /// The library pnet: two system calls for each packet
+    Pnet,
+}
+
+/// How an interface is to be captured on.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// In which way.
+    pub backend: Backend,
+    /// Also frames that are meant for other machines.
+    pub promiscuous: bool,
+    /// Bytes of packets that may wait, for each thread.
+    pub buffer: usize,
+    /// Threads that share the packets.
+    pub threads: u16,
+}
+
+/// An open capture on one interface, or the share of one thread in it.
 pub struct Capture {
     name: String,
     /// The kernel's number of the interface.
     index: u32,
     link: Link,
-    merging_told: bool,
-    receiver: Box<dyn DataLinkReceiver>,
-    /// A second handle on pnet's socket, for its options.
-    control: OwnedFd,
-    queue: Arc<Queue>,
+    source: Box<dyn Source>,
+    counters: Counters,
     /// The interface is down; said once.
     down: bool,
 }
@@ -115,54 +178,77 @@ impl std::fmt::Debug for Capture {
     }
 }
 
+impl AsFd for Capture {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.source.as_fd()
+    }
+}
+
 impl Capture {
-    /// Opens a capture on the interface called `name`; with `promiscuous`, also of frames meant for other
-    /// machines.
+    /// Opens captures on the interface called `name`, one for each thread; the kernel hands each the packets of the sources
+    /// that it serves.
     ///
     /// # Errors
     /// When there is no such interface, when the process lacks the privilege, and when the link type is not
     /// supported.
-    pub fn open(name: &str, promiscuous: bool) -> Result<Self, CaptureError> {
+    pub fn open(name: &str, settings: Settings) -> Result<Vec<Self>, CaptureError> {
         let interface = find(name)?;
         let failed = |cause: io::Error| match cause.kind() {
             io::ErrorKind::PermissionDenied => CaptureError::NotPermitted { program: program() },
             _ => CaptureError::Socket { name: name.to_owned(), cause },
         };
-        let (control, granted) = socket::open().map_err(failed)?;
-        if !granted.merging_told {
+        let mut captures = Vec::new();
+        for thread in 0..settings.threads.max(1) {
+            captures.push(Self::open_one(&interface, settings, thread == 0).map_err(
+                |error| match error {
+                    Refused::Link(hardware) => {
+                        CaptureError::UnsupportedLink { name: name.to_owned(), hardware }
+                    }
+                    Refused::System(error) => failed(error),
+                },
+            )?);
+        }
+        let sockets: Vec<_> = captures.iter().map(|capture| capture.source.as_fd()).collect();
+        fanout::share(&sockets).map_err(failed)?;
+        if let Some(Self { link, source, .. }) = captures.first() {
+            info!("capturing on {name} by {}, whose packets begin with {link}", source.name());
+        }
+        Ok(captures)
+    }
+
+    /// `tell`: log what the operator should know of this interface.
+    fn open_one(interface: &NetworkInterface, settings: Settings, tell: bool) -> Result<Self, Refused> {
+        let name = &interface.name;
+        let (socket, granted) = socket::open(settings.buffer)?;
+        if tell && !granted.merging_told {
             warn!("this kernel does not tell merged frames apart on {name}: {}", offload::advice(name));
         }
-        if !granted.incoming_only {
+        if tell && !granted.incoming_only {
             warn!("this kernel also captures what leaves through {name}: packets may be seen twice");
         }
-        let config = Config {
-            read_buffer_size: LONGEST_READ,
-            write_buffer_size: 0,
-            read_timeout: Some(LIVENESS_INTERVAL),
-            promiscuous,
-            socket_fd: Some(control.try_clone().map_err(failed)?.into_raw_fd()),
-            ..Config::default()
+        let ring = match settings.backend {
+            Backend::Pnet => None,
+            Backend::Ring => Some(Memory::under(&socket, settings.buffer)?),
+            Backend::Auto => Memory::under(&socket, settings.buffer)
+                .inspect_err(|error| warn!("no ring on {name} ({error}): each packet takes system calls"))
+                .ok(),
         };
-        let receiver = match pnet_datalink::channel(&interface, config).map_err(failed)? {
-            Channel::Ethernet(_, receiver) => receiver,
-            _ => return Err(failed(io::ErrorKind::Unsupported.into())),
-        };
-        let link = socket::link(&control)
-            .map_err(failed)?
-            .map_err(|hardware| CaptureError::UnsupportedLink { name: name.to_owned(), hardware })?;
+        let receiver = socket::bind(&socket, interface, settings.promiscuous)?;
+        let link = socket::link(&socket)?.map_err(Refused::Link)?;
         // The filter only saves work: without it the parser discards the same packets.
-        if let Err(error) = socket::keep_udp(&control, link) {
+        if let Err(error) = socket::keep_udp(&socket, link) {
             debug!("no filter on {name}: {error}");
         }
-        info!("capturing on {name}, whose packets begin with {link}");
+        let source: Box<dyn Source> = match ring {
+            Some(memory) => Box::new(Ring::new(socket, memory, granted.merging_told)),
+            None => Box::new(Portable::new(socket, receiver, granted.merging_told)),
+        };
         Ok(Self {
-            name: name.to_owned(),
+            name: name.clone(),
             index: interface.index,
             link,
-            merging_told: granted.merging_told,
-            receiver,
-            queue: Arc::new(Queue::new(control.try_clone().map_err(failed)?)),
-            control,
+            source,
+            counters: Counters::default(),
             down: false,
         })
     }
@@ -173,78 +259,112 @@ impl Capture {
         &self.name
     }
 
-    /// What waits to be captured, and what had no room to.
+    /// How packets are captured: `ring` or `pnet`.
     #[must_use]
-    pub fn queue(&self) -> Arc<Queue> {
-        Arc::clone(&self.queue)
+    pub fn backend(&self) -> &'static str {
+        self.source.name()
     }
 
-    /// Captures until it no longer can, and returns why.
+    /// Whether the interface was up when that was seen last.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        !self.down
+    }
+
+    /// What has been seen until now.
+    pub fn counters(&mut self) -> Counters {
+        let (_, dropped) = self.source.statistics();
+        self.counters.dropped += dropped;
+        self.counters
+    }
+
+    /// As many frames at most as can wait: who has drained so many has seen all that were there when he began.
+    #[must_use]
+    pub fn most_waiting(&self) -> usize {
+        self.source.most_waiting()
+    }
+
+    /// Hands on the datagrams of frames that wait, at most `most` frames, and says how many there were.
     ///
-    /// `each` is given the flow, the payload, and the length of the datagrams the payload consists of:
-    /// shorter than the payload only for a merged frame.
-    pub fn run(mut self, counters: &Counters, mut each: impl FnMut(&Flow, &[u8], usize)) -> CaptureError {
-        let queue = self.queue();
-        loop {
-            let error = match self.receiver.next() {
-                Ok(read) => {
-                    let told = if self.merging_told {
-                        offload::split_header(read)
-                    } else {
-                        Some((Merging::Single, read))
-                    };
-                    if let Some((merging, frame)) = told {
-                        deliver(&self.name, self.link, merging, frame, counters, &mut each);
-                    }
-                    queue.delivered();
-                    if self.down {
-                        self.down = false;
-                        info!("{} is up again", self.name);
-                    }
-                    continue;
+    /// `each` is given the datagram, and the length of the datagrams that its payload consists of: shorter than the
+    /// payload only for a merged frame.
+    ///
+    /// # Errors
+    /// Why nothing can be captured any more.
+    pub fn drain(
+        &mut self,
+        most: usize,
+        each: &mut dyn FnMut(&Datagram<'_>, usize),
+    ) -> Result<usize, CaptureError> {
+        let Self { name, link, source, counters, .. } = self;
+        let outcome = source.drain(most, &mut |frame| deliver(name, *link, frame, counters, each));
+        match outcome {
+            Ok(taken) => {
+                if taken > 0 && self.down {
+                    self.down = false;
+                    info!("{} is up again", self.name);
                 }
-                Err(error) => error,
-            };
-            if let Err(end) = self.recover(&error, counters) {
-                queue.end();
-                return end;
+                Ok(taken)
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
+                self.recover(errno).map(|()| 0)
             }
         }
     }
 
-    /// Decides whether the capture goes on after the receiver reported `error`.
-    fn recover(&mut self, error: &io::Error, counters: &Counters) -> Result<(), CaptureError> {
-        let errno = match error.raw_os_error() {
-            Some(code) => Errno::from_raw(code),
-            None if error.kind() == io::ErrorKind::TimedOut => Errno::ETIMEDOUT,
-            // pnet saw an error event but did not ask which; asking clears it, so that poll can wait again.
-            None => socket::pending_error(&self.control),
-        };
+    /// To be called when the socket has an error to tell, and about every second.
+    ///
+    /// # Errors
+    /// Why nothing can be captured any more.
+    pub fn look_after(&mut self) -> Result<(), CaptureError> {
+        let errno = self.source.take_error();
+        // Going down may be the first half of going away, and the second half is not always reported.
+        if errno as i32 == 0 && !self.down { Ok(()) } else { self.recover(errno) }
+    }
+
+    /// Decides whether the capture goes on after an error.
+    fn recover(&mut self, errno: Errno) -> Result<(), CaptureError> {
         match errno {
             Errno::EINTR | Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
-            // Going down may be the first half of going away, and the second half is not always reported.
-            Errno::ETIMEDOUT if !self.down => Ok(()),
-            Errno::ETIMEDOUT | Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO => {
-                // By its number: an interface may be renamed while it is down.
-                if !pnet_datalink::interfaces().iter().any(|interface| interface.index == self.index) {
-                    return Err(CaptureError::Gone { name: self.name.clone() });
-                }
-                if !self.down {
-                    self.down = true;
-                    warn!("{} is down: nothing is counted until it is up again", self.name);
-                }
-                Ok(())
-            }
             // What a kernel before 6.2 answers for merged UDP datagrams, which its virtio header cannot
             // describe.
-            Errno::EINVAL if self.merging_told => {
-                count_unsplit(&self.name, counters);
-                // It was taken from the queue all the same.
-                self.queue.delivered();
+            Errno::EINVAL => {
+                count_unsplit(&self.name, &mut self.counters);
                 Ok(())
+            }
+            Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO | Errno::UnknownErrno => {
+                // By its number: an interface may be renamed while it is down.
+                let interfaces = pnet_datalink::interfaces();
+                match interfaces.iter().find(|interface| interface.index == self.index) {
+                    None => Err(CaptureError::Gone { name: self.name.clone() }),
+                    Some(interface) => {
+                        if interface.is_up() && self.down {
+                            self.down = false;
+                            info!("{} is up again", self.name);
+                        } else if !interface.is_up() && !self.down {
+                            self.down = true;
+                            warn!("{} is down: nothing is counted until it is up again", self.name);
+                        }
+                        Ok(())
+                    }
+                }
             }
             _ => Err(CaptureError::Socket { name: self.name.clone(), cause: errno.into() }),
         }
+    }
+}
+
+/// Why a capture cannot be opened.
+enum Refused {
+    /// The link type has this number.
+    Link(u16),
+    System(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
     }
 }
 
@@ -252,42 +372,41 @@ impl Capture {
 fn deliver(
     name: &str,
     link: Link,
-    merging: Merging,
-    frame: &[u8],
-    counters: &Counters,
-    each: &mut impl FnMut(&Flow, &[u8], usize),
+    frame: Frame<'_>,
+    counters: &mut Counters,
+    each: &mut dyn FnMut(&Datagram<'_>, usize),
 ) {
-    let datagram = match packet::parse(link, frame, frame.len()) {
+    let datagram = match packet::parse(link, frame.bytes, frame.len) {
         Ok(datagram) => datagram,
         Err(Skip::NotUdp) => return,
-        Err(Skip::Fragment) => return count(&counters.fragments, 1),
-        // Frames are captured whole, so that none is cut.
-        Err(Skip::Malformed | Skip::Cut) => return count(&counters.malformed, 1),
+        Err(Skip::Fragment) => return counters.fragments += 1,
+        Err(Skip::Malformed | Skip::Cut) => return counters.malformed += 1,
     };
-    let len = datagram.len;
-    match merging {
+    match frame.merging {
         Merging::Single => {
-            count(&counters.datagrams, 1);
-            each(&datagram.flow, datagram.payload, len);
+            counters.datagrams += 1;
+            each(&datagram, datagram.len);
         }
-        Merging::Datagrams { each: size } => {
-            count(&counters.split, 1);
-            count(&counters.datagrams, len.div_ceil(size) as u64);
-            each(&datagram.flow, datagram.payload, size);
+        // Of a train that was cut, nobody knows the end.
+        Merging::Datagrams { each: size } if datagram.payload.len() == datagram.len => {
+            counters.split += 1;
+            counters.datagrams += datagram.len.div_ceil(size) as u64;
+            each(&datagram, size);
         }
-        Merging::Fragments => count(&counters.fragments, 1),
-        Merging::Other => count_unsplit(name, counters),
+        Merging::Fragments => counters.fragments += 1,
+        Merging::Datagrams { .. } | Merging::Other => count_unsplit(name, counters),
     }
 }
 
 /// Counts a merged frame whose datagrams are lost to the sums, and says once what to do about it.
-fn count_unsplit(name: &str, counters: &Counters) {
-    if counters.unsplit.fetch_add(1, Relaxed) == 0 {
+fn count_unsplit(name: &str, counters: &mut Counters) {
+    if counters.unsplit == 0 {
         warn!(
             "{name} delivers merged frames that this kernel cannot split, so their datagrams are not counted: {}",
             offload::advice(name)
         );
     }
+    counters.unsplit += 1;
 }
 
 fn find(name: &str) -> Result<NetworkInterface, CaptureError> {

@@ -10,12 +10,17 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, value_parser};
+use clap::{
+    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, value_parser,
+};
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 
 pub use compat::{CompatOptions, Wire};
 use config::File;
 pub use config::FileError;
+
+use crate::capture::{self, Backend};
+use crate::worker::MOST_INTERFACES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -124,6 +129,20 @@ pub struct Options {
     #[arg(long)]
     pub promiscuous: bool,
 
+    /// How packets are captured
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub capture: Backend,
+
+    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a moment's pause at the rate of
+    /// the link (8 hold 4096 packets)
+    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1024))]
+    pub buffer: u16,
+
+    /// Threads that share the packets by their source addresses; limits of sessions are shared out, too. One counts some
+    /// million packets a second
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
+    pub threads: u16,
+
     /// Print the summary at the end as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -184,9 +203,14 @@ impl Options {
             let what = "no interface to capture on: name one with --interface IF, or interfaces = [\"IF\"] in the file of --config";
             return Err(wrong(ErrorKind::MissingRequiredArgument, what.to_owned()));
         }
+        let interfaces = options.distinct_interfaces().len();
+        if interfaces > MOST_INTERFACES {
+            let what = format!("{interfaces} interfaces: {MOST_INTERFACES} can be captured on at once");
+            return Err(wrong(ErrorKind::TooManyValues, what));
+        }
         options
             .compat
-            .check(options.listen, options.distinct_interfaces().len())
+            .check(options.listen, interfaces)
             .map_err(|complaint| wrong(ErrorKind::ArgumentConflict, complaint))?;
         Ok(options)
     }
@@ -241,6 +265,9 @@ impl Options {
         put(&mut self.no_discovery, file.discovery.map(|discovery| !discovery), discovery);
         put(&mut self.announce, announce, discovery);
         put(&mut self.promiscuous, file.promiscuous, given("promiscuous"));
+        put(&mut self.capture, file.capture, given("capture"));
+        put(&mut self.buffer, file.buffer.and_then(|n| u16::try_from(n.0).ok()), given("buffer"));
+        put(&mut self.threads, file.threads.and_then(|n| u16::try_from(n.0).ok()), given("threads"));
         put(&mut self.verbose, file.log.map(config::Log::verbose), given("verbose"));
     }
 
@@ -270,15 +297,31 @@ impl Options {
         if let Some(key) = &self.key {
             text += &format!("key = {:?}\n", key.display().to_string());
         }
-        text + &format!("promiscuous = {}\nlog = \"{}\"\n", self.promiscuous, self.log_filter())
+        text += &format!("promiscuous = {}\n", self.promiscuous);
+        let capture = self.capture.to_possible_value();
+        let capture = capture.as_ref().map_or("auto", |value| value.get_name());
+        text += &format!("capture = \"{capture}\"\nbuffer = {}\nthreads = {}\n", self.buffer, self.threads);
+        text + &format!("log = \"{}\"\n", self.log_filter())
     }
 
-    /// The observer's limits as asked for.
+    /// How interfaces are to be captured on.
+    #[must_use]
+    pub fn capture(&self) -> capture::Settings {
+        capture::Settings {
+            backend: self.capture,
+            promiscuous: self.promiscuous,
+            buffer: usize::from(self.buffer) << 20,
+            threads: self.threads,
+        }
+    }
+
+    /// The limits of each thread's observer as asked for.
     #[must_use]
     pub fn observer(&self) -> ObserverConfig {
         let defaults = limits();
+        let share = self.max_sessions.div_ceil(self.threads.max(1).into());
         ObserverConfig {
-            max_sessions: usize::try_from(self.max_sessions).unwrap_or(usize::MAX),
+            max_sessions: usize::try_from(share).unwrap_or(usize::MAX),
             max_sessions_per_source: usize::try_from(self.max_sessions_per_source).unwrap_or(usize::MAX),
             kept_sums: defaults.kept_sums.max(self.max_threshold),
             max_threshold: self.max_threshold,
@@ -356,8 +399,8 @@ mod tests {
         let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
         assert_eq!(whole.to_file(), options(given).unwrap().to_file());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_file()), 11);
-        assert_eq!(keys(&sample()), 11);
+        assert_eq!(keys(&whole.to_file()), 14);
+        assert_eq!(keys(&sample()), 14);
     }
 
     #[test]

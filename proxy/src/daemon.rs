@@ -4,90 +4,50 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
-use sidekick_protocol::{Flow, ObserverConfig};
+use sidekick_protocol::{Observer, ObserverConfig, SecretKey, Shard};
 use tracing::{error, info, warn};
 
-use crate::capture::{Capture, CaptureError, Counters, Queue};
+use crate::capture::{self, Capture};
 use crate::cli::Options;
 use crate::compat::nsdi24;
+use crate::crew::{Crew, sum};
 use crate::key;
+use crate::machine::Machine;
 use crate::path::PathSocket;
 use crate::port::Port;
-use crate::runtime::{Proxy, Sockets};
 use crate::signals::Signals;
 use crate::summary::Summary;
+use crate::worker::{News, Sockets, clock};
 
 /// How often progress is logged and the kernel asked for drops.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-
-/// What the daemon's threads run: the part that differs with the wire that is spoken.
-pub trait Service: Send + Sync + 'static {
-    /// Datagrams of `flow` were captured on the interface that the caller numbers `interface`: `payload`
-    /// holds their payloads, one behind the other, each `each` bytes long but for the last.
-    fn captured(&self, interface: u32, flow: &Flow, payload: &[u8], each: usize);
-
-    /// Receives on the port until it fails or the service is closed: the body of a thread.
-    ///
-    /// # Errors
-    /// Why the socket failed.
-    fn listen(&self) -> io::Result<()>;
-
-    /// Meets deadlines until the service is closed: the body of a thread.
-    fn keep_time(&self);
-
-    /// Takes over what may change while it runs.
-    ///
-    /// # Errors
-    /// Why not; nothing has changed then.
-    fn reload(&self, options: &Options) -> Result<()>;
-
-    /// Ends the service, with a goodbye where the wire has one. From here on nothing is counted and nothing sent.
-    fn close(&self);
-
-    /// What it counted; the fields that belong to the captures are 0.
-    fn totals(&self) -> Summary;
-
-    /// The sessions that are open now, if there are sessions.
-    fn open_sessions(&self) -> Option<usize>;
-
-    /// What else its operator wants to know when it begins; empty, or begins with a comma.
-    fn ready(&self) -> String {
-        String::new()
-    }
-
-    /// The address it listens on.
-    fn address(&self) -> SocketAddr;
-}
+/// How often an interface is looked for that has disappeared.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the main thread waits for.
 enum Event {
     Stop,
     Reload,
-    CaptureEnded(CaptureError),
-    PortEnded(io::Result<()>),
+    News(News),
 }
 
-/// What the main thread keeps of a capture that runs in its own thread.
-struct Watched {
-    name: String,
-    counters: Arc<Counters>,
-    queue: Arc<Queue>,
-    dropped: u64,
+impl From<News> for Event {
+    fn from(news: News) -> Self {
+        Self::News(news)
+    }
 }
 
 /// Reads the options anew.
 type Reread<'a> = &'a dyn Fn() -> Result<Options>;
 
-/// Runs the proxy until a signal ends it, or until there is nothing left to capture on. With a configuration file, SIGHUP has
+/// Runs the proxy until a signal ends it, or its port fails. With a configuration file, SIGHUP has
 /// it take over what `reread` gives, as far as that may change while it runs.
 ///
 /// # Errors
@@ -95,29 +55,37 @@ type Reread<'a> = &'a dyn Fn() -> Result<Options>;
 pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
     // Before there is any other thread, which would take a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
-    let captures: Vec<Capture> = options
-        .distinct_interfaces()
-        .into_iter()
-        .map(|name| Capture::open(name, options.promiscuous))
-        .collect::<Result<_, _>>()?;
+    let settings = options.capture();
+    let interfaces = options.distinct_interfaces();
+    let captures =
+        interfaces.iter().map(|name| Capture::open(name, settings)).collect::<Result<Vec<_>, _>>()?;
     let port = Port::open(options.listen)?;
+    let own = port.address();
     match options.compat.nsdi24() {
         None => {
             let path = PathSocket::open().context("cannot open a raw socket to answer markers with")?;
             let key = options.key.as_deref().map(key::load).transpose()?;
-            let config = ObserverConfig { key, ..options.observer() };
-            let announced = announced(options, port.address());
-            let queues = captures.iter().map(Capture::queue).collect();
-            let sockets = Sockets { port, path, queues };
-            serve(
-                options,
-                reread,
-                signals,
-                captures,
-                Proxy::new(sockets, config, &announced, key::random()?)?,
-            )
+            // All threads are one proxy, and have one key.
+            let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
+            let announced = announced(options, own);
+            let mut machines = Vec::new();
+            for index in 0..settings.threads {
+                let shard = Shard::new(index, settings.threads).context("too many threads")?;
+                let config = ObserverConfig { key: Some(key.clone()), shard, ..options.observer() };
+                let mut observer = Observer::new(config, key::random()?)?;
+                for (interface, address) in &announced {
+                    observer.announce(*interface, *address);
+                }
+                machines.push(observer);
+            }
+            let said = machines.first().map(|machine| format!(", public key {}", machine.public_key()));
+            let sockets = Sockets { port, path: Some(path) };
+            serve((options, reread), signals, captures, machines, sockets, &said.unwrap_or_default())
         }
-        Some(settings) => serve(options, reread, signals, captures, nsdi24::Proxy::new(port, settings)?),
+        Some(settings) => {
+            let machine = nsdi24::Proxy::new(own, settings)?;
+            serve((options, reread), signals, captures, vec![machine], Sockets { port, path: None }, "")
+        }
     }
 }
 
@@ -158,15 +126,15 @@ pub(crate) fn announced(options: &Options, own: SocketAddr) -> Vec<(u32, SocketA
     announced
 }
 
-/// The daemon's life, from when everything is open.
-fn serve(
-    options: &Options,
-    reread: Reread<'_>,
+/// The daemon's life, from when everything is open. `captures`: of each interface those of all threads.
+fn serve<M: Machine>(
+    (options, reread): (&Options, Reread<'_>),
     signals: Signals,
-    captures: Vec<Capture>,
-    service: impl Service,
+    captures: Vec<Vec<Capture>>,
+    machines: Vec<M>,
+    sockets: Sockets,
+    said: &str,
 ) -> Result<()> {
-    let service = Arc::new(service);
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
     let has_file = options.config.is_some();
@@ -177,17 +145,19 @@ fn serve(
             on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
         });
     })?;
-
-    let names = captures.iter().map(Capture::name).collect::<Vec<_>>().join(", ");
-    let mut watched = start(captures, &service, &events)?;
-    say(&format!("ready: listening on {}, capturing on {names}{}", service.address(), service.ready()));
-
+    let address = sockets.port.address();
+    let crew = Crew::start(machines, sockets, &events)?;
+    for (number, captures) in (0_u32..).zip(captures) {
+        crew.capture(number, captures);
+    }
+    let names = options.distinct_interfaces();
+    say(&format!("ready: listening on {address}, capturing on {}{said}", names.join(", ")));
     tell_manager(&[NotifyState::Ready]);
 
-    let mut running = watched.len();
-    let mut last = Summary::default();
+    let mut progress = Progress::default();
+    let mut missing = Missing::default();
     let outcome = loop {
-        match inbox.recv_timeout(PROGRESS_INTERVAL) {
+        match inbox.recv_timeout(if missing.is_empty() { PROGRESS_INTERVAL } else { RETRY_INTERVAL }) {
             Ok(Event::Stop) => break Ok(()),
             Ok(Event::Reload) => {
                 let mut states = vec![NotifyState::Reloading];
@@ -196,100 +166,103 @@ fn serve(
                 // The captures keep their numbers, which addresses are announced by.
                 let running =
                     |new: &Options| Options { interfaces: options.interfaces.clone(), ..new.clone() };
-                match reread().and_then(|new| service.reload(&running(&new)).map(|()| new)) {
+                match reread().and_then(|new| crew.reload(running(&new)).map(|()| new)) {
                     Ok(new) => warn_of_the_rest(options, &new),
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
                 tell_manager(&[NotifyState::Ready]);
             }
-            Ok(Event::CaptureEnded(reason)) => {
-                running -= 1;
-                if running == 0 {
-                    break Err(anyhow!("no interface is left to capture on: {reason}"));
-                }
-                error!("{reason}; going on with the other interfaces");
-            }
-            Ok(Event::PortEnded(reason)) => {
-                break reason.context("the port failed").and_then(|()| bail!("the port closed by itself"));
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let now = summarise(&*service, &mut watched);
-                if now != last {
-                    match service.open_sessions() {
-                        Some(open) => info!("{now}, open now {open}"),
-                        None => info!("{now}"),
-                    }
-                    last = now;
+            Ok(Event::News(News::CaptureEnded(number, reason))) => {
+                if missing.add(number) {
+                    error!("{reason}; it is captured on again when it is back");
+                    crew.forget(number);
                 }
             }
+            Ok(Event::News(News::Failed(reason))) => break Err(reason).context("the port failed"),
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
+        missing.look(&names, options.capture(), &crew);
+        progress.log(&crew);
     };
     tell_manager(&[NotifyState::Stopping]);
-    service.close();
-    let summary = summarise(&*service, &mut watched);
+    let summary = crew.close();
     if options.json {
         say(&serde_json::to_string(&summary)?);
     } else {
         say(&format!("stopped: {summary}"));
     }
-    // The threads are not joined: they wait for packets, and the process ends under them.
     outcome
 }
 
-/// Starts all threads; each reports its end as an event.
-fn start(
-    captures: Vec<Capture>,
-    service: &Arc<impl Service>,
-    events: &Sender<Event>,
-) -> Result<Vec<Watched>> {
-    let mut watched = Vec::new();
-    for (number, capture) in (0_u32..).zip(captures) {
-        let counters = Arc::new(Counters::default());
-        let name = capture.name().to_owned();
-        watched.push(Watched {
-            name: name.clone(),
-            counters: Arc::clone(&counters),
-            queue: capture.queue(),
-            dropped: 0,
-        });
-        let (service, events) = (Arc::clone(service), events.clone());
-        spawn(format!("capture-{name}"), move || {
-            let end =
-                capture.run(&counters, |flow, payload, each| service.captured(number, flow, payload, each));
-            drop(events.send(Event::CaptureEnded(end)));
-        })?;
+/// What the log says of the work now and then.
+struct Progress {
+    logged: Instant,
+    last: Summary,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { logged: clock(), last: Summary::default() }
     }
-    let (listener, ended) = (Arc::clone(service), events.clone());
-    spawn("port".to_owned(), move || drop(ended.send(Event::PortEnded(listener.listen()))))?;
-    let timekeeper = Arc::clone(service);
-    spawn("deadlines".to_owned(), move || timekeeper.keep_time())?;
-    Ok(watched)
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    thread::Builder::new().name(name).spawn(body).context("cannot start a thread")?;
-    Ok(())
-}
-
-fn summarise(service: &impl Service, watched: &mut [Watched]) -> Summary {
-    let mut summary = service.totals();
-    for Watched { name, counters, queue, dropped } in watched {
-        let lately = queue.dropped() - *dropped;
-        if lately != 0 {
-            warn!(
-                "the kernel dropped {lately} packets on {name} before they could be read: quACKs lack them"
-            );
-            *dropped += lately;
+impl Progress {
+    /// Logs how things stand, if it is time to.
+    fn log(&mut self, crew: &Crew) {
+        let now = clock();
+        if now.saturating_duration_since(self.logged) < PROGRESS_INTERVAL {
+            return;
         }
-        summary.capture_drops += *dropped;
-        summary.captured += counters.datagrams.load(Relaxed);
-        summary.malformed_frames += counters.malformed.load(Relaxed);
-        summary.fragments += counters.fragments.load(Relaxed);
-        summary.merged_split += counters.split.load(Relaxed);
-        summary.merged_uncounted += counters.unsplit.load(Relaxed);
+        self.logged = now;
+        let (totals, open) = sum(&crew.reports(false));
+        let dropped = totals.capture_drops.saturating_sub(self.last.capture_drops);
+        if dropped != 0 {
+            warn!("the kernel dropped {dropped} packets before they could be read: quACKs lack them");
+        }
+        if totals != self.last {
+            match open {
+                Some(open) => info!("{totals}, open now {open}"),
+                None => info!("{totals}"),
+            }
+            self.last = totals;
+        }
     }
-    summary
+}
+
+/// The interfaces that have disappeared, by number, and when they were looked for last.
+#[derive(Default)]
+struct Missing(Vec<u32>);
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// False if it was known.
+    fn add(&mut self, number: u32) -> bool {
+        let new = !self.0.contains(&number);
+        if new {
+            self.0.push(number);
+        }
+        new
+    }
+
+    /// Captures again on those that are back.
+    fn look(&mut self, names: &[&str], settings: capture::Settings, crew: &Crew) {
+        self.0.retain(|number| {
+            let name = usize::try_from(*number).ok().and_then(|number| names.get(number));
+            let Some(name) = name else { return false };
+            match Capture::open(name, settings) {
+                Ok(captures) => {
+                    info!("{name} is back");
+                    crew.capture(*number, captures);
+                    false
+                }
+                Err(_) => true,
+            }
+        });
+    }
 }
 
 /// Says what the new options ask for that only a restart can give.
@@ -299,6 +272,9 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
         ("listen", old.listen != new.listen),
         ("key", old.key != new.key),
         ("promiscuous", old.promiscuous != new.promiscuous),
+        ("capture", old.capture != new.capture),
+        ("buffer", old.buffer != new.buffer),
+        ("threads", old.threads != new.threads),
     ];
     let changed: Vec<_> = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
     if changed.is_empty() {
@@ -306,6 +282,12 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
     } else {
         warn!("the configuration was read anew, but it takes a restart to change {}", changed.join(", "));
     }
+}
+
+/// Starts a thread that lasts as long as the program.
+pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    thread::Builder::new().name(name).spawn(body).context("cannot start a thread")?;
+    Ok(())
 }
 
 /// Tells systemd, or whoever else manages services here in its way, if somebody does.

@@ -3,13 +3,14 @@
 //! The proxy forwards nothing and alters nothing; the machine it runs on does the forwarding. The way of a
 //! packet:
 //!
-//! 1. [`capture`]: one thread per interface receives the frame; [`offload`] says whether it stands for many
+//! 1. [`capture`]: the frame, as the kernel has put it into a ring; [`offload`] says whether it stands for many
 //!    datagrams.
 //! 2. [`packet`]: finds the UDP flow and payload in it, without copying.
-//! 3. [`runtime`]: hands them to the [`sidekick_protocol::Observer`], and sends what the observer has to say.
+//! 3. [`worker`]: the thread that serves the packet's source hands it to its own [`machine`], the
+//!    [`sidekick_protocol::Observer`], and sends what that has to say.
 //! 4. [`port`]: the UDP socket through which senders and proxy speak.
 //!
-//! Where another proxy's wire is to be spoken, [`compat`] takes the place of [`runtime`].
+//! Where another proxy's wire is to be spoken, what [`compat`] has is the machine.
 //!
 //! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one.
 //! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`] and [`summary`] are what the operator sees.
@@ -17,12 +18,14 @@
 pub mod capture;
 pub mod cli;
 pub mod compat;
+pub mod crew;
 pub mod daemon;
 pub mod key;
+pub mod machine;
 pub mod offload;
 pub mod packet;
 pub mod path;
 pub mod port;
-pub mod runtime;
 pub mod signals;
 pub mod summary;
+pub mod worker;

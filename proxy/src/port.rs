@@ -6,7 +6,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
@@ -112,7 +112,7 @@ impl Port {
         let to = SockaddrStorage::from(self.in_family(to));
         let data = [IoSlice::new(message)];
         let fd = self.socket.as_raw_fd();
-        // A capture thread may be the one that sends: it must not be held up by a full queue.
+        // Who sends has packets to count: a full queue must not hold that up.
         let flags = MsgFlags::MSG_DONTWAIT;
         let sent = match (from, self.address) {
             (Some(IpAddr::V4(from)), SocketAddr::V4(_)) => {
@@ -150,21 +150,28 @@ impl Port {
     }
 }
 
+impl AsFd for Port {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 impl Receiver<'_> {
-    /// Waits for a datagram; a longer one than `buffer` is cut.
+    /// Reads a datagram, if one is there; a longer one than `buffer` is cut.
     ///
     /// # Errors
     /// When the socket fails; a signal is no failure.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Arrival> {
+    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         loop {
             let mut data = [IoSliceMut::new(buffer)];
             let fd = self.port.socket.as_raw_fd();
             let received =
-                recvmsg::<SockaddrStorage>(fd, &mut data, Some(&mut self.control), MsgFlags::empty());
+                recvmsg::<SockaddrStorage>(fd, &mut data, Some(&mut self.control), MsgFlags::MSG_DONTWAIT);
             let received = match received {
                 Ok(received) => received,
                 // ECONNREFUSED: a peer's machine said by ICMP that nobody listens there any more.
-                Err(Errno::EINTR | Errno::EAGAIN | Errno::ECONNREFUSED) => continue,
+                Err(Errno::EINTR | Errno::ECONNREFUSED) => continue,
+                Err(Errno::EAGAIN) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             };
             let Some(from) = received.address.as_ref().and_then(socket_addr) else { continue };
@@ -179,7 +186,7 @@ impl Receiver<'_> {
             });
             // A group's address cannot be answered from.
             let to = to.filter(|own: &IpAddr| !own.is_multicast());
-            return Ok(Arrival { from, to, len: received.bytes });
+            return Ok(Some(Arrival { from, to, len: received.bytes }));
         }
     }
 }

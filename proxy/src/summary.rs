@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::capture::Counters;
+
 /// Totals since the proxy started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -51,8 +53,53 @@ pub struct Summary {
     pub capture_drops: u64,
     /// Messages the network would not take.
     pub unsent: u64,
-    /// Messages of sessions that were dropped, because the packets that came before them could not be counted in time.
+    /// Messages that were dropped, because the thread that serves their source had too many to read.
     pub late: u64,
+}
+
+impl Summary {
+    /// Adds what a capture has seen.
+    pub fn count(&mut self, seen: &Counters) {
+        self.captured += seen.datagrams;
+        self.malformed_frames += seen.malformed;
+        self.fragments += seen.fragments;
+        self.merged_split += seen.split;
+        self.merged_uncounted += seen.unsplit;
+        self.capture_drops += seen.dropped;
+    }
+
+    /// Adds another worker's totals.
+    pub fn add(&mut self, other: &Self) {
+        self.resets = match (self.resets, other.resets) {
+            (Some(ours), Some(theirs)) => Some(ours + theirs),
+            (ours, theirs) => ours.or(theirs),
+        };
+        for (ours, theirs) in [
+            (&mut self.captured, other.captured),
+            (&mut self.counted, other.counted),
+            (&mut self.ignored, other.ignored),
+            (&mut self.quacks, other.quacks),
+            (&mut self.bytes, other.bytes),
+            (&mut self.sessions, other.sessions),
+            (&mut self.expired, other.expired),
+            (&mut self.refused, other.refused),
+            (&mut self.malformed, other.malformed),
+            (&mut self.other_version, other.other_version),
+            (&mut self.forged, other.forged),
+            (&mut self.markers, other.markers),
+            (&mut self.deferred, other.deferred),
+            (&mut self.withheld, other.withheld),
+            (&mut self.malformed_frames, other.malformed_frames),
+            (&mut self.fragments, other.fragments),
+            (&mut self.merged_split, other.merged_split),
+            (&mut self.merged_uncounted, other.merged_uncounted),
+            (&mut self.capture_drops, other.capture_drops),
+            (&mut self.unsent, other.unsent),
+            (&mut self.late, other.late),
+        ] {
+            *ours += theirs;
+        }
+    }
 }
 
 impl fmt::Display for Summary {
@@ -82,7 +129,7 @@ impl fmt::Display for Summary {
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
             ("unsent", self.unsent),
-            ("too early for their packets", self.late),
+            ("messages dropped", self.late),
         ] {
             if number != 0 {
                 write!(f, ", {what} {number}")?;

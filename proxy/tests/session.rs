@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run};
 use nix::sched::{CloneFlags, CpuSet, sched_getcpu, sched_setaffinity, unshare};
@@ -83,7 +83,7 @@ fn each_datagram_counts_once_on_loopback() {
     });
 }
 
-/// Packets and messages come to the daemon by two queues, which two threads read; a burst takes longer to read than the poll
+/// Packets and messages come to the daemon by two queues; a burst takes longer to read than the poll
 /// behind it.
 #[test]
 fn a_poll_does_not_overtake_the_packets_before_it() {
@@ -281,6 +281,96 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
         assert_eq!((report.count, report.sums), (6, naive_sums(&[before, after].concat(), 4)));
         let ended = daemon.stop();
         assert!(ended.stderr.contains("near0 is down"), "{ended:?}");
+    });
+}
+
+/// A modem that is pulled out and put in again, or a tunnel that is made anew, has the name that it had.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn an_interface_that_comes_back_is_captured_on_again() {
+    in_namespace("an_interface_that_comes_back_is_captured_on_again", || {
+        let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
+        let daemon = Daemon::start("-i near0 -i lo --json -v --threads 2");
+        run("ip link delete near0");
+        let (flow, control) = across_a_link();
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+        let begun = Instant::now();
+        let mut sent = 0;
+        while peer.poll(1).count == 0 {
+            assert!(begun.elapsed() < common::PATIENCE, "nothing was counted");
+            send(&flow, destination, sent..sent + 1);
+            sent += 1;
+        }
+        let before = peer.poll(2).count;
+        send(&flow, destination, sent..sent + 9);
+        assert_eq!(peer.poll(3).count, before + 9);
+        let ended = daemon.stop();
+        assert!(ended.stderr.contains("interface near0 has disappeared"), "{ended:?}");
+        assert!(ended.stderr.contains("near0 is back"), "{ended:?}");
+        assert_eq!(ended.summary()["counted"], u64::from(before) + 9, "{ended:?}");
+    });
+}
+
+/// Each source has its thread, and its messages come to that one, whichever it is.
+#[test]
+fn sources_are_shared_out_among_threads() {
+    in_namespace("sources_are_shared_out_among_threads", || {
+        for capture in ["ring", "pnet"] {
+            let line = format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");
+            let daemon = Daemon::start(&line);
+            let served = (1..=12).map(|last| {
+                let (host, proxy, sink) = (format!("127.0.1.{last}:0"), "127.0.0.1:5252", "127.0.0.1:9");
+                run_session(&host, proxy, sink)
+            });
+            assert_eq!(served.sum::<u32>(), 12 * 20);
+            assert_eq!(run_session("[::1]:0", "[::1]:5252", "[::1]:9"), 20);
+            let ended = daemon.stop();
+            assert_eq!(ended.summary()["counted"], 13 * 20, "{ended:?}");
+            assert_eq!(ended.summary()["sessions"], 13, "{ended:?}");
+            assert!(ended.stderr.contains(&format!("capturing on lo by {capture}")), "{ended:?}");
+        }
+    });
+}
+
+/// A flow of twenty packets, and how many of them the proxy has counted.
+fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
+    let (source, destination) = (bind(host), destination.parse().unwrap());
+    let control =
+        connected(&SocketAddr::new(source.local_addr().unwrap().ip(), 0).to_string(), proxy.parse().unwrap());
+    let peer = Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(20, 7));
+    let sent = send(&source, destination, 0..20);
+    let report = peer.report(|_| true);
+    assert_eq!(report.sums, naive_sums(&sent, 7));
+    report.count
+}
+
+/// A flood is more than the smallest buffer holds; what had no room is known.
+#[test]
+fn what_the_capture_drops_is_counted() {
+    in_namespace("what_the_capture_drops_is_counted", || {
+        for capture in ["ring", "pnet"] {
+            let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
+            let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+            let destination = sink.local_addr().unwrap();
+            let peer = Peer::open(
+                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
+                source.local_addr().unwrap().port(),
+                destination,
+                every_packets(1 << 15, 4),
+            );
+            daemon.signal(Signal::SIGSTOP);
+            let sent = send(&source, destination, 0..3000).len();
+            daemon.signal(Signal::SIGCONT);
+            let counted = u64::from(peer.poll(2).count);
+            let summary = daemon.stop().summary();
+            let number = |key: &str| summary[key].as_u64().unwrap();
+            assert!(number("capture_drops") > 0, "{summary}");
+            assert_eq!(counted, number("counted"), "{summary}");
+            // What was sent on loopback beside the flow, messages to the proxy and its answers, may be among the drops.
+            let missing = sent as u64 - counted;
+            assert!((missing..=missing + 20).contains(&number("capture_drops")), "{missing} of {summary}");
+        }
     });
 }
 

@@ -1,10 +1,11 @@
-//! The packet socket under a capture: made, filtered and enlarged here, then handed to pnet.
+//! The packet socket under a capture: made, filtered and enlarged here, whoever reads it.
 //!
 //! pnet would make the socket itself, but with every protocol on every interface until it is bound, with
 //! copies of outgoing packets, and without a word about merged frames.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -12,11 +13,12 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt, socket, sockopt,
 };
 
+use pnet_datalink::{Channel, Config, DataLinkReceiver, NetworkInterface};
+
+use super::LONGEST_READ;
+use super::bpf::{AND, IF_EQUAL, LOAD_BYTE, LOAD_HALF, RETURN, op};
 use crate::packet::Link;
 use options::{AttachFilter, IgnoreOutgoing, Statistics, VnetHeader};
-
-/// Bytes of captured packets the kernel may hold for us: at 1 Gbit/s some 30 ms of full-size packets.
-const RECEIVE_BUFFER: usize = 8 << 20;
 
 // `if_arp.h`: links whose packets begin with an Ethernet header.
 const ARPHRD_ETHER: u16 = 1;
@@ -32,7 +34,7 @@ const ARPHRD_NONE: u16 = 0xfffe;
 
 /// Packet-socket options that nix has no name for. Each type is what `packet(7)` and `socket(7)` say the
 /// kernel reads or writes.
-mod options {
+pub(super) mod options {
     use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 
     sockopt_impl!(
@@ -50,6 +52,46 @@ mod options {
         libc::SOL_PACKET,
         libc::PACKET_VNET_HDR,
         bool
+    );
+    sockopt_impl!(
+        /// Which layout a ring has.
+        RingVersion,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_VERSION,
+        libc::c_int
+    );
+    sockopt_impl!(
+        /// A ring of slots that the kernel fills.
+        RingRequest,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_RX_RING,
+        libc::tpacket_req
+    );
+    sockopt_impl!(
+        /// Whether packets that are longer than a slot are queued as well, whole.
+        CopyThreshold,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_COPY_THRESH,
+        libc::c_int
+    );
+    sockopt_impl!(
+        /// The group of sockets among which packets are shared out, and how.
+        Fanout,
+        Both,
+        libc::SOL_PACKET,
+        libc::PACKET_FANOUT,
+        libc::c_int
+    );
+    sockopt_impl!(
+        /// The classic BPF program by which they are.
+        FanoutProgram,
+        SetOnly,
+        libc::SOL_PACKET,
+        libc::PACKET_FANOUT_DATA,
+        libc::sock_fprog
     );
     sockopt_impl!(
         /// Packets and drops since the last reading.
@@ -78,19 +120,40 @@ pub(super) struct Granted {
     pub(super) incoming_only: bool,
 }
 
-/// A packet socket that receives nothing until it is bound to an interface.
-pub(super) fn open() -> io::Result<(OwnedFd, Granted)> {
+/// A packet socket that receives nothing until it is bound to an interface, and whose queue may hold so many bytes.
+pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
     // Protocol 0: between here and the bind, packets of other interfaces must not slip in.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
     // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives.
-    if setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
-        setsockopt(&fd, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+    if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
+        setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
     }
     let granted = Granted {
         merging_told: setsockopt(&fd, VnetHeader, &true).is_ok(),
         incoming_only: setsockopt(&fd, IgnoreOutgoing, &true).is_ok(),
     };
     Ok((fd, granted))
+}
+
+/// Binds the socket to an interface, and gives what reads it packet by packet, where that is wanted.
+pub(super) fn bind(
+    fd: &OwnedFd,
+    interface: &NetworkInterface,
+    promiscuous: bool,
+) -> io::Result<Box<dyn DataLinkReceiver>> {
+    let config = Config {
+        read_buffer_size: LONGEST_READ,
+        write_buffer_size: 0,
+        // It is asked only when something is there.
+        read_timeout: Some(Duration::ZERO),
+        promiscuous,
+        socket_fd: Some(fd.try_clone()?.into_raw_fd()),
+        ..Config::default()
+    };
+    match pnet_datalink::channel(interface, config)? {
+        Channel::Ethernet(_, receiver) => Ok(receiver),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 /// What packets of a bound socket begin with, or the number of a link type that is not supported.
@@ -130,13 +193,7 @@ pub(super) fn pending_error(fd: &impl AsFd) -> Errno {
 /// Coarse on purpose: everything but TCP and ICMPv6 under IPv6 passes (extension headers), and tagged frames
 /// too; the parser decides about those.
 fn filter(link: Link) -> Vec<libc::sock_filter> {
-    const LOAD_BYTE: u16 = 0x30; // BPF_LD | BPF_B | BPF_ABS
-    const LOAD_HALF: u16 = 0x28; // BPF_LD | BPF_H | BPF_ABS
-    const AND: u16 = 0x54; // BPF_ALU | BPF_AND | BPF_K
-    const IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K
-    const RETURN: u16 = 0x06; // BPF_RET | BPF_K
     const WHOLE_PACKET: u32 = u32::MAX;
-    let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
 
     // The version test: to the IPv4 test, to the IPv6 test, or past both.
     let (mut program, ip, versions) = match link {
@@ -161,31 +218,8 @@ fn filter(link: Link) -> Vec<libc::sock_filter> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bpf::run;
     use super::*;
-
-    /// The few instructions used, as `bpf(4)` defines them.
-    fn run(program: &[libc::sock_filter], packet: &[u8]) -> u32 {
-        let (mut at, mut accumulator) = (0, 0_u32);
-        loop {
-            let op = &program[at];
-            let k = op.k as usize;
-            at += 1;
-            match op.code {
-                0x30 => match packet.get(k) {
-                    Some(byte) => accumulator = u32::from(*byte),
-                    None => return 0,
-                },
-                0x28 => match packet.get(k..k + 2) {
-                    Some(half) => accumulator = u32::from(half[0]) << 8 | u32::from(half[1]),
-                    None => return 0,
-                },
-                0x54 => accumulator &= op.k,
-                0x15 => at += usize::from(if accumulator == op.k { op.jt } else { op.jf }),
-                0x06 => return op.k,
-                other => panic!("instruction {other:#x}"),
-            }
-        }
-    }
 
     fn packet(link: Link, version: u8, protocol: u8) -> Vec<u8> {
         let mut ip = vec![0; 40];
@@ -205,15 +239,15 @@ mod tests {
         for link in [Link::Ethernet, Link::Ip] {
             let program = filter(link);
             for protocol in 0..=255 {
-                let kept = run(&program, &packet(link, 4, protocol)) != 0;
+                let kept = run(&program, &packet(link, 4, protocol), 0) != 0;
                 assert_eq!(kept, protocol == 17, "{link:?} IPv4 {protocol}");
-                let kept = run(&program, &packet(link, 6, protocol)) != 0;
+                let kept = run(&program, &packet(link, 6, protocol), 0) != 0;
                 assert_eq!(kept, protocol != 6 && protocol != 58, "{link:?} IPv6 {protocol}");
             }
         }
         let mut tagged = packet(Link::Ethernet, 4, 6);
         tagged[12..14].copy_from_slice(&[0x81, 0x00]);
-        assert_eq!(run(&filter(Link::Ethernet), &tagged), u32::MAX, "tags are for the parser");
+        assert_eq!(run(&filter(Link::Ethernet), &tagged, 0), u32::MAX, "tags are for the parser");
     }
 
     #[test]
@@ -221,7 +255,7 @@ mod tests {
         for link in [Link::Ethernet, Link::Ip] {
             let whole = packet(link, 4, 17);
             for len in 0..whole.len() {
-                run(&filter(link), &whole[..len]);
+                run(&filter(link), &whole[..len], 0);
             }
         }
     }

@@ -41,7 +41,8 @@ pub struct CompatOptions {
         value_enum,
         requires = "quack_to",
         conflicts_with_all = [
-            "max_sessions", "max_sessions_per_source", "max_threshold", "idle_timeout", "key", "no_discovery", "announce"
+            "max_sessions", "max_sessions_per_source", "max_threshold", "idle_timeout", "key", "no_discovery", "announce",
+            "threads"
         ]
     )]
     pub compat: Option<Wire>,

@@ -8,6 +8,8 @@ use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
+use crate::capture::Backend;
+
 /// Why a configuration file cannot be used; a sentence for the operator, without the file's name.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -48,6 +50,9 @@ pub(super) struct File {
     pub(super) discovery: Option<bool>,
     pub(super) announce: Option<Vec<Announced>>,
     pub(super) promiscuous: Option<bool>,
+    pub(super) capture: Option<Backend>,
+    pub(super) buffer: Option<Number<1, 1024>>,
+    pub(super) threads: Option<Number<1, 64>>,
     pub(super) log: Option<Log>,
 }
 

@@ -4,8 +4,8 @@
 //! There are no sessions in it: the proxy counts what it captures, whatever the flow, and sends quACKs to one
 //! configured address. Any UDP datagram at its own port makes it begin anew. Nothing is authenticated.
 //!
-//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message; [`Proxy`] gives them
-//! threads, a clock and a socket.
+//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message; [`Proxy`] is what a
+//! [`worker`](crate::worker) drives.
 
 mod proxy;
 pub mod wire;
@@ -17,14 +17,15 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::Flow;
+use sidekick_protocol::{Filter, Flow, Identification, Payload, Position};
 use sidekick_quack::{PowerSums, ThresholdError};
 
 pub use proxy::{Proxy, Settings};
 use wire::Quack;
 
-/// Where the identifier begins in a UDP payload. It is 32 bits, big-endian.
-pub const IDENTIFIER_OFFSET: usize = 21;
+/// Every datagram counts that has an identifier: 32 bits, big-endian, that begin at byte 21 of the payload.
+pub const IDENTIFICATION: Identification =
+    Identification { position: Position::Offset(21), filter: Filter::All };
 
 /// When a quACK is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,9 +105,9 @@ impl Observer {
 
     /// A datagram with this payload was captured. Says whether it counts: its payload must be 25 bytes at
     /// least, whatever is in them, and the proxy's own port must not be one of its ends.
-    pub fn observe(&mut self, flow: &Flow, payload: &[u8], now: Instant) -> bool {
-        let counts =
-            identifier(payload).filter(|_| !self.is_own(flow.source) && !self.is_own(flow.destination));
+    pub fn observe(&mut self, flow: &Flow, payload: Payload<'_>, now: Instant) -> bool {
+        let identifier = IDENTIFICATION.identifier(payload);
+        let counts = identifier.filter(|_| !self.is_own(flow.source) && !self.is_own(flow.destination));
         let Some(identifier) = counts else {
             self.stats.ignored += 1;
             return false;
@@ -190,10 +191,6 @@ impl Observer {
         // quACKs leave from there and resets arrive there, and loopback shows both to the capture.
         end.port() == own.port() && (own.ip().is_unspecified() || own.ip().to_canonical() == end.ip())
     }
-}
-
-fn identifier(payload: &[u8]) -> Option<u32> {
-    payload.get(IDENTIFIER_OFFSET..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 fn duration(millis: NonZeroU32) -> Duration {

@@ -124,6 +124,11 @@ impl Daemon {
         rest.split(',').next().unwrap().parse().unwrap()
     }
 
+    /// Its port at this address of its machine.
+    pub fn address_on(&self, ip: &str) -> SocketAddr {
+        SocketAddr::new(ip.parse().unwrap(), self.address().port())
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();

@@ -15,6 +15,7 @@
 //!
 //! ```
 //! use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig};
+//! use std::net::SocketAddr;
 //! use std::time::Instant;
 //!
 //! let now = Instant::now();
@@ -22,7 +23,7 @@
 //! let port = "192.0.2.254:5252".parse()?;
 //! let mut sender = Sender::new(SenderConfig::of(port), [1; 32]);
 //! let mut proxy = Observer::new(ObserverConfig::default(), [2; 32])?;
-//! let (adjacent, mut buffer) = ("192.0.2.1:5000".parse()?, [0; MAX_DATAGRAM_LEN]);
+//! let (adjacent, mut buffer) = ("192.0.2.1:5000".parse::<SocketAddr>()?, [0; MAX_DATAGRAM_LEN]);
 //!
 //! sender.start(flow, now);
 //! // Set-up: HELLO, RETRY, HELLO with a cookie, ACCEPT, POLL, quACK.
@@ -61,7 +62,7 @@ pub mod wire;
 pub use allowance::Allowance;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
-pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Transmit};
+pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Peer, SessionStatus, Shard, Transmit};
 pub use reinjector::Reinjector;
 pub use sender::{
     Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,

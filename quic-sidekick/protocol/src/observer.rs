@@ -1,14 +1,17 @@
 //! The proxy's half: counts the packets of the flows it was asked to count, and reports them (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, and nothing is kept for a flow without one.
+//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is made at the start, and
+//! nothing is kept for a flow without a session. Counting a packet allocates nothing, and neither does a quACK.
 
 mod budget;
 mod config;
+mod deadlines;
 mod pace;
 mod path;
 mod repeats;
 mod session;
 mod setup;
+mod shard;
 mod table;
 
 use crate::clock::Numbers;
@@ -20,9 +23,11 @@ use crate::{Flow, Payload};
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
 use pace::Handshakes;
 use path::{Announced, Recent};
+pub use session::SessionStatus;
 use session::Withheld;
+pub use shard::Shard;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use table::Table;
 use thiserror::Error;
@@ -80,11 +85,29 @@ pub enum HandleError {
     Refused,
 }
 
+/// Somebody who speaks to the proxy's own port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where its datagrams come from.
+    pub address: SocketAddr,
+    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is answered from there,
+    /// since what came from another one would be thrown away by its socket, or by a NAT before it.
+    pub own: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Self {
+        Self { address, own: None }
+    }
+}
+
 /// Where a datagram that [`Observer::transmit`] wrote is to be sent, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Its destination.
     pub to: SocketAddr,
+    /// The address of this machine that its receiver spoke to, if the caller has told ([`Peer::own`]).
+    pub own: Option<IpAddr>,
     /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the datagram has to come.
     pub from: Option<SocketAddr>,
     /// Its length in bytes.
@@ -97,7 +120,7 @@ enum Outgoing {
     Accept(SessionNumber),
     Epoch(SessionNumber),
     Quack(SessionNumber),
-    Bare(SocketAddr, Bare),
+    Bare(Peer, Bare),
     Answer(Answer, Option<u16>),
 }
 
@@ -142,7 +165,8 @@ impl Observer {
     pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
         let mut numbers = Numbers::new(seed);
-        let places = Numbers::new(seed.map(|byte| !byte)).array();
+        let mut hidden = Numbers::new(seed.map(|byte| !byte));
+        let (places, seed_of_table) = (hidden.array(), hidden.array());
         let drawn = SecretKey(numbers.array());
         let key = config.key.clone().unwrap_or(drawn);
         Ok(Self {
@@ -153,8 +177,8 @@ impl Observer {
             announced: Announced::default(),
             recent: Recent::default(),
             handshakes: Handshakes::new(places),
-            table: Table::default(),
-            waiting: VecDeque::with_capacity(64),
+            table: Table::new(config.max_sessions, u64::from_be_bytes(seed_of_table)),
+            waiting: VecDeque::with_capacity(MAX_WAITING),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -162,13 +186,14 @@ impl Observer {
     }
 
     /// Takes over other limits for what begins from now on, and forgets the addresses that were announced: announce those that
-    /// hold. Sessions stay as they were agreed, also where there are more than may be; the key stays, too.
+    /// hold. Sessions stay as they were agreed, also where there are more than may be; the key and the shard stay, too.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be; nothing has changed then.
     pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
         config.check()?;
-        self.config = ObserverConfig { key: self.config.key.take(), ..config };
+        self.config = ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
+        self.table.make_room(self.config.max_sessions);
         self.announced = Announced::default();
         Ok(())
     }
@@ -210,24 +235,20 @@ impl Observer {
         Observed::Counted
     }
 
-    /// Whether a datagram that arrived at the proxy's own port says that it comes from the sender of a session that there
-    /// is. Its answer may tell which packets were counted: what was captured before it has to be observed before it is
-    /// handled, or a poll that overtook packets would make losses of them (SPEC.md, section 6.4).
-    #[must_use]
-    pub fn asks_for_a_report(&mut self, from: SocketAddr, datagram: &[u8]) -> bool {
-        match Datagram::parse(datagram) {
-            Ok(Datagram::Sealed { session, .. }) => {
-                self.table.by_number(session).is_some_and(|(_, session)| session.agreed.peer == from)
-            }
-            _ => false,
-        }
-    }
-
     /// A datagram that arrived at the proxy's own port, `from` its sender.
+    ///
+    /// The answer may tell which packets were counted: what was captured before it has to be observed before it is handled,
+    /// or a poll that overtook packets would make losses of them (SPEC.md, section 6.4).
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing.
-    pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    pub fn handle(
+        &mut self,
+        from: impl Into<Peer>,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let from = from.into();
         let parsed = Datagram::parse(datagram).inspect_err(|error| match error {
             ParseError::Version(_) => self.stats.other_version += 1,
             _ => self.stats.malformed += 1,
@@ -251,14 +272,14 @@ impl Observer {
     /// Opens a sealed datagram. Nothing changes before that has succeeded.
     fn on_sealed(
         &mut self,
-        from: SocketAddr,
+        from: Peer,
         (number, sequence, ciphertext): (SessionNumber, u32, &[u8]),
         len: usize,
         now: Instant,
     ) -> Result<(), HandleError> {
         // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know its flow by other
         // ports, too: a new session finds that out.
-        let known = self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from);
+        let known = self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from.address);
         let Some((index, session)) = known else {
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
@@ -280,6 +301,7 @@ impl Observer {
             }
         })?;
         session.last_heard = now;
+        session.own = from.own;
         session.budget.earn(len);
         self.table.confirm(index);
         match message {
@@ -381,7 +403,7 @@ impl Observer {
                 continue;
             };
             if let Some(len) = session.emit(&Message::Bye, out) {
-                return Some(self.sent(Transmit { to: session.agreed.peer, from: None, len }));
+                return Some(self.sent(session.transmit(len)));
             }
         }
         None
@@ -394,26 +416,28 @@ impl Observer {
 
     /// `None` when the message has lost its meaning since it was queued, or `out` is too short.
     fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
-        let (to, len) = match message {
+        Some(match message {
             Outgoing::Accept(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 let agreed = &session.agreed;
                 let accept = Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
                 // Once the sender has spoken under seal, it has the answer, and none is kept.
-                (agreed.peer, accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
+                session.transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
             Outgoing::Epoch(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 let epoch = session.epoch;
-                (session.agreed.peer, session.emit(&Message::Epoch { epoch }, out)?)
+                let len = session.emit(&Message::Epoch { epoch }, out)?;
+                session.transmit(len)
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 match session.emit_quack(out) {
                     Ok(len) => {
-                        let sent = (session.agreed.peer, len?);
+                        let transmit = session.transmit(len?);
+                        session.quacks += 1;
                         self.stats.quacks_sent += 1;
-                        sent
+                        transmit
                     }
                     Err(Withheld) => {
                         self.stats.quacks_withheld += 1;
@@ -427,11 +451,10 @@ impl Observer {
                     Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
                     Bare::UnknownSession(session) => Datagram::UnknownSession { session },
                 };
-                (to, datagram.emit(out).ok()?)
+                Transmit { to: to.address, own: to.own, from: None, len: datagram.emit(out).ok()? }
             }
             Outgoing::Answer(answer, adjacent) => return path::emit(&answer, adjacent, out),
-        };
-        Some(Transmit { to, from: None, len })
+        })
     }
 
     /// Ends every session; [`Observer::transmit`] tells each sender goodbye. For a shutdown.
@@ -450,6 +473,11 @@ impl Observer {
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.table.len()
+    }
+
+    /// How each session stands, in no particular order.
+    pub fn statuses(&self) -> impl Iterator<Item = SessionStatus> + '_ {
+        self.table.sessions().map(|session| session.status())
     }
 }
 

@@ -229,7 +229,7 @@ mod tests {
                     self.carry(&datagram);
                 }
                 while let Some((_, len)) = self.reinjector.transmit(&mut buffer) {
-                    let _ = self.proxy.handle(PEER.parse().unwrap(), &buffer[..len], self.now);
+                    let _ = self.proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], self.now);
                 }
                 let Some(transmit) = self.proxy.transmit(&mut buffer) else { break };
                 self.reinjector.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now).unwrap();

@@ -92,7 +92,7 @@ pub(crate) fn configured() -> SenderConfig {
 pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     while let Some((_, len)) = sender.transmit(&mut buffer) {
-        let _ = proxy.handle(peer.parse().unwrap(), &buffer[..len], now);
+        let _ = proxy.handle(peer.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
         while let Some(transmit) = proxy.transmit(&mut buffer) {
             sender.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], now).unwrap();
         }

@@ -181,7 +181,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 self.launch(FAR, Stop::Listener, datagram.to_vec());
             }
             Stop::ProxyItself => {
-                let from = "192.0.2.1:5000".parse().unwrap();
+                let from: SocketAddr = "192.0.2.1:5000".parse().unwrap();
                 let proxy = self.proxy.as_mut().unwrap();
                 // A HELLO without a cookie is refused, and so is what comes after a BYE.
                 let _ = proxy.handle(from, datagram, now);

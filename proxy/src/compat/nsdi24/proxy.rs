@@ -1,24 +1,18 @@
-//! The edge around the [`Observer`](super::Observer): threads, the clock and the socket.
+//! The [`Observer`](super::Observer) as a [`worker`](crate::worker) drives it.
 //!
-//! As in [`runtime`](crate::runtime), the thread that captured a datagram sends the quACK it makes due, one
-//! thread meets the deadlines, and one listens for resets. Captures and resets come over two sockets, so a
-//! datagram that is under way while a reset arrives may fall on either side of it.
+//! Captures and resets come over two sockets, so a datagram that is under way while a reset arrives may fall on either side
+//! of it.
 
-use std::io;
 use std::net::SocketAddr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use sidekick_protocol::Flow;
+use sidekick_protocol::{Flow, Payload, Peer, Transmit};
 use sidekick_quack::ThresholdError;
-use tracing::{debug, warn};
+use tracing::debug;
 
-use super::wire::MAX_QUACK_LEN;
 use super::{Config, Every, Observer};
 use crate::cli::Options;
-use crate::daemon::Service;
-use crate::port::Port;
-use crate::runtime::{clock, wait_until};
+use crate::machine::Machine;
 use crate::summary::Summary;
 
 /// What the operator decides.
@@ -32,145 +26,69 @@ pub struct Settings {
     pub threshold: u8,
 }
 
-/// The running proxy.
+/// The published proxy's part: one observer, and one address that its quACKs go to.
 #[derive(Debug)]
 pub struct Proxy {
-    port: Port,
-    quack_to: SocketAddr,
-    state: Mutex<State>,
-    /// Wakes the thread that waits for deadlines when an earlier one is set.
-    alarm: Condvar,
-}
-
-#[derive(Debug)]
-struct State {
     observer: Observer,
-    /// When the thread that waits for deadlines will wake by itself.
-    wakes_at: Option<Instant>,
-    /// quACKs the network would not take.
-    unsent: u64,
-    closed: bool,
-    out: [u8; MAX_QUACK_LEN],
+    quack_to: SocketAddr,
 }
 
 impl Proxy {
-    /// A proxy that sends from `port`, and is reset there.
+    /// A proxy that sends from `own`, and is reset there.
     ///
     /// # Errors
     /// If the threshold is 0.
-    pub fn new(port: Port, settings: Settings) -> Result<Self, ThresholdError> {
+    pub fn new(own: SocketAddr, settings: Settings) -> Result<Self, ThresholdError> {
         let Settings { quack_to, every, threshold } = settings;
-        let state = State {
-            observer: Observer::new(Config { threshold, every, own: port.address() })?,
-            wakes_at: None,
-            unsent: 0,
-            closed: false,
-            out: [0; MAX_QUACK_LEN],
-        };
-        Ok(Self { port, quack_to, state: Mutex::new(state), alarm: Condvar::new() })
-    }
-
-    fn send_due(&self, state: &mut State) {
-        let Some(len) = state.observer.transmit(&mut state.out) else { return };
-        let Some(message) = state.out.get(..len) else { return };
-        if let Err(error) = self.port.send(message, self.quack_to, None) {
-            if state.unsent == 0 {
-                warn!("cannot send to {}: {error} (said once; the summary counts these)", self.quack_to);
-            }
-            state.unsent += 1;
-        }
-    }
-
-    /// Sends the quACK whose time has come, and sees that the next deadline will be met.
-    fn settle(&self, state: &mut State, now: Instant) {
-        state.observer.on_deadline(now);
-        self.send_due(state);
-        let Some(deadline) = state.observer.next_deadline() else { return };
-        if state.wakes_at.is_none_or(|at| deadline < at) {
-            // Noted here too, so that the packets until that thread has the lock do not wake it again.
-            state.wakes_at = Some(deadline);
-            self.alarm.notify_one();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic ends the whole daemon (see `main`), so a poisoned lock is only ever seen on the way out.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Ok(Self { observer: Observer::new(Config { threshold, every, own })?, quack_to })
     }
 }
 
-impl Service for Proxy {
+impl Machine for Proxy {
+    fn observe(&mut self, flow: &Flow, _interface: u32, payload: Payload<'_>, now: Instant) -> bool {
+        self.observer.observe(flow, payload, now)
+    }
+
+    /// Whatever it says, it is a reset.
+    fn handle(&mut self, from: Peer, _message: &[u8], _now: Instant) {
+        self.observer.reset();
+        debug!("reset by {}", from.address);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.observer.next_deadline()
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        self.observer.on_deadline(now);
+    }
+
+    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        let len = self.observer.transmit(out)?;
+        Some(Transmit { to: self.quack_to, own: None, from: None, len })
+    }
+
     /// There is no file for this wire.
-    fn reload(&self, _options: &Options) -> anyhow::Result<()> {
+    fn reload(&mut self, _options: &Options, _own: SocketAddr) -> anyhow::Result<()> {
         anyhow::bail!("this wire takes its settings from the command line")
     }
 
-    fn captured(&self, _interface: u32, flow: &Flow, payload: &[u8], each: usize) {
-        let now = clock();
-        let mut state = self.lock();
-        if state.closed {
-            return;
-        }
-        // A merged frame may hold enough datagrams for more than one quACK. An empty payload gives no chunk: it
-        // has no identifier either.
-        for payload in payload.chunks(each.max(1)) {
-            if state.observer.observe(flow, payload, now) {
-                self.send_due(&mut state);
-            }
-        }
-        self.settle(&mut state, now);
-    }
-
-    fn listen(&self) -> io::Result<()> {
-        let mut receiver = self.port.receiver();
-        // Whatever the datagram says, it is a reset; the rest of a longer one is cut off.
-        let mut buffer = [0; 1];
-        loop {
-            let arrival = receiver.receive(&mut buffer)?;
-            let mut state = self.lock();
-            if state.closed {
-                return Ok(());
-            }
-            state.observer.reset();
-            debug!("reset by {}", arrival.from);
-        }
-    }
-
-    fn keep_time(&self) {
-        let mut state = self.lock();
-        while !state.closed {
-            let now = clock();
-            self.settle(&mut state, now);
-            state.wakes_at = state.observer.next_deadline();
-            let at = state.wakes_at;
-            state = wait_until(&self.alarm, state, at, now);
-        }
-    }
-
-    fn close(&self) {
-        self.lock().closed = true;
-        self.alarm.notify_all();
-    }
+    /// There is no goodbye in this wire.
+    fn goodbye(&mut self) {}
 
     fn totals(&self) -> Summary {
-        let state = self.lock();
-        let stats = state.observer.stats();
+        let stats = self.observer.stats();
         Summary {
             counted: stats.counted,
             ignored: stats.ignored,
             quacks: stats.quacks,
             bytes: stats.bytes,
             resets: Some(stats.resets),
-            unsent: state.unsent,
             ..Summary::default()
         }
     }
 
     fn open_sessions(&self) -> Option<usize> {
         None
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.port.address()
     }
 }

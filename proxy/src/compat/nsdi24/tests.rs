@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use sidekick_quack::{Decoder, Fate};
 
 use super::*;
-use crate::runtime::clock;
+use crate::worker::clock;
 use wire::MAX_QUACK_LEN;
 
 const MODULUS: u128 = 4_294_967_291;
@@ -40,7 +40,7 @@ fn payload(identifier: u32) -> Vec<u8> {
 
 fn feed(observer: &mut Observer, identifiers: &[u32], now: Instant) {
     for &identifier in identifiers {
-        assert!(observer.observe(&a_flow(), &payload(identifier), now));
+        assert!(observer.observe(&a_flow(), Payload::whole(&payload(identifier)), now));
     }
 }
 
@@ -112,16 +112,16 @@ fn what_counts_is_long_enough_and_not_ours() {
     let mut observer = observer(2, packets(1));
     let long = [0xff; 2000];
     for len in 0..25 {
-        assert!(!observer.observe(&a_flow(), &long[..len], now), "{len}");
+        assert!(!observer.observe(&a_flow(), Payload::whole(&long[..len]), now), "{len}");
     }
     for not_counted in [flow(ours, "198.51.100.1:4000"), flow("198.51.100.1:4000", ours)] {
-        assert!(!observer.observe(&not_counted, &long, now), "{not_counted:?}");
+        assert!(!observer.observe(&not_counted, Payload::whole(&long), now), "{not_counted:?}");
     }
     assert_eq!((observer.stats().ignored, quack(&mut observer)), (27, None));
     // Any first byte, any longer length, and the same port or address with another address or port.
     for counted in [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")] {
         for len in [25, 26, 2000] {
-            assert!(observer.observe(&counted, &long[..len], now), "{counted:?} {len}");
+            assert!(observer.observe(&counted, Payload::whole(&long[..len]), now), "{counted:?} {len}");
         }
     }
     assert_eq!(observer.stats().counted, 9);
@@ -131,9 +131,9 @@ fn what_counts_is_long_enough_and_not_ours() {
     {
         let config = Config { threshold: 2, every: packets(1), own: own.parse().unwrap() };
         let mut observer = Observer::new(config).unwrap();
-        assert!(!observer.observe(&flow(end, "10.9.9.9:1"), &long, now), "{own}");
-        assert!(!observer.observe(&flow("10.9.9.9:1", end), &long, now), "{own}");
-        assert!(observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), &long, now), "{own}");
+        assert!(!observer.observe(&flow(end, "10.9.9.9:1"), Payload::whole(&long), now), "{own}");
+        assert!(!observer.observe(&flow("10.9.9.9:1", end), Payload::whole(&long), now), "{own}");
+        assert!(observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), Payload::whole(&long), now), "{own}");
     }
 }
 
@@ -298,7 +298,7 @@ proptest! {
             match event {
                 Event::Datagram(of, payload) => {
                     let counts = of == 0 && payload.len() >= 25;
-                    prop_assert_eq!(observer.observe(&flows[usize::from(of)], &payload, now), counts);
+                    prop_assert_eq!(observer.observe(&flows[usize::from(of)], Payload::whole(&payload), now), counts);
                     if counts {
                         counted.push(u32::from_be_bytes(payload[21..25].try_into().unwrap()));
                         since += 1;

@@ -1,5 +1,6 @@
 //! What an observer may use, and what it has done.
 
+use super::Shard;
 use crate::keys::SecretKey;
 use std::time::Duration;
 use thiserror::Error;
@@ -24,6 +25,8 @@ pub struct ObserverConfig {
     pub min_every: Duration,
     /// A session ends when its sender was not heard for this long; a sender polls at least every 20 s while it sends.
     pub idle_timeout: Duration,
+    /// Which of the sources this observer serves, where there are more observers than one.
+    pub shard: Shard,
 }
 
 impl Default for ObserverConfig {
@@ -36,6 +39,7 @@ impl Default for ObserverConfig {
             max_threshold: 40,
             min_every: Duration::from_millis(1),
             idle_timeout: Duration::from_secs(60),
+            shard: Shard::default(),
         }
     }
 }

@@ -91,7 +91,7 @@ pub(super) fn emit(answer: &Answer, adjacent: Option<u16>, out: &mut [u8]) -> Op
     let len = answer.emit(out).ok()?;
     let Flow { source, destination } = answer.flow;
     Some(match adjacent {
-        Some(port) => Transmit { to: SocketAddr::new(source.ip(), port), from: None, len },
-        None => Transmit { to: source, from: Some(destination), len },
+        Some(port) => Transmit { to: SocketAddr::new(source.ip(), port), own: None, from: None, len },
+        None => Transmit { to: source, own: None, from: Some(destination), len },
     })
 }

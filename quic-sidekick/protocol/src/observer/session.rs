@@ -1,5 +1,6 @@
 //! What the proxy keeps for one sender's flow.
 
+use super::Transmit;
 use super::budget::Budget;
 use super::repeats::Repeats;
 use crate::clock::micros;
@@ -7,7 +8,7 @@ use crate::keys::Seal;
 use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
 use crate::{Filter, Flow, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// An interface that shows none of the flow's packets for this long is no longer the one on which they come in.
@@ -47,9 +48,36 @@ pub(super) struct Agreement {
     pub(super) answer: Box<[u8]>,
 }
 
+/// How a session stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// The flow whose packets it counts.
+    pub flow: Flow,
+    /// Where its quACKs go.
+    pub peer: SocketAddr,
+    /// The sender has spoken under seal; nothing is counted before.
+    pub confirmed: bool,
+    /// What was agreed.
+    pub terms: Terms,
+    /// The epoch, from 1.
+    pub epoch: u16,
+    /// Packets counted in this epoch, modulo 2^32.
+    pub counted: u32,
+    /// The identifiers of the epoch's first packet and of its latest, if there is one.
+    pub ends: Option<(u32, u32)>,
+    /// quACKs sent.
+    pub quacks: u64,
+    /// When the latest packet was counted in this epoch.
+    pub last_packet: Option<Instant>,
+    /// When the sender was last heard at the proxy's own port.
+    pub last_heard: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) agreed: Agreement,
+    /// The address of ours that the sender speaks to.
+    pub(super) own: Option<IpAddr>,
     pub(super) epoch: u16,
     /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
     pub(super) confirmed: bool,
@@ -71,6 +99,8 @@ pub(super) struct Session {
     whole: u8,
     /// A quACK waits to be sent.
     request: Option<Request>,
+    /// quACKs sent.
+    pub(super) quacks: u64,
 }
 
 impl Session {
@@ -78,6 +108,7 @@ impl Session {
     pub(super) fn new(agreed: Agreement, now: Instant) -> Option<Self> {
         Some(Self {
             epoch: 1,
+            own: None,
             confirmed: false,
             interface: None,
             last_heard: now,
@@ -91,8 +122,29 @@ impl Session {
             unreported: 0,
             whole: 0,
             request: None,
+            quacks: 0,
             agreed,
         })
+    }
+
+    /// A datagram of so many bytes to the session's sender.
+    pub(super) fn transmit(&self, len: usize) -> Transmit {
+        Transmit { to: self.agreed.peer, own: self.own, from: None, len }
+    }
+
+    pub(super) fn status(&self) -> SessionStatus {
+        SessionStatus {
+            flow: self.agreed.flow,
+            peer: self.agreed.peer,
+            confirmed: self.confirmed,
+            terms: self.agreed.terms,
+            epoch: self.epoch,
+            counted: self.sums.count(),
+            quacks: self.quacks,
+            ends: self.last_at.map(|_| (self.first, self.last)),
+            last_packet: self.last_at,
+            last_heard: self.last_heard,
+        }
     }
 
     /// Whether packets of this interface count. An interface that has shown nothing for a while gives way to another.

@@ -1,7 +1,7 @@
 //! How a session begins (SPEC.md, section 6.2).
 
 use super::session::{Agreement, Session};
-use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT};
+use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT, Peer};
 use crate::cookie::Proof;
 use crate::keys::{HandshakeError, Responder};
 use crate::wire::{Accept, Hello, Refusal};
@@ -9,28 +9,33 @@ use crate::{Flow, Terms};
 use std::net::SocketAddr;
 use std::time::Instant;
 
+/// The flow that a HELLO asks for. Its source's address may be left to the network to tell.
+pub(super) fn claimed(from: SocketAddr, hello: &Hello<'_>) -> Flow {
+    let claimed = hello.flow.source;
+    let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
+    Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical()
+}
+
 impl Observer {
     pub(super) fn on_hello(
         &mut self,
-        from: SocketAddr,
+        from: Peer,
         hello: &Hello<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let claimed = hello.flow.source;
-        let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
-        let flow = Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical();
+        let flow = claimed(from.address, hello);
 
         // Until here nothing is known of who asks, and nothing is kept.
         let path_proven = self.mint.knows(&hello.cookie, Proof::Path(&flow), now);
-        if !path_proven && !self.mint.knows(&hello.cookie, Proof::Address(&from), now) {
+        if !path_proven && !self.mint.knows(&hello.cookie, Proof::Address(&from.address), now) {
             self.stats.unproven += 1;
-            if let Some(cookie) = self.mint.mint(Proof::Address(&from), now) {
+            if let Some(cookie) = self.mint.mint(Proof::Address(&from.address), now) {
                 self.queue(Outgoing::Bare(from, Bare::Retry(hello.session, hello.echo(), cookie)));
             }
             return Err(HandleError::Unproven);
         }
         // An address proves no more than that flows from there may be one's own.
-        if !path_proven && flow.source.ip() != from.ip().to_canonical()
+        if !path_proven && flow.source.ip() != from.address.ip().to_canonical()
             || self.table.is_taken(&flow, path_proven)
         {
             return Err(self.refuse(from, hello, Refusal::Taken));
@@ -38,7 +43,7 @@ impl Observer {
         if flow.source.is_ipv4() != flow.destination.is_ipv4() {
             return Err(self.refuse(from, hello, Refusal::Terms));
         }
-        if let Some(index) = self.table.by_peer(from, hello.session)
+        if let Some(index) = self.table.by_peer(from.address, hello.session)
             && let Some(session) = self.table.get_mut(index)
         {
             if session.confirmed {
@@ -72,7 +77,7 @@ impl Observer {
     /// Reads the handshake's first message, answers with the second, and begins the session.
     fn open(
         &mut self,
-        from: SocketAddr,
+        from: Peer,
         hello: &Hello<'_>,
         (flow, path_proven): (Flow, bool),
         now: Instant,
@@ -89,12 +94,12 @@ impl Observer {
             every: asked.every.map(|every| every.max(self.config.min_every)),
             ..asked
         };
-        let number = self.table.new_number(|| self.numbers.next_u32());
+        let number = self.table.new_number(|| self.config.shard.mark(self.numbers.next_u32()));
         let kept_sums = self.config.kept_sums;
         let accept = Accept { session: number, terms, kept_sums };
         let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
         let agreed = Agreement {
-            peer: from,
+            peer: from.address,
             peer_number: hello.session,
             number,
             flow,
@@ -105,9 +110,10 @@ impl Observer {
             echo: hello.echo(),
             answer: answer.bytes().into(),
         };
-        let Some(session) = Session::new(agreed, now) else {
+        let Some(mut session) = Session::new(agreed, now) else {
             return Err(self.refuse(from, hello, Refusal::Terms));
         };
+        session.own = from.own;
         self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout));
         self.stats.sessions_opened += 1;
         self.queue(Outgoing::Accept(number));
@@ -127,7 +133,7 @@ impl Observer {
         }
     }
 
-    fn refuse(&mut self, to: SocketAddr, hello: &Hello<'_>, why: Refusal) -> HandleError {
+    fn refuse(&mut self, to: Peer, hello: &Hello<'_>, why: Refusal) -> HandleError {
         self.stats.refused += 1;
         self.queue(Outgoing::Bare(to, Bare::Refuse(hello.session, hello.echo(), why)));
         HandleError::Refused

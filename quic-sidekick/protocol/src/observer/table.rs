@@ -1,12 +1,52 @@
 //! The sessions of an observer, found by flow, by number and by peer, ordered by deadline.
 
+use super::deadlines::Deadlines;
 use super::session::{Agreement, Session};
 use crate::Flow;
 use crate::wire::SessionNumber;
+use foldhash::quality::FixedState;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
+
+/// A table that is looked into for every packet. The seed of its hash is drawn at random by the observer, so that nobody
+/// can choose flows that share a place; nothing depends on the order of its entries.
+type Map<K, V> = HashMap<K, V, FixedState>;
+
+/// A flow as the table knows it: IPv4 addresses as the IPv6 addresses that stand for them, so that all are compared and
+/// hashed as five words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key([u64; 5]);
+
+impl Key {
+    #[inline]
+    fn of(flow: &Flow) -> Self {
+        let words = |ip: IpAddr| {
+            let bits = match ip {
+                IpAddr::V4(ip) => 0xffff_0000_0000 | u128::from(u32::from(ip)),
+                IpAddr::V6(ip) => u128::from(ip),
+            };
+            // The halves of 16 bytes.
+            let [high, low] =
+                [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+            (high, low)
+        };
+        let (source, destination) = (words(flow.source.ip()), words(flow.destination.ip()));
+        let ports = u64::from(flow.source.port()) << 16 | u64::from(flow.destination.port());
+        Self([source.0, source.1, destination.0, destination.1, ports])
+    }
+}
+
+impl Hash for Key {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for word in self.0 {
+            state.write_u64(word);
+        }
+    }
+}
 
 /// What the limit for one source is about: an IPv4 address, or the /64 that one host can take any IPv6 address of.
 pub(super) fn site(source: IpAddr) -> IpAddr {
@@ -20,7 +60,7 @@ pub(super) fn site(source: IpAddr) -> IpAddr {
 }
 
 fn is_half_open(
-    by_number: &HashMap<SessionNumber, usize>,
+    by_number: &Map<SessionNumber, usize>,
     slots: &[Option<Slot>],
     number: SessionNumber,
 ) -> bool {
@@ -28,31 +68,60 @@ fn is_half_open(
     slot.is_some_and(|slot| !slot.session.confirmed)
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
-    by_flow: HashMap<Flow, usize>,
-    by_number: HashMap<SessionNumber, usize>,
+    by_flow: Map<Key, usize>,
+    by_number: Map<SessionNumber, usize>,
     /// By where its messages come from and the number that the sender has chosen: a repeated HELLO.
-    by_peer: HashMap<(SocketAddr, SessionNumber), usize>,
+    by_peer: Map<(SocketAddr, SessionNumber), usize>,
     /// Sessions of each flow's source address.
-    sources: HashMap<IpAddr, usize>,
+    sources: Map<IpAddr, usize>,
     /// Sessions in the order in which they were begun, and among them all that are not confirmed.
     half_open: VecDeque<SessionNumber>,
     /// Exactly one deadline a session.
-    deadlines: BTreeSet<(Instant, usize)>,
+    deadlines: Deadlines,
 }
 
 #[derive(Debug)]
 struct Slot {
     session: Session,
     expires: Instant,
-    /// This session's entry in `deadlines`.
-    deadline: Instant,
 }
 
 impl Table {
+    /// A table with room for so many sessions, so that none of them costs more than the others.
+    pub(super) fn new(sessions: usize, seed: u64) -> Self {
+        let state = || FixedState::with_seed(seed);
+        let mut table = Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            by_flow: Map::with_hasher(state()),
+            by_number: Map::with_hasher(state()),
+            by_peer: Map::with_hasher(state()),
+            sources: Map::with_hasher(state()),
+            half_open: VecDeque::new(),
+            deadlines: Deadlines::default(),
+        };
+        table.make_room(sessions);
+        table
+    }
+
+    /// Makes room for so many sessions in all.
+    pub(super) fn make_room(&mut self, sessions: usize) {
+        let more = sessions.saturating_sub(self.len());
+        self.slots.reserve_exact(sessions.saturating_sub(self.slots.len()));
+        self.free.reserve_exact(sessions.saturating_sub(self.free.len()));
+        self.by_flow.reserve(more);
+        self.by_number.reserve(more);
+        self.by_peer.reserve(more);
+        self.sources.reserve(more);
+        // See `insert`.
+        self.half_open.reserve((2 * sessions.max(64) + 1).saturating_sub(self.half_open.len()));
+        self.deadlines.make_room(sessions);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.deadlines.len()
     }
@@ -62,7 +131,7 @@ impl Table {
     }
 
     pub(super) fn by_flow(&mut self, flow: &Flow) -> Option<(usize, &mut Session)> {
-        let index = *self.by_flow.get(flow)?;
+        let index = *self.by_flow.get(&Key::of(flow))?;
         Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
     }
 
@@ -101,8 +170,8 @@ impl Table {
         }
         self.half_open.push_back(session.agreed.number);
         *self.sources.entry(site(session.agreed.flow.source.ip())).or_insert(0) += 1;
-        self.deadlines.insert((expires, index));
-        let slot = Some(Slot { session, expires, deadline: expires });
+        self.deadlines.set(index, expires);
+        let slot = Some(Slot { session, expires });
         match self.slots.get_mut(index) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),
@@ -112,7 +181,7 @@ impl Table {
 
     /// Whether a session has the flow that has proven more than one with this proof could.
     pub(super) fn is_taken(&self, flow: &Flow, path_proven: bool) -> bool {
-        let owner = self.by_flow.get(flow).and_then(|index| self.slots.get(*index)?.as_ref());
+        let owner = self.by_flow.get(&Key::of(flow)).and_then(|index| self.slots.get(*index)?.as_ref());
         owner.is_some_and(|slot| slot.session.agreed.path_proven && !path_proven)
     }
 
@@ -137,7 +206,7 @@ impl Table {
             slot.session.agreed.answer = Box::default();
             let Agreement { flow, path_proven, .. } = slot.session.agreed;
             if !self.is_taken(&flow, path_proven) {
-                self.by_flow.insert(flow, index);
+                self.by_flow.insert(Key::of(&flow), index);
             }
         }
     }
@@ -145,7 +214,7 @@ impl Table {
     pub(super) fn remove(&mut self, index: usize) -> Option<Session> {
         let slot = self.slots.get_mut(index)?.take()?;
         self.free.push(index);
-        self.deadlines.remove(&(slot.deadline, index));
+        self.deadlines.remove(index);
         let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
         self.by_number.remove(&number);
         if let Entry::Occupied(owner) = self.by_peer.entry((peer, peer_number))
@@ -153,7 +222,7 @@ impl Table {
         {
             owner.remove();
         }
-        if let Entry::Occupied(owner) = self.by_flow.entry(flow)
+        if let Entry::Occupied(owner) = self.by_flow.entry(Key::of(&flow))
             && *owner.get() == index
         {
             owner.remove();
@@ -175,13 +244,9 @@ impl Table {
     }
 
     fn reschedule_at(&mut self, index: usize) {
-        let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
+        let Some(slot) = self.slots.get(index).and_then(Option::as_ref) else { return };
         let deadline = slot.session.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
-        if deadline != slot.deadline {
-            self.deadlines.remove(&(slot.deadline, index));
-            self.deadlines.insert((deadline, index));
-            slot.deadline = deadline;
-        }
+        self.deadlines.set(index, deadline);
     }
 
     pub(super) fn expire_at(&mut self, index: usize, expires: Instant) {
@@ -192,17 +257,22 @@ impl Table {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, _)| at)
     }
 
     /// A session whose deadline has come.
     pub(super) fn due(&self, now: Instant) -> Option<usize> {
-        self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, index)| *index)
+        self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, index)| index)
+    }
+
+    /// All sessions.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = &Session> {
+        self.slots.iter().flatten().map(|slot| &slot.session)
     }
 
     /// Some session, as long as there is one.
     pub(super) fn any(&self) -> Option<usize> {
-        self.deadlines.first().map(|(_, index)| *index)
+        self.deadlines.first().map(|(_, index)| index)
     }
 
     /// Panics unless every index says the same about every session.
@@ -214,19 +284,23 @@ impl Table {
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
         assert_eq!(self.sources.values().sum::<usize>(), live().count());
-        for (index, Slot { session, expires, deadline }) in live() {
+        self.deadlines.check();
+        for (index, Slot { session, expires }) in live() {
+            let deadline = self.deadlines.of(index).unwrap();
             let key = (session.agreed.peer, session.agreed.peer_number);
             assert!(self.by_peer.contains_key(&key));
             assert_eq!(self.by_number.get(&session.agreed.number), Some(&index));
-            assert!(self.deadlines.contains(&(*deadline, index)) && deadline <= expires);
-            assert!(session.quack_due.is_none_or(|due| *deadline <= due), "a quACK would be late");
+            assert!(deadline <= *expires);
+            assert!(session.quack_due.is_none_or(|due| deadline <= due), "a quACK would be late");
             let source = |session: &Session| site(session.agreed.flow.source.ip());
             let same = live().filter(|(_, other)| source(&other.session) == source(session)).count();
             assert_eq!(self.of_source(source(session)), same);
         }
         for (flow, index) in &self.by_flow {
             let session = self.slots[*index].as_ref().map(|slot| &slot.session);
-            assert!(session.is_some_and(|session| session.confirmed && session.agreed.flow == *flow));
+            assert!(
+                session.is_some_and(|session| session.confirmed && Key::of(&session.agreed.flow) == *flow)
+            );
         }
     }
 }

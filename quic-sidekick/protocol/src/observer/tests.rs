@@ -186,6 +186,61 @@ fn a_quack_is_the_power_sums_of_what_was_seen() {
     assert_eq!(b.heard(), None);
 }
 
+/// On a machine with many addresses a sender is answered from the one that it spoke to last.
+#[test]
+fn answers_leave_from_where_the_sender_spoke_to() {
+    let mut b = bench(ObserverConfig::default());
+    let own = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+    let mut cookie = Cookie::NONE;
+    for address in [own(251), own(252)] {
+        let (flow, session, pattern) = (b.flow, SessionNumber(1), Pattern::Unpinned);
+        let (initiator, message) =
+            Initiator::begin(None, session, &flow, &Terms::default(), [7; 32]).unwrap();
+        let hello = Hello { session, flow, cookie, pattern, handshake: message.bytes() };
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
+        let _ = b.observer.handle(Peer { address: peer(), own: address }, &buffer[..len], b.now);
+        let (transmit, bytes) = b.heard().unwrap();
+        assert_eq!((transmit.to, transmit.own), (peer(), address));
+        match Datagram::parse(&bytes).unwrap() {
+            Datagram::Retry { cookie: given, .. } => cookie = given,
+            Datagram::Accept { handshake, .. } => {
+                let mut initiator = initiator;
+                let accept = initiator.read(handshake).unwrap();
+                b.seals.insert(1, (accept.session, initiator.finish().unwrap().0));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let (session, seal) = b.seals.get_mut(&1).unwrap();
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
+    let len = seal.seal(*session, &poll, &mut buffer).unwrap();
+    b.observer.handle(Peer { address: peer(), own: own(253) }, &buffer[..len], b.now).unwrap();
+    assert_eq!(b.heard().unwrap().0.own, own(253));
+    b.observer.goodbye();
+    assert_eq!(b.heard().unwrap().0.own, own(253), "and so is the goodbye sent");
+    assert_eq!(b.observer.statuses().count(), 0);
+}
+
+#[test]
+fn a_session_says_how_it_stands() {
+    let mut b = bench(ObserverConfig::default());
+    b.hello(1, Terms::default()).unwrap();
+    let status = |b: &Bench| b.observer.statuses().next().unwrap();
+    assert!(!status(&b).confirmed);
+    b.poll(1, 1, 1).unwrap();
+    assert!(b.heard().is_some());
+    let opened = b.now;
+    b.now += Duration::from_secs(1);
+    b.see(7, 0);
+    b.see(9, 0);
+    let now = status(&b);
+    assert_eq!((now.flow, now.peer, now.confirmed, now.epoch), (b.flow, peer(), true, 1));
+    assert_eq!((now.counted, now.ends, now.quacks), (2, Some((7, 9)), 1));
+    assert_eq!((now.last_packet, now.last_heard), (Some(b.now), opened));
+}
+
 /// Once the sender can know which packet the epoch begins with, what is due by the number of packets is said in fewer bytes.
 #[test]
 fn what_the_sender_knows_is_left_out() {

@@ -189,7 +189,7 @@ fn a_goodbye_goes_before_the_next_session() {
     let mut sessions = Vec::new();
     while let Some((_, len)) = s.sender.transmit(&mut buffer) {
         let proxy = s.proxy.as_mut().unwrap();
-        let _ = proxy.handle(PEER.parse().unwrap(), &buffer[..len], now);
+        let _ = proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
         sessions.push(proxy.sessions());
     }
     assert_eq!(sessions, [0, 0], "BYE ends the old session; HELLO without a cookie begins none");

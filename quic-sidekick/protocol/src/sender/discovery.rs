@@ -234,7 +234,7 @@ impl Chain {
     }
 
     fn stream(&mut self, packets: u64) {
-        let peer = "192.0.2.1:5000".parse().unwrap();
+        let peer: SocketAddr = "192.0.2.1:5000".parse().unwrap();
         for tag in 0..packets {
             let mut payload = [0x40; 300];
             self.random.fill(&mut payload[21..]);

@@ -19,7 +19,7 @@ fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
         while let Some((_, len)) = s.sender.transmit(&mut buffer) {
             recorded.push(buffer[..len].to_vec());
             let proxy = s.proxy.as_mut().unwrap();
-            let _ = proxy.handle(PEER.parse().unwrap(), &buffer[..len], now);
+            let _ = proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
             while let Some(transmit) = proxy.transmit(&mut buffer) {
                 recorded.push(buffer[..transmit.len].to_vec());
             }

@@ -1,0 +1,74 @@
+//! Classic BPF, as far as the programs here need it (`bpf(4)`): what the kernel runs on a packet before this program sees it.
+
+use nix::libc::sock_filter;
+
+/// `A = byte[k]`
+pub(super) const LOAD_BYTE: u16 = 0x30;
+/// `A = half[k]`
+pub(super) const LOAD_HALF: u16 = 0x28;
+/// `A = word[X + k]`
+pub(super) const LOAD_WORD_AT_X: u16 = 0x40;
+/// `X = k`
+pub(super) const SET_X: u16 = 0x01;
+/// `M[k] = A`
+pub(super) const STORE: u16 = 0x02;
+/// `X = M[k]`
+pub(super) const LOAD_X: u16 = 0x61;
+/// `A &= k`
+pub(super) const AND: u16 = 0x54;
+/// `A ^= X`
+pub(super) const XOR_X: u16 = 0xac;
+/// `A *= k`
+pub(super) const MULTIPLY: u16 = 0x24;
+/// `A >>= k`
+pub(super) const SHIFT_RIGHT: u16 = 0x74;
+/// Skips `k` instructions.
+pub(super) const JUMP: u16 = 0x05;
+/// Skips `jt` instructions if `A == k`, `jf` if not.
+pub(super) const IF_EQUAL: u16 = 0x15;
+/// Ends with `k`.
+pub(super) const RETURN: u16 = 0x06;
+/// Ends with `A`.
+pub(super) const RETURN_A: u16 = 0x16;
+/// What `LOAD_HALF` finds here is the EtherType that the kernel knows of the packet (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
+pub(super) const ETHERTYPE: u32 = 0xffff_f000;
+
+/// An instruction.
+pub(super) fn op(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
+    sock_filter { code, jt, jf, k }
+}
+
+/// What a program says about a packet whose EtherType the kernel knows; 0 where it reads past the end, as in the kernel.
+#[cfg(test)]
+pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32 {
+    let (mut at, mut a, mut x, mut stored) = (0, 0_u32, 0_u32, [0_u32; 16]);
+    loop {
+        let op = &program[at];
+        let k = op.k as usize;
+        at += 1;
+        match op.code {
+            LOAD_HALF if op.k == ETHERTYPE => a = ethertype.into(),
+            LOAD_BYTE | LOAD_HALF | LOAD_WORD_AT_X => {
+                let (start, len) = match op.code {
+                    LOAD_BYTE => (k, 1),
+                    LOAD_HALF => (k, 2),
+                    _ => (k + x as usize, 4),
+                };
+                let Some(bytes) = packet.get(start..start + len) else { return 0 };
+                a = bytes.iter().fold(0, |a, byte| a << 8 | u32::from(*byte));
+            }
+            SET_X => x = op.k,
+            STORE => stored[k] = a,
+            LOAD_X => x = stored[k],
+            AND => a &= op.k,
+            XOR_X => a ^= x,
+            MULTIPLY => a = a.wrapping_mul(op.k),
+            SHIFT_RIGHT => a >>= op.k,
+            JUMP => at += k,
+            IF_EQUAL => at += usize::from(if a == op.k { op.jt } else { op.jf }),
+            RETURN => return op.k,
+            RETURN_A => return a,
+            other => panic!("instruction {other:#x}"),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! One interface, many threads: the kernel hands each packet to the thread that serves its source.
+//!
+//! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source), as a classic BPF program: so all that a source
+//! sends, and all that is said about it at the proxy's port, comes to one thread, which shares nothing with the others.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{getsockopt, setsockopt};
+
+use super::bpf::{
+    ETHERTYPE, IF_EQUAL, JUMP, LOAD_HALF, LOAD_WORD_AT_X, LOAD_X, MULTIPLY, RETURN, RETURN_A, SET_X,
+    SHIFT_RIGHT, STORE, XOR_X, op,
+};
+use super::socket::options::{Fanout, FanoutProgram};
+
+/// Makes the bound sockets of one interface a group: packets of a source come to the socket whose place in the list is the
+/// index of its shard.
+///
+/// # Errors
+/// When the kernel has no such groups.
+pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let [first, others @ ..] = sockets else { return Ok(()) };
+    if others.is_empty() {
+        return Ok(());
+    }
+    // The lower half is the group's number, which the kernel is asked to find; then all others name it.
+    let of = |flags: libc::c_uint| libc::c_int::try_from(flags << 16).map_err(|_| Errno::EINVAL);
+    setsockopt(first, Fanout, &of(libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_UNIQUEID)?)?;
+    let group = getsockopt(first, Fanout)? & 0xffff;
+    let mut program = program();
+    let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+    setsockopt(first, FanoutProgram, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?;
+    for other in others {
+        setsockopt(other, Fanout, &(of(libc::PACKET_FANOUT_CBPF)? | group))?;
+    }
+    Ok(())
+}
+
+/// Says for a packet a number whose remainder is the shard; the kernel divides by the number of sockets.
+///
+/// It runs on what follows the link's own header. One VLAN tag that the kernel has left there is looked through; what lies
+/// deeper is all for the first.
+fn program() -> Vec<libc::sock_filter> {
+    vec![
+        op(SET_X, 0, 0, 0),
+        op(LOAD_HALF, ETHERTYPE, 0, 0),
+        op(IF_EQUAL, 0x0800, 7, 0),
+        op(IF_EQUAL, 0x86dd, 8, 0),
+        op(IF_EQUAL, 0x8100, 1, 0),
+        op(IF_EQUAL, 0x88a8, 0, 22),
+        // Behind a tag: its EtherType, then the packet.
+        op(SET_X, 4, 0, 0),
+        op(LOAD_HALF, 2, 0, 0),
+        op(IF_EQUAL, 0x0800, 1, 0),
+        op(IF_EQUAL, 0x86dd, 2, 18),
+        // IPv4: the source.
+        op(LOAD_WORD_AT_X, 12, 0, 0),
+        op(JUMP, 13, 0, 0),
+        // IPv6: the words of the source together.
+        op(LOAD_WORD_AT_X, 8, 0, 0),
+        op(STORE, 0, 0, 0),
+        op(LOAD_WORD_AT_X, 12, 0, 0),
+        op(STORE, 1, 0, 0),
+        op(LOAD_WORD_AT_X, 16, 0, 0),
+        op(STORE, 2, 0, 0),
+        op(LOAD_WORD_AT_X, 20, 0, 0),
+        op(LOAD_X, 0, 0, 0),
+        op(XOR_X, 0, 0, 0),
+        op(LOAD_X, 1, 0, 0),
+        op(XOR_X, 0, 0, 0),
+        op(LOAD_X, 2, 0, 0),
+        op(XOR_X, 0, 0, 0),
+        // Either: spread.
+        op(MULTIPLY, 0x9e37_79b1, 0, 0),
+        op(SHIFT_RIGHT, 16, 0, 0),
+        op(RETURN_A, 0, 0, 0),
+        op(RETURN, 0, 0, 0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bpf::run;
+    use super::*;
+    use sidekick_protocol::Shard;
+    use std::net::IpAddr;
+
+    /// As much of a packet as the program may look at.
+    fn packet(source: IpAddr) -> Vec<u8> {
+        match source {
+            IpAddr::V4(ip) => [&[0x45; 12][..], &ip.octets(), &[9; 40]].concat(),
+            IpAddr::V6(ip) => [&[0x60; 8][..], &ip.octets(), &[9; 40]].concat(),
+        }
+    }
+
+    #[test]
+    fn the_kernel_and_the_protocol_agree_whose_a_source_is() {
+        let program = program();
+        for n in 0..2000_u32 {
+            let spread = n.wrapping_mul(0x85eb_ca6b);
+            let v6 = u128::from(spread) << 96
+                | u128::from(n) << 64
+                | u128::from(!spread) << 32
+                | u128::from(n ^ 7);
+            for (source, ethertype) in
+                [(IpAddr::V4(spread.into()), 0x0800_u16), (IpAddr::V6(v6.into()), 0x86dd)]
+            {
+                let packet = packet(source);
+                let tagged = [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
+                for of in 1..=8 {
+                    let shard = u32::from(Shard::of_source(source, of));
+                    assert_eq!(run(&program, &packet, ethertype) % u32::from(of), shard, "{source} of {of}");
+                    for tag in [0x8100, 0x88a8] {
+                        assert_eq!(
+                            run(&program, &tagged, tag) % u32::from(of),
+                            shard,
+                            "{source} of {of}, tagged"
+                        );
+                    }
+                }
+            }
+        }
+        assert_eq!(run(&program, &packet("10.0.0.9".parse().unwrap()), 0x0806), 0, "ARP");
+        for len in 0..40 {
+            let packet = packet("2001:db8::1".parse().unwrap());
+            for ethertype in [0x0800, 0x86dd, 0x8100] {
+                run(&program, &packet[..len], ethertype);
+            }
+        }
+    }
+}

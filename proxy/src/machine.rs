@@ -1,0 +1,116 @@
+//! What a worker drives: the part that differs with the wire that is spoken, without I/O and clock.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::Result;
+use sidekick_protocol::{Flow, Observed, Observer, Payload, Peer, SessionStatus, Transmit};
+use tracing::debug;
+
+use crate::cli::Options;
+use crate::daemon;
+use crate::summary::Summary;
+
+/// A state machine that counts packets and speaks about them.
+pub trait Machine: Send + 'static {
+    /// A datagram of `flow` was captured on the interface that the daemon numbers `interface`. Says whether something may
+    /// wait to be sent now.
+    fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> bool;
+
+    /// A datagram came to the proxy's own port. What was captured before it has been observed.
+    fn handle(&mut self, from: Peer, message: &[u8], now: Instant);
+
+    /// When [`Machine::on_deadline`] wants to be called.
+    fn next_deadline(&self) -> Option<Instant>;
+
+    /// Does what is due.
+    fn on_deadline(&mut self, now: Instant);
+
+    /// Writes the next datagram that waits, and says where it goes.
+    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
+
+    /// Takes over what may change while it runs. `own`: where the proxy listens.
+    ///
+    /// # Errors
+    /// Why not; nothing has changed then.
+    fn reload(&mut self, options: &Options, own: SocketAddr) -> Result<()>;
+
+    /// The end is near: says goodbye by [`Machine::transmit`] where the wire has one, and does nothing after.
+    fn goodbye(&mut self);
+
+    /// What it counted; the fields that belong to the captures and the sockets are 0.
+    fn totals(&self) -> Summary;
+
+    /// The sessions that are open now, if there are sessions.
+    fn open_sessions(&self) -> Option<usize>;
+
+    /// How each session stands.
+    fn sessions(&self) -> Vec<SessionStatus> {
+        Vec::new()
+    }
+}
+
+impl Machine for Observer {
+    fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> bool {
+        let observed = Self::observe(self, flow, interface, payload, now);
+        matches!(observed, Observed::Counted | Observed::Marker)
+    }
+
+    fn handle(&mut self, from: Peer, message: &[u8], now: Instant) {
+        if let Err(error) = Self::handle(self, from, message, now) {
+            debug!("{} bytes from {}: {error}", message.len(), from.address);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        Self::next_deadline(self)
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        Self::on_deadline(self, now);
+    }
+
+    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        Self::transmit(self, out)
+    }
+
+    fn reload(&mut self, options: &Options, own: SocketAddr) -> Result<()> {
+        self.reconfigure(options.observer())?;
+        for (interface, address) in daemon::announced(options, own) {
+            self.announce(interface, address);
+        }
+        Ok(())
+    }
+
+    fn goodbye(&mut self) {
+        Self::goodbye(self);
+    }
+
+    fn totals(&self) -> Summary {
+        let stats = self.stats();
+        Summary {
+            counted: stats.counted,
+            ignored: stats.ignored,
+            quacks: stats.quacks_sent,
+            bytes: stats.bytes_sent,
+            sessions: stats.sessions_opened,
+            expired: stats.sessions_expired,
+            refused: stats.refused,
+            malformed: stats.malformed,
+            other_version: stats.other_version,
+            forged: stats.forged,
+            markers: stats.markers,
+            deferred: stats.handshakes_deferred,
+            withheld: stats.quacks_withheld,
+            ..Summary::default()
+        }
+    }
+
+    fn open_sessions(&self) -> Option<usize> {
+        Some(Self::sessions(self))
+    }
+
+    fn sessions(&self) -> Vec<SessionStatus> {
+        self.statuses().collect()
+    }
+}

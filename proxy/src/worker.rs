@@ -1,0 +1,455 @@
+//! A thread that does everything for the sources it serves: it captures their packets, counts them, takes their messages,
+//! and sends what is due. Nothing that it touches for a packet belongs to another thread as well, so there is no lock.
+//!
+//! The first worker also reads the proxy's port, and hands the others the messages of their sources. All have a mailbox for
+//! that, and for what the daemon wants of them.
+//!
+//! A message may ask which packets were counted. Those that arrived before it are in the captures when it is read, so the
+//! captures are drained first: as many frames as can wait there, and no more, so that a flood does not hold up messages for
+//! ever.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::time::TimeSpec;
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Payload, Peer, SessionStatus, Shard, Transmit};
+use tracing::warn;
+
+use crate::capture::{Capture, CaptureError, Counters};
+use crate::cli::Options;
+use crate::machine::Machine;
+use crate::path::PathSocket;
+use crate::port::{Port, Receiver as PortReceiver};
+use crate::summary::Summary;
+
+/// Frames that are taken before anything else is looked at, and counted as of one instant.
+const BATCH: usize = 64;
+/// Messages that are read before the captures are drained for them.
+const MESSAGES: usize = 32;
+/// Longer than any message, so that one cut to this length is still seen to be too long.
+const RECEIVE_LEN: usize = 2048;
+/// Letters that wait for a worker; messages that find no room are dropped, as the network may drop them.
+const MAILBOX: usize = 1024;
+/// Interfaces that can be captured on at once.
+pub const MOST_INTERFACES: usize = 32;
+/// How often captures are looked after that show nothing.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The only clock of this crate.
+#[allow(clippy::disallowed_methods, reason = "the worker is the edge where time enters")]
+pub(crate) fn clock() -> Instant {
+    Instant::now()
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub enum Letter {
+    /// A message at the proxy's port that is for this worker.
+    Message(Peer, Box<[u8]>),
+    /// Capture here, too, under the daemon's number of the interface.
+    Capture(u32, Capture),
+    /// Do not capture on the interface of this number any more.
+    Forget(u32),
+    /// Say how things stand; with the sessions or without.
+    Report(bool, SyncSender<Report>),
+    /// Take over what may change.
+    Reload(Arc<Options>, SyncSender<Result<()>>),
+    /// Say goodbye, and how things stand, and end.
+    Close(SyncSender<Report>),
+}
+
+/// How things stand with a worker.
+#[derive(Debug)]
+pub struct Report {
+    /// What was counted.
+    pub totals: Summary,
+    /// The sessions that are open, if there are sessions.
+    pub open: Option<usize>,
+    /// By interface.
+    pub captures: Vec<CaptureReport>,
+    /// All of them, if that was asked for.
+    pub sessions: Vec<SessionStatus>,
+    /// When this was so.
+    pub at: Instant,
+}
+
+/// How things stand with a worker's capture on an interface.
+#[derive(Clone, Debug)]
+pub struct CaptureReport {
+    /// The interface.
+    pub name: String,
+    /// How packets are captured: `ring` or `pnet`.
+    pub backend: &'static str,
+    /// Whether the interface is up.
+    pub up: bool,
+    /// What was seen.
+    pub counters: Counters,
+}
+
+/// What workers tell the daemon.
+#[derive(Debug)]
+pub enum News {
+    /// The capture of this number has ended.
+    CaptureEnded(u32, CaptureError),
+    /// The port has failed, or the means to wait.
+    Failed(io::Error),
+}
+
+/// The way to a worker.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    letters: SyncSender<Letter>,
+    bell: Arc<EventFd>,
+}
+
+impl Mailbox {
+    /// A mailbox, and what its worker reads it by.
+    ///
+    /// # Errors
+    /// When the system has no more descriptors.
+    pub fn new() -> io::Result<(Self, Inbox)> {
+        let (letters, inbox) = mpsc::sync_channel(MAILBOX);
+        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
+        Ok((Self { letters, bell: Arc::clone(&bell) }, Inbox { letters: inbox, bell }))
+    }
+
+    /// Puts a letter in; false if the worker has ended, or has no room for more.
+    pub fn put(&self, letter: Letter) -> bool {
+        match self.letters.try_send(letter) {
+            Ok(()) => {
+                // It can only fail when the bell has been rung so often that it rings anyway.
+                let _ = self.bell.write(1);
+                true
+            }
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+/// A worker's end of its mailbox.
+#[derive(Debug)]
+pub struct Inbox {
+    letters: Receiver<Letter>,
+    bell: Arc<EventFd>,
+}
+
+/// What all workers speak through.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The proxy's own port.
+    pub port: Port,
+    /// For answers to markers, along the path that these came; where the wire has them.
+    pub path: Option<PathSocket>,
+}
+
+/// What a worker counts beside its machine.
+#[derive(Clone, Copy, Debug, Default)]
+struct Trouble {
+    /// Messages the network would not take.
+    unsent: u64,
+    /// Messages that found no room in another worker's mailbox.
+    late: u64,
+}
+
+/// The thread's whole world.
+pub struct Worker<M> {
+    machine: M,
+    captures: Vec<(u32, Capture)>,
+    inbox: Inbox,
+    /// All workers', in the order of their shards, for the one that reads the port; empty for the others.
+    mailboxes: Vec<Mailbox>,
+    sockets: Arc<Sockets>,
+    tell: Box<dyn Fn(News) + Send>,
+    trouble: Trouble,
+    /// What interfaces have shown on which nothing is captured any more.
+    gone: Counters,
+    out: [u8; MAX_DATAGRAM_LEN],
+}
+
+impl<M> std::fmt::Debug for Worker<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("captures", &self.captures).finish_non_exhaustive()
+    }
+}
+
+impl<M: Machine> Worker<M> {
+    /// A worker without captures. With mailboxes, its own among them, it reads the port.
+    pub fn new(
+        machine: M,
+        inbox: Inbox,
+        mailboxes: Vec<Mailbox>,
+        sockets: Arc<Sockets>,
+        tell: Box<dyn Fn(News) + Send>,
+    ) -> Self {
+        Self {
+            machine,
+            captures: Vec::new(),
+            inbox,
+            mailboxes,
+            sockets,
+            tell,
+            trouble: Trouble::default(),
+            gone: Counters::default(),
+            out: [0; MAX_DATAGRAM_LEN],
+        }
+    }
+
+    /// Works until it is told to end, or cannot.
+    pub fn run(mut self) {
+        if let Err(error) = self.work() {
+            (self.tell)(News::Failed(error));
+        }
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        let sockets = Arc::clone(&self.sockets);
+        let mut port = (!self.mailboxes.is_empty()).then(|| PortBuffers::new(&sockets.port));
+        let mut looked_after = clock();
+        loop {
+            let trouble = self.wait(looked_after + LIVENESS_INTERVAL)?;
+            let now = clock();
+            if trouble || now.saturating_duration_since(looked_after) >= LIVENESS_INTERVAL {
+                looked_after = now;
+                self.captures_end(Capture::look_after);
+            }
+            self.count(4 * BATCH);
+            if let Some(port) = &mut port {
+                self.read_port(port)?;
+            }
+            if self.read_letters() {
+                return Ok(());
+            }
+            let now = clock();
+            if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
+                self.machine.on_deadline(now);
+            }
+            self.send_waiting();
+        }
+    }
+
+    /// Sleeps until something is to be done; true if a capture has an error to tell.
+    fn wait(&self, at_last: Instant) -> io::Result<bool> {
+        let until = self.machine.next_deadline().map_or(at_last, |deadline| deadline.min(at_last));
+        // In place, since this is done for every packet when there are few. What has no descriptor of its own has the bell's.
+        let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
+        let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
+        let port = (!self.mailboxes.is_empty()).then(|| self.sockets.port.as_fd());
+        let captures = self.captures.iter().map(|(_, capture)| capture.as_fd());
+        let mut used = 1;
+        for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
+            *place = PollFd::new(fd, PollFlags::POLLIN);
+            used += 1;
+        }
+        let fds = fds.get_mut(..used).unwrap_or_default();
+        let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
+        match ppoll(fds, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let trouble = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| events.intersects(trouble));
+        // An error of the port is told when it is read.
+        Ok(fds.iter().any(told))
+    }
+
+    /// Counts frames that wait, of each capture so many at most.
+    fn count(&mut self, most: usize) {
+        let Self { machine, captures, sockets, trouble, out, .. } = self;
+        let mut ended = false;
+        for (number, capture) in captures.iter_mut() {
+            let mut left = most;
+            while left > 0 {
+                let now = clock();
+                let asked = left.min(BATCH);
+                let outcome = capture.drain(asked, &mut |datagram, each| {
+                    let mut count = |payload| {
+                        if machine.observe(&datagram.flow, *number, payload, now) {
+                            // At once: the next packet would be in a quACK that this one made due.
+                            send_waiting(machine, sockets, trouble, out);
+                        }
+                    };
+                    if each >= datagram.len {
+                        count(datagram.payload());
+                    } else {
+                        datagram.payload.chunks(each.max(1)).for_each(|one| count(Payload::whole(one)));
+                    }
+                });
+                match outcome {
+                    Ok(taken) if taken == asked => left -= taken,
+                    Ok(_) => break,
+                    Err(_) => {
+                        ended = true;
+                        break;
+                    }
+                }
+            }
+        }
+        if ended {
+            // It says again why.
+            self.captures_end(Capture::look_after);
+        }
+    }
+
+    /// Counts all frames that are there now, and perhaps some that come meanwhile.
+    fn count_all(&mut self) {
+        let most = self.captures.iter().map(|(_, capture)| capture.most_waiting()).max();
+        self.count(most.unwrap_or(0));
+    }
+
+    /// Lets go of the captures that have ended.
+    fn captures_end(&mut self, mut look: impl FnMut(&mut Capture) -> Result<(), CaptureError>) {
+        let mut left = Vec::new();
+        for (number, mut capture) in std::mem::take(&mut self.captures) {
+            match look(&mut capture) {
+                Ok(()) => left.push((number, capture)),
+                Err(error) => {
+                    self.gone.add(&capture.counters());
+                    (self.tell)(News::CaptureEnded(number, error));
+                }
+            }
+        }
+        self.captures = left;
+    }
+
+    /// Reads messages at the port, and handles or hands on all that are there.
+    fn read_port(&mut self, port: &mut PortBuffers<'_>) -> io::Result<()> {
+        loop {
+            let read = port.read()?;
+            if read > 0 {
+                self.count_all();
+            }
+            for index in 0..read {
+                let Some((peer, message)) = port.message(index) else { continue };
+                let shards = u16::try_from(self.mailboxes.len()).unwrap_or(1);
+                let shard = Shard::of_message(peer.address, message, shards);
+                match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
+                    Some(other) => {
+                        let put = other.put(Letter::Message(peer, message.into()));
+                        self.trouble.late += u64::from(!put);
+                    }
+                    None => self.handle(peer, message),
+                }
+            }
+            if read < MESSAGES {
+                return Ok(());
+            }
+        }
+    }
+
+    fn handle(&mut self, from: Peer, message: &[u8]) {
+        self.machine.handle(from, message, clock());
+        self.send_waiting();
+    }
+
+    /// Reads all letters; true if one of them ends the worker.
+    fn read_letters(&mut self) -> bool {
+        if self.inbox.bell.read().is_err() {
+            return false;
+        }
+        self.count_all();
+        loop {
+            match self.inbox.letters.try_recv() {
+                Ok(Letter::Message(from, message)) => self.handle(from, &message),
+                Ok(Letter::Capture(number, capture)) => self.captures.push((number, capture)),
+                Ok(Letter::Forget(number)) => {
+                    for (_, capture) in self.captures.iter_mut().filter(|(of, _)| *of == number) {
+                        self.gone.add(&capture.counters());
+                    }
+                    self.captures.retain(|(of, _)| *of != number);
+                }
+                Ok(Letter::Report(sessions, to)) => {
+                    // Whoever asked may have lost patience.
+                    let _ = to.try_send(self.report(sessions));
+                }
+                Ok(Letter::Reload(options, to)) => {
+                    let own = self.sockets.port.address();
+                    let _ = to.try_send(self.machine.reload(&options, own));
+                }
+                Ok(Letter::Close(to)) => {
+                    self.machine.goodbye();
+                    self.send_waiting();
+                    let _ = to.try_send(self.report(false));
+                    return true;
+                }
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    fn report(&mut self, sessions: bool) -> Report {
+        let mut totals = self.machine.totals();
+        (totals.unsent, totals.late) = (self.trouble.unsent, self.trouble.late);
+        totals.count(&self.gone);
+        let captures: Vec<_> = self
+            .captures
+            .iter_mut()
+            .map(|(_, capture)| CaptureReport {
+                name: capture.name().to_owned(),
+                backend: capture.backend(),
+                up: capture.is_up(),
+                counters: capture.counters(),
+            })
+            .collect();
+        for capture in &captures {
+            totals.count(&capture.counters);
+        }
+        let sessions = if sessions { self.machine.sessions() } else { Vec::new() };
+        Report { totals, open: self.machine.open_sessions(), captures, sessions, at: clock() }
+    }
+
+    fn send_waiting(&mut self) {
+        send_waiting(&mut self.machine, &self.sockets, &mut self.trouble, &mut self.out);
+    }
+}
+
+fn send_waiting(machine: &mut impl Machine, sockets: &Sockets, trouble: &mut Trouble, out: &mut [u8]) {
+    while let Some(Transmit { to, own, from, len }) = machine.transmit(out) {
+        let Some(message) = out.get(..len) else { continue };
+        let sent = match (from, &sockets.path) {
+            (Some(receiver), Some(path)) => path.send(message, receiver, to),
+            _ => sockets.port.send(message, to, own),
+        };
+        if let Err(error) = sent {
+            if trouble.unsent == 0 {
+                warn!("cannot send to {to}: {error} (said once; the metrics and the summary count these)");
+            }
+            trouble.unsent += 1;
+        }
+    }
+}
+
+/// What the port's reader keeps: messages that were read at once.
+struct PortBuffers<'a> {
+    receiver: PortReceiver<'a>,
+    messages: Vec<(Peer, usize, [u8; RECEIVE_LEN])>,
+}
+
+impl<'a> PortBuffers<'a> {
+    fn new(port: &'a Port) -> Self {
+        let nobody = Peer::from(SocketAddr::from(([0; 4], 0)));
+        Self { receiver: port.receiver(), messages: vec![(nobody, 0, [0; RECEIVE_LEN]); MESSAGES] }
+    }
+
+    /// Reads messages that are there, [`MESSAGES`] at most, and says how many there were.
+    fn read(&mut self) -> io::Result<usize> {
+        for (index, (peer, len, buffer)) in self.messages.iter_mut().enumerate() {
+            let Some(arrival) = self.receiver.receive(buffer)? else { return Ok(index) };
+            (*peer, *len) = (Peer { address: arrival.from, own: arrival.to }, arrival.len);
+        }
+        Ok(MESSAGES)
+    }
+
+    fn message(&self, index: usize) -> Option<(Peer, &[u8])> {
+        let (peer, len, buffer) = self.messages.get(index)?;
+        Some((*peer, buffer.get(..*len)?))
+    }
+}

@@ -1,0 +1,118 @@
+//! Several observers behind one port: each has the flows of its own sources, and none needs to know of the others.
+//!
+//! The kernel can hand packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on Linux), and messages name a flow or
+//! a session; so both find the right observer by what they say, and nothing is shared.
+
+use super::setup::claimed;
+use crate::wire::Datagram;
+use std::net::{IpAddr, SocketAddr};
+
+/// Multiplies an address so that its neighbours go different ways: the odd number next to 2^32 divided by the golden ratio.
+const SPREAD: u32 = 0x9e37_79b1;
+
+/// One of so many observers.
+///
+/// A source is served by the shard `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its IPv4 address, or the
+/// exclusive or of the four words of its IPv6 address, in network byte order. The numbers of its sessions are `index`
+/// modulo `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    index: u16,
+    of: u16,
+}
+
+impl Default for Shard {
+    /// The only one.
+    fn default() -> Self {
+        Self { index: 0, of: 1 }
+    }
+}
+
+impl Shard {
+    /// Most observers behind one port.
+    pub const MOST: u16 = 256;
+
+    /// Shard `index`, from 0, of `of`; `None` if there is none, or there are more than [`Shard::MOST`].
+    #[must_use]
+    pub fn new(index: u16, of: u16) -> Option<Self> {
+        (index < of && of <= Self::MOST).then_some(Self { index, of })
+    }
+
+    /// The index of the shard that serves flows from this address, where there are `of`.
+    #[must_use]
+    pub fn of_source(source: IpAddr, of: u16) -> u16 {
+        let word = match source.to_canonical() {
+            IpAddr::V4(ip) => u32::from(ip),
+            IpAddr::V6(ip) => {
+                let bits = u128::from(ip);
+                let word = |shift: u32| u32::try_from(bits >> shift & u128::from(u32::MAX)).unwrap_or(0);
+                word(96) ^ word(64) ^ word(32) ^ word(0)
+            }
+        };
+        let spread = word.wrapping_mul(SPREAD) >> 16;
+        u16::try_from(spread % u32::from(of.max(1))).unwrap_or(0)
+    }
+
+    /// The index of the shard that has to handle a datagram at the proxy's own port, where there are `of`. What says
+    /// nothing that could be understood is for the first.
+    #[must_use]
+    pub fn of_message(from: SocketAddr, datagram: &[u8], of: u16) -> u16 {
+        match Datagram::parse(datagram) {
+            Ok(Datagram::Hello(hello)) => Self::of_source(claimed(from, &hello).source.ip(), of),
+            Ok(Datagram::Sealed { session, .. }) => {
+                u16::try_from(session.0 % u32::from(of.max(1))).unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// The next number that says that it is this shard's.
+    pub(super) fn mark(self, number: u32) -> u32 {
+        let (index, of) = (u32::from(self.index), u32::from(self.of));
+        // Behind the last of them comes the first.
+        (number - number % of).checked_add(index).unwrap_or(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_number_leads_back_to_its_shard(number in any::<u32>(), of in 1..=Shard::MOST, index in any::<prop::sample::Index>()) {
+            let index = u16::try_from(index.index(of.into())).unwrap();
+            for number in [number, u32::MAX, u32::MAX - 1, 0] {
+                let number = Shard::new(index, of).unwrap().mark(number);
+                prop_assert_eq!(number % u32::from(of), u32::from(index));
+            }
+        }
+
+        #[test]
+        fn anything_has_a_shard(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..=Shard::MOST) {
+            prop_assert!(Shard::of_message("192.0.2.1:1".parse().unwrap(), &bytes, of) < of.max(1));
+        }
+    }
+
+    #[test]
+    fn neighbours_go_different_ways() {
+        for of in [2, 3, 4, 8] {
+            for prefix in ["192.168.1.", "10.0.0.", "2001:db8::"] {
+                let mut served = vec![0; of.into()];
+                for last in 1..=200 {
+                    let ip: IpAddr = format!("{prefix}{last}").parse().unwrap();
+                    served[usize::from(Shard::of_source(ip, of))] += 1;
+                }
+                let fair = 200 / usize::from(of);
+                assert!(
+                    served.iter().all(|n| (fair * 2 / 3..=fair * 3 / 2).contains(n)),
+                    "{prefix} {served:?}"
+                );
+            }
+        }
+        let mapped = |text: &str| Shard::of_source(text.parse().unwrap(), 7);
+        assert_eq!(mapped("::ffff:192.0.2.1"), mapped("192.0.2.1"));
+        assert_eq!((Shard::new(1, 1), Shard::new(0, 0), Shard::new(0, 257)), (None, None, None));
+    }
+}
