@@ -1,0 +1,94 @@
+//! Any bytes may be captured, whole or cut, with any word of the kernel about them: a datagram that is found lies within what
+//! was kept and what there was, and however much of a frame is kept, what is found is what all of it holds.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use sidekick_protocol::{Filter, Flow, Identification, Position};
+use sidekick_proxy::offload::{self, Merging};
+use sidekick_proxy::packet::{Datagram, Link, Skip, parse};
+use std::net::SocketAddr;
+
+/// How many bytes of headers a datagram has at least: those of IPv4 and UDP.
+const SHORTEST_HEADERS: usize = 28;
+
+/// The first byte says what a frame begins with and how its length relates to the bytes that were kept, the next two by how
+/// much; then comes what the socket gives.
+fn case(data: &[u8]) -> Option<(Link, usize, Merging, &[u8])> {
+    let (&[settings, by, more], read) = data.split_first_chunk()?;
+    let Some((merging, frame)) = offload::split_header(read) else {
+        assert!(read.len() < offload::HEADER_LEN, "{read:?}");
+        return None;
+    };
+    assert_eq!(frame.len(), read.len() - offload::HEADER_LEN);
+    let link = if settings & 1 == 0 { Link::Ethernet } else { Link::Ip };
+    let by = usize::from(u16::from_le_bytes([by, more]));
+    let len = match settings >> 1 & 3 {
+        0 => frame.len(),
+        1 => frame.len() + by,
+        2 => frame.len().saturating_sub(by),
+        _ => usize::MAX - by,
+    };
+    Some((link, len, merging, frame))
+}
+
+/// The flow is that of one packet: of one family, and with nothing beside addresses and ports.
+fn check_flow(flow: Flow) {
+    let Flow { source, destination } = flow;
+    assert_eq!(source.is_ipv4(), destination.is_ipv4(), "{flow:?}");
+    let plain = |end: SocketAddr| SocketAddr::new(end.ip(), end.port()) == end;
+    assert!(plain(source) && plain(destination), "{flow:?}");
+    // An IPv6 packet may have addresses that a socket would show for IPv4: on the wire it is of another flow.
+    let mapped = |end: SocketAddr| end.ip().to_canonical() != end.ip();
+    assert!(flow.canonical() == flow || mapped(source) || mapped(destination), "{flow:?}");
+}
+
+fn check_found(datagram: Datagram<'_>, frame: &[u8], len: usize, merging: Merging) {
+    let kept = frame.len().min(len);
+    check_flow(datagram.flow);
+    assert!(
+        datagram.payload.len() <= datagram.len && datagram.len + SHORTEST_HEADERS <= len,
+        "{datagram:?} of {len}"
+    );
+    let start = datagram.payload.as_ptr().addr() - frame.as_ptr().addr();
+    assert!(
+        datagram.payload.is_empty() || start >= SHORTEST_HEADERS && start + datagram.payload.len() <= kept
+    );
+    if kept == len {
+        assert_eq!(datagram.payload.len(), datagram.len);
+    }
+    if let Merging::Datagrams { each } = merging {
+        assert!(datagram.len.div_ceil(each) <= datagram.len, "{each} bytes each of {}", datagram.len);
+    }
+    // The identifier is that of the bytes that are there, or is not known.
+    let end = Identification { position: Position::End, filter: Filter::All }.identifier(datagram.payload());
+    let expected = datagram.payload.last_chunk().filter(|_| datagram.payload.len() == datagram.len);
+    assert_eq!(end, expected.map(|bytes| u32::from_be_bytes(*bytes)));
+}
+
+/// Holds what is found in fewer bytes of a frame against what is found in more.
+fn check_cut(found: Result<Datagram<'_>, Skip>, all: Result<Datagram<'_>, Skip>, kept: usize) {
+    match (found, all) {
+        (Err(Skip::Cut), _) => {}
+        (Ok(found), Ok(all)) => {
+            assert_eq!((found.flow, found.len), (all.flow, all.len), "{kept} kept");
+            assert!(all.payload.starts_with(found.payload), "{kept} kept");
+        }
+        _ => assert_eq!(found, all, "{kept} kept"),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((link, len, merging, frame)) = case(data) else { return };
+    let all = parse(link, frame, len);
+    if let Ok(datagram) = all {
+        check_found(datagram, frame, len, merging);
+    }
+    if frame.len() >= len {
+        assert_ne!(all, Err(Skip::Cut), "nothing was cut");
+        assert_eq!(all, parse(link, &frame[..len], len), "bytes behind the frame");
+    }
+    for kept in 0..frame.len() {
+        check_cut(parse(link, &frame[..kept], len), all, kept);
+    }
+});
