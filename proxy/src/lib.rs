@@ -10,7 +10,8 @@
 //!    [`sidekick_protocol::Observer`], and sends what that has to say.
 //! 4. [`port`]: the UDP socket through which senders and proxy speak.
 //!
-//! Where another proxy's wire is to be spoken, what [`compat`] has is the machine.
+//! Where another proxy's wire is to be spoken, what [`compat`] has is the machine. Packets that were captured before come
+//! from a file instead: [`replay`].
 //!
 //! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one.
 //! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`] and [`summary`] are what the operator sees.
@@ -26,6 +27,7 @@ pub mod offload;
 pub mod packet;
 pub mod path;
 pub mod port;
+pub mod replay;
 pub mod signals;
 pub mod summary;
 pub mod worker;

@@ -1,0 +1,92 @@
+//! The bytes of a file, through a buffer that never grows.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read};
+
+/// Bytes that are read ahead at most.
+pub(super) const CAPACITY: usize = 1 << 20;
+
+/// Something that is read from its beginning to its end.
+pub(super) struct Input {
+    source: Box<dyn Read + Send>,
+    buffer: Box<[u8]>,
+    /// What was read and is not yet consumed: `buffer[start..end]`.
+    start: usize,
+    end: usize,
+    /// How many bytes were consumed.
+    offset: u64,
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("offset", &self.offset).finish_non_exhaustive()
+    }
+}
+
+impl Input {
+    pub(super) fn new(source: Box<dyn Read + Send>) -> Self {
+        Self { source, buffer: vec![0; CAPACITY].into(), start: 0, end: 0, offset: 0 }
+    }
+
+    /// How many bytes were consumed.
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The next bytes, at least `len` of them; `None` if there are fewer, or `len` is more than [`CAPACITY`].
+    ///
+    /// What was consumed before is gone.
+    pub(super) fn peek(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
+        while self.end - self.start < len {
+            if !self.fill()? {
+                return Ok(None);
+            }
+        }
+        Ok(self.buffer.get(self.start..self.end))
+    }
+
+    /// Whether all was consumed that was read ahead; at the end of the source, whether all was consumed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Consumes `len` bytes, or all that were read ahead if these are fewer. They stay until the next [`Input::peek`].
+    pub(super) fn consume(&mut self, len: usize) -> &[u8] {
+        let start = self.start;
+        self.start = start.saturating_add(len).min(self.end);
+        self.offset += (self.start - start) as u64;
+        &self.buffer[start..self.start]
+    }
+
+    /// Consumes `len` bytes, however many; whether there were so many.
+    pub(super) fn skip(&mut self, mut len: usize) -> io::Result<bool> {
+        while len > 0 {
+            if self.is_empty() && !self.fill()? {
+                return Ok(false);
+            }
+            len -= self.consume(len).len();
+        }
+        Ok(true)
+    }
+
+    /// Reads on, waiting for a byte at least; whether there was one, and room for it.
+    fn fill(&mut self) -> io::Result<bool> {
+        if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        loop {
+            match self.source.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Ok(false),
+                // A reader must not claim more than there was room for; one that does is not believed.
+                Ok(read) => {
+                    self.end = self.end.saturating_add(read).min(self.buffer.len());
+                    return Ok(true);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
