@@ -20,6 +20,7 @@ use config::File;
 pub use config::FileError;
 
 use crate::capture::{self, Backend};
+use crate::replay::program as replay;
 use crate::worker::MOST_INTERFACES;
 
 const EXAMPLES: &str = "\
@@ -164,6 +165,8 @@ pub enum Instead {
         /// The file
         file: PathBuf,
     },
+    /// Count the packets of a capture file as the proxy would have counted them, and show what came of it
+    Replay(replay::Options),
 }
 
 /// An address that a sender can speak to.

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use sidekick_proxy::cli::{Instead, Options};
-use sidekick_proxy::daemon;
+use sidekick_proxy::{daemon, replay};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let options = Options::read(std::env::args_os()).unwrap_or_else(|complaint| complaint.exit());
-    if let Some(Instead::Check { file }) = options.instead.clone() {
-        return check(options, &file);
+    match options.instead.clone() {
+        None => {}
+        Some(Instead::Check { file }) => return check(options, &file),
+        Some(Instead::Replay(options)) => return end(replay::program::run(&options)),
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
     let log = tracing_subscriber::fmt()
@@ -41,7 +43,11 @@ fn main() -> ExitCode {
         }
         Ok(options)
     };
-    match daemon::run(&options, &reread) {
+    end(daemon::run(&options, &reread))
+}
+
+fn end(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("sidekick-proxy: {error:#}");

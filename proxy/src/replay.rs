@@ -1,7 +1,181 @@
-//! Packets that were captured before, from a file.
+//! Packets that were captured before, from a file, through the path that captured ones take.
 //!
-//! [`CaptureFile`] reads what tcpdump, Wireshark and their like have written, packet by packet.
+//! [`CaptureFile`] reads what tcpdump, Wireshark and their like have written; [`Replay`] counts the packets as the daemon
+//! would have if the sender of each flow had asked for it; [`program`] is the command that shows what came of it.
 
 mod file;
+pub mod program;
+
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::observer::ConfigError;
+use sidekick_protocol::{
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, SessionStatus, Terms,
+};
+
+use crate::capture::Counters;
+use crate::packet::{Datagram, Skip};
 
 pub use file::{CaptureFile, FileError, Frame, LONGEST_PACKET};
+
+/// Datagrams that are longer were not on a wire like this: the machine that captured them had merged some into one.
+const LONGEST_ON_A_WIRE: usize = 9000;
+
+/// An observer that is shown old packets, and whose quACKs nobody gets.
+#[derive(Debug)]
+pub struct Replay {
+    observer: Observer,
+    terms: Terms,
+    /// The present, as the packets tell it; and what their clock showed when it began.
+    now: Instant,
+    first: Option<Duration>,
+    begun: Instant,
+    counters: Counters,
+    untold: u64,
+    out: [u8; MAX_DATAGRAM_LEN],
+}
+
+impl Replay {
+    /// Counts up to so many flows, of each what `terms` say, from `now` on.
+    ///
+    /// # Errors
+    /// When there can be no such number of flows.
+    pub fn new(flows: usize, terms: Terms, now: Instant) -> Result<Self, ConfigError> {
+        let config = ObserverConfig {
+            max_sessions: flows,
+            max_sessions_per_source: flows,
+            kept_sums: terms.threshold,
+            max_threshold: terms.threshold,
+            min_every: Duration::ZERO,
+            // As long as any file: nobody is there to be heard.
+            idle_timeout: Duration::from_secs(10 * 365 * 86_400),
+            ..ObserverConfig::default()
+        };
+        let observer = Observer::new(config, [0; 32])?;
+        let (begun, out) = (now, [0; MAX_DATAGRAM_LEN]);
+        let counters = Counters::default();
+        Ok(Self { observer, terms, now, first: None, begun, counters, untold: 0, out })
+    }
+
+    /// What a frame holds, which was captured when the capture's clock showed `time`; without that, at once after the one
+    /// before. A clock that was set back stands still.
+    pub fn take(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
+        if let Some(time) = time {
+            let first = *self.first.get_or_insert(time);
+            self.now = self.now.max(self.begun + time.saturating_sub(first));
+        }
+        while let Some(deadline) = self.observer.next_deadline().filter(|deadline| *deadline <= self.now) {
+            self.observer.on_deadline(deadline);
+            self.send();
+        }
+        match found {
+            Ok(datagram) => self.count(&datagram),
+            Err(Skip::NotUdp) => {}
+            Err(Skip::Fragment) => self.counters.fragments += 1,
+            Err(Skip::Malformed | Skip::Cut) => self.counters.malformed += 1,
+        }
+    }
+
+    fn count(&mut self, datagram: &Datagram<'_>) {
+        self.counters.datagrams += 1;
+        self.counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
+        let Datagram { flow, .. } = datagram;
+        let mut seen = self.observer.observe(flow, 0, datagram.payload(), self.now);
+        if seen == Observed::NoSession {
+            match self.observer.adopt(*flow, self.terms, self.now) {
+                Ok(()) => seen = self.observer.observe(flow, 0, datagram.payload(), self.now),
+                Err(_) => self.untold += 1,
+            }
+        }
+        if seen == Observed::Counted {
+            self.send();
+        }
+    }
+
+    /// Has quACKs written, as for sending.
+    fn send(&mut self) {
+        while self.observer.transmit(&mut self.out).is_some() {}
+    }
+
+    /// What the frames were.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn stats(&self) -> &ObserverStats {
+        self.observer.stats()
+    }
+
+    /// Datagrams of flows that were too many.
+    #[must_use]
+    pub fn untold(&self) -> u64 {
+        self.untold
+    }
+
+    /// How long it took, by the packets' clock.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        self.now.saturating_duration_since(self.begun)
+    }
+
+    /// How each flow stands, that with the most packets first.
+    #[must_use]
+    pub fn flows(&self) -> Vec<SessionStatus> {
+        let mut flows: Vec<_> = self.observer.statuses().collect();
+        let order = |flow: &Flow| (flow.source, flow.destination);
+        flows.sort_by(|a, b| b.counted.cmp(&a.counted).then(order(&a.flow).cmp(&order(&b.flow))));
+        flows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::clock;
+    use std::num::NonZeroU16;
+
+    fn datagram(flow: u16, identifier: u32) -> ([u8; 40], Flow) {
+        let mut payload = [0x40; 40];
+        payload[21..25].copy_from_slice(&identifier.to_be_bytes());
+        let source = ([192, 0, 2, 1], flow).into();
+        (payload, Flow { source, destination: ([198, 51, 100, 7], 443).into() })
+    }
+
+    #[test]
+    fn each_flow_is_counted_for_itself() {
+        let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
+        let mut replay = Replay::new(2, terms, clock()).unwrap();
+        for (flow, identifier, at) in [(1, 10, 5), (1, 11, 6), (2, 12, 7), (3, 13, 8), (1, 14, 4), (1, 15, 9)]
+        {
+            let (payload, flow) = datagram(flow, identifier);
+            let found = Ok(Datagram { flow, payload: &payload, len: 40 });
+            replay.take(found, Some(Duration::from_secs(at)));
+        }
+        for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment] {
+            replay.take(Err(skip), None);
+        }
+        let told: Vec<_> = replay
+            .flows()
+            .iter()
+            .map(|flow| (flow.flow.source.port(), flow.counted, flow.ends, flow.quacks))
+            .collect();
+        assert_eq!(told, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
+        assert_eq!((replay.untold(), replay.span()), (1, Duration::from_secs(4)));
+        let counters = replay.counters();
+        assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 2, 1));
+    }
+
+    #[test]
+    fn quacks_leave_when_their_time_had_come() {
+        let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
+        for (identifier, at) in [(1, 0), (2, 29), (3, 31), (4, 95), (5, 200)] {
+            let (payload, flow) = datagram(1, identifier);
+            replay.take(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(Duration::from_millis(at)));
+        }
+        // After 30, 61 and 125 ms.
+        assert_eq!((replay.stats().quacks_sent, replay.stats().counted), (3, 5));
+    }
+}

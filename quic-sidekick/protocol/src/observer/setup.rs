@@ -3,8 +3,8 @@
 use super::session::{Agreement, Session};
 use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT, Peer};
 use crate::cookie::Proof;
-use crate::keys::{HandshakeError, Responder};
-use crate::wire::{Accept, Hello, Refusal};
+use crate::keys::{HandshakeError, Initiator, Responder};
+use crate::wire::{Accept, ECHO_LEN, Hello, Pattern, Refusal, SessionNumber};
 use crate::{Flow, Terms};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,6 +14,15 @@ pub(super) fn claimed(from: SocketAddr, hello: &Hello<'_>) -> Flow {
     let claimed = hello.flow.source;
     let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
     Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical()
+}
+
+/// Who asks for which flow.
+struct Asked {
+    peer: Peer,
+    peer_number: SessionNumber,
+    echo: [u8; ECHO_LEN],
+    flow: Flow,
+    path_proven: bool,
 }
 
 impl Observer {
@@ -74,6 +83,37 @@ impl Observer {
         self.open(from, hello, (flow, path_proven), now)
     }
 
+    /// Counts a flow for nobody, as if its sender had asked for it and been heard: for packets whose sender is not there to
+    /// ask, such as those of a capture file. Whoever takes what the observer has to send may throw it away. The session
+    /// ends as others do: when nobody was heard for [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout).
+    ///
+    /// # Errors
+    /// [`HandleError::Refused`] when a limit of [`ObserverConfig`](super::ObserverConfig) stands against it, the flow is
+    /// counted already, or the terms cannot be.
+    pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
+        let (flow, terms) = (flow.canonical(), terms.normalised());
+        let no_quack = terms.every.is_none() && terms.every_packets.is_none();
+        if self.table.by_flow(&flow).is_some()
+            || self.table.len() >= self.config.max_sessions
+            || terms.threshold > self.config.max_threshold
+            || no_quack
+        {
+            return Err(HandleError::Refused);
+        }
+        let (peer_number, seed) = (SessionNumber(self.numbers.next_u32()), self.numbers.array());
+        let begun = Initiator::begin(None, peer_number, &flow, &terms, seed);
+        let (_, hello) = begun.map_err(|error| self.failed(error))?;
+        let seed = self.numbers.array();
+        let read = Responder::read(Pattern::Unpinned, &self.key, peer_number, &flow, seed, hello.bytes());
+        let (responder, _) = read.map_err(|error| self.failed(error))?;
+        let asked =
+            Asked { peer: flow.source.into(), peer_number, echo: [0; ECHO_LEN], flow, path_proven: false };
+        let index = self.begin(asked, terms, responder, now)?;
+        self.table.expire_at(index, now + self.config.idle_timeout);
+        self.table.confirm(index);
+        Ok(())
+    }
+
     /// Reads the handshake's first message, answers with the second, and begins the session.
     fn open(
         &mut self,
@@ -94,30 +134,50 @@ impl Observer {
             every: asked.every.map(|every| every.max(self.config.min_every)),
             ..asked
         };
+        let (peer_number, echo) = (hello.session, hello.echo());
+        let asked = Asked { peer: from, peer_number, echo, flow, path_proven };
+        match self.begin(asked, terms, responder, now) {
+            Ok(index) => {
+                if let Some(session) = self.table.get_mut(index) {
+                    let number = session.agreed.number;
+                    self.queue(Outgoing::Accept(number));
+                }
+                Ok(())
+            }
+            Err(HandleError::Refused) => Err(self.refuse(from, hello, Refusal::Terms)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Begins a session, and says which place it has.
+    fn begin(
+        &mut self,
+        asked: Asked,
+        terms: Terms,
+        responder: Responder,
+        now: Instant,
+    ) -> Result<usize, HandleError> {
+        let Asked { peer, peer_number, echo, flow, path_proven } = asked;
         let number = self.table.new_number(|| self.config.shard.mark(self.numbers.next_u32()));
         let kept_sums = self.config.kept_sums;
         let accept = Accept { session: number, terms, kept_sums };
         let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
         let agreed = Agreement {
-            peer: from.address,
-            peer_number: hello.session,
+            peer: peer.address,
+            peer_number,
             number,
             flow,
             path_proven,
             terms,
             kept_sums,
             seal,
-            echo: hello.echo(),
+            echo,
             answer: answer.bytes().into(),
         };
-        let Some(mut session) = Session::new(agreed, now) else {
-            return Err(self.refuse(from, hello, Refusal::Terms));
-        };
-        session.own = from.own;
-        self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout));
+        let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
+        session.own = peer.own;
         self.stats.sessions_opened += 1;
-        self.queue(Outgoing::Accept(number));
-        Ok(())
+        Ok(self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout)))
     }
 
     fn failed(&mut self, error: HandshakeError) -> HandleError {

@@ -1,0 +1,252 @@
+//! `sidekick-proxy replay`: what the proxy would have made of a capture.
+
+use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::{Args, value_parser};
+use serde::Serialize;
+use sidekick_protocol::Terms;
+
+use super::{CaptureFile, Replay};
+use crate::worker::clock;
+
+/// Flows that are shown where not all are.
+const SHOWN: usize = 20;
+/// How often one who waits is told how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Packets between two looks at the clock.
+const PROGRESS_PACKETS: u64 = 1 << 16;
+
+const EXAMPLES: &str = "\
+Examples:
+  What would have been counted, and how many quACKs sent:
+      sidekick-proxy replay trace.pcapng
+  The same for quACKs of 10 sums after every 2 packets, for a program to read:
+      sidekick-proxy replay --every-packets 2 --threshold 10 --json trace.pcap
+  While it is captured:
+      tcpdump -i eth1 -s 128 -w - udp | sidekick-proxy replay -
+
+Each UDP flow is counted as if its sender had asked for it: QUIC packets with a short header, by the four
+bytes at offset 21. A capture that is cut holds those with 128 bytes of each packet.";
+
+/// Which file, and what to make of it.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Options {
+    /// A capture file, pcap or pcapng; `-` for standard input
+    pub file: PathBuf,
+
+    /// A quACK after every N packets of a flow [default: one every 30 ms]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    pub every_packets: Option<u16>,
+
+    /// A quACK every N milliseconds, if packets have come since the last [default: 30, without --every-packets]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=60_000))]
+    pub every_ms: Option<u32>,
+
+    /// Sums in each quACK
+    #[arg(long, value_name = "T", default_value_t = 20, value_parser = value_parser!(u8).range(1..))]
+    pub threshold: u8,
+
+    /// Flows that are counted; packets of others only show in the total
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    pub flows: u32,
+
+    /// Print all as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Options {
+    fn terms(&self) -> Terms {
+        let every_packets = self.every_packets.and_then(NonZeroU16::new);
+        let every = self.every_ms.map(|ms| Duration::from_millis(ms.into()));
+        let every = if every_packets.is_some() { every } else { every.or(Terms::default().every) };
+        Terms { threshold: self.threshold, every_packets, every, ..Terms::default() }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+struct Outcome {
+    /// Packets in the file, of whatever kind.
+    packets: u64,
+    /// UDP datagrams among them.
+    datagrams: u64,
+    /// Datagrams that were counted.
+    counted: u64,
+    /// Datagrams that do not count, such as QUIC handshake packets.
+    ignored: u64,
+    /// Datagrams of flows beyond the limit.
+    other_flows: u64,
+    fragments: u64,
+    malformed: u64,
+    /// Datagrams longer than any on a wire.
+    merged: u64,
+    quacks: u64,
+    /// Bytes of quACKs.
+    bytes: u64,
+    /// Seconds from the first packet to the last.
+    span_s: f64,
+    /// Nanoseconds that a packet took here, from the file to the sums.
+    packet_ns: f64,
+    /// The file ends in the middle of a packet.
+    truncated: bool,
+    flows: Vec<Flow>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Flow {
+    source: String,
+    destination: String,
+    counted: u32,
+    quacks: u64,
+    /// Identifiers of the first and of the last packet that was counted.
+    first: Option<u32>,
+    last: Option<u32>,
+}
+
+/// Replays a file, and shows what came of it.
+///
+/// # Errors
+/// One sentence for the operator: why the file cannot be read.
+pub fn run(options: &Options) -> Result<()> {
+    let begun = clock();
+    let flows = usize::try_from(options.flows).unwrap_or(usize::MAX);
+    let mut replay = Replay::new(flows, options.terms(), begun)?;
+    let mut file = CaptureFile::open(&options.file)?;
+    let mut progress = Progress::new(begun);
+    while let Some(frame) = file.next()? {
+        replay.take(frame.datagram(), frame.time);
+        progress.tell(file.packets());
+    }
+    progress.end();
+    let took = clock().saturating_duration_since(begun);
+    let outcome = outcome(&replay, &file, took);
+    let mut out = io::stdout().lock();
+    let written = if options.json {
+        serde_json::to_writer(&mut out, &outcome).map_err(io::Error::from).and_then(|()| writeln!(out))
+    } else {
+        show(&mut out, &outcome)
+    };
+    match written {
+        // Whoever reads may have seen enough.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
+    let (counters, stats) = (replay.counters(), replay.stats());
+    let flow = |flow: &sidekick_protocol::SessionStatus| Flow {
+        source: flow.flow.source.to_string(),
+        destination: flow.flow.destination.to_string(),
+        counted: flow.counted,
+        quacks: flow.quacks,
+        first: flow.ends.map(|(first, _)| first),
+        last: flow.ends.map(|(_, last)| last),
+    };
+    Outcome {
+        packets: file.packets(),
+        datagrams: counters.datagrams,
+        counted: stats.counted,
+        ignored: stats.ignored,
+        other_flows: replay.untold(),
+        fragments: counters.fragments,
+        malformed: counters.malformed,
+        merged: counters.unsplit,
+        quacks: stats.quacks_sent,
+        bytes: stats.bytes_sent,
+        span_s: replay.span().as_secs_f64(),
+        packet_ns: took.as_secs_f64() * 1e9 / file.packets().max(1) as f64,
+        truncated: file.truncated(),
+        flows: replay.flows().iter().map(flow).collect(),
+    }
+}
+
+fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
+    let Outcome { packets, datagrams, counted, quacks, bytes, span_s, packet_ns, flows, .. } = outcome;
+    writeln!(out, "{packets} packets in {span_s:.3} s, {datagrams} of them UDP, in {} flows", flows.len())?;
+    writeln!(
+        out,
+        "{counted} counted, {quacks} quACKs sent in {bytes} bytes; {packet_ns:.0} ns a packet here"
+    )?;
+    for (number, what) in [
+        (outcome.ignored, "do not count: long headers, too short, or doubled"),
+        (outcome.other_flows, "belong to flows beyond the limit of --flows"),
+        (outcome.fragments, "are fragments, which are not counted"),
+        (outcome.malformed, "are malformed, or cut within their headers"),
+        (outcome.merged, "were merged by the machine that captured them, and counted as one each"),
+    ] {
+        if number > 0 {
+            writeln!(out, "{number} {what}")?;
+        }
+    }
+    if outcome.truncated {
+        writeln!(out, "the file ends in the middle of a packet")?;
+    }
+    let shown: Vec<_> = flows.iter().take(SHOWN).collect();
+    let width = |text: fn(&Flow) -> &String, title: &str| {
+        shown.iter().map(|flow| text(flow).len()).max().unwrap_or(0).max(title.len())
+    };
+    let (source, destination) =
+        (width(|flow| &flow.source, "source"), width(|flow| &flow.destination, "destination"));
+    if !shown.is_empty() {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "{:source$}  {:destination$}  {:>10}  {:>8}  first     last",
+            "source", "destination", "counted", "quACKs"
+        )?;
+    }
+    for flow in &shown {
+        let identifier = |id: Option<u32>| id.map_or("-".to_owned(), |id| format!("{id:08x}"));
+        writeln!(
+            out,
+            "{:source$}  {:destination$}  {:>10}  {:>8}  {:8}  {:8}",
+            flow.source,
+            flow.destination,
+            flow.counted,
+            flow.quacks,
+            identifier(flow.first),
+            identifier(flow.last)
+        )?;
+    }
+    if flows.len() > shown.len() {
+        writeln!(out, "and {} more: --json shows all", flows.len() - shown.len())?;
+    }
+    Ok(())
+}
+
+/// A line on standard error, for one who waits at a terminal.
+struct Progress {
+    shown: bool,
+    next: Instant,
+    wanted: bool,
+}
+
+impl Progress {
+    fn new(begun: Instant) -> Self {
+        Self { shown: false, next: begun + 2 * PROGRESS_INTERVAL, wanted: io::stderr().is_terminal() }
+    }
+
+    fn tell(&mut self, packets: u64) {
+        if self.wanted && packets.is_multiple_of(PROGRESS_PACKETS) {
+            let now = clock();
+            if now >= self.next {
+                self.next = now + PROGRESS_INTERVAL;
+                self.shown = true;
+                eprint!("\r{packets} packets");
+            }
+        }
+    }
+
+    fn end(&self) {
+        if self.shown {
+            eprintln!();
+        }
+    }
+}
