@@ -10,12 +10,14 @@ mod ring;
 mod socket;
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clap::ValueEnum;
 use nix::errno::Errno;
 use pnet_datalink::NetworkInterface;
 use serde::Deserialize;
+use sidekick_protocol::{Flow, Payload, Seen};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
@@ -27,6 +29,9 @@ use ring::{Memory, Ring};
 /// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the virtio
 /// header.
 const LONGEST_READ: usize = (1 << 16) + 256;
+/// Frames that are handed on together.
+pub const BATCH: usize = 32;
+
 /// Why a capture cannot start, or has ended.
 #[derive(Debug, Error)]
 pub enum CaptureError {
@@ -121,11 +126,12 @@ pub trait Source: AsFd + Send {
     /// As many frames at most as can wait in it: who has drained so many has seen all that were there when he began.
     fn most_waiting(&self) -> usize;
 
-    /// Hands on frames that wait, at most `most` of them, and says how many there were. It never waits itself.
+    /// Hands on frames that wait, at most [`BATCH`] of them, in one piece, and says how many there were. It never waits
+    /// itself.
     ///
     /// # Errors
-    /// When the socket says so; frames may have been handed on before.
-    fn drain(&mut self, most: usize, each: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize>;
+    /// When the socket says so; none was handed on then.
+    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<usize>;
 
     /// The error that is pending on the socket, which this clears.
     fn take_error(&mut self) -> Errno;
@@ -284,20 +290,14 @@ impl Capture {
         self.source.most_waiting()
     }
 
-    /// Hands on the datagrams of frames that wait, at most `most` frames, and says how many there were.
-    ///
-    /// `each` is given the datagram, and the length of the datagrams that its payload consists of: shorter than the
-    /// payload only for a merged frame.
+    /// Hands on the datagrams of frames that wait, at most [`BATCH`] frames, and says how many frames there were. Those of
+    /// merged frames are handed on one by one, as they will be on the wire.
     ///
     /// # Errors
     /// Why nothing can be captured any more.
-    pub fn drain(
-        &mut self,
-        most: usize,
-        each: &mut dyn FnMut(&Datagram<'_>, usize),
-    ) -> Result<usize, CaptureError> {
+    pub fn drain(&mut self, all: &mut dyn FnMut(&[Seen<'_>])) -> Result<usize, CaptureError> {
         let Self { name, link, source, counters, .. } = self;
-        let outcome = source.drain(most, &mut |frame| deliver(name, *link, frame, counters, each));
+        let outcome = source.drain(&mut |frames| deliver(name, *link, frames, counters, all));
         match outcome {
             Ok(taken) => {
                 if taken > 0 && self.down {
@@ -368,34 +368,85 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Parses one frame and hands its datagrams on.
+/// Datagrams that are handed on together.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    seen: [Seen<'a>; BATCH],
+    len: usize,
+}
+
+impl Default for Batch<'_> {
+    fn default() -> Self {
+        let nobody = SocketAddr::from(([0; 4], 0));
+        let flow = Flow { source: nobody, destination: nobody };
+        Self { seen: [Seen { flow, payload: Payload::whole(&[]) }; BATCH], len: 0 }
+    }
+}
+
+impl<'a> Batch<'a> {
+    /// Puts one in; false, and nothing done, if there is no room.
+    pub fn push(&mut self, seen: Seen<'a>) -> bool {
+        let place = self.seen.get_mut(self.len);
+        self.len += usize::from(place.is_some());
+        place.map(|place| *place = seen).is_some()
+    }
+
+    /// Those that are in.
+    #[must_use]
+    pub fn seen(&self) -> &[Seen<'a>] {
+        self.seen.get(..self.len).unwrap_or_default()
+    }
+
+    /// Hands on those that are in, and takes them out.
+    fn flush(&mut self, all: &mut dyn FnMut(&[Seen<'_>])) {
+        if self.len > 0 {
+            all(self.seen());
+            self.len = 0;
+        }
+    }
+}
+
+/// Parses frames and hands their datagrams on, in their order.
 fn deliver(
     name: &str,
     link: Link,
-    frame: Frame<'_>,
+    frames: &[Frame<'_>],
     counters: &mut Counters,
-    each: &mut dyn FnMut(&Datagram<'_>, usize),
+    all: &mut dyn FnMut(&[Seen<'_>]),
 ) {
-    let datagram = match packet::parse(link, frame.bytes, frame.len) {
-        Ok(datagram) => datagram,
-        Err(Skip::NotUdp) => return,
-        Err(Skip::Fragment) => return counters.fragments += 1,
-        Err(Skip::Malformed | Skip::Cut) => return counters.malformed += 1,
-    };
-    match frame.merging {
-        Merging::Single => {
+    let mut batch = Batch::default();
+    for frame in frames {
+        let Datagram { flow, payload, len } = match packet::parse(link, frame.bytes, frame.len) {
+            Ok(datagram) => datagram,
+            Err(Skip::NotUdp) => continue,
+            Err(Skip::Fragment) => {
+                counters.fragments += 1;
+                continue;
+            }
+            Err(Skip::Malformed | Skip::Cut) => {
+                counters.malformed += 1;
+                continue;
+            }
+        };
+        let mut hand_on = |payload| {
             counters.datagrams += 1;
-            each(&datagram, datagram.len);
+            if !batch.push(Seen { flow, payload }) {
+                batch.flush(all);
+                batch.push(Seen { flow, payload });
+            }
+        };
+        match frame.merging {
+            Merging::Single => hand_on(Datagram { flow, payload, len }.payload()),
+            // Of a train that was cut, nobody knows the end.
+            Merging::Datagrams { each } if payload.len() == len => {
+                payload.chunks(each.max(1)).for_each(|one| hand_on(Payload::whole(one)));
+                counters.split += 1;
+            }
+            Merging::Fragments => counters.fragments += 1,
+            Merging::Datagrams { .. } | Merging::Other => count_unsplit(name, counters),
         }
-        // Of a train that was cut, nobody knows the end.
-        Merging::Datagrams { each: size } if datagram.payload.len() == datagram.len => {
-            counters.split += 1;
-            counters.datagrams += datagram.len.div_ceil(size) as u64;
-            each(&datagram, size);
-        }
-        Merging::Fragments => counters.fragments += 1,
-        Merging::Datagrams { .. } | Merging::Other => count_unsplit(name, counters),
     }
+    batch.flush(all);
 }
 
 /// Counts a merged frame whose datagrams are lost to the sums, and says once what to do about it.

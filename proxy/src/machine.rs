@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::Result;
-use sidekick_protocol::{Flow, Observed, Observer, Payload, Peer, SessionStatus, Transmit};
+use sidekick_protocol::{Observed, Observer, Peer, Seen, SessionStatus, Transmit};
 use tracing::debug;
 
 use crate::cli::Options;
@@ -13,9 +13,9 @@ use crate::summary::Summary;
 
 /// A state machine that counts packets and speaks about them.
 pub trait Machine: Send + 'static {
-    /// A datagram of `flow` was captured on the interface that the daemon numbers `interface`. Says whether something may
-    /// wait to be sent now.
-    fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> bool;
+    /// These datagrams were captured on the interface that the daemon numbers `interface`, in this order. `after` is called
+    /// when something may wait to be sent.
+    fn observe(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant, after: impl FnMut(&mut Self));
 
     /// A datagram came to the proxy's own port. What was captured before it has been observed.
     fn handle(&mut self, from: Peer, message: &[u8], now: Instant);
@@ -51,9 +51,12 @@ pub trait Machine: Send + 'static {
 }
 
 impl Machine for Observer {
-    fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> bool {
-        let observed = Self::observe(self, flow, interface, payload, now);
-        matches!(observed, Observed::Counted | Observed::Marker)
+    fn observe(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant, mut after: impl FnMut(&mut Self)) {
+        self.observe_all(seen, interface, now, |observer, observed| {
+            if matches!(observed, Observed::Counted | Observed::Marker) {
+                after(observer);
+            }
+        });
     }
 
     fn handle(&mut self, from: Peer, message: &[u8], now: Instant) {

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
 use sidekick_protocol::{
-    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, SessionStatus, Terms,
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, Seen, SessionStatus, Terms,
 };
 
-use crate::capture::Counters;
+use crate::capture::{BATCH, Batch, Counters};
 use crate::packet::{Datagram, Skip};
 
 pub use file::{CaptureFile, FileError, Frame, LONGEST_PACKET};
@@ -60,6 +60,11 @@ impl Replay {
     /// What a frame holds, which was captured when the capture's clock showed `time`; without that, at once after the one
     /// before. A clock that was set back stands still.
     pub fn take(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
+        self.take_all(&[found], time);
+    }
+
+    /// What frames hold that were captured together.
+    pub fn take_all(&mut self, found: &[Result<Datagram<'_>, Skip>], time: Option<Duration>) {
         if let Some(time) = time {
             let first = *self.first.get_or_insert(time);
             self.now = self.now.max(self.begun + time.saturating_sub(first));
@@ -68,28 +73,44 @@ impl Replay {
             self.observer.on_deadline(deadline);
             self.send();
         }
-        match found {
-            Ok(datagram) => self.count(&datagram),
-            Err(Skip::NotUdp) => {}
-            Err(Skip::Fragment) => self.counters.fragments += 1,
-            Err(Skip::Malformed | Skip::Cut) => self.counters.malformed += 1,
+        for found in found.chunks(BATCH) {
+            self.count(found);
         }
     }
 
-    fn count(&mut self, datagram: &Datagram<'_>) {
-        self.counters.datagrams += 1;
-        self.counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
-        let Datagram { flow, .. } = datagram;
-        let mut seen = self.observer.observe(flow, 0, datagram.payload(), self.now);
-        if seen == Observed::NoSession {
-            match self.observer.adopt(*flow, self.terms, self.now) {
-                Ok(()) => seen = self.observer.observe(flow, 0, datagram.payload(), self.now),
-                Err(_) => self.untold += 1,
+    fn count(&mut self, found: &[Result<Datagram<'_>, Skip>]) {
+        let Self { observer, counters, out, terms, now, untold, .. } = self;
+        let mut batch = Batch::default();
+        for found in found {
+            match found {
+                Ok(datagram) => {
+                    counters.datagrams += 1;
+                    counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
+                    batch.push(Seen { flow: datagram.flow, payload: datagram.payload() });
+                }
+                Err(Skip::NotUdp) => {}
+                Err(Skip::Fragment) => counters.fragments += 1,
+                Err(Skip::Malformed | Skip::Cut) => counters.malformed += 1,
             }
         }
-        if seen == Observed::Counted {
-            self.send();
-        }
+        let seen = batch.seen();
+        let mut next = seen.iter();
+        observer.observe_all(seen, 0, *now, |observer, mut observed| {
+            let Some(Seen { flow, payload }) = next.next() else { return };
+            if observed == Observed::NoSession {
+                match observer.adopt(*flow, *terms, *now) {
+                    Ok(()) => observed = observer.observe(flow, 0, *payload, *now),
+                    // The batch was looked up before its own flows had sessions.
+                    Err(_) => {
+                        observed = observer.observe(flow, 0, *payload, *now);
+                        *untold += u64::from(observed == Observed::NoSession);
+                    }
+                }
+            }
+            if observed == Observed::Counted {
+                while observer.transmit(out).is_some() {}
+            }
+        });
     }
 
     /// Has quACKs written, as for sending.

@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Payload, Peer, SessionStatus, Shard, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
 use tracing::warn;
 
 use crate::capture::{Capture, CaptureError, Counters};
@@ -30,8 +30,8 @@ use crate::path::PathSocket;
 use crate::port::{Port, Receiver as PortReceiver};
 use crate::summary::Summary;
 
-/// Frames that are taken before anything else is looked at, and counted as of one instant.
-const BATCH: usize = 64;
+/// Frames that are taken before anything else is looked at.
+const AT_ONCE: usize = 256;
 /// Messages that are read before the captures are drained for them.
 const MESSAGES: usize = 32;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
@@ -220,7 +220,7 @@ impl<M: Machine> Worker<M> {
                 looked_after = now;
                 self.captures_end(Capture::look_after);
             }
-            self.count(4 * BATCH);
+            self.count(AT_ONCE);
             if let Some(port) = &mut port {
                 self.read_port(port)?;
             }
@@ -265,26 +265,16 @@ impl<M: Machine> Worker<M> {
         let Self { machine, captures, sockets, trouble, out, .. } = self;
         let mut ended = false;
         for (number, capture) in captures.iter_mut() {
-            let mut left = most;
-            while left > 0 {
+            let mut taken = 0;
+            while taken < most {
                 let now = clock();
-                let asked = left.min(BATCH);
-                let outcome = capture.drain(asked, &mut |datagram, each| {
-                    let mut count = |payload| {
-                        if machine.observe(&datagram.flow, *number, payload, now) {
-                            // At once: the next packet would be in a quACK that this one made due.
-                            send_waiting(machine, sockets, trouble, out);
-                        }
-                    };
-                    if each >= datagram.len {
-                        count(datagram.payload());
-                    } else {
-                        datagram.payload.chunks(each.max(1)).for_each(|one| count(Payload::whole(one)));
-                    }
+                let outcome = capture.drain(&mut |seen| {
+                    machine
+                        .observe(seen, *number, now, |machine| send_waiting(machine, sockets, trouble, out));
                 });
                 match outcome {
-                    Ok(taken) if taken == asked => left -= taken,
-                    Ok(_) => break,
+                    Ok(0) => break,
+                    Ok(frames) => taken += frames,
                     Err(_) => {
                         ended = true;
                         break;

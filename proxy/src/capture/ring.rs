@@ -25,7 +25,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::socket::{MsgFlags, recv, setsockopt};
 
 use super::socket::options::{CopyThreshold, RingRequest, RingVersion};
-use super::{Frame, LONGEST_READ, Source, socket};
+use super::{BATCH, Frame, LONGEST_READ, Source, socket};
 use crate::offload::{self, HEADER_LEN, Merging};
 
 /// Bytes of a slot: room for the kernel's header and a packet of 1,500 bytes, and a power of two, so that whole ones fill
@@ -153,14 +153,36 @@ impl Ring {
         Self { socket, memory, next: 0, merging_told, long: vec![0; LONGEST_READ] }
     }
 
-    /// Reads a frame that did not fit into its slot from the socket's queue.
-    fn read_long(&mut self, each: &mut dyn FnMut(Frame<'_>)) {
-        let Ok(len) = recv(self.socket.as_raw_fd(), &mut self.long, MsgFlags::MSG_DONTWAIT) else { return };
-        let read = self.long.get(..len).unwrap_or_default();
-        let told =
-            if self.merging_told { offload::split_header(read) } else { Some((Merging::Single, read)) };
-        if let Some((merging, bytes)) = told {
-            each(Frame { merging, bytes, len: bytes.len() });
+    /// A frame that did not fit into its slot, from the socket's queue.
+    fn read_long(&mut self) -> Option<Frame<'_>> {
+        let len = recv(self.socket.as_raw_fd(), &mut self.long, MsgFlags::MSG_DONTWAIT).ok()?;
+        let read = self.long.get(..len)?;
+        let (merging, bytes) =
+            if self.merging_told { offload::split_header(read)? } else { (Merging::Single, read) };
+        Some(Frame { merging, bytes, len: bytes.len() })
+    }
+
+    /// The frame in a slot that is ours.
+    fn frame(&self, slot: usize, filled: &Filled) -> Frame<'_> {
+        let merging = match filled.offset.checked_sub(HEADER_LEN).filter(|_| self.merging_told) {
+            // Right before the packet.
+            Some(start) => offload::split_header(self.memory.bytes(slot, start, HEADER_LEN))
+                .map_or(Merging::Other, |(merging, _)| merging),
+            None => Merging::Single,
+        };
+        Frame { merging, bytes: self.memory.bytes(slot, filled.offset, filled.kept), len: filled.len }
+    }
+
+    /// The slot so many places behind the next.
+    fn behind(&self, places: usize) -> usize {
+        (self.next + places) % self.memory.slots
+    }
+
+    /// Gives back so many slots.
+    fn give_back(&mut self, slots: usize) {
+        for _ in 0..slots {
+            self.memory.give_back(self.next);
+            self.next = self.behind(1);
         }
     }
 }
@@ -180,25 +202,29 @@ impl Source for Ring {
         self.memory.slots
     }
 
-    fn drain(&mut self, most: usize, each: &mut dyn FnMut(Frame<'_>)) -> io::Result<usize> {
-        for taken in 0..most {
-            let Some(filled) = self.memory.filled(self.next) else { return Ok(taken) };
-            if filled.status & libc::TP_STATUS_COPY == 0 {
-                let bytes = self.memory.bytes(self.next, filled.offset, filled.kept);
-                let merging = match filled.offset.checked_sub(HEADER_LEN).filter(|_| self.merging_told) {
-                    // Right before the packet.
-                    Some(start) => offload::split_header(self.memory.bytes(self.next, start, HEADER_LEN))
-                        .map_or(Merging::Other, |(merging, _)| merging),
-                    None => Merging::Single,
-                };
-                each(Frame { merging, bytes, len: filled.len });
-            } else {
-                self.read_long(each);
+    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<usize> {
+        let mut frames = [Frame { merging: Merging::Single, bytes: &[], len: 0 }; BATCH];
+        let mut taken = 0;
+        for frame in &mut frames {
+            let slot = self.behind(taken);
+            let Some(filled) = self.memory.filled(slot) else { break };
+            if filled.status & libc::TP_STATUS_COPY != 0 {
+                // Alone, in its turn.
+                if taken == 0 {
+                    if let Some(long) = self.read_long() {
+                        all(&[long]);
+                    }
+                    self.give_back(1);
+                    return Ok(1);
+                }
+                break;
             }
-            self.memory.give_back(self.next);
-            self.next = (self.next + 1) % self.memory.slots;
+            *frame = self.frame(slot, &filled);
+            taken += 1;
         }
-        Ok(most)
+        all(frames.get(..taken).unwrap_or_default());
+        self.give_back(taken);
+        Ok(taken)
     }
 
     fn take_error(&mut self) -> Errno {

@@ -1,6 +1,6 @@
 //! Many frames of many flows, as a capture keeps them.
 
-#![allow(unreachable_pub, reason = "tests and benchmarks take it in as a module")]
+#![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
 /// Bytes that are kept of each.
 pub const CUT: usize = 128;
@@ -38,6 +38,11 @@ impl Frames {
             frame
         };
         Self((0..frames).map(frame).collect())
+    }
+
+    /// What was kept of each, so many at a time.
+    pub fn together(&self, many: usize) -> impl Iterator<Item = &[[u8; CUT]]> {
+        self.0.chunks(many)
     }
 
     /// What was kept of each, and its length.

@@ -13,6 +13,7 @@ pub struct Payload<'a> {
 
 impl<'a> Payload<'a> {
     /// A payload that is there from the first byte to the last.
+    #[inline]
     #[must_use]
     pub fn whole(payload: &'a [u8]) -> Self {
         Self { head: payload, tail: payload.last_chunk().copied(), len: payload.len() }
@@ -20,6 +21,7 @@ impl<'a> Payload<'a> {
 
     /// A payload of `len` bytes of which `head` was kept: [`HEAD_LEN`] bytes, or all if it is shorter. Its last four bytes
     /// are not known.
+    #[inline]
     #[must_use]
     pub fn cut(head: &'a [u8], len: usize) -> Self {
         Self { head: head.get(..len).unwrap_or(head), tail: None, len }
@@ -82,6 +84,7 @@ impl Default for Identification {
 impl Identification {
     /// The identifier of a datagram, or `None` if it does not count: it is filtered out, too short to hold the four
     /// bytes, or they are not known.
+    #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
         let first = *payload.head.first()?;

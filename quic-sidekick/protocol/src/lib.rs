@@ -62,7 +62,9 @@ pub mod wire;
 pub use allowance::Allowance;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
-pub use observer::{Observed, Observer, ObserverConfig, ObserverStats, Peer, SessionStatus, Shard, Transmit};
+pub use observer::{
+    Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard, Transmit,
+};
 pub use reinjector::Reinjector;
 pub use sender::{
     Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,

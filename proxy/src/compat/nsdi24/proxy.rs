@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use sidekick_protocol::{Flow, Payload, Peer, Transmit};
+use sidekick_protocol::{Peer, Seen, Transmit};
 use sidekick_quack::ThresholdError;
 use tracing::debug;
 
@@ -45,8 +45,12 @@ impl Proxy {
 }
 
 impl Machine for Proxy {
-    fn observe(&mut self, flow: &Flow, _interface: u32, payload: Payload<'_>, now: Instant) -> bool {
-        self.observer.observe(flow, payload, now)
+    fn observe(&mut self, seen: &[Seen<'_>], _: u32, now: Instant, mut after: impl FnMut(&mut Self)) {
+        for Seen { flow, payload } in seen {
+            if self.observer.observe(flow, *payload, now) {
+                after(self);
+            }
+        }
     }
 
     /// Whatever it says, it is a reset.

@@ -2,7 +2,7 @@
 
 use super::{Observer, Outgoing, Transmit};
 use crate::cookie::Proof;
-use crate::wire::path::{Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
+use crate::wire::path::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
 use crate::{Flow, Payload};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -45,6 +45,12 @@ impl Recent {
         self.next = (self.next + 1) % RECENT;
         true
     }
+}
+
+/// Whether a datagram's first byte is that of a marker or of an answer to one. Every packet is asked: hardly any is.
+#[inline]
+pub(super) fn may_be_ours(payload: Payload<'_>) -> bool {
+    matches!(payload.head().first(), Some(&(MARKER_BYTE | ANSWER_BYTE)))
 }
 
 impl Observer {

@@ -6,7 +6,7 @@ use super::repeats::Repeats;
 use crate::clock::micros;
 use crate::keys::Seal;
 use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
-use crate::{Filter, Flow, Terms};
+use crate::{Filter, Flow, Identification, Payload, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -73,28 +73,34 @@ pub struct SessionStatus {
     pub last_heard: Instant,
 }
 
+/// In the order of the fields: first all that a packet needs, on as few lines of memory as it takes.
 #[derive(Debug)]
+#[repr(C)]
 pub(super) struct Session {
+    /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
+    pub(super) confirmed: bool,
+    rule: Identification,
+    /// Where this epoch's packets are captured.
+    interface: Option<u32>,
+    every_packets: u32,
+    /// Packets that no quACK has reported.
+    unreported: u32,
+    /// Identifiers of the epoch's first packet and of the latest.
+    first: u32,
+    last: u32,
+    pub(super) budget: Budget,
+    /// When the latest packet of this epoch was counted.
+    last_at: Option<Instant>,
+    /// When the timed quACK falls due; none while everything was reported.
+    pub(super) quack_due: Option<Instant>,
+    repeats: Repeats,
+    sums: PowerSums,
     pub(super) agreed: Agreement,
     /// The address of ours that the sender speaks to.
     pub(super) own: Option<IpAddr>,
     pub(super) epoch: u16,
-    /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
-    pub(super) confirmed: bool,
-    /// Where this epoch's packets are captured.
-    interface: Option<u32>,
     /// When the sender was last heard at the proxy's own port.
     pub(super) last_heard: Instant,
-    /// When the timed quACK falls due; none while everything was reported.
-    pub(super) quack_due: Option<Instant>,
-    pub(super) budget: Budget,
-    sums: PowerSums,
-    repeats: Repeats,
-    first: u32,
-    last: u32,
-    last_at: Option<Instant>,
-    /// Packets that no quACK has reported.
-    unreported: u32,
     /// quACKs that have named the epoch's first packet, as far as they are counted.
     whole: u8,
     /// A quACK waits to be sent.
@@ -116,6 +122,8 @@ impl Session {
             budget: Budget::default(),
             sums: PowerSums::new(usize::from(agreed.kept_sums)).ok()?,
             repeats: Repeats::default(),
+            rule: agreed.terms.identification,
+            every_packets: agreed.terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
             first: 0,
             last: 0,
             last_at: None,
@@ -148,7 +156,11 @@ impl Session {
     }
 
     /// Whether packets of this interface count. An interface that has shown nothing for a while gives way to another.
-    pub(super) fn is_bound_to(&mut self, interface: u32, now: Instant) -> bool {
+    #[inline]
+    fn is_bound_to(&mut self, interface: u32, now: Instant) -> bool {
+        if self.interface == Some(interface) {
+            return true;
+        }
         let idle = self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND);
         if self.interface.is_none() || idle {
             self.interface = Some(interface);
@@ -156,16 +168,39 @@ impl Session {
         self.interface == Some(interface)
     }
 
+    /// Reads from the lines of memory that counting a datagram will read, and gives something that depends on all.
+    #[inline]
+    pub(super) fn touch(&self) -> u32 {
+        self.unreported ^ self.sums.count()
+    }
+
+    /// What a datagram is counted by, if it counts.
+    #[inline]
+    pub(super) fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
+        self.rule.identifier(payload)
+    }
+
+    /// Reads where the identifier of a doubled packet would stand, and gives something that depends on it.
+    #[inline]
+    pub(super) fn touch_repeats(&self, identifier: u32) -> u32 {
+        self.repeats.peek(identifier)
+    }
+
     /// Whether the network has doubled a packet that was counted just before. QUIC never sends the same bytes twice; who
     /// sends something else may.
-    pub(super) fn is_doubled(&mut self, identifier: u32) -> bool {
-        let quic = self.agreed.terms.identification.filter == Filter::QuicShortHeader;
+    #[inline]
+    fn is_doubled(&mut self, identifier: u32) -> bool {
+        let quic = self.rule.filter == Filter::QuicShortHeader;
         quic && self.repeats.is_one(identifier)
     }
 
-    /// Counts a packet of `len` bytes; true if a quACK is due by the number of packets.
-    pub(super) fn count(&mut self, identifier: u32, len: usize, now: Instant) -> bool {
-        if self.sums.count() == 0 && self.last_at.is_none() {
+    /// Counts a packet of `len` bytes that was captured on `interface`, if it counts.
+    #[inline]
+    pub(super) fn count(&mut self, identifier: u32, len: usize, interface: u32, now: Instant) -> Count {
+        if !self.is_bound_to(interface, now) || self.is_doubled(identifier) {
+            return Count::Not;
+        }
+        if self.last_at.is_none() {
             self.first = identifier;
         }
         self.budget.seen(len);
@@ -173,11 +208,16 @@ impl Session {
         self.last = identifier;
         self.last_at = Some(now);
         self.unreported = self.unreported.saturating_add(1);
-        let terms = &self.agreed.terms;
-        if self.quack_due.is_none() {
-            self.quack_due = terms.every.map(|every| now + every);
+        if self.unreported >= self.every_packets {
+            return Count::WithReport;
         }
-        terms.every_packets.is_some_and(|n| self.unreported >= u32::from(n.get()))
+        if self.quack_due.is_none()
+            && let Some(every) = self.agreed.terms.every
+        {
+            self.quack_due = Some(now + every);
+            return Count::WithDeadline;
+        }
+        Count::Silently
     }
 
     pub(super) fn begin_epoch(&mut self, now: Instant) {
@@ -244,6 +284,19 @@ impl Session {
     pub(super) fn emit(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
         self.agreed.seal.seal(self.agreed.peer_number, message, out)
     }
+}
+
+/// What came of counting a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    /// It does not count.
+    Not,
+    /// It was counted.
+    Silently,
+    /// It was counted, and a quACK will be due.
+    WithDeadline,
+    /// It was counted, and a quACK is due by the number of packets.
+    WithReport,
 }
 
 /// The session's share of bytes is used up.

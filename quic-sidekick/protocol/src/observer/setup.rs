@@ -1,6 +1,7 @@
 //! How a session begins (SPEC.md, section 6.2).
 
 use super::session::{Agreement, Session};
+use super::table::Key;
 use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT, Peer};
 use crate::cookie::Proof;
 use crate::keys::{HandshakeError, Initiator, Responder};
@@ -93,7 +94,7 @@ impl Observer {
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();
-        if self.table.by_flow(&flow).is_some()
+        if self.table.find(&Key::of(&flow)).is_some()
             || self.table.len() >= self.config.max_sessions
             || terms.threshold > self.config.max_threshold
             || no_quack

@@ -17,12 +17,20 @@ type Map<K, V> = HashMap<K, V, FixedState>;
 
 /// A flow as the table knows it: IPv4 addresses as the IPv6 addresses that stand for them, so that all are compared and
 /// hashed as five words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key([u64; 5]);
+#[derive(Clone, Copy, Debug, Default, Eq)]
+pub(super) struct Key([u64; 5]);
+
+impl PartialEq for Key {
+    /// As words: the comparison of arrays would call the C library, twice for each packet.
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |different, (ours, theirs)| different | (ours ^ theirs)) == 0
+    }
+}
 
 impl Key {
     #[inline]
-    fn of(flow: &Flow) -> Self {
+    pub(super) fn of(flow: &Flow) -> Self {
         let words = |ip: IpAddr| {
             let bits = match ip {
                 IpAddr::V4(ip) => 0xffff_0000_0000 | u128::from(u32::from(ip)),
@@ -84,8 +92,12 @@ pub(super) struct Table {
     deadlines: Deadlines,
 }
 
+/// A packet needs the flow and the beginning of the session.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct Slot {
+    /// The session's.
+    flow: Key,
     session: Session,
     expires: Instant,
 }
@@ -130,9 +142,17 @@ impl Table {
         self.sources.get(&site(source)).copied().unwrap_or(0)
     }
 
-    pub(super) fn by_flow(&mut self, flow: &Flow) -> Option<(usize, &mut Session)> {
-        let index = *self.by_flow.get(&Key::of(flow))?;
-        Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
+    /// Where the session stands that counts a flow.
+    #[inline]
+    pub(super) fn find(&self, flow: &Key) -> Option<usize> {
+        self.by_flow.get(flow).copied()
+    }
+
+    /// The session at this place, if it counts this flow.
+    #[inline]
+    pub(super) fn at_work(&mut self, index: usize, flow: &Key) -> Option<&mut Session> {
+        let slot = self.slots.get_mut(index)?.as_mut()?;
+        (slot.flow == *flow && slot.session.confirmed).then_some(&mut slot.session)
     }
 
     pub(super) fn by_peer(&self, peer: SocketAddr, number: SessionNumber) -> Option<usize> {
@@ -143,6 +163,10 @@ impl Table {
     pub(super) fn by_number(&mut self, number: SessionNumber) -> Option<(usize, &mut Session)> {
         let index = *self.by_number.get(&number)?;
         Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Session> {
+        Some(&self.slots.get(index)?.as_ref()?.session)
     }
 
     pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Session> {
@@ -171,7 +195,8 @@ impl Table {
         self.half_open.push_back(session.agreed.number);
         *self.sources.entry(site(session.agreed.flow.source.ip())).or_insert(0) += 1;
         self.deadlines.set(index, expires);
-        let slot = Some(Slot { session, expires });
+        let flow = Key::of(&session.agreed.flow);
+        let slot = Some(Slot { flow, session, expires });
         match self.slots.get_mut(index) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),
@@ -243,7 +268,7 @@ impl Table {
         }
     }
 
-    fn reschedule_at(&mut self, index: usize) {
+    pub(super) fn reschedule_at(&mut self, index: usize) {
         let Some(slot) = self.slots.get(index).and_then(Option::as_ref) else { return };
         let deadline = slot.session.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
         self.deadlines.set(index, deadline);
@@ -285,7 +310,8 @@ impl Table {
         assert_eq!(self.slots.len(), live().count() + self.free.len());
         assert_eq!(self.sources.values().sum::<usize>(), live().count());
         self.deadlines.check();
-        for (index, Slot { session, expires }) in live() {
+        for (index, Slot { flow, session, expires }) in live() {
+            assert_eq!(*flow, Key::of(&session.agreed.flow));
             let deadline = self.deadlines.of(index).unwrap();
             let key = (session.agreed.peer, session.agreed.peer_number);
             assert!(self.by_peer.contains_key(&key));

@@ -241,6 +241,49 @@ fn a_session_says_how_it_stands() {
     assert_eq!((now.last_packet, now.last_heard), (Some(b.now), opened));
 }
 
+proptest! {
+    /// Packets that are counted together are counted as one by one, also where a packet of the batch makes a quACK due.
+    #[test]
+    fn together_is_as_one_by_one(packets in prop::collection::vec((0u16..5, 0u32..40, 0u32..2, any::<u8>()), 1..200)) {
+        let [mut together, mut single] = [(); 2].map(|()| {
+            let mut b = bench(ObserverConfig::default());
+            let terms = Terms { every_packets: NonZeroU16::new(3), ..Terms::default() };
+            for port in 0..3 {
+                b.flow.source.set_port(4000 + port);
+                b.open(port.into(), terms);
+            }
+            b
+        });
+        let flow = |port: u16| Flow { source: ([192, 0, 2, 1], 4000 + port).into(), ..together.flow };
+        let payloads: Vec<_> = packets.iter().map(|(_, id, _, first)| {
+            let mut payload = packet(*id);
+            payload[0] = *first;
+            payload
+        }).collect();
+        let seen: Vec<_> = packets.iter().zip(&payloads)
+            .map(|((port, ..), payload)| Seen { flow: flow(*port), payload: Payload::whole(payload) })
+            .collect();
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        let mut out = [0; MAX_DATAGRAM_LEN];
+        for interface in 0..2 {
+            together.observer.observe_all(&seen, interface, together.now, |observer, observed| {
+                let sent = std::iter::from_fn(|| observer.transmit(&mut out)).count();
+                one.push((observed, sent));
+            });
+            for Seen { flow, payload } in &seen {
+                let observed = single.observer.observe(flow, interface, *payload, single.now);
+                let sent = std::iter::from_fn(|| single.observer.transmit(&mut out)).count();
+                other.push((observed, sent));
+            }
+        }
+        prop_assert_eq!(one, other);
+        prop_assert_eq!(together.observer.stats(), single.observer.stats());
+        let counted = |b: &Bench| b.observer.statuses().map(|s| (s.flow, s.counted, s.ends, s.quacks)).collect::<Vec<_>>();
+        prop_assert_eq!(counted(&together), counted(&single));
+        together.observer.table.check();
+    }
+}
+
 /// Once the sender can know which packet the epoch begins with, what is due by the number of packets is said in fewer bytes.
 #[test]
 fn what_the_sender_knows_is_left_out() {
