@@ -1,6 +1,6 @@
 //! The `sidekick-proxy` program.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
+        // Its complaint that a line cannot be written would go to stderr as well, and panic there: a full disk is no end.
+        .log_internal_errors(false)
         .with_filter_reloading();
     let level = log.reload_handle();
     log.init();
@@ -50,7 +52,8 @@ fn end(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sidekick-proxy: {error:#}");
+            // It may be closed, or a full disk.
+            let _ = writeln!(std::io::stderr(), "sidekick-proxy: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::fs::File;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 
-use common::{Daemon, PATIENCE, fails, in_namespace, proxy, run};
-use nix::sys::signal::Signal;
+use common::{Daemon, PATIENCE, Peer, datagram, every_packets, fails, in_namespace, proxy, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sidekick_protocol::PublicKey;
 
 /// One sentence on stderr, nothing on stdout.
@@ -99,6 +101,37 @@ fn a_service_manager_is_told() {
         assert_eq!(hears(), "STOPPING=1\n");
         assert_eq!(daemon.wait().status.code(), Some(0));
         std::fs::remove_file(path).unwrap();
+    });
+}
+
+/// A full disk takes no log and no summary; that is no reason to stop counting, or to end otherwise than well.
+#[test]
+fn it_works_on_when_what_it_says_cannot_be_written() {
+    in_namespace("it_works_on_when_what_it_says_cannot_be_written", || {
+        let full = || File::options().write(true).open("/dev/full").unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("manager");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        manager.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut command = proxy("-i lo --listen 127.0.0.1:5252 -vvv");
+        let mut daemon =
+            command.env("NOTIFY_SOCKET", &path).stdout(full()).stderr(full()).spawn().expect("a process");
+        let mut said = [0; 64];
+        assert_eq!(manager.recv(&mut said).unwrap(), "READY=1\n".len());
+
+        let (source, control) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        control.connect("127.0.0.1:5252").unwrap();
+        let destination = "127.0.0.1:9".parse().unwrap();
+        let peer = Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(9, 4));
+        for number in 0..9 {
+            source.send_to(&datagram(number, 1200), destination).unwrap();
+        }
+        assert_eq!(peer.report(|_| true).count, 9);
+        kill(Pid::from_raw(daemon.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        assert_eq!(daemon.wait().unwrap().code(), Some(0));
+        let status = proxy("-i nonesuch0").stdout(full()).stderr(full()).status().unwrap();
+        assert_eq!(status.code(), Some(1));
     });
 }
 
