@@ -20,6 +20,7 @@ use config::File;
 pub use config::FileError;
 
 use crate::capture::{self, Backend};
+use crate::monitor::{self, Place};
 use crate::replay::program as replay;
 use crate::worker::MOST_INTERFACES;
 
@@ -34,6 +35,8 @@ Examples:
   A router that is set up by a file, which is looked over first:
       sidekick-proxy check /etc/sidekick-proxy.toml
       sidekick-proxy --config /etc/sidekick-proxy.toml
+  How the proxy stands that runs:
+      sidekick-proxy status
   For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
       sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
@@ -144,6 +147,11 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     pub threads: u16,
 
+    /// Address and TCP port where metrics, health and status are served over HTTP to whoever asks, or `off`
+    /// [default: 127.0.0.1:9252, or nowhere if that is taken]
+    #[arg(long, value_name = "ADDR:PORT|off")]
+    pub metrics: Option<Place>,
+
     /// Print the summary at the end as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -167,6 +175,25 @@ pub enum Instead {
     },
     /// Count the packets of a capture file as the proxy would have counted them, and show what came of it
     Replay(replay::Options),
+
+    /// Show how the proxy stands that runs on this machine: interfaces, totals and sessions
+    Status {
+        /// Print it as one JSON object
+        #[arg(long)]
+        json: bool,
+
+        /// Show all sessions, not only some
+        #[arg(long)]
+        all: bool,
+
+        /// Where that proxy serves its metrics
+        #[arg(long, value_name = "ADDR:PORT", conflicts_with = "config", default_value_t = monitor::DEFAULT)]
+        metrics: SocketAddr,
+
+        /// The file that the proxy was started with, which says where
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 /// An address that a sender can speak to.
@@ -271,6 +298,7 @@ impl Options {
         put(&mut self.capture, file.capture, given("capture"));
         put(&mut self.buffer, file.buffer.and_then(|n| u16::try_from(n.0).ok()), given("buffer"));
         put(&mut self.threads, file.threads.and_then(|n| u16::try_from(n.0).ok()), given("threads"));
+        put(&mut self.metrics, file.metrics.map(|place| Some(place.0)), given("metrics"));
         put(&mut self.verbose, file.log.map(config::Log::verbose), given("verbose"));
     }
 
@@ -304,7 +332,8 @@ impl Options {
         let capture = self.capture.to_possible_value();
         let capture = capture.as_ref().map_or("auto", |value| value.get_name());
         text += &format!("capture = \"{capture}\"\nbuffer = {}\nthreads = {}\n", self.buffer, self.threads);
-        text + &format!("log = \"{}\"\n", self.log_filter())
+        let metrics = self.metrics.unwrap_or(Place::At(monitor::DEFAULT));
+        text + &format!("metrics = \"{metrics}\"\nlog = \"{}\"\n", self.log_filter())
     }
 
     /// How interfaces are to be captured on.
@@ -402,21 +431,23 @@ mod tests {
         let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
         assert_eq!(whole.to_file(), options(given).unwrap().to_file());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_file()), 14);
-        assert_eq!(keys(&sample()), 14);
+        assert_eq!(keys(&whole.to_file()), 15);
+        assert_eq!(keys(&sample()), 15);
     }
 
     #[test]
     fn flags_override_the_file() {
         let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\nlisten = \"127.0.0.1:1\"\ndiscovery = false\n\
-                    idle-timeout = 5\nlog = \"debug\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
+                    idle-timeout = 5\nlog = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
         let file = with_file(text, "").unwrap();
         assert_eq!(file.to_file(), with_file(&file.to_file(), "").unwrap().to_file(), "it can be read again");
         assert_eq!((file.max_sessions, file.max_threshold, file.idle_timeout, file.verbose), (7, 9, 5, 2));
+        assert_eq!(file.metrics, Some(Place::Off));
         assert!(file.no_discovery && file.promiscuous && file.max_sessions_per_source == 3);
-        let flags = "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other";
+        let flags = "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other --metrics [::1]:7";
         let both = with_file(text, flags).unwrap();
         assert_eq!((both.distinct_interfaces(), both.max_sessions, both.max_threshold), (vec!["b"], 1024, 9));
+        assert_eq!(both.metrics, "[::1]:7".parse().ok());
         assert!(!both.no_discovery && both.verbose == 1 && both.key == Some("other".into()));
     }
 
@@ -464,6 +495,8 @@ mod tests {
             "p -i a --max-sessions 0",
             "p -i a --max-sessions-per-source 0",
             "p -i a --idle-timeout 0",
+            "p -i a --metrics on",
+            "p status --config f --metrics 127.0.0.1:1",
         ] {
             assert!(options(line).is_err(), "{line}");
         }

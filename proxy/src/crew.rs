@@ -14,9 +14,9 @@ use crate::cli::Options;
 use crate::daemon::spawn;
 use crate::machine::Machine;
 use crate::summary::Summary;
-use crate::worker::{Letter, Mailbox, News, Report, Sockets, Worker};
+use crate::worker::{Letter, Mailbox, News, Report, Sockets, Worker, clock};
 
-/// How long an answer of a worker is waited for. It is there within a millisecond, unless the machine is in distress.
+/// How long answers of workers are waited for. It is there within a millisecond, unless the machine is in distress.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The ways to all workers, in the order of their shards.
@@ -68,16 +68,16 @@ impl Crew {
         }
     }
 
-    /// How things stand with each worker that answers.
+    /// How things stand with each worker that answers, with so many of its sessions at most.
     #[must_use]
-    pub fn reports(&self, sessions: bool) -> Vec<Report> {
-        self.ask(|to| Letter::Report(sessions, to)).into_iter().flatten().collect()
+    pub fn reports(&self, sessions: usize) -> Vec<Report> {
+        self.answers(sessions).into_iter().flatten().collect()
     }
 
-    /// Whether each worker answers.
+    /// How things stand with each worker, in their order; `None` of one that does not answer.
     #[must_use]
-    pub fn is_well(&self) -> bool {
-        self.reports(false).len() == self.0.len()
+    pub fn answers(&self, sessions: usize) -> Vec<Option<Report>> {
+        self.ask(|to| Letter::Report(sessions, to))
     }
 
     /// Has all take over what may change.
@@ -113,18 +113,23 @@ impl Crew {
                 answer
             })
             .collect();
-        answers.into_iter().map(|answer| answer.recv_timeout(PATIENCE).ok()).collect()
+        // One deadline for all, however many are stuck; what is there already is taken after it, too.
+        let deadline = clock() + PATIENCE;
+        let left = || deadline.saturating_duration_since(clock());
+        answers.into_iter().map(|answer| answer.recv_timeout(left()).ok()).collect()
     }
 }
 
 /// What all workers counted, and the sessions that are open, if there are sessions.
 #[must_use]
-pub fn sum(reports: &[Report]) -> (Summary, Option<usize>) {
+pub fn sum<'a>(reports: impl IntoIterator<Item = &'a Report>) -> (Summary, Option<usize>) {
     let mut totals = Summary::default();
+    let mut sessions = Some(0);
     for report in reports {
         totals.add(&report.totals);
+        sessions = sessions.zip(report.open).map(|(sum, open)| sum + open);
     }
-    (totals, reports.iter().map(|report| report.open).sum())
+    (totals, sessions)
 }
 
 /// The processors that this program may use.

@@ -2,8 +2,10 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
-use sidekick_protocol::{Observer, ObserverConfig, SecretKey, Shard};
+use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
 use crate::capture::{self, Capture};
@@ -20,6 +22,8 @@ use crate::compat::nsdi24;
 use crate::crew::{Crew, sum};
 use crate::key;
 use crate::machine::Machine;
+use crate::monitor;
+use crate::monitor::status::{About, Watch};
 use crate::path::PathSocket;
 use crate::port::Port;
 use crate::signals::Signals;
@@ -61,6 +65,7 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
         interfaces.iter().map(|name| Capture::open(name, settings)).collect::<Result<Vec<_>, _>>()?;
     let port = Port::open(options.listen)?;
     let own = port.address();
+    let metrics = monitor::open(options.metrics)?;
     match options.compat.nsdi24() {
         None => {
             let path = PathSocket::open().context("cannot open a raw socket to answer markers with")?;
@@ -78,13 +83,20 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
                 }
                 machines.push(observer);
             }
-            let said = machines.first().map(|machine| format!(", public key {}", machine.public_key()));
+            let public = machines.first().map(Observer::public_key);
             let sockets = Sockets { port, path: Some(path) };
-            serve((options, reread), signals, captures, machines, sockets, &said.unwrap_or_default())
+            serve((options, reread), signals, captures, machines, sockets, (metrics, public))
         }
         Some(settings) => {
             let machine = nsdi24::Proxy::new(own, settings)?;
-            serve((options, reread), signals, captures, vec![machine], Sockets { port, path: None }, "")
+            serve(
+                (options, reread),
+                signals,
+                captures,
+                vec![machine],
+                Sockets { port, path: None },
+                (metrics, None),
+            )
         }
     }
 }
@@ -133,7 +145,7 @@ fn serve<M: Machine>(
     captures: Vec<Vec<Capture>>,
     machines: Vec<M>,
     sockets: Sockets,
-    said: &str,
+    (metrics, key): (Option<TcpListener>, Option<PublicKey>),
 ) -> Result<()> {
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
@@ -151,6 +163,13 @@ fn serve<M: Machine>(
         crew.capture(number, captures);
     }
     let names = options.distinct_interfaces();
+    let max_sessions = Arc::new(AtomicU64::new(options.max_sessions));
+    if let Some(listener) = metrics {
+        let interfaces = names.iter().map(|name| (*name).to_owned()).collect();
+        let about = About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
+        monitor::serve(listener, Watch::new(crew.clone(), about))?;
+    }
+    let said = key.map(|key| format!(", public key {key}")).unwrap_or_default();
     say(&format!("ready: listening on {address}, capturing on {}{said}", names.join(", ")));
     tell_manager(&[NotifyState::Ready]);
 
@@ -167,7 +186,10 @@ fn serve<M: Machine>(
                 let running =
                     |new: &Options| Options { interfaces: options.interfaces.clone(), ..new.clone() };
                 match reread().and_then(|new| crew.reload(running(&new)).map(|()| new)) {
-                    Ok(new) => warn_of_the_rest(options, &new),
+                    Ok(new) => {
+                        max_sessions.store(new.max_sessions, Ordering::Relaxed);
+                        warn_of_the_rest(options, &new);
+                    }
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
                 tell_manager(&[NotifyState::Ready]);
@@ -215,7 +237,7 @@ impl Progress {
             return;
         }
         self.logged = now;
-        let (totals, open) = sum(&crew.reports(false));
+        let (totals, open) = sum(&crew.reports(0));
         let dropped = totals.capture_drops.saturating_sub(self.last.capture_drops);
         if dropped != 0 {
             warn!("the kernel dropped {dropped} packets before they could be read: quACKs lack them");
@@ -275,6 +297,7 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
         ("capture", old.capture != new.capture),
         ("buffer", old.buffer != new.buffer),
         ("threads", old.threads != new.threads),
+        ("metrics", old.metrics != new.metrics),
     ];
     let changed: Vec<_> = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
     if changed.is_empty() {

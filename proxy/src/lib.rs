@@ -14,7 +14,7 @@
 //! from a file instead: [`replay`].
 //!
 //! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one.
-//! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`] and [`summary`] are what the operator sees.
+//! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`], [`summary`] and [`monitor`] are what the operator sees.
 
 pub mod capture;
 pub mod cli;
@@ -23,6 +23,7 @@ pub mod crew;
 pub mod daemon;
 pub mod key;
 pub mod machine;
+pub mod monitor;
 pub mod offload;
 pub mod packet;
 pub mod path;

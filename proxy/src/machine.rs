@@ -44,8 +44,8 @@ pub trait Machine: Send + 'static {
     /// The sessions that are open now, if there are sessions.
     fn open_sessions(&self) -> Option<usize>;
 
-    /// How each session stands.
-    fn sessions(&self) -> Vec<SessionStatus> {
+    /// How sessions stand, `most` of them at most.
+    fn sessions(&self, _most: usize) -> Vec<SessionStatus> {
         Vec::new()
     }
 }
@@ -113,7 +113,7 @@ impl Machine for Observer {
         Some(Self::sessions(self))
     }
 
-    fn sessions(&self) -> Vec<SessionStatus> {
-        self.statuses().collect()
+    fn sessions(&self, most: usize) -> Vec<SessionStatus> {
+        self.statuses().take(most).collect()
     }
 }

@@ -1,19 +1,40 @@
 //! The `sidekick-proxy` program.
 
 use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
 use sidekick_proxy::cli::{Instead, Options};
+use sidekick_proxy::monitor::ask::{ask, show};
+use sidekick_proxy::monitor::{self, Place};
 use sidekick_proxy::{daemon, replay};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let options = Options::read(std::env::args_os()).unwrap_or_else(|complaint| complaint.exit());
     match options.instead.clone() {
-        None => {}
         Some(Instead::Check { file }) => return check(options, &file),
+        Some(Instead::Status { json, all, metrics, config }) => {
+            let place = match config {
+                Some(file) => {
+                    options.with_file(&file).map_err(anyhow::Error::from).and_then(|(with_file, _)| {
+                        match with_file.metrics {
+                            Some(Place::At(address)) => Ok(address),
+                            None => Ok(monitor::DEFAULT),
+                            Some(Place::Off) => {
+                                bail!("{} has metrics off: a proxy of it cannot be asked", file.display())
+                            }
+                        }
+                    })
+                }
+                None => Ok(metrics),
+            };
+            return end(place.and_then(|address| status(address, json, all)));
+        }
         Some(Instead::Replay(options)) => return end(replay::program::run(&options)),
+        None => {}
     }
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
     let log = tracing_subscriber::fmt()
@@ -48,6 +69,7 @@ fn main() -> ExitCode {
     end(daemon::run(&options, &reread))
 }
 
+/// The exit status of this outcome, after the sentence on stderr that it may take.
 fn end(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,6 +78,17 @@ fn end(outcome: anyhow::Result<()>) -> ExitCode {
             let _ = writeln!(std::io::stderr(), "sidekick-proxy: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Shows how the proxy stands that serves its status here.
+fn status(address: SocketAddr, json: bool, all: bool) -> anyhow::Result<()> {
+    let (text, status) = ask(address, all)?;
+    let shown = if json { text } else { show(&status) };
+    match std::io::stdout().write_all(shown.as_bytes()) {
+        // Who reads on has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot write to standard output"),
     }
 }
 

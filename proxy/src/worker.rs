@@ -58,8 +58,8 @@ pub enum Letter {
     Capture(u32, Capture),
     /// Do not capture on the interface of this number any more.
     Forget(u32),
-    /// Say how things stand; with the sessions or without.
-    Report(bool, SyncSender<Report>),
+    /// Say how things stand, with so many sessions at most.
+    Report(usize, SyncSender<Report>),
     /// Take over what may change.
     Reload(Arc<Options>, SyncSender<Result<()>>),
     /// Say goodbye, and how things stand, and end.
@@ -75,7 +75,7 @@ pub struct Report {
     pub open: Option<usize>,
     /// By interface.
     pub captures: Vec<CaptureReport>,
-    /// All of them, if that was asked for.
+    /// As many of them as were asked for.
     pub sessions: Vec<SessionStatus>,
     /// When this was so.
     pub at: Instant,
@@ -366,7 +366,7 @@ impl<M: Machine> Worker<M> {
                 Ok(Letter::Close(to)) => {
                     self.machine.goodbye();
                     self.send_waiting();
-                    let _ = to.try_send(self.report(false));
+                    let _ = to.try_send(self.report(0));
                     return true;
                 }
                 Err(TryRecvError::Empty) => return false,
@@ -375,7 +375,7 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    fn report(&mut self, sessions: bool) -> Report {
+    fn report(&mut self, sessions: usize) -> Report {
         let mut totals = self.machine.totals();
         (totals.unsent, totals.late) = (self.trouble.unsent, self.trouble.late);
         totals.count(&self.gone);
@@ -392,7 +392,7 @@ impl<M: Machine> Worker<M> {
         for capture in &captures {
             totals.count(&capture.counters);
         }
-        let sessions = if sessions { self.machine.sessions() } else { Vec::new() };
+        let sessions = self.machine.sessions(sessions);
         Report { totals, open: self.machine.open_sessions(), captures, sessions, at: clock() }
     }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::capture::Backend;
+use crate::monitor::Place;
 
 /// Why a configuration file cannot be used; a sentence for the operator, without the file's name.
 #[derive(Debug, Error)]
@@ -53,6 +54,7 @@ pub(super) struct File {
     pub(super) capture: Option<Backend>,
     pub(super) buffer: Option<Number<1, 1024>>,
     pub(super) threads: Option<Number<1, 64>>,
+    pub(super) metrics: Option<Metrics>,
     pub(super) log: Option<Log>,
 }
 
@@ -67,6 +69,10 @@ pub(super) struct Address(pub(super) SocketAddr);
 /// An address and a port that a sender can speak to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announced(pub(super) SocketAddr);
+
+/// Where metrics are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Metrics(pub(super) Place);
 
 /// How much is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -122,6 +128,16 @@ impl<'de> Deserialize<'de> for Announced {
         let text = String::deserialize(deserializer)?;
         super::announced(&text).map(Self).map_err(|_| {
             let wanted = "the address of this machine and a port, like 192.0.2.1:5252";
+            D::Error::invalid_value(Unexpected::Str(&text), &wanted)
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map(Self).map_err(|_| {
+            let wanted = "an address and a port, like 127.0.0.1:9252, or off";
             D::Error::invalid_value(Unexpected::Str(&text), &wanted)
         })
     }
@@ -189,6 +205,10 @@ mod tests {
             (
                 "log = \"loud\"",
                 "p.toml:1: log: unknown variant `loud`, expected one of `warn`, `info`, `debug`, `trace`",
+            ),
+            (
+                "metrics = \"on\"",
+                "p.toml:1: metrics: invalid value: string \"on\", expected an address and a port, like 127.0.0.1:9252, or off",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {

@@ -9,8 +9,8 @@
 )]
 
 use std::cell::RefCell;
-use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -122,6 +122,11 @@ impl Daemon {
     pub fn address(&self) -> SocketAddr {
         let rest = self.ready.strip_prefix("ready: listening on ").unwrap();
         rest.split(',').next().unwrap().parse().unwrap()
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Its port at this address of its machine.
@@ -325,4 +330,30 @@ pub fn probe(socket: &UdpSocket) {
 /// Whether the proxy refuses a session for this flow.
 pub fn is_refused(socket: &UdpSocket, source_port: u16, destination: SocketAddr) -> bool {
     ask(socket, source_port, destination, &Terms::default()).is_err()
+}
+
+/// Fetches a page over HTTP: its status, head and body.
+pub fn get(address: &str, path: &str) -> (u16, String, String) {
+    let host = address;
+    exchange(address, format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
+}
+
+/// Sends these bytes over TCP and reads what comes, which has to be an answer of HTTP.
+pub fn exchange(address: &str, request: &[u8]) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request).unwrap();
+    let mut bytes = Vec::new();
+    let outcome = stream.read_to_end(&mut bytes);
+    let answer = String::from_utf8(bytes).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{outcome:?}: {answer:?}"));
+    let status = head.strip_prefix("HTTP/1.1 ").unwrap().split(' ').next().unwrap().parse().unwrap();
+    (status, head.to_owned(), body.to_owned())
+}
+
+/// The number of a series in a page of metrics, named with its labels.
+pub fn number(page: &str, series: &str) -> f64 {
+    let mut of = page.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let number = of.next().unwrap_or_else(|| panic!("no {series} in {page}"));
+    number.parse().unwrap()
 }

@@ -1,0 +1,259 @@
+//! What `sidekick-proxy status` does: asks a daemon that runs how it stands, and shows that.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::status::{Session, Status};
+use crate::worker::clock;
+
+/// How long the daemon may take. It waits two seconds itself for threads that are stuck.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of an answer, which is all sessions at the most.
+const LONGEST: u64 = 16 << 20;
+
+/// The JSON that the daemon at `address` gives of itself, and what that says. `all`: as many sessions as it will describe,
+/// and not only some.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
+    let nobody = || {
+        format!(
+            "no proxy answers at {address}: start it, or say where it serves its metrics, with --metrics or by the file of \
+             --config"
+        )
+    };
+    let json = get(address, if all { "/status?sessions=all" } else { "/status" }).with_context(nobody)?;
+    let status =
+        serde_json::from_str(&json).with_context(|| format!("what answers at {address} is no proxy"))?;
+    Ok((json, status))
+}
+
+/// Fetches a page. Strict, since only our own server is spoken to: version 1.1, status 200, and a length.
+fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let address = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port()),
+        _ => address,
+    };
+    let deadline = clock() + PATIENCE;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // In one piece, and not one for each part of the line.
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut bytes = Vec::new();
+    Until { stream, deadline }.take(LONGEST).read_to_end(&mut bytes)?;
+    let answer = String::from_utf8(bytes).context("the answer is no text")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;
+    let mut lines = head.split("\r\n");
+    let first = lines.next().unwrap_or_default();
+    ensure!(first.starts_with("HTTP/1.1 200 "), "the answer is {first:?}");
+    let length = lines
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, length)| length.trim().parse().ok());
+    if length != Some(body.len()) {
+        bail!("the answer has {} bytes, and not the length that it names", body.len());
+    }
+    Ok(body.to_owned())
+}
+
+/// A stream that is read until an instant.
+struct Until {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Until {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(clock());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+}
+
+/// The status for a person to read.
+#[must_use]
+pub fn show(status: &Status) -> String {
+    let mut text = format!("sidekick-proxy {}, up {}\n", status.version, long(status.uptime));
+    let mut say = |name: &str, value: String| {
+        let _ = writeln!(text, "{name:<12}{value}");
+    };
+    say("address", status.address.to_string());
+    if let Some(key) = &status.public_key {
+        say("public key", key.clone());
+    }
+    say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
+    say("totals", status.totals.to_string());
+    if let Some(open) = status.sessions_open {
+        say("sessions", format!("{open} open of {} at most", status.sessions_max));
+    }
+    let interfaces = status.interfaces.iter().map(|of| {
+        let up = match (&of.backend, of.up) {
+            (None, _) => "gone",
+            (_, true) => "up",
+            (_, false) => "down",
+        };
+        let backend = of.backend.clone().unwrap_or_else(|| "-".to_owned());
+        vec![of.name.clone(), backend, up.to_owned(), of.captured.to_string(), of.dropped.to_string()]
+    });
+    text += "\n";
+    text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
+    if !status.sessions.is_empty() {
+        let headings = ["source", "destination", "peer", "epoch", "counted", "quACKs", "packet", "heard"];
+        text += "\n";
+        text += &table(&headings, 3, status.sessions.iter().map(row));
+        let more = status.sessions_open.unwrap_or(0).saturating_sub(status.sessions.len());
+        if more > 0 {
+            let _ = writeln!(text, "and {more} more sessions (--all shows them)");
+        }
+    }
+    // Another program may have the port and answer what it likes: nothing of that may steer the terminal.
+    text.chars().map(|char| if char.is_control() && char != '\n' { '?' } else { char }).collect()
+}
+
+fn row(session: &Session) -> Vec<String> {
+    let ago = |seconds: f64| format!("{seconds:.1}s ago");
+    let packet = match session.last_packet_ago {
+        _ if !session.confirmed => "unproven".to_owned(),
+        None => "none".to_owned(),
+        Some(seconds) => ago(seconds),
+    };
+    vec![
+        session.source.to_string(),
+        session.destination.to_string(),
+        session.peer.to_string(),
+        session.epoch.to_string(),
+        session.counted.to_string(),
+        session.quacks.to_string(),
+        packet,
+        ago(session.last_heard_ago),
+    ]
+}
+
+/// Rows under headings; all but the first `left` columns end at the right.
+fn table(headings: &[&str], left: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
+    let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
+    let mut widths: Vec<usize> = Vec::new();
+    for row in &rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let _ = if column < left {
+                write!(line, "{cell:<width$}  ")
+            } else {
+                write!(line, "{cell:>width$}  ")
+            };
+        }
+        text += line.trim_end();
+        text += "\n";
+    }
+    text
+}
+
+/// A time in seconds, as one would say it.
+fn long(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min"),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::status::tests::example;
+    use std::net::TcpListener;
+    use std::thread;
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut status = example();
+        status.interfaces[1].name = "tun0\x1b[2J".to_owned();
+        status.sessions_open = Some(3);
+        let shown = show(&status);
+        let key = "ab".repeat(32);
+        let expected = format!(
+            "\
+sidekick-proxy 1.2.3, up 1 d 2 h
+address     192.0.2.1:5252
+public key  {key}
+health      ok
+totals      captured 9, counted 5, quACKs 0, bytes sent 0, sessions 0, malformed 0
+sessions    3 open of 1024 at most
+
+interface  backend  state  captured  dropped
+eth0       ring     up            7        0
+tun0?[2J   ring     up            2        0
+
+source         destination        peer           epoch  counted  quACKs  packet     heard
+10.0.0.2:4000  [2001:db8::1]:443  10.0.0.2:4001      1        5       2    none  0.2s ago
+and 2 more sessions (--all shows them)
+"
+        );
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn times_are_said_shortly() {
+        for (seconds, said) in
+            [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7_260, "2 h 1 min"), (90_000, "1 d 1 h")]
+        {
+            assert_eq!(long(seconds), said);
+        }
+    }
+
+    /// What is said of a server that answers so.
+    fn answered(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = [0; 512];
+            let len = stream.read(&mut asked).unwrap();
+            assert!(asked[..len].starts_with(b"GET /status HTTP/1.1\r\nHost: 127.0.0.1:"));
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let error = ask(address, false).unwrap_err();
+        server.join().unwrap();
+        format!("{error:#}")
+    }
+
+    #[test]
+    fn who_is_no_proxy_is_not_believed() {
+        for (answer, said) in [
+            ("", "no end of its head"),
+            ("HTTP/1.1 200 OK\r\n", "no end of its head"),
+            ("SSH-2.0-OpenSSH\r\n\r\n", "SSH-2.0"),
+            ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "404"),
+            ("HTTP/1.1 200 OK\r\n\r\n{}", "not the length"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", "not the length"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "is no proxy"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n<p>", "is no proxy"),
+        ] {
+            let error = answered(answer);
+            assert!(error.contains(said), "{answer:?}: {error}");
+        }
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = ask(closed, false).unwrap_err().to_string();
+        assert!(error.contains("no proxy answers at 127.0.0.1:") && error.contains("--metrics"), "{error}");
+    }
+}

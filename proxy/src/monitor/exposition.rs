@@ -1,0 +1,353 @@
+//! The metrics, as Prometheus reads them: its text format, version 0.0.4.
+
+use std::fmt::{Display, Write};
+
+use super::status::{Interface, Status};
+use crate::summary::Summary;
+
+/// What the format calls itself.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What happened since the start: name, help and number of each. A field that is new in the summary does not compile here.
+fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 21] {
+    let Summary {
+        captured,
+        counted,
+        ignored,
+        quacks,
+        bytes,
+        // Only with another proxy's wire; see below.
+        resets: _,
+        sessions,
+        expired,
+        refused,
+        malformed,
+        other_version,
+        forged,
+        markers,
+        deferred,
+        withheld,
+        malformed_frames,
+        fragments,
+        merged_split,
+        merged_uncounted,
+        capture_drops,
+        unsent,
+        late,
+    } = *summary;
+    [
+        ("sidekick_packets_captured_total", "UDP datagrams captured, of whatever flow.", captured),
+        ("sidekick_packets_counted_total", "Datagrams added to the sums of a session.", counted),
+        (
+            "sidekick_packets_ignored_total",
+            "Datagrams of a session's flow that do not count, such as QUIC handshake packets.",
+            ignored,
+        ),
+        (
+            "sidekick_packets_dropped_total",
+            "Packets the kernel dropped before they could be read: quACKs lack them.",
+            capture_drops,
+        ),
+        (
+            "sidekick_frames_malformed_total",
+            "Captured frames whose headers contradict themselves.",
+            malformed_frames,
+        ),
+        (
+            "sidekick_fragments_captured_total",
+            "Captured IP fragments of UDP datagrams, which do not count.",
+            fragments,
+        ),
+        ("sidekick_merged_frames_split_total", "Merged frames split into their datagrams.", merged_split),
+        (
+            "sidekick_merged_frames_uncounted_total",
+            "Merged frames that could not be split: their datagrams were not counted.",
+            merged_uncounted,
+        ),
+        ("sidekick_quacks_sent_total", "quACKs sent.", quacks),
+        (
+            "sidekick_quacks_withheld_total",
+            "quACKs not sent, because the session had used up its share of bytes.",
+            withheld,
+        ),
+        ("sidekick_sent_bytes_total", "Bytes of messages sent, without UDP and IP headers.", bytes),
+        ("sidekick_sessions_opened_total", "Sessions opened.", sessions),
+        ("sidekick_sessions_expired_total", "Sessions that ended because their sender fell silent.", expired),
+        (
+            "sidekick_hellos_refused_total",
+            "Sessions refused, by a limit or by terms that cannot be granted.",
+            refused,
+        ),
+        (
+            "sidekick_hellos_deferred_total",
+            "HELLOs not taken up, because there were too many at once.",
+            deferred,
+        ),
+        ("sidekick_markers_answered_total", "Markers answered, of senders that look for a proxy.", markers),
+        (
+            "sidekick_messages_malformed_total",
+            "Datagrams at the proxy's port that were no message to a proxy.",
+            malformed,
+        ),
+        (
+            "sidekick_messages_other_version_total",
+            "Datagrams at the proxy's port of another version of the protocol.",
+            other_version,
+        ),
+        (
+            "sidekick_messages_forged_total",
+            "Messages that were not made by the sender that they name, or were received before.",
+            forged,
+        ),
+        ("sidekick_messages_unsent_total", "Messages the network would not take.", unsent),
+        (
+            "sidekick_messages_dropped_total",
+            "Messages dropped, because the thread that serves their source had too many to read.",
+            late,
+        ),
+    ]
+}
+
+/// What is counted of an interface.
+type Number = fn(&Interface) -> u64;
+
+/// What happened on each interface since it is captured on: name, help and number of each.
+const BY_INTERFACE: [(&str, &str, Number); 6] = [
+    ("sidekick_interface_packets_captured_total", "UDP datagrams captured on the interface.", |of| {
+        of.captured
+    }),
+    (
+        "sidekick_interface_packets_dropped_total",
+        "Packets of the interface the kernel dropped before they could be read.",
+        |of| of.dropped,
+    ),
+    (
+        "sidekick_interface_frames_malformed_total",
+        "Frames of the interface whose headers contradict themselves.",
+        |of| of.malformed,
+    ),
+    (
+        "sidekick_interface_fragments_captured_total",
+        "IP fragments of UDP datagrams captured on the interface.",
+        |of| of.fragments,
+    ),
+    (
+        "sidekick_interface_merged_frames_split_total",
+        "Merged frames of the interface split into their datagrams.",
+        |of| of.merged_split,
+    ),
+    (
+        "sidekick_interface_merged_frames_uncounted_total",
+        "Merged frames of the interface that could not be split: their datagrams were not counted.",
+        |of| of.merged_uncounted,
+    ),
+];
+
+/// The metrics of this status. `resident`: bytes of memory the process has, where that is known.
+#[must_use]
+pub fn text(status: &Status, resident: Option<u64>) -> String {
+    let mut page = Page::default();
+    for (name, help, number) in totals(&status.totals) {
+        page.one(name, "counter", help, number);
+    }
+    if let Some(resets) = status.totals.resets {
+        page.one("sidekick_sums_reset_total", "counter", "Times the sums were reset.", resets);
+    }
+    for (name, help, number) in BY_INTERFACE {
+        page.family(name, "counter", help);
+        for of in &status.interfaces {
+            // What is gone counts nothing.
+            if let Some(backend) = &of.backend {
+                page.sample(name, &[("interface", &of.name), ("backend", backend)], number(of));
+            }
+        }
+    }
+    let name = "sidekick_interface_up";
+    page.family(name, "gauge", "Whether the interface is there and up.");
+    for of in &status.interfaces {
+        page.sample(name, &[("interface", &of.name)], u8::from(of.up));
+    }
+    if let Some(open) = status.sessions_open {
+        page.one("sidekick_sessions", "gauge", "Sessions that are open now.", open);
+        page.one("sidekick_sessions_max", "gauge", "Sessions that may be open at once.", status.sessions_max);
+    }
+    page.one("sidekick_threads", "gauge", "Threads that count packets.", status.threads);
+    page.one(
+        "sidekick_threads_answering",
+        "gauge",
+        "Those of them that answered just now.",
+        status.threads_answering,
+    );
+    let name = "sidekick_build_info";
+    page.family(name, "gauge", "The version of the program; always 1.");
+    page.sample(name, &[("version", &status.version)], 1);
+    page.one(
+        "process_start_time_seconds",
+        "gauge",
+        "When the program started, in seconds since 1970.",
+        status.started,
+    );
+    if let Some(resident) = resident {
+        page.one("process_resident_memory_bytes", "gauge", "Memory the program has, in bytes.", resident);
+    }
+    page.0
+}
+
+/// A page that grows line by line.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    /// A family of one sample.
+    fn one(&mut self, name: &str, kind: &str, help: &str, number: impl Display) {
+        self.family(name, kind, help);
+        self.sample(name, &[], number);
+    }
+
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Nothing fails that is written to a text.
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], number: impl Display) {
+        self.0.push_str(name);
+        for (index, (label, value)) in labels.iter().enumerate() {
+            let _ = write!(self.0, "{}{label}=\"", if index == 0 { '{' } else { ',' });
+            for char in value.chars() {
+                match char {
+                    '\\' => self.0.push_str("\\\\"),
+                    '"' => self.0.push_str("\\\""),
+                    '\n' => self.0.push_str("\\n"),
+                    other => self.0.push(other),
+                }
+            }
+            self.0.push('"');
+        }
+        let _ = writeln!(self.0, "{} {number}", if labels.is_empty() { "" } else { "}" });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::status::tests::example;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    fn is_name(name: &str) -> bool {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    }
+
+    /// Reads labels up to the closing brace, by the format's own escapes; gives what follows.
+    fn labels(text: &str) -> (Vec<(String, String)>, &str) {
+        let (mut labels, mut rest) = (Vec::new(), text);
+        loop {
+            let (name, after) = rest.split_once("=\"").unwrap();
+            let (mut value, mut chars) = (String::new(), after.char_indices());
+            let end = loop {
+                match chars.next().unwrap() {
+                    (end, '"') => break end,
+                    (_, '\\') => value.push(match chars.next().unwrap().1 {
+                        'n' => '\n',
+                        escaped @ ('\\' | '"') => escaped,
+                        other => panic!("\\{other} is no escape"),
+                    }),
+                    (_, other) => value.push(other),
+                }
+            };
+            assert!(is_name(name), "{name}");
+            labels.push((name.to_owned(), value));
+            match after[end + 1..].strip_prefix(',') {
+                Some(more) => rest = more,
+                None => return (labels, after[end + 1..].strip_prefix('}').unwrap()),
+            }
+        }
+    }
+
+    type Series = BTreeMap<(String, Vec<(String, String)>), f64>;
+
+    /// Holds every line to the format, and gives the samples.
+    fn parse(page: &str) -> Series {
+        assert!(page.ends_with('\n'));
+        let (mut series, mut families) = (Series::new(), BTreeSet::new());
+        let (mut helped, mut typed) = (String::new(), String::new());
+        for line in page.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(is_name(name) && !help.is_empty() && !help.contains('\\'), "{line}");
+                assert!(families.insert(name.to_owned()), "{name} twice");
+                helped = name.to_owned();
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert_eq!(name, helped);
+                assert!(matches!(kind, "counter" | "gauge"), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                typed = name.to_owned();
+            } else {
+                let end = line.find(['{', ' ']).unwrap();
+                let (name, rest) = line.split_at(end);
+                assert_eq!(name, typed, "a sample is behind its HELP and TYPE");
+                let (labels, number) = match rest.strip_prefix('{') {
+                    Some(rest) => labels(rest),
+                    None => (Vec::new(), rest),
+                };
+                let number = number.strip_prefix(' ').unwrap().parse().unwrap();
+                assert_eq!(series.insert((name.to_owned(), labels), number), None, "{line} twice");
+            }
+        }
+        series
+    }
+
+    #[test]
+    fn every_line_is_of_the_format() {
+        let mut status = example();
+        status.interfaces.push(Interface { name: "gone\n0".to_owned(), ..Interface::default() });
+        let series = parse(&text(&status, Some(4096)));
+        let labelled = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+        };
+        let number = |name: &str, pairs| series.get(&(name.to_owned(), labelled(pairs))).copied();
+        let captured = "sidekick_interface_packets_captured_total";
+        assert_eq!(number(captured, &[("interface", "eth0"), ("backend", "ring")]), Some(7.0));
+        assert_eq!(number(captured, &[("interface", "a\"b\\c"), ("backend", "ring")]), Some(2.0));
+        assert_eq!(number("sidekick_interface_up", &[("interface", "a\"b\\c")]), Some(1.0));
+        assert_eq!(number("sidekick_interface_up", &[("interface", "gone\n0")]), Some(0.0));
+        assert_eq!(number("sidekick_packets_captured_total", &[]), Some(9.0));
+        assert_eq!(number("sidekick_sessions", &[]), Some(1.0));
+        assert_eq!(number("sidekick_sessions_max", &[]), Some(1024.0));
+        assert_eq!(number("sidekick_build_info", &[("version", "1.2.3")]), Some(1.0));
+        assert_eq!(number("process_start_time_seconds", &[]), Some(1_700_000_000.25));
+        assert_eq!(number("process_resident_memory_bytes", &[]), Some(4096.0));
+        assert_eq!(number("sidekick_sums_reset_total", &[]), None);
+    }
+
+    #[test]
+    fn another_wire_has_no_sessions() {
+        let mut status = example();
+        (status.sessions_open, status.totals.resets) = (None, Some(3));
+        let series = parse(&text(&status, None));
+        let number = |name: &str| series.get(&(name.to_owned(), Vec::new())).copied();
+        assert_eq!(number("sidekick_sums_reset_total"), Some(3.0));
+        assert_eq!((number("sidekick_sessions"), number("sidekick_sessions_max")), (None, None));
+    }
+
+    /// Numbers that all differ come out under names that all differ.
+    #[test]
+    fn every_field_of_the_summary_has_its_own_metric() {
+        let fields = serde_json::to_value(Summary { resets: Some(0), ..Summary::default() }).unwrap();
+        let numbers = 101_u64..;
+        let fields: serde_json::Map<_, _> =
+            fields.as_object().unwrap().keys().cloned().zip(numbers.map(serde_json::Value::from)).collect();
+        let mut status = example();
+        status.totals = serde_json::from_value(fields.clone().into()).unwrap();
+        let series = parse(&text(&status, None));
+        for (field, number) in fields {
+            let number = u32::try_from(number.as_u64().unwrap()).unwrap();
+            let of = series
+                .iter()
+                .filter(|((_, labels), value)| labels.is_empty() && **value == f64::from(number));
+            assert_eq!(of.count(), 1, "{field}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! What the daemon shows of itself while it runs: metrics, health and status.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+mod common;
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use common::{Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run};
+use sidekick_protocol::{Flow, Payload, Peer as Address, Transmit};
+use sidekick_proxy::cli::Options;
+use sidekick_proxy::crew::Crew;
+use sidekick_proxy::machine::Machine;
+use sidekick_proxy::monitor;
+use sidekick_proxy::monitor::status::{About, Watch};
+use sidekick_proxy::port::Port;
+use sidekick_proxy::summary::Summary;
+use sidekick_proxy::worker::{News, Sockets};
+
+const METRICS: &str = "127.0.0.1:9252";
+
+/// A session of a flow on loopback that has sent so many packets, all counted, with one quACK for them.
+fn session(packets: u16) -> (Peer, UdpSocket) {
+    let (source, control) =
+        (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    control.connect("127.0.0.1:5252").unwrap();
+    let destination = "127.0.0.1:9".parse().unwrap();
+    let peer =
+        Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(packets, 4));
+    for number in 0..packets.into() {
+        source.send_to(&datagram(number, 1200), destination).unwrap();
+    }
+    assert_eq!(peer.report(|_| true).count, u32::from(packets));
+    (peer, source)
+}
+
+/// Fetches a page until it is as wanted.
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
+    let begun = Instant::now();
+    loop {
+        let (status, _, body) = get(at, path);
+        if wanted(status, &body) {
+            return body;
+        }
+        assert!(begun.elapsed() < common::PATIENCE, "{path} is still {status}: {body}");
+    }
+}
+
+#[test]
+fn metrics_agree_with_the_summary() {
+    in_namespace("metrics_agree_with_the_summary", || {
+        let daemon = Daemon::start("-i lo --json --threads 2 --capture ring");
+        let _session = session(30);
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.connect("127.0.0.1:5252").unwrap();
+        stranger.send(b"x").unwrap();
+        common::probe(&stranger);
+        let page =
+            until(METRICS, "/metrics", |_, page| number(page, "sidekick_messages_other_version_total") > 0.0);
+        let (status, head, _) = get(METRICS, "/metrics");
+        assert_eq!(status, 200);
+        assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+        for (series, expected) in [
+            ("sidekick_packets_counted_total", 30.0),
+            ("sidekick_sessions", 1.0),
+            ("sidekick_sessions_max", 1024.0),
+            ("sidekick_threads", 2.0),
+            ("sidekick_threads_answering", 2.0),
+            ("sidekick_interface_up{interface=\"lo\"}", 1.0),
+            (concat!("sidekick_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}"), 1.0),
+        ] {
+            assert_eq!(number(&page, series), expected, "{series}");
+        }
+        assert!(number(&page, "process_resident_memory_bytes") > 1e6);
+        assert!(number(&page, "process_start_time_seconds") > 1.7e9);
+        let of_interface =
+            number(&page, "sidekick_interface_packets_captured_total{interface=\"lo\",backend=\"ring\"}");
+        assert_eq!(of_interface, number(&page, "sidekick_packets_captured_total"));
+
+        let summary = daemon.stop().summary();
+        let at_the_end = |field: &str| f64::from(u32::try_from(summary[field].as_u64().unwrap()).unwrap());
+        for (field, series) in [
+            ("counted", "sidekick_packets_counted_total"),
+            ("ignored", "sidekick_packets_ignored_total"),
+            ("quacks", "sidekick_quacks_sent_total"),
+            ("sessions", "sidekick_sessions_opened_total"),
+            ("malformed", "sidekick_messages_malformed_total"),
+            ("other_version", "sidekick_messages_other_version_total"),
+            ("forged", "sidekick_messages_forged_total"),
+            ("deferred", "sidekick_hellos_deferred_total"),
+            ("capture_drops", "sidekick_packets_dropped_total"),
+            ("unsent", "sidekick_messages_unsent_total"),
+        ] {
+            assert_eq!(number(&page, series), at_the_end(field), "{field}");
+        }
+        // The goodbye was sent, and captured, after the page.
+        for (field, series) in
+            [("captured", "sidekick_packets_captured_total"), ("bytes", "sidekick_sent_bytes_total")]
+        {
+            let then = number(&page, series);
+            assert!(then > 0.0 && then <= at_the_end(field), "{field}: {then} of {summary}");
+        }
+    });
+}
+
+#[test]
+fn health_follows_the_only_interface() {
+    in_namespace("health_follows_the_only_interface", || {
+        let plug_in = || {
+            run("ip link add near0 type veth peer name far0");
+            run("ip link set near0 up");
+            run("ip link set far0 up");
+        };
+        plug_in();
+        let daemon = Daemon::start("-i near0 --no-discovery");
+        let well = || until(METRICS, "/health", |status, _| status == 200);
+        assert_eq!(well(), "ok\n");
+        run("ip link set near0 down");
+        let said = until(METRICS, "/health", |status, _| status == 503);
+        assert_eq!(said, "all interfaces are down: near0\n");
+        assert_eq!(number(&get(METRICS, "/metrics").2, "sidekick_interface_up{interface=\"near0\"}"), 0.0);
+        run("ip link set near0 up");
+        well();
+        run("ip link delete near0");
+        until(METRICS, "/health", |status, said| {
+            status == 503 && said == "no interface is captured on: there is no near0\n"
+        });
+        let shown = proxy("status").output().unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(
+            shown.lines().any(|line| line.split_whitespace().eq(["near0", "-", "gone", "0", "0"])),
+            "{shown}"
+        );
+        plug_in();
+        well();
+        daemon.stop();
+    });
+}
+
+#[test]
+fn status_shows_a_session() {
+    in_namespace("status_shows_a_session", || {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("proxy.toml");
+        std::fs::write(&file, "interfaces = [\"lo\"]\nmetrics = \"127.0.0.1:9999\"\n").unwrap();
+        let with_file = format!("--config {}", file.display());
+        let daemon = Daemon::start(&with_file);
+        let (peer, source) = session(20);
+        let text = |line: &str| {
+            let output = proxy(line).output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let shown = text(&format!("status {with_file}"));
+        let source = source.local_addr().unwrap().to_string();
+        let row = shown.lines().find(|line| line.contains(" 127.0.0.1:9 ")).unwrap();
+        // What a proxy can say of the source is what it captures.
+        assert!(row.starts_with(&source), "{row}");
+        assert_eq!(row.split_whitespace().skip(3).take(3).collect::<Vec<_>>(), ["1", "20", "2"], "{row}");
+        for wanted in
+            [&peer.key.to_string(), "0.0.0.0:5252", "1 open of 1024", "counted 20", env!("CARGO_PKG_VERSION")]
+        {
+            assert!(shown.contains(wanted), "{wanted} in {shown}");
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&text("status --all --json --metrics 127.0.0.1:9999")).unwrap();
+        assert_eq!(
+            (&json["sessions_open"], &json["sessions"][0]["counted"]),
+            (&1.into(), &20.into()),
+            "{json}"
+        );
+        assert_eq!(json["totals"]["counted"], 20, "{json}");
+        daemon.stop();
+
+        let sentence = |line: &str| {
+            let (status, stdout, stderr) = fails(&mut proxy(line));
+            assert_eq!(
+                (status.code(), stdout.as_str(), stderr.lines().count()),
+                (Some(1), "", 1),
+                "{stderr}"
+            );
+            stderr
+        };
+        assert!(sentence("status").contains("no proxy answers at 127.0.0.1:9252: start it"));
+        assert!(sentence(&format!("status {with_file}")).contains("127.0.0.1:9999"));
+        std::fs::write(&file, "metrics = \"off\"\n").unwrap();
+        assert!(sentence(&format!("status {with_file}")).contains("metrics off"));
+    });
+}
+
+/// Who opens connections and says nothing, or little, or does not listen, keeps nobody else out.
+#[test]
+fn slow_clients_hurt_nobody_else() {
+    in_namespace("slow_clients_hurt_nobody_else", || {
+        let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
+        let mut slow = Vec::new();
+        for begun in
+            [&b""[..], b"GET /metr", b"GET /metrics HTTP/1.1\r\nX: y\r\n", b"GET /status HTTP/1.1\r\n\r\n"]
+        {
+            for _ in 0..12 {
+                let mut stream = TcpStream::connect(METRICS).unwrap();
+                stream.write_all(begun).unwrap();
+                slow.push(stream);
+            }
+            assert_eq!(get(METRICS, "/metrics").0, 200);
+        }
+        let many: Vec<_> = (0..8).map(|_| thread::spawn(|| get(METRICS, "/health").0)).collect();
+        for one in many {
+            assert_eq!(one.join().unwrap(), 200);
+        }
+        let ended = daemon.stop();
+        assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
+    });
+}
+
+#[test]
+fn what_is_no_question_gets_no_answer() {
+    in_namespace("what_is_no_question_gets_no_answer", || {
+        let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(20_000));
+        for (request, expected) in [
+            (&b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..], 404),
+            (b"GET /metrics/ HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+            (b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n", 405),
+            (b"DELETE /status HTTP/1.1\r\n\r\n", 405),
+            (b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
+            (b"GET /metrics?x=y HTTP/1.1\r\nHost: [::1]:9252\r\n\r\n", 200),
+            (b"HEAD /health HTTP/1.1\r\n\r\n", 200),
+            (b"GET /health HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello", 200),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+            (b"GET /metrics HTTP/9.9\r\n\r\n", 400),
+            (b"GET /\xff HTTP/1.1\r\n\r\n", 400),
+            (long.as_bytes(), 431),
+        ] {
+            let (status, head, _) = exchange(METRICS, request);
+            assert_eq!(status, expected, "{}: {head}", String::from_utf8_lossy(request));
+        }
+        let mut silent = TcpStream::connect(METRICS).unwrap();
+        silent.write_all(&[0; 64]).unwrap();
+        drop(silent);
+        assert_eq!(get(METRICS, "/metrics").0, 200);
+        let ended = daemon.stop();
+        assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
+    });
+}
+
+#[test]
+fn a_second_daemon_goes_without_unless_asked() {
+    in_namespace("a_second_daemon_goes_without_unless_asked", || {
+        let first = Daemon::start("-i lo --listen 127.0.0.1:0");
+        let second = Daemon::start("-i lo --listen 127.0.0.1:0");
+        let quiet = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics off");
+        let open = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics 0.0.0.0:9253");
+        assert_eq!(get("127.0.0.1:9253", "/health").0, 200);
+        for line in ["-i lo --listen 127.0.0.1:0 --metrics 127.0.0.1:9252", "-i lo --metrics 127.0.0.2:9253"]
+        {
+            let (status, stdout, stderr) = fails(&mut proxy(line));
+            assert_eq!(
+                (status.code(), stdout.as_str(), stderr.lines().count()),
+                (Some(1), "", 1),
+                "{stderr}"
+            );
+            assert!(stderr.contains("in use") && stderr.contains("--metrics"), "{stderr}");
+        }
+        assert_eq!(get(METRICS, "/health").0, 200);
+        assert_eq!((first.stop().stderr.as_str(), quiet.stop().stderr.as_str()), ("", ""));
+        let warned = second.stop().stderr;
+        assert!(warned.contains("no metrics are served: TCP port 9252 is in use on 127.0.0.1"), "{warned}");
+        let warned = open.stop().stderr;
+        assert!(warned.contains("keep strangers away"), "{warned}");
+    });
+}
+
+/// A machine without a network that is stuck while somebody holds its lock.
+struct Stuck(Arc<Mutex<u64>>);
+
+impl Machine for Stuck {
+    fn observe(&mut self, _: &Flow, _: u32, _: Payload<'_>, _: Instant) -> bool {
+        false
+    }
+
+    fn handle(&mut self, _: Address, _: &[u8], _: Instant) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn on_deadline(&mut self, _: Instant) {}
+
+    fn transmit(&mut self, _: &mut [u8]) -> Option<Transmit> {
+        None
+    }
+
+    fn reload(&mut self, _: &Options, _: SocketAddr) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn goodbye(&mut self) {}
+
+    fn totals(&self) -> Summary {
+        Summary { counted: *self.0.lock().unwrap(), ..Summary::default() }
+    }
+
+    fn open_sessions(&self) -> Option<usize> {
+        Some(1)
+    }
+}
+
+/// Whoever asks for what the worker need not be asked is served while it is stuck, and totals do not shrink.
+#[test]
+fn a_thread_that_is_stuck_is_told_of() {
+    let lock = Arc::new(Mutex::new(7));
+    let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (news, _inbox) = mpsc::channel::<News>();
+    let address = port.address();
+    let machines = vec![Stuck(Arc::clone(&lock)), Stuck(Arc::new(Mutex::new(4)))];
+    let crew = Crew::start(machines, Sockets { port, path: None }, &news).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let max_sessions = Arc::new(AtomicU64::new(9));
+    let about = About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
+    monitor::serve(listener, Watch::new(crew, about)).unwrap();
+
+    let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
+    assert_eq!(counted(), 11.0);
+    let held = lock.lock().unwrap();
+    // Those who hang up leave no questions behind.
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(&at).unwrap();
+        stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
+    }
+    assert_eq!(get(&at, "/elsewhere").0, 404);
+    until(&at, "/health", |status, said| {
+        status == 503 && said == "1 of 2 threads do not answer: restart the proxy\n"
+    });
+    let page = get(&at, "/metrics").2;
+    assert_eq!(number(&page, "sidekick_packets_counted_total"), 11.0, "what it said last");
+    assert_eq!(number(&page, "sidekick_threads_answering"), 1.0);
+    drop(held);
+    until(&at, "/health", |_, said| said.contains("there is no none0"));
+    assert_eq!(counted(), 11.0);
+}
