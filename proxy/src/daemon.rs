@@ -26,6 +26,7 @@ use crate::monitor;
 use crate::monitor::status::{About, Watch};
 use crate::path::PathSocket;
 use crate::port::Port;
+use crate::privileges;
 use crate::signals::Signals;
 use crate::summary::Summary;
 use crate::worker::{News, Sockets, clock};
@@ -147,6 +148,8 @@ fn serve<M: Machine>(
     sockets: Sockets,
     (metrics, key): (Option<TcpListener>, Option<PublicKey>),
 ) -> Result<()> {
+    // Everything is open, and no other thread has begun.
+    privileges::confine()?;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
     let has_file = options.config.is_some();

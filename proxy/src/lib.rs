@@ -13,7 +13,8 @@
 //! Where another proxy's wire is to be spoken, what [`compat`] has is the machine. Packets that were captured before come
 //! from a file instead: [`replay`].
 //!
-//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one.
+//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one. When all is open,
+//! [`privileges`] that are not needed any more are given up.
 //! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`], [`summary`] and [`monitor`] are what the operator sees.
 
 pub mod capture;
@@ -28,6 +29,7 @@ pub mod offload;
 pub mod packet;
 pub mod path;
 pub mod port;
+pub mod privileges;
 pub mod replay;
 pub mod signals;
 pub mod summary;

@@ -124,7 +124,9 @@ pub(super) struct Granted {
 pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
     // Protocol 0: between here and the bind, packets of other interfaces must not slip in.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives.
+    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives. The daemon has given that up
+    // when an interface comes back: what waits for pnet then has no more room than the limit (net.core.rmem_max). A ring has
+    // its own.
     if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
         setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
     }

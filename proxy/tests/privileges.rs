@@ -1,0 +1,86 @@
+//! What a running daemon could still do to its machine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends where something is not as it should be"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::{Daemon, in_namespace, proxy};
+
+/// Bit 13: CAP_NET_RAW.
+const NET_RAW: &str = "0000000000002000";
+const NONE: &str = "0000000000000000";
+
+/// Where /proc has the daemon. The test has a space of process numbers of its own, and /proc is that of the machine.
+fn directory(daemon: &Daemon) -> PathBuf {
+    let ours = fs::read_link("/proc/self/ns/net").unwrap();
+    let is_it = |directory: &PathBuf| {
+        fs::read_link(directory.join("ns/net")).is_ok_and(|namespace| namespace == ours)
+            && fs::read_to_string(directory.join("status")).is_ok_and(|status| {
+                let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+                numbers.and_then(|numbers| numbers.split_whitespace().last())
+                    == Some(&daemon.id().to_string())
+            })
+    };
+    let all = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().path());
+    all.filter(|path| path.join("task").exists()).find(is_it).expect("the daemon")
+}
+
+/// Each thread has capabilities of its own; all have to be without.
+fn assert_confined(daemon: &Daemon) {
+    let mut threads = Vec::new();
+    for task in fs::read_dir(directory(daemon).join("task")).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.unwrap().trim().to_owned()
+        };
+        threads.push(field("Name"));
+        for (name, expected) in [
+            ("CapEff", NET_RAW),
+            ("CapPrm", NET_RAW),
+            ("CapBnd", NET_RAW),
+            ("CapInh", NONE),
+            ("CapAmb", NONE),
+            ("NoNewPrivs", "1"),
+        ] {
+            assert_eq!(field(name), expected, "{name} of {}", field("Name"));
+        }
+    }
+    threads.sort();
+    let expected = ["metrics", "sidekick-proxy", "signals", "tokio-rt-worker", "worker-0", "worker-1"];
+    assert_eq!(threads, expected);
+}
+
+#[test]
+fn a_daemon_keeps_net_raw_alone() {
+    in_namespace("a_daemon_keeps_net_raw_alone", || {
+        let line = "-i lo --threads 2";
+        // As root has them all, and as a service manager grants the one.
+        let root = Daemon::start(line);
+        assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
+        assert_confined(&root);
+        root.stop();
+        let mut granted = Command::new("setpriv");
+        granted
+            .args([
+                "--bounding-set=-all,+net_raw",
+                "--inh-caps=-all,+net_raw",
+                "--ambient-caps=-all,+net_raw",
+            ])
+            .arg(proxy("").get_program())
+            .args(line.split(' '))
+            .stdin(Stdio::null());
+        let granted = Daemon::begin(&mut granted);
+        assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
+        assert_confined(&granted);
+        granted.stop();
+    });
+}
