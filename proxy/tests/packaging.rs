@@ -10,6 +10,7 @@ use sidekick_proxy::monitor::status::Status;
 
 const ALERTS: &str = include_str!("../packaging/alerts.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana.json");
+const NOTES: &str = include_str!("../packaging/metrics-notes.md");
 
 /// All that a proxy may export, whatever wire it speaks.
 fn exported() -> BTreeSet<String> {
@@ -85,4 +86,18 @@ fn the_dashboard_is_of_metrics_that_there_are() {
             assert!(!named(target["expr"].as_str().unwrap()).is_empty(), "{target}");
         }
     }
+}
+
+#[test]
+fn every_metric_is_explained() {
+    let explained: Vec<_> = NOTES
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|rest| {
+            assert_eq!(rest.matches(" | ").count(), 2, "{rest}");
+            rest.split('`').next().unwrap().to_owned()
+        })
+        .collect();
+    assert_eq!(explained.iter().cloned().collect::<BTreeSet<_>>(), exported());
+    assert_eq!(explained.len(), exported().len(), "each once");
 }
