@@ -339,40 +339,59 @@ impl<M: Machine> Worker<M> {
         self.send_waiting();
     }
 
-    /// Reads all letters; true if one of them ends the worker.
+    /// Reads the letters that are there; true if the worker ends.
     fn read_letters(&mut self) -> bool {
         if self.inbox.bell.read().is_err() {
             return false;
         }
-        self.count_all();
-        loop {
+        // First all of them, then the packets that came before them. A letter that comes meanwhile rings again: its packets
+        // are not in the sums yet.
+        let mut letters = Vec::new();
+        let mut ended = false;
+        while letters.len() < MAILBOX {
             match self.inbox.letters.try_recv() {
-                Ok(Letter::Message(from, message)) => self.handle(from, &message),
-                Ok(Letter::Capture(number, capture)) => self.captures.push((number, capture)),
-                Ok(Letter::Forget(number)) => {
-                    for (_, capture) in self.captures.iter_mut().filter(|(of, _)| *of == number) {
-                        self.gone.add(&capture.counters());
-                    }
-                    self.captures.retain(|(of, _)| *of != number);
+                Ok(letter) => letters.push(letter),
+                Err(error) => {
+                    ended = error == TryRecvError::Disconnected;
+                    break;
                 }
-                Ok(Letter::Report(sessions, to)) => {
-                    // Whoever asked may have lost patience.
-                    let _ = to.try_send(self.report(sessions));
-                }
-                Ok(Letter::Reload(options, to)) => {
-                    let own = self.sockets.port.address();
-                    let _ = to.try_send(self.machine.reload(&options, own));
-                }
-                Ok(Letter::Close(to)) => {
-                    self.machine.goodbye();
-                    self.send_waiting();
-                    let _ = to.try_send(self.report(0));
-                    return true;
-                }
-                Err(TryRecvError::Empty) => return false,
-                Err(TryRecvError::Disconnected) => return true,
             }
         }
+        if letters.len() == MAILBOX {
+            // There may be more, whose ringing was heard with that of these.
+            let _ = self.inbox.bell.write(1);
+        }
+        self.count_all();
+        letters.into_iter().any(|letter| self.read(letter)) || ended
+    }
+
+    /// Does what a letter says; true if that is to end.
+    fn read(&mut self, letter: Letter) -> bool {
+        match letter {
+            Letter::Message(from, message) => self.handle(from, &message),
+            Letter::Capture(number, capture) => self.captures.push((number, capture)),
+            Letter::Forget(number) => {
+                for (_, capture) in self.captures.iter_mut().filter(|(of, _)| *of == number) {
+                    self.gone.add(&capture.counters());
+                }
+                self.captures.retain(|(of, _)| *of != number);
+            }
+            Letter::Report(sessions, to) => {
+                // Whoever asked may have lost patience.
+                let _ = to.try_send(self.report(sessions));
+            }
+            Letter::Reload(options, to) => {
+                let own = self.sockets.port.address();
+                let _ = to.try_send(self.machine.reload(&options, own));
+            }
+            Letter::Close(to) => {
+                self.machine.goodbye();
+                self.send_waiting();
+                let _ = to.try_send(self.report(0));
+                return true;
+            }
+        }
+        false
     }
 
     fn report(&mut self, sessions: usize) -> Report {
