@@ -4,7 +4,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build demo demo-audio figures bench fuzz test test-arm64 deb test-netem-vm format lint unit upstream clean
+.PHONY: help deps build-deps build demo demo-audio figures bench fuzz test test-arm64 deb test-deb test-netem-vm format lint unit upstream clean
 
 help:
 	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
@@ -15,7 +15,7 @@ help:
 	@echo "make bench   what the quACK costs beside the textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (fifteen minutes)"
 	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK, the protocol and the proxy on an emulated 64-bit ARM (six minutes, Debian 12)"
-	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (five minutes, Debian 12)"
+	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (five minutes, Debian 12); make test-deb tests them"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
 deps:
@@ -81,6 +81,10 @@ deb: build-deps
 	@rm -rf target/deb
 	@proxy/packaging/deb amd64 target/x86_64-unknown-linux-gnu/release/sidekick-proxy target/deb
 	@proxy/packaging/deb arm64 target/aarch64-unknown-linux-gnu/release/sidekick-proxy target/deb
+
+# Nothing is installed on this machine.
+test-deb: deb
+	proxy/packaging/test-deb target/deb
 
 test: deps format lint unit fuzz upstream test-netem-vm
 
