@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use common::{Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run};
-use sidekick_protocol::{Flow, Payload, Peer as Address, Transmit};
+use sidekick_protocol::{Peer as Address, Seen, Transmit};
 use sidekick_proxy::cli::Options;
 use sidekick_proxy::crew::Crew;
 use sidekick_proxy::machine::Machine;
@@ -281,9 +281,7 @@ fn a_second_daemon_goes_without_unless_asked() {
 struct Stuck(Arc<Mutex<u64>>);
 
 impl Machine for Stuck {
-    fn observe(&mut self, _: &Flow, _: u32, _: Payload<'_>, _: Instant) -> bool {
-        false
-    }
+    fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
 
     fn handle(&mut self, _: Address, _: &[u8], _: Instant) {}
 
