@@ -1,0 +1,51 @@
+//! What sessions take of an observer's memory.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+#[path = "support/live.rs"]
+mod live;
+
+use live::held;
+use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload, Terms};
+use std::time::Instant;
+
+const SESSIONS: usize = 10_000;
+
+fn flow(session: usize) -> Flow {
+    let [.., high, low] = session.to_be_bytes();
+    Flow { source: ([10, 1, high, low], 4000).into(), destination: ([198, 51, 100, 7], 443).into() }
+}
+
+fn packet(number: usize) -> [u8; 40] {
+    let mut payload = [0x40; 40];
+    let identifier = u32::try_from(number).unwrap().wrapping_mul(0x9e37_79b1);
+    payload[21..25].copy_from_slice(&identifier.to_be_bytes());
+    payload
+}
+
+/// Ten thousand sessions with as many sums as the proxy keeps by default, and each takes what the first took.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+fn ten_thousand_sessions_fit_in_64_mebibytes() {
+    let now = Instant::now();
+    let config = ObserverConfig { max_sessions: SESSIONS, ..ObserverConfig::default() };
+    let (mut observer, tables) = held(|| Observer::new(config, [3; 32]).unwrap());
+    let mut each = Vec::with_capacity(SESSIONS);
+    for session in 0..SESSIONS {
+        let (outcome, bytes) = held(|| observer.adopt(flow(session), Terms::default(), now));
+        assert_eq!(outcome, Ok(()));
+        each.push(bytes);
+    }
+    assert!(each.iter().all(|bytes| *bytes == each[0]), "{:?} to {:?}", each.iter().min(), each.iter().max());
+    let ((), counting) = held(|| {
+        for number in 0..3 * SESSIONS {
+            let flow = flow(number % SESSIONS);
+            let seen = observer.observe(&flow, 0, Payload::whole(&packet(number)), now);
+            assert_eq!(seen, Observed::Counted);
+        }
+    });
+    assert_eq!((counting, observer.sessions()), (0, SESSIONS));
+    let all = tables + each.iter().sum::<isize>();
+    println!("tables {tables} bytes, a session {} more, together {all}", each[0]);
+    assert!(all <= 64 << 20, "{all} bytes");
+}

@@ -1,0 +1,46 @@
+//! How much memory something holds: what it has asked for and not given back.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    /// Bytes asked for less bytes given back, while that is watched.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+struct Counting;
+
+fn note(bytes: isize) {
+    if WATCHED.get() {
+        LIVE.set(LIVE.get() + bytes);
+    }
+}
+
+#[allow(unsafe_code, reason = "an allocator cannot be written without; it only counts and passes on")]
+// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        note(layout.size().cast_signed());
+        // SAFETY: the caller's promise about `layout` is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        note(-layout.size().cast_signed());
+        // SAFETY: `pointer` came from `alloc` above with this `layout`, hence from the system's allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `work` gives, and by how many bytes more is held after it than before.
+pub(crate) fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
+    let before = LIVE.get();
+    WATCHED.set(true);
+    let result = work();
+    WATCHED.set(false);
+    (result, LIVE.get() - before)
+}
