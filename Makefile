@@ -12,7 +12,7 @@ help:
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
-	@echo "make bench   what the quACK costs beside the textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (fifteen minutes)"
+	@echo "make bench   what the quACK and the proxy cost beside textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (twenty minutes)"
 	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK, the protocol and the proxy on an emulated 64-bit ARM (eleven minutes of processor time, most of it building; Debian 12)"
 	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (five minutes, Debian 12); make test-deb tests them"
@@ -41,9 +41,11 @@ figures: build
 # On one processor, each figure in turns with its baseline, since times on most machines are noise.
 bench: build-deps
 	@.ci/deps bench
-	$(CARGO) bench --locked -p sidekick-quack --benches --no-run
+	$(CARGO) bench --locked -p sidekick-quack -p sidekick-proxy --benches --no-run
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench quack
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench replay
+	$(CARGO) bench --locked -p sidekick-proxy --bench link
 	$(CARGO) bench --locked -p quic-sidekick --bench sender
 
 fuzz: build-deps

@@ -159,6 +159,16 @@ struct Trouble {
     late: u64,
 }
 
+/// What is to be done beside counting.
+struct Ready {
+    /// There are letters.
+    letters: bool,
+    /// There is something at the port.
+    port: bool,
+    /// A capture has an error to tell.
+    trouble: bool,
+}
+
 /// The thread's whole world.
 pub struct Worker<M> {
     machine: M,
@@ -214,17 +224,18 @@ impl<M: Machine> Worker<M> {
         let mut port = (!self.mailboxes.is_empty()).then(|| PortBuffers::new(&sockets.port));
         let mut looked_after = clock();
         loop {
-            let trouble = self.wait(looked_after + LIVENESS_INTERVAL)?;
+            let ready = self.wait(looked_after + LIVENESS_INTERVAL)?;
             let now = clock();
-            if trouble || now.saturating_duration_since(looked_after) >= LIVENESS_INTERVAL {
+            if ready.trouble || now.saturating_duration_since(looked_after) >= LIVENESS_INTERVAL {
                 looked_after = now;
                 self.captures_end(Capture::look_after);
             }
             self.count(AT_ONCE);
-            if let Some(port) = &mut port {
+            // Asked for only when there are some: at a high rate there is something to count each time.
+            if let Some(port) = port.as_mut().filter(|_| ready.port) {
                 self.read_port(port)?;
             }
-            if self.read_letters() {
+            if ready.letters && self.read_letters() {
                 return Ok(());
             }
             let now = clock();
@@ -235,13 +246,14 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// Sleeps until something is to be done; true if a capture has an error to tell.
-    fn wait(&self, at_last: Instant) -> io::Result<bool> {
+    /// Sleeps until something is to be done.
+    fn wait(&self, at_last: Instant) -> io::Result<Ready> {
         let until = self.machine.next_deadline().map_or(at_last, |deadline| deadline.min(at_last));
         // In place, since this is done for every packet when there are few. What has no descriptor of its own has the bell's.
         let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
         let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
-        let port = (!self.mailboxes.is_empty()).then(|| self.sockets.port.as_fd());
+        let has_port = !self.mailboxes.is_empty();
+        let port = has_port.then(|| self.sockets.port.as_fd());
         let captures = self.captures.iter().map(|(_, capture)| capture.as_fd());
         let mut used = 1;
         for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
@@ -255,9 +267,11 @@ impl<M: Machine> Worker<M> {
             Err(errno) => return Err(errno.into()),
         }
         let trouble = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
-        let told = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| events.intersects(trouble));
-        // An error of the port is told when it is read.
-        Ok(fds.iter().any(told))
+        let said = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
+        let mut answers = fds.iter();
+        let letters = answers.next().is_some_and(|bell| !said(bell).is_empty());
+        let port = has_port && answers.next().is_some_and(|port| !said(port).is_empty());
+        Ok(Ready { letters, port, trouble: answers.any(|capture| said(capture).intersects(trouble)) })
     }
 
     /// Counts frames that wait, of each capture so many at most.

@@ -270,6 +270,15 @@ impl Peer {
         })
     }
 
+    /// The number of packets, modulo 2^16, that the next quACK reports, be it whole or short.
+    pub fn count(&self) -> u16 {
+        self.receive(|message| match message {
+            Message::Quack(quack) => u16::try_from(quack.count & 0xffff).ok(),
+            Message::ShortQuack(quack) => Some(quack.count),
+            _ => None,
+        })
+    }
+
     /// Asks for a quACK, with as many sums as the threshold. Once more when nothing comes: a link may swallow polls, and
     /// a proxy that gets no processor for long drops them.
     pub fn poll(&self, token: u16) -> Report {
