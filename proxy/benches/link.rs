@@ -105,7 +105,7 @@ fn pin(processor: usize) {
 /// A packet socket on an interface, bound by pnet.
 fn packets_of(name: &str) -> OwnedFd {
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).unwrap();
-    setsockopt(&fd, sockopt::RcvBufForce, &(2 * ROOM << 20)).unwrap();
+    setsockopt(&fd, sockopt::RcvBufForce, &((2 * ROOM) << 20)).unwrap();
     let interface = pnet_datalink::interfaces().into_iter().find(|interface| interface.name == name).unwrap();
     let config = Config { socket_fd: Some(fd.try_clone().unwrap().into_raw_fd()), ..Config::default() };
     let Ok(Channel::Ethernet(..)) = pnet_datalink::channel(&interface, config) else { panic!("no channel") };
