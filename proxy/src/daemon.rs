@@ -243,7 +243,10 @@ impl Progress {
         let (totals, open) = sum(&crew.reports(0));
         let dropped = totals.capture_drops.saturating_sub(self.last.capture_drops);
         if dropped != 0 {
-            warn!("the kernel dropped {dropped} packets before they could be read: quACKs lack them");
+            warn!(
+                "the kernel dropped {dropped} packets before they could be read: quACKs lack them (Linux before 6.2 also \
+                 drops merged frames so)"
+            );
         }
         if totals != self.last {
             match open {
