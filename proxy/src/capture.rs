@@ -308,7 +308,8 @@ impl Capture {
             }
             Err(error) => {
                 let errno = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-                self.recover(errno).map(|()| 0)
+                // A frame that cannot be described was taken all the same, and others may wait behind it.
+                self.recover(errno).map(|()| usize::from(errno == Errno::EINVAL))
             }
         }
     }

@@ -258,7 +258,7 @@ impl Progress {
     }
 }
 
-/// The interfaces that have disappeared, by number, and when they were looked for last.
+/// The interfaces that have disappeared, by number.
 #[derive(Default)]
 struct Missing(Vec<u32>);
 

@@ -228,7 +228,7 @@ impl<M: Machine> Worker<M> {
             let now = clock();
             if ready.trouble || now.saturating_duration_since(looked_after) >= LIVENESS_INTERVAL {
                 looked_after = now;
-                self.captures_end(Capture::look_after);
+                self.look_after();
             }
             self.count(AT_ONCE);
             // Asked for only when there are some: at a high rate there is something to count each time.
@@ -277,7 +277,8 @@ impl<M: Machine> Worker<M> {
     /// Counts frames that wait, of each capture so many at most.
     fn count(&mut self, most: usize) {
         let Self { machine, captures, sockets, trouble, out, .. } = self;
-        let mut ended = false;
+        // Takes no memory as long as nothing ends.
+        let mut ended = Vec::new();
         for (number, capture) in captures.iter_mut() {
             let mut taken = 0;
             while taken < most {
@@ -289,17 +290,14 @@ impl<M: Machine> Worker<M> {
                 match outcome {
                     Ok(0) => break,
                     Ok(frames) => taken += frames,
-                    Err(_) => {
-                        ended = true;
+                    Err(error) => {
+                        ended.push((*number, error));
                         break;
                     }
                 }
             }
         }
-        if ended {
-            // It says again why.
-            self.captures_end(Capture::look_after);
-        }
+        self.end(ended);
     }
 
     /// Counts all frames that are there now, and perhaps some that come meanwhile.
@@ -308,19 +306,31 @@ impl<M: Machine> Worker<M> {
         self.count(most.unwrap_or(0));
     }
 
-    /// Lets go of the captures that have ended.
-    fn captures_end(&mut self, mut look: impl FnMut(&mut Capture) -> Result<(), CaptureError>) {
-        let mut left = Vec::new();
-        for (number, mut capture) in std::mem::take(&mut self.captures) {
-            match look(&mut capture) {
-                Ok(()) => left.push((number, capture)),
-                Err(error) => {
-                    self.gone.add(&capture.counters());
-                    (self.tell)(News::CaptureEnded(number, error));
-                }
-            }
+    /// Has each capture look after itself.
+    fn look_after(&mut self) {
+        let looks = self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
+        let ended = looks.filter_map(|(number, look)| Some((number, look.err()?))).collect();
+        self.end(ended);
+    }
+
+    /// Lets go of captures that have ended, and tells why.
+    fn end(&mut self, ended: Vec<(u32, CaptureError)>) {
+        for (number, error) in ended {
+            self.forget(number);
+            (self.tell)(News::CaptureEnded(number, error));
         }
-        self.captures = left;
+    }
+
+    /// Lets go of the capture of this number; what it has seen stays in the totals.
+    fn forget(&mut self, number: u32) {
+        let Self { captures, gone, .. } = self;
+        captures.retain_mut(|(of, capture)| {
+            let keep = *of != number;
+            if !keep {
+                gone.add(&capture.counters());
+            }
+            keep
+        });
     }
 
     /// Reads messages at the port, and handles or hands on all that are there.
@@ -384,12 +394,7 @@ impl<M: Machine> Worker<M> {
         match letter {
             Letter::Message(from, message) => self.handle(from, &message),
             Letter::Capture(number, capture) => self.captures.push((number, capture)),
-            Letter::Forget(number) => {
-                for (_, capture) in self.captures.iter_mut().filter(|(of, _)| *of == number) {
-                    self.gone.add(&capture.counters());
-                }
-                self.captures.retain(|(of, _)| *of != number);
-            }
+            Letter::Forget(number) => self.forget(number),
             Letter::Report(sessions, to) => {
                 // Whoever asked may have lost patience.
                 let _ = to.try_send(self.report(sessions));

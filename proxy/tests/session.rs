@@ -289,26 +289,29 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn an_interface_that_comes_back_is_captured_on_again() {
     in_namespace("an_interface_that_comes_back_is_captured_on_again", || {
-        let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
-        let daemon = Daemon::start("-i near0 -i lo --json -v --threads 2");
-        run("ip link delete near0");
-        let (flow, control) = across_a_link();
-        control.connect("10.9.0.1:5252").unwrap();
-        let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
-        let begun = Instant::now();
-        let mut sent = 0;
-        while peer.poll(1).count == 0 {
-            assert!(begun.elapsed() < common::PATIENCE, "nothing was counted");
-            send(&flow, destination, sent..sent + 1);
-            sent += 1;
+        for capture in ["ring", "pnet"] {
+            let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
+            let daemon = Daemon::start(&format!("-i near0 -i lo --json -v --threads 2 --capture {capture}"));
+            run("ip link delete near0");
+            let (flow, control) = across_a_link();
+            control.connect("10.9.0.1:5252").unwrap();
+            let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+            let begun = Instant::now();
+            let mut sent = 0;
+            while peer.poll(1).count == 0 {
+                assert!(begun.elapsed() < common::PATIENCE, "nothing was counted by {capture}");
+                send(&flow, destination, sent..sent + 1);
+                sent += 1;
+            }
+            let before = peer.poll(2).count;
+            send(&flow, destination, sent..sent + 9);
+            assert_eq!(peer.poll(3).count, before + 9);
+            let ended = daemon.stop();
+            assert!(ended.stderr.contains("interface near0 has disappeared"), "{ended:?}");
+            assert!(ended.stderr.contains("near0 is back"), "{ended:?}");
+            assert_eq!(ended.summary()["counted"], u64::from(before) + 9, "{ended:?}");
+            run("ip link delete near0");
         }
-        let before = peer.poll(2).count;
-        send(&flow, destination, sent..sent + 9);
-        assert_eq!(peer.poll(3).count, before + 9);
-        let ended = daemon.stop();
-        assert!(ended.stderr.contains("interface near0 has disappeared"), "{ended:?}");
-        assert!(ended.stderr.contains("near0 is back"), "{ended:?}");
-        assert_eq!(ended.summary()["counted"], u64::from(before) + 9, "{ended:?}");
     });
 }
 

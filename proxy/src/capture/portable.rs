@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use pnet_datalink::DataLinkReceiver;
 
-use super::{BATCH, Frame, Source, socket};
+use super::{Frame, Source, socket};
 use crate::offload::{self, Merging};
 
 /// More packets than this wait in no socket's queue, however short they are.
@@ -42,20 +42,19 @@ impl Source for Portable {
         MOST_WAITING
     }
 
+    /// One at a time: an error behind a frame would be lost with what it says.
     fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<usize> {
-        for taken in 0..BATCH {
-            let read = match self.receiver.next() {
-                Ok(read) => read,
-                Err(error) if taken > 0 || error.kind() == io::ErrorKind::TimedOut => return Ok(taken),
-                Err(error) => return Err(error),
-            };
-            let told =
-                if self.merging_told { offload::split_header(read) } else { Some((Merging::Single, read)) };
-            if let Some((merging, bytes)) = told {
-                all(&[Frame { merging, bytes, len: bytes.len() }]);
-            }
+        let read = match self.receiver.next() {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let told =
+            if self.merging_told { offload::split_header(read) } else { Some((Merging::Single, read)) };
+        if let Some((merging, bytes)) = told {
+            all(&[Frame { merging, bytes, len: bytes.len() }]);
         }
-        Ok(BATCH)
+        Ok(1)
     }
 
     fn take_error(&mut self) -> Errno {
