@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
-#[path = "support/live.rs"]
-mod live;
+#[path = "../../quack/tests/support/allocator.rs"]
+mod allocator;
 
-use live::held;
+use allocator::held;
 use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload, Terms};
 use std::time::Instant;
 

@@ -1,39 +1,10 @@
 //! The per-packet path and a warm decoder never ask for memory.
 
+#[path = "support/allocator.rs"]
+mod allocator;
+
+use allocator::requests_during;
 use sidekick_quack::{Decoder, Fate, PowerSums};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-thread_local! {
-    /// Per thread, so that what the test runner does beside the test is not counted.
-    static REQUESTS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-#[allow(unsafe_code, reason = "an allocator cannot be written without; it only counts and passes on")]
-// SAFETY: every call goes unchanged to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        REQUESTS.with(|requests| requests.set(requests.get() + 1));
-        // SAFETY: the caller's promise about `layout` is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: `pointer` came from `alloc` above with this `layout`, hence from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn requests_during(work: impl FnOnce()) -> usize {
-    let before = REQUESTS.get();
-    work();
-    REQUESTS.get() - before
-}
 
 #[test]
 fn nothing_is_allocated_once_warm() {
