@@ -15,7 +15,7 @@ help:
 	@echo "make bench   what the quACK and the proxy cost beside textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (twenty minutes)"
 	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK, the protocol and the proxy on an emulated 64-bit ARM (eleven minutes of processor time, most of it building; Debian 12)"
-	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (five minutes, Debian 12); make test-deb tests them"
+	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (eight minutes, Debian 12); make test-deb tests them"
 	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
 
 deps:
