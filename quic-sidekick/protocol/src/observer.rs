@@ -256,13 +256,14 @@ impl Observer {
             }
             let sessions = places.iter().filter_map(|place| self.table.get(place.index?));
             black_box(sessions.fold(0, |all, session| all ^ session.touch()));
-            let mut touched = 0;
             for (place, seen) in places.iter_mut().zip(seen) {
                 let Some(session) = place.index.and_then(|index| self.table.get(index)) else { continue };
                 place.identifier = session.identifier(seen.payload);
-                touched ^= session.touch_repeats(place.identifier.unwrap_or(0));
             }
-            black_box(touched);
+            let repeats = places
+                .iter()
+                .filter_map(|place| Some(self.table.get(place.index?)?.touch_repeats(place.identifier?)));
+            black_box(repeats.fold(0, |all, place| all ^ place));
             for (place, seen) in places.iter().zip(seen) {
                 let observed = self.count(place, seen, interface, now);
                 after(self, observed);
