@@ -4,7 +4,8 @@
 //! another processor the proxy counts them, which has a session for the flow, or a loop that takes each with one `recvfrom`, parses
 //! it as the proxy does, and adds its identifier to the sums by the textbook. The generator pays for what the kernel does with
 //! a packet until it is in the receiver's hands, and is slower than both. So the receiver is held until as many packets wait
-//! as it has room for, and the time is taken that it needs for them. Then the generator sends as fast as it can to a proxy that is
+//! as it has room for, and the time is taken that it needs for them; again and again, since a proxy runs for long, and the best
+//! round counts. Then the generator sends as fast as it can to a proxy that is
 //! not held, and nothing may be lost; at last more than there is room for, and every drop has to be in the metrics.
 //!
 //! It needs root, or user namespaces.
@@ -239,7 +240,7 @@ fn per_held(begun: Instant) -> f64 {
     now().duration_since(begun).as_secs_f64() * 1e9 / f64::from(HELD)
 }
 
-/// The same for the loop.
+/// The same for the loop, in this process.
 fn loop_of_held() -> f64 {
     let fd = packets_of("near0");
     let mut generator = Generator::new();
