@@ -4,41 +4,23 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
+#[path = "support/enclosed.rs"]
+mod enclosed;
+
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::unix::process::CommandExt;
-use std::process::Stdio;
 use std::time::Duration;
 
-use sidekick_netem::enclosure;
+use enclosed::enclosed;
 use sidekick_netem::link::{EthernetFrame, Link, Verdict};
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario, Segment};
 use sidekick_netem::topology::{RECEIVER, SENDER};
 
-const ENCLOSED: &str = "SIDEKICK_NETEM_TEST_ENCLOSED";
 /// Datagrams sent before the receiver is asked for those that survive: well below any socket's buffer.
 const BATCH: usize = 40;
 /// A datagram that has not come by then is lost for good.
 const LONG: Duration = Duration::from_secs(20);
-
-/// Runs `work` in an enclosure of its own.
-fn enclosed(test: &str, work: impl FnOnce()) {
-    if std::env::var_os(ENCLOSED).is_some() {
-        return work();
-    }
-    let output = enclosure::command()
-        .unwrap()
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(ENCLOSED, "1")
-        .stdin(Stdio::null())
-        .process_group(0)
-        .output()
-        .unwrap();
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && out.contains("1 passed"), "{out}\n{error}");
-}
 
 fn scenario(settings: &[&str]) -> Scenario {
     let mut scenario = Scenario::load("upload-paper").unwrap();

@@ -1,0 +1,203 @@
+//! A proxy that is killed and started again, over and over, under two uploads of real programs.
+//!
+//! Nothing is asserted about times, which are the machine's: they are printed. `SIDEKICK_RESTARTS=900 cargo test
+//! -p sidekick-netem --test restarts -- --nocapture` goes on for half an hour.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/enclosed.rs"]
+mod enclosed;
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path as FilePath;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use enclosed::enclosed;
+use serde_json::Value;
+use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::programs::{Program, Programs};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
+
+/// Longest wait for anything; only a failing test gets that far.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often to look whether something has happened.
+const OFTEN: Duration = Duration::from_millis(10);
+/// Packets of each upload that a proxy counts before it is killed: at 10 Mbit/s, half a second.
+const COUNTED: u64 = 200;
+/// Packets that go by while every other proxy is away, all of them too many for a sum.
+const AWAY: u64 = 200;
+
+#[test]
+fn senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it() {
+    enclosed("senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it", || {
+        let restarts = std::env::var("SIDEKICK_RESTARTS").map_or(4, |restarts| restarts.parse().unwrap());
+        kill_again_and_again(restarts);
+    });
+}
+
+fn kill_again_and_again(restarts: usize) {
+    let mut scenario = Scenario::load("upload-paper").unwrap();
+    scenario.apply(&["near.loss_percent=0"]).unwrap();
+    let mut path = Path::build(Backend::User, &scenario, 7).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let programs = Programs::find(FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent()).unwrap();
+    let (_server, ca) = server(&programs, path.topology(), directory.path());
+    let mut proxy = Proxy::start(&programs, path.topology(), directory.path());
+    let mut uploads: Vec<_> = [("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
+        .map(|modes| Upload::start(&programs, path.topology(), directory.path(), &ca, modes))
+        .into();
+    let mut waits = Vec::new();
+    for restart in 0..restarts {
+        proxy.wait_for(path.topology(), uploads.len(), COUNTED);
+        drop(proxy);
+        if restart % 2 == 1 {
+            let gone = path.arrived().unwrap().0 + AWAY;
+            let upload = &mut uploads[0].program;
+            until("packets on the path", upload, || path.arrived().unwrap().0 >= gone);
+        }
+        proxy = Proxy::start(&programs, path.topology(), directory.path());
+        let back = now();
+        proxy.wait_for(path.topology(), uploads.len(), 1);
+        waits.push(now() - back);
+    }
+    proxy.wait_for(path.topology(), uploads.len(), COUNTED);
+    let reports: Vec<Value> = uploads.into_iter().map(Upload::finish).collect();
+    let links = path.counters().unwrap();
+    let [near, far] = [links.near, links.far].map(|segment| segment.to_receiver.link.lost());
+    waits.sort();
+    println!(
+        "{restarts} restarts; both senders were counted again after {} ms, at most {} ms",
+        waits[waits.len() / 2].as_millis(),
+        waits[waits.len() - 1].as_millis()
+    );
+    println!("{near} packets were lost on the near segment, {far} on the far one");
+    let mut early = 0;
+    for report in reports {
+        println!("{report}");
+        assert_eq!(report["assisted"], true, "{report}");
+        assert_eq!(report["packets"]["spurious"], 0, "declared lost, and acknowledged: {report}");
+        early += report["packets"]["lost_early"].as_u64().unwrap();
+    }
+    assert!(early <= near, "{early} packets were declared lost on the near segment, and {near} were");
+}
+
+#[allow(clippy::disallowed_methods, reason = "real programs take real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Asks now and then until it is so. The program must not end before.
+fn until(what: &str, program: &mut Program, mut so: impl FnMut() -> bool) {
+    let begun = now();
+    while !so() {
+        assert!(now() - begun < PATIENCE, "no {what}");
+        let ended = program.wait(OFTEN).unwrap();
+        assert!(ended.is_none(), "{ended:?}");
+    }
+}
+
+fn server(programs: &Programs, hosts: &Topology, directory: &FilePath) -> (Program, String) {
+    let (store, ca) = (directory.join("store"), directory.join("ca.pem").display().to_string());
+    std::fs::create_dir(&store).unwrap();
+    let (store, host) = (store.display().to_string(), RECEIVER.to_string());
+    let listen = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
+    let arguments = ["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca];
+    let arguments = arguments.map(str::to_owned);
+    let mut server =
+        Program::start(programs, "h3-upload-server", &arguments, &hosts.receiver, directory).unwrap();
+    server.wait_until_ready().unwrap();
+    (server, ca)
+}
+
+/// A proxy, which is killed where this is dropped.
+struct Proxy(Program);
+
+impl Proxy {
+    fn start(programs: &Programs, hosts: &Topology, directory: &FilePath) -> Self {
+        let listen = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
+        let arguments = ["--interface", NEAR, "--listen", &listen].map(str::to_owned);
+        let mut proxy =
+            Program::start(programs, "sidekick-proxy", &arguments, &hosts.proxy, directory).unwrap();
+        proxy.wait_until_ready().unwrap();
+        Self(proxy)
+    }
+
+    /// Waits until it counts so many flows, and so many packets of each.
+    fn wait_for(&mut self, hosts: &Topology, flows: usize, packets: u64) {
+        until("help", &mut self.0, || {
+            let status = status(hosts);
+            let sessions = status["sessions"].as_array().unwrap();
+            let enough = |session: &&Value| session["counted"].as_u64().unwrap() >= packets;
+            sessions.iter().filter(enough).count() == flows
+        });
+    }
+}
+
+/// What the proxy says of itself.
+fn status(hosts: &Topology) -> Value {
+    let ask = || {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, 9252)).unwrap();
+        stream.write_all(b"GET /status HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = hosts.proxy.enter(ask).unwrap();
+    let (_, page) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(page).unwrap()
+}
+
+/// An upload from a pipe that somebody fills until it is enough.
+struct Upload {
+    program: Program,
+    enough: Arc<AtomicBool>,
+    filling: thread::JoinHandle<()>,
+}
+
+impl Upload {
+    fn start(
+        programs: &Programs,
+        hosts: &Topology,
+        directory: &FilePath,
+        ca: &str,
+        (mode, cc): (&str, &str),
+    ) -> Self {
+        let own = directory.join(mode);
+        std::fs::create_dir(&own).unwrap();
+        let pipe = own.join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let (file, url) = (pipe.display().to_string(), format!("https://{RECEIVER}:{SERVER_PORT}/{mode}"));
+        let proxy = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
+        let line = ["--cafile", ca, "--json", "--quiet", "--cc", cc, "--sidekick", mode, "--proxy", &proxy];
+        let arguments: Vec<String> =
+            [&file, &url].into_iter().cloned().chain(line.map(str::to_owned)).collect();
+        let program = Program::start(programs, "h3-upload", &arguments, &hosts.sender, &own).unwrap();
+        let enough = Arc::new(AtomicBool::new(false));
+        let filling = thread::spawn({
+            let enough = Arc::clone(&enough);
+            move || {
+                let mut pipe = OpenOptions::new().write(true).open(pipe).unwrap();
+                // An upload that has failed has closed its end, and says why.
+                while !enough.load(Ordering::Relaxed) && pipe.write_all(&[0x5a; 4096]).is_ok() {}
+            }
+        });
+        Self { program, enough, filling }
+    }
+
+    /// Lets it come to its end, and gives its report: it has compared what the server stored.
+    fn finish(mut self) -> Value {
+        self.enough.store(true, Ordering::Relaxed);
+        self.filling.join().unwrap();
+        // First its line, and then that this was all.
+        let ended = (0..2).find_map(|_| self.program.wait(PATIENCE).unwrap());
+        let ended = ended.unwrap();
+        assert!(ended.status.success(), "{}", ended.last_words);
+        serde_json::from_str(&ended.output).unwrap()
+    }
+}
