@@ -350,6 +350,34 @@ fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
 
 /// A flood is more than the smallest buffer holds; what had no room is known.
 #[test]
+fn two_proxies_on_an_interface_each_see_everything() {
+    in_namespace("two_proxies_on_an_interface_each_see_everything", || {
+        // Threads share packets out among themselves, and not with those of the other.
+        let proxies = ["127.0.0.1:5252", "127.0.0.1:5253"].map(|listen| {
+            Daemon::start(&format!("-i lo --json --threads 2 --capture ring --listen {listen}"))
+        });
+        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let destination = sink.local_addr().unwrap();
+        let port = source.local_addr().unwrap().port();
+        let peers = proxies.each_ref().map(|proxy| {
+            let socket = connected("127.0.0.1:0", proxy.address());
+            Peer::open(socket, port, destination, every_packets(30, 20))
+        });
+        let sent = send(&source, destination, 0..30);
+        for peer in &peers {
+            assert_eq!(peer.report(|_| true).sums, naive_sums(&sent, 20));
+        }
+        let [first, second] = proxies;
+        assert_eq!(first.stop().summary()["counted"], 30);
+        // The one that stays is none the worse for it.
+        let sent = [sent, send(&source, destination, 30..60)].concat();
+        let report = peers[1].report(|_| true);
+        assert_eq!((report.count, report.sums), (60, naive_sums(&sent, 20)));
+        assert_eq!(second.stop().summary()["counted"], 60);
+    });
+}
+
+#[test]
 fn what_the_capture_drops_is_counted() {
     in_namespace("what_the_capture_drops_is_counted", || {
         for capture in ["ring", "pnet"] {
