@@ -91,7 +91,7 @@ pub struct Counters {
     pub fragments: u64,
     /// Frames whose headers contradict themselves.
     pub malformed: u64,
-    /// Packets that the kernel had no room for.
+    /// Packets that the kernel had no room for, and those that were thrown away since it may have had none between them.
     pub dropped: u64,
 }
 
@@ -118,6 +118,15 @@ pub struct Frame<'a> {
     pub len: usize,
 }
 
+/// What was taken of the frames that wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drained {
+    /// So many were handed on.
+    Frames(usize),
+    /// So many were thrown away: the kernel had no room for others right before them, between them, or right after.
+    Gap(usize),
+}
+
 /// Where frames come from: a packet socket that is read in one way or another.
 pub trait Source: AsFd + Send {
     /// What it is called in logs and metrics.
@@ -126,12 +135,11 @@ pub trait Source: AsFd + Send {
     /// As many frames at most as can wait in it: who has drained so many has seen all that were there when he began.
     fn most_waiting(&self) -> usize;
 
-    /// Hands on frames that wait, at most [`BATCH`] of them, in one piece, and says how many there were. It never waits
-    /// itself.
+    /// Hands on frames that wait, at most [`BATCH`] of them, in one piece. It never waits itself.
     ///
     /// # Errors
     /// When the socket says so; none was handed on then.
-    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<usize>;
+    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained>;
 
     /// The error that is pending on the socket, which this clears.
     fn take_error(&mut self) -> Errno;
@@ -176,6 +184,10 @@ pub struct Capture {
     counters: Counters,
     /// The interface is down; said once.
     down: bool,
+    /// Frames were thrown away after those that were handed on last.
+    in_gap: bool,
+    /// There were drops that [`Capture::has_missed`] has not told yet.
+    missed: bool,
 }
 
 impl std::fmt::Debug for Capture {
@@ -256,6 +268,8 @@ impl Capture {
             source,
             counters: Counters::default(),
             down: false,
+            in_gap: false,
+            missed: false,
         })
     }
 
@@ -281,7 +295,14 @@ impl Capture {
     pub fn counters(&mut self) -> Counters {
         let (_, dropped) = self.source.statistics();
         self.counters.dropped += dropped;
+        self.missed |= dropped > 0;
         self.counters
+    }
+
+    /// Whether packets were lost to this capture since this was asked last: before those that are handed on next, as far as
+    /// [`drain`](Self::drain) or [`counters`](Self::counters) has noticed.
+    pub fn has_missed(&mut self) -> bool {
+        std::mem::take(&mut self.missed)
     }
 
     /// As many frames at most as can wait: who has drained so many has seen all that were there when he began.
@@ -290,7 +311,7 @@ impl Capture {
         self.source.most_waiting()
     }
 
-    /// Hands on the datagrams of frames that wait, at most [`BATCH`] frames, and says how many frames there were. Those of
+    /// Hands on the datagrams of frames that wait, at most [`BATCH`] frames, and says how many were taken. Those of
     /// merged frames are handed on one by one, as they will be on the wire.
     ///
     /// # Errors
@@ -299,7 +320,21 @@ impl Capture {
         let Self { name, link, source, counters, .. } = self;
         let outcome = source.drain(&mut |frames| deliver(name, *link, frames, counters, all));
         match outcome {
-            Ok(taken) => {
+            Ok(drained) => {
+                let taken = match drained {
+                    Drained::Frames(taken) => {
+                        self.in_gap &= taken == 0;
+                        taken
+                    }
+                    Drained::Gap(taken) => {
+                        self.counters();
+                        self.counters.dropped += taken as u64;
+                        // A gap is told once: nothing is handed on before it ends.
+                        self.missed = !self.in_gap;
+                        self.in_gap = true;
+                        taken
+                    }
+                };
                 if taken > 0 && self.down {
                     self.down = false;
                     info!("{} is up again", self.name);

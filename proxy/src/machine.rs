@@ -17,6 +17,9 @@ pub trait Machine: Send + 'static {
     /// when something may wait to be sent.
     fn observe(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant, after: impl FnMut(&mut Self));
 
+    /// Packets were lost to the capture on this interface, after all that was observed and before what is observed next.
+    fn missed(&mut self, _interface: u32) {}
+
     /// A datagram came to the proxy's own port. What was captured before it has been observed.
     fn handle(&mut self, from: Peer, message: &[u8], now: Instant);
 
@@ -57,6 +60,10 @@ impl Machine for Observer {
                 after(observer);
             }
         });
+    }
+
+    fn missed(&mut self, interface: u32) {
+        Self::missed(self, interface);
     }
 
     fn handle(&mut self, from: Peer, message: &[u8], now: Instant) {
@@ -105,6 +112,7 @@ impl Machine for Observer {
             markers: stats.markers,
             deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
+            epochs: stats.epochs_unasked,
             ..Summary::default()
         }
     }

@@ -50,8 +50,10 @@ pub struct Summary {
     pub merged_split: u64,
     /// Merged frames that could not be split: their datagrams were not counted.
     pub merged_uncounted: u64,
-    /// Packets the kernel dropped before they could be read.
+    /// Packets the kernel dropped before they could be read, and those thrown away since there were drops around them.
     pub capture_drops: u64,
+    /// Epochs that were begun because of drops, so that senders do not take them for losses.
+    pub epochs: u64,
     /// Messages the network would not take.
     pub unsent: u64,
     /// Messages that were dropped, because the thread that serves their source had too many to read.
@@ -95,6 +97,7 @@ impl Summary {
             (&mut self.merged_split, other.merged_split),
             (&mut self.merged_uncounted, other.merged_uncounted),
             (&mut self.capture_drops, other.capture_drops),
+            (&mut self.epochs, other.epochs),
             (&mut self.unsent, other.unsent),
             (&mut self.late, other.late),
         ] {
@@ -129,6 +132,7 @@ impl fmt::Display for Summary {
             ("merged frames split", self.merged_split),
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
+            ("epochs begun because of that", self.epochs),
             ("unsent", self.unsent),
             ("messages dropped", self.late),
         ] {

@@ -289,7 +289,12 @@ impl<M: Machine> Worker<M> {
                 });
                 match outcome {
                     Ok(0) => break,
-                    Ok(frames) => taken += frames,
+                    Ok(frames) => {
+                        taken += frames;
+                        if capture.has_missed() {
+                            machine.missed(*number);
+                        }
+                    }
                     Err(error) => {
                         ended.push((*number, error));
                         break;
@@ -300,14 +305,26 @@ impl<M: Machine> Worker<M> {
         self.end(ended);
     }
 
-    /// Counts all frames that are there now, and perhaps some that come meanwhile.
+    /// Counts all frames that are there now, and perhaps some that come meanwhile; and notes if there should have been more.
     fn count_all(&mut self) {
         let most = self.captures.iter().map(|(_, capture)| capture.most_waiting()).max();
         self.count(most.unwrap_or(0));
+        self.note_drops();
+    }
+
+    /// Has the machine know of packets that the kernel had no room for.
+    fn note_drops(&mut self) {
+        for (number, capture) in &mut self.captures {
+            capture.counters();
+            if capture.has_missed() {
+                self.machine.missed(*number);
+            }
+        }
     }
 
     /// Has each capture look after itself.
     fn look_after(&mut self) {
+        self.note_drops();
         let looks = self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
         let ended = looks.filter_map(|(number, look)| Some((number, look.err()?))).collect();
         self.end(ended);

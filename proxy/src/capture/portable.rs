@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use pnet_datalink::DataLinkReceiver;
 
-use super::{Frame, Source, socket};
+use super::{Drained, Frame, Source, socket};
 use crate::offload::{self, Merging};
 
 /// More packets than this wait in no socket's queue, however short they are.
@@ -42,11 +42,11 @@ impl Source for Portable {
         MOST_WAITING
     }
 
-    /// One at a time: an error behind a frame would be lost with what it says.
-    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<usize> {
+    /// One at a time: an error behind a frame would be lost with what it says. Where drops were, nobody tells.
+    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained> {
         let read = match self.receiver.next() {
             Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(Drained::Frames(0)),
             Err(error) => return Err(error),
         };
         let told =
@@ -54,7 +54,7 @@ impl Source for Portable {
         if let Some((merging, bytes)) = told {
             all(&[Frame { merging, bytes, len: bytes.len() }]);
         }
-        Ok(1)
+        Ok(Drained::Frames(1))
     }
 
     fn take_error(&mut self) -> Errno {

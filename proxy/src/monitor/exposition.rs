@@ -9,7 +9,7 @@ use crate::summary::Summary;
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What happened since the start: name, help and number of each. A field that is new in the summary does not compile here.
-fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 21] {
+fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 22] {
     let Summary {
         captured,
         counted,
@@ -32,6 +32,7 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 21] {
         merged_split,
         merged_uncounted,
         capture_drops,
+        epochs,
         unsent,
         late,
     } = *summary;
@@ -45,8 +46,13 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 21] {
         ),
         (
             "sidekick_packets_dropped_total",
-            "Packets the kernel dropped before they could be read: quACKs lack them.",
+            "Packets the kernel dropped before they could be read, or that were thrown away since there were drops around them.",
             capture_drops,
+        ),
+        (
+            "sidekick_epochs_unasked_total",
+            "Epochs begun because of drops, so that senders do not take them for losses.",
+            epochs,
         ),
         (
             "sidekick_frames_malformed_total",

@@ -8,7 +8,7 @@
     reason = "a test ends where something is not as it should be"
 )]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
@@ -175,11 +175,21 @@ pub struct Report {
     pub sums: Vec<u32>,
 }
 
+impl Report {
+    fn of(message: &Message<'_>) -> Option<Self> {
+        let Message::Quack(quack) = message else { return None };
+        let (token, first, last, count) = (quack.token, quack.first, quack.last, quack.count);
+        Some(Self { token, first, last, count, sums: quack.sums.iter().collect() })
+    }
+}
+
 /// The sender's end of a session, down to the messages: what it asks and what it gets is up to the test.
 pub struct Peer {
     socket: UdpSocket,
     session: SessionNumber,
     seal: RefCell<Seal>,
+    /// The epoch that runs, as far as it was told.
+    epoch: Cell<u16>,
     /// The key that the proxy has shown.
     pub key: PublicKey,
 }
@@ -230,7 +240,7 @@ impl Peer {
     /// Opens a session for the flow from `source_port` to `destination`. `socket` is connected to the proxy.
     pub fn open(socket: UdpSocket, source_port: u16, destination: SocketAddr, terms: Terms) -> Self {
         let (session, seal, key) = ask(&socket, source_port, destination, &terms).expect("a session");
-        let peer = Self { socket, session, seal: RefCell::new(seal), key };
+        let peer = Self { socket, session, seal: RefCell::new(seal), epoch: Cell::new(1), key };
         // What is said under seal proves the address; only then are packets counted.
         assert_eq!(peer.poll(1).count, 0);
         peer
@@ -252,6 +262,9 @@ impl Peer {
             assert_eq!(session, NUMBER);
             let mut seal = self.seal.borrow_mut();
             let message = seal.open(sequence, ciphertext, &mut plain).unwrap();
+            if let Message::Epoch { epoch } = message {
+                self.epoch.set(epoch);
+            }
             if let Some(found) = wanted(&message) {
                 return found;
             }
@@ -260,14 +273,7 @@ impl Peer {
 
     /// The first quACK that `wanted` takes.
     pub fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
-        self.receive(|message| match message {
-            Message::Quack(quack) => {
-                let (token, first, last, count) = (quack.token, quack.first, quack.last, quack.count);
-                Some(Report { token, first, last, count, sums: quack.sums.iter().collect() })
-                    .filter(|report| wanted(report))
-            }
-            _ => None,
-        })
+        self.receive(|message| Report::of(message).filter(&wanted))
     }
 
     /// The number of packets, modulo 2^16, that the next quACK reports, be it whole or short.
@@ -280,16 +286,37 @@ impl Peer {
     }
 
     /// Asks for a quACK, with as many sums as the threshold. Once more when nothing comes: a link may swallow polls, and
-    /// a proxy that gets no processor for long drops them.
+    /// a proxy that gets no processor for long drops them; or when it is told of a new epoch.
     pub fn poll(&self, token: u16) -> Report {
-        self.socket.set_read_timeout(Some(PATIENCE / 20)).unwrap();
-        let asked = (0..20).any(|_| {
-            self.send(Message::Poll(Poll { epoch: 1, token, sums: 0 }));
-            self.socket.peek(&mut [0]).is_ok()
-        });
-        assert!(asked, "no answer to any poll");
+        loop {
+            let asked = (0..20).any(|_| {
+                self.send(Message::Poll(Poll { epoch: self.epoch.get(), token, sums: 0 }));
+                self.has_word(PATIENCE / 20)
+            });
+            assert!(asked, "no answer to any poll");
+            let answer = self.receive(|message| match message {
+                Message::Epoch { .. } => Some(None),
+                _ => Report::of(message).filter(|report| report.token == token).map(Some),
+            });
+            if let Some(report) = answer {
+                return report;
+            }
+        }
+    }
+
+    /// Whether the proxy says something within this time.
+    pub fn has_word(&self, within: Duration) -> bool {
+        self.socket.set_read_timeout(Some(within)).unwrap();
+        let has = self.socket.peek(&mut [0]).is_ok();
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        self.report(|report| report.token == token)
+        has
+    }
+
+    /// Polls, to be told that another epoch runs by now, and which.
+    pub fn new_epoch(&self) -> u16 {
+        self.send(Message::Poll(Poll { epoch: self.epoch.get(), token: 1, sums: 0 }));
+        self.receive(|message| matches!(message, Message::Epoch { .. }).then_some(()));
+        self.epoch.get()
     }
 
     /// Waits for the proxy's goodbye.

@@ -286,8 +286,12 @@ impl Observer {
         // What was sent in between may have ended the session that was found.
         let found = place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
+        let begun = session.missed.then(|| session.begin_unasked());
         let counted =
             place.identifier.map(|identifier| session.count(identifier, payload.len(), interface, now));
+        if let Some(number) = begun {
+            self.tell_epoch(number);
+        }
         match counted {
             None | Some(Count::Not) => {
                 self.stats.ignored += 1;
@@ -296,8 +300,9 @@ impl Observer {
             Some(Count::Silently) => {}
             Some(Count::WithDeadline) => self.table.reschedule_at(index),
             Some(Count::WithReport) => {
-                let number = session.agreed.number;
-                self.report(number, 0, 0, now);
+                if let Some(number) = self.table.get(index).map(|session| session.agreed.number) {
+                    self.report(number, 0, 0, now);
+                }
             }
         }
         self.stats.counted += 1;
@@ -375,7 +380,7 @@ impl Observer {
         self.table.confirm(index);
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),
-            Message::NewEpoch { epoch } => self.on_new_epoch(number, epoch, now),
+            Message::NewEpoch { epoch } => self.on_new_epoch(number, epoch),
             Message::Bye => {
                 self.table.remove(index);
                 Ok(())
@@ -387,22 +392,48 @@ impl Observer {
         }
     }
 
+    /// Packets on this interface were lost to the observer before they could be observed: its system had no room for them.
+    /// Sums without them would make losses of them, so all sessions that count there begin a new epoch by themselves, and
+    /// their senders are told (SPEC.md, section 6.5). What is observed next came after the lost packets.
+    pub fn missed(&mut self, interface: u32) {
+        for session in self.table.sessions_mut() {
+            session.missed |= session.counts_on(interface);
+        }
+    }
+
+    /// Says that an epoch has begun that the sender did not ask for.
+    #[cold]
+    fn tell_epoch(&mut self, number: SessionNumber) {
+        self.table.reschedule(number);
+        self.stats.epochs_unasked += 1;
+        self.queue(Outgoing::Epoch(number));
+    }
+
     fn on_poll(&mut self, number: SessionNumber, poll: Poll, now: Instant) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        if session.epoch != poll.epoch {
+        if session.missed {
+            session.begin_unasked();
+            self.tell_epoch(number);
             return Err(HandleError::WrongEpoch);
         }
+        if session.epoch != poll.epoch {
+            if session.unasked {
+                self.queue(Outgoing::Epoch(number));
+            }
+            return Err(HandleError::WrongEpoch);
+        }
+        session.unasked = false;
         self.stats.polls += 1;
         self.report(number, poll.token, poll.sums, now);
         Ok(())
     }
 
     /// A repeated request is answered as the first was: the epoch it wanted to end is over.
-    fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16, now: Instant) -> Result<(), HandleError> {
+    fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let right = session.epoch == epoch;
         if right {
-            session.begin_epoch(now);
+            session.begin_epoch();
             self.table.reschedule(number);
         }
         self.queue(Outgoing::Epoch(number));

@@ -465,6 +465,8 @@ mod discovery;
 #[cfg(test)]
 mod flood;
 #[cfg(test)]
+mod missed;
+#[cfg(test)]
 mod short;
 #[cfg(test)]
 mod tests;

@@ -79,6 +79,8 @@ pub struct SessionStatus {
 pub(super) struct Session {
     /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
     pub(super) confirmed: bool,
+    /// Packets were lost to the observer after those that the epoch has counted.
+    pub(super) missed: bool,
     rule: Identification,
     /// Where this epoch's packets are captured.
     interface: Option<u32>,
@@ -101,6 +103,8 @@ pub(super) struct Session {
     pub(super) epoch: u16,
     /// When the sender was last heard at the proxy's own port.
     pub(super) last_heard: Instant,
+    /// The epoch was begun unasked, and the sender has not polled in it yet.
+    pub(super) unasked: bool,
     /// quACKs that have named the epoch's first packet, as far as they are counted.
     whole: u8,
     /// A quACK waits to be sent.
@@ -116,6 +120,7 @@ impl Session {
             epoch: 1,
             own: None,
             confirmed: false,
+            missed: false,
             interface: None,
             last_heard: now,
             quack_due: None,
@@ -128,6 +133,7 @@ impl Session {
             last: 0,
             last_at: None,
             unreported: 0,
+            unasked: false,
             whole: 0,
             request: None,
             quacks: 0,
@@ -220,7 +226,20 @@ impl Session {
         Count::Silently
     }
 
-    pub(super) fn begin_epoch(&mut self, now: Instant) {
+    /// Whether this epoch has counted packets of this interface.
+    pub(super) fn counts_on(&self, interface: u32) -> bool {
+        self.interface == Some(interface) && self.last_at.is_some()
+    }
+
+    /// Begins an epoch that the sender did not ask for, and gives the session's number.
+    #[cold]
+    pub(super) fn begin_unasked(&mut self) -> SessionNumber {
+        self.begin_epoch();
+        self.unasked = true;
+        self.agreed.number
+    }
+
+    pub(super) fn begin_epoch(&mut self) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.sums.clear();
         self.repeats.clear();
@@ -229,7 +248,7 @@ impl Session {
         self.quack_due = None;
         self.interface = None;
         self.request = None;
-        self.last_heard = now;
+        (self.missed, self.unasked) = (false, false);
     }
 
     /// Notes that a quACK shall go out; true if one waited already, which now answers the newer poll.
@@ -261,7 +280,7 @@ impl Session {
         let wanted = usize::from(wanted).min(self.budget.sums());
         let wanted = words.get_mut(..wanted).unwrap_or_default();
         let written = self.sums.write_sums(wanted);
-        let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST;
+        let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST && !self.unasked;
         let len = if short { ShortQuack::sealed_len(written) } else { Quack::sealed_len(written) };
         if written == 0 || !self.budget.spend(len) {
             return Err(Withheld);

@@ -295,6 +295,10 @@ impl Table {
         self.slots.iter().flatten().map(|slot| &slot.session)
     }
 
+    pub(super) fn sessions_mut(&mut self) -> impl Iterator<Item = &mut Session> {
+        self.slots.iter_mut().flatten().map(|slot| &mut slot.session)
+    }
+
     /// Some session, as long as there is one.
     pub(super) fn any(&self) -> Option<usize> {
         self.deadlines.first().map(|(_, index)| index)

@@ -317,6 +317,53 @@ fn what_the_sender_knows_is_left_out() {
     }
 }
 
+/// Where its system had no room for packets, an observer begins an epoch with the next that it sees, and says so until the
+/// sender knows.
+#[test]
+fn missed_packets_begin_an_epoch() {
+    let mut b = bench(ObserverConfig::default());
+    b.open(1, Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() });
+    let epoch = |b: &mut Bench| {
+        b.with_message(1, |message| match message {
+            Message::Epoch { epoch } => *epoch,
+            other => panic!("{other:?}"),
+        })
+    };
+    b.see(10, 3);
+    b.observer.missed(4);
+    b.see(11, 3);
+    assert_eq!(b.heard(), None, "it counts on another interface");
+    b.observer.missed(3);
+    assert_eq!(b.observer.stats().epochs_unasked, 0, "nothing is said to who does not send");
+    for id in 12..16 {
+        assert_eq!(b.see(id, 3), Observed::Counted);
+    }
+    assert_eq!(epoch(&mut b), Some(2), "before it speaks of the epoch");
+    let first = |b: &mut Bench| b.with_quack(1, |quack| (quack.epoch, quack.first, quack.count));
+    assert_eq!(first(&mut b), Some((2, 12, 4)));
+    // Whole ones only, and EPOCH again, until the sender speaks of it.
+    for id in 16..64 {
+        b.see(id, 3);
+    }
+    assert_eq!(first(&mut b), Some((2, 12, 52)), "of many only the last");
+    for _ in 0..2 {
+        assert_eq!(b.poll(1, 1, 9), Err(HandleError::WrongEpoch));
+        assert_eq!(epoch(&mut b), Some(2));
+    }
+    b.poll(1, 2, 9).unwrap();
+    assert_eq!(first(&mut b), Some((2, 12, 52)));
+    assert_eq!(b.poll(1, 1, 9), Err(HandleError::WrongEpoch));
+    assert_eq!(b.heard(), None, "a late one");
+    // A sender that asks is told at once.
+    b.observer.missed(3);
+    b.observer.missed(3);
+    assert_eq!(b.poll(1, 2, 9), Err(HandleError::WrongEpoch));
+    assert_eq!(epoch(&mut b), Some(3));
+    assert_eq!((b.heard(), b.observer.stats().epochs_unasked), (None, 2));
+    b.poll(1, 3, 9).unwrap();
+    assert_eq!(first(&mut b), Some((3, 0, 0)));
+}
+
 #[test]
 fn other_limits_hold_for_what_begins_after_them() {
     let mut b = bench(ObserverConfig { max_sessions: 1, ..ObserverConfig::default() });

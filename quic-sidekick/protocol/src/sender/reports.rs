@@ -26,6 +26,11 @@ pub(super) fn usable_sums(accept: &Accept) -> u8 {
     accept.kept_sums.min(MAX_SUMS).max(accept.terms.threshold)
 }
 
+/// Whether an epoch comes after another, in their numbers' turn.
+fn is_ahead(epoch: u16, other: u16) -> bool {
+    (1..1 << 15).contains(&epoch.wrapping_sub(other))
+}
+
 impl Contact {
     /// An epoch begins, since the session has, or because it was asked for.
     pub(super) fn begin_epoch(&mut self, epoch: u16, now: Instant) {
@@ -48,12 +53,20 @@ impl Contact {
         self.poll(now);
     }
 
+    /// An epoch that was asked for, or one that the proxy began by itself since packets were lost to it.
     pub(super) fn on_epoch(&mut self, epoch: u16, sequence: u32, now: Instant) -> Result<(), HandleError> {
         let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
         // That of the session is repeated, or a late one.
-        let ahead = epoch.wrapping_sub(joined.epoch);
-        if joined.renewing.is_none() || ahead == 0 || ahead >= 1 << 15 {
+        if !is_ahead(epoch, joined.epoch) {
             return Err(HandleError::Outdated);
+        }
+        if joined.renewing.is_none() {
+            joined.fruitless += 1;
+            if joined.fruitless > FRUITLESS_LIMIT {
+                self.leave();
+                self.lose(Reason::Unintelligible, now);
+                return Ok(());
+            }
         }
         joined.began = sequence;
         self.begin_epoch(epoch, now);
@@ -104,6 +117,13 @@ impl Contact {
     }
 
     fn read_quack(&mut self, quack: &Quack<'_>, sequence: u32, now: Instant) -> Result<(), HandleError> {
+        if let Phase::Joined(joined) = &self.phase
+            && joined.renewing.is_none()
+            && is_ahead(quack.epoch, joined.epoch)
+        {
+            // What said so was lost.
+            self.on_epoch(quack.epoch, sequence, now)?;
+        }
         let grace = self.grace();
         let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
         let newer = joined.sequence.is_none_or(|known| sequence > known);

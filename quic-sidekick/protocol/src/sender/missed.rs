@@ -1,0 +1,134 @@
+//! Packets that pass the proxy while its system has no room for them: they are no losses, and the proxy knows.
+
+use super::contact::Phase;
+use super::*;
+use crate::ObserverConfig;
+use crate::testing::{Near, Simulation, configured};
+use crate::wire::{Message, Quack, Sums};
+use std::num::NonZeroU16;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// An assisted flow, by time or by number of packets.
+fn assisted(every_packets: Option<NonZeroU16>, loss_percent: u64, seed: u64) -> Simulation {
+    let every = every_packets.is_none().then_some(30 * MS);
+    let terms = Terms { every, every_packets, ..Terms::default() };
+    let near = Near { delay: 2 * MS, jitter: Duration::ZERO, loss_percent: 0 };
+    let config = SenderConfig { terms, ..configured() };
+    let mut s = Simulation::new(config, ObserverConfig::default(), near, seed);
+    s.stream(500, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+    s.near.loss_percent = loss_percent;
+    s
+}
+
+/// Lets so many packets pass that the proxy does not get to see, and perhaps knows of.
+fn pass_unseen(s: &mut Simulation, packets: usize, told: bool) {
+    s.run(50 * MS);
+    if told {
+        s.proxy.as_mut().unwrap().missed(s.interface);
+    }
+    s.on_path = false;
+    s.stream(packets, MS);
+    s.run(3 * MS);
+    s.on_path = true;
+}
+
+#[test]
+fn what_a_proxy_knows_to_have_missed_is_not_declared_lost() {
+    for every_packets in [None, NonZeroU16::new(2), NonZeroU16::new(32)] {
+        for packets in [1, 3, 20, 150] {
+            for seed in 0..24 {
+                let loss_percent = seed % 4 * 10;
+                let what = format!("{packets} packets, every {every_packets:?}, seed {seed}");
+                let mut s = assisted(every_packets, loss_percent, seed);
+                for _ in 0..3 {
+                    pass_unseen(&mut s, packets, true);
+                    s.stream(300, MS);
+                }
+                assert_eq!(s.false_alarms(), [], "{what}");
+                // It goes on to help, in spite of what has happened.
+                s.near.loss_percent = 0;
+                s.stream(2000, MS);
+                assert_eq!(s.sender.assistance(), Assistance::Assisted, "{what}");
+                let lost = s.send(Some(true));
+                s.stream(100, MS);
+                assert_eq!(s.overlooked(lost), [], "{what}");
+                assert_eq!(s.false_alarms(), [], "{what}");
+            }
+        }
+    }
+}
+
+/// That is what telling is for.
+#[test]
+fn what_a_proxy_has_missed_without_knowing_is_declared_lost() {
+    let mut s = assisted(None, 0, 1);
+    pass_unseen(&mut s, 5, false);
+    s.stream(300, MS);
+    assert_eq!(s.false_alarms().len(), 5);
+    assert_eq!(s.sender.stats().epochs, 1);
+}
+
+/// The sender learns of the new epoch by the next poll at the latest.
+#[test]
+fn an_epoch_that_was_announced_in_vain_is_announced_again() {
+    let mut s = assisted(None, 0, 1);
+    s.run(50 * MS);
+    s.proxy.as_mut().unwrap().missed(0);
+    s.near.loss_percent = 100;
+    for _ in 0..3 {
+        // Messages are lost, the packets are not.
+        s.send(Some(false));
+        s.run(MS);
+    }
+    assert_eq!(s.proxy.as_ref().unwrap().stats().epochs_unasked, 1);
+    assert_eq!(s.sender.stats().epochs, 1);
+    s.near.loss_percent = 0;
+    s.stream(300, MS);
+    assert_eq!((s.sender.stats().epochs, s.sender.assistance()), (2, Assistance::Assisted));
+    assert_eq!(s.proxy.as_ref().unwrap().stats().epochs_unasked, 1);
+    assert_eq!(s.false_alarms(), []);
+}
+
+/// Epochs without end are no help, whoever begins them.
+#[test]
+fn a_proxy_that_only_begins_epochs_is_given_up() {
+    let mut s = assisted(None, 0, 1);
+    s.proxy = None;
+    let mut begun = 0;
+    while s.sender.assistance() == Assistance::Assisted {
+        let Phase::Joined(joined) = &s.sender.contacts[0].phase else { break };
+        let (epoch, now) = (joined.epoch + 1, s.now);
+        begun += 1;
+        s.sender.contacts[0].on_message(Message::Epoch { epoch }, (1 << 20) + begun, 40, now).unwrap();
+        s.sender.settle(now);
+        assert!(begun < 10);
+    }
+    assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::Unintelligible));
+    assert!(begun > 2, "{begun}: it may happen a few times");
+    assert_eq!(s.declared, []);
+}
+
+/// A late announcement, and what was said before a newer one, are of no epoch that runs.
+#[test]
+fn an_epoch_never_goes_back() {
+    let mut s = assisted(None, 0, 1);
+    s.proxy = None;
+    let now = s.now;
+    let mut say = |message: Message<'_>, sequence: u32| {
+        s.sender.contacts[0].on_message(message, (1 << 20) + sequence, 40, now)
+    };
+    let epoch = |epoch| Message::Epoch { epoch };
+    assert_eq!(say(epoch(1), 1), Err(HandleError::Outdated));
+    assert_eq!(say(epoch(3), 5), Ok(()));
+    assert_eq!(say(epoch(2), 6), Err(HandleError::Outdated));
+    assert_eq!(say(epoch(3), 7), Err(HandleError::Outdated));
+    let quack = Quack { epoch: 2, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0]) };
+    assert_eq!(say(Message::Quack(quack), 8), Err(HandleError::Outdated));
+    assert_eq!(say(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
+    // It says as much as the announcement, which was lost.
+    assert_eq!(say(Message::Quack(Quack { epoch: 5, ..quack }), 10), Ok(()));
+    assert_eq!(say(epoch(5), 11), Err(HandleError::Outdated));
+    assert_eq!(say(epoch(6), 12), Ok(()));
+}
