@@ -12,7 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError, TrySendError};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -36,8 +36,10 @@ const AT_ONCE: usize = 256;
 const MESSAGES: usize = 32;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
-/// Letters that wait for a worker; messages that find no room are dropped, as the network may drop them.
-const MAILBOX: usize = 1024;
+/// Messages that wait for a worker; those that find no room are dropped, as the network may drop them.
+const MESSAGES_WAITING: usize = 1024;
+/// Letters of the daemon's that wait for a worker: more than it writes while one is looked at.
+const LETTERS_WAITING: usize = 64 + MOST_INTERFACES;
 /// Interfaces that can be captured on at once.
 pub const MOST_INTERFACES: usize = 32;
 /// How often captures are looked after that show nothing.
@@ -52,8 +54,6 @@ pub(crate) fn clock() -> Instant {
 /// What a worker is told.
 #[derive(Debug)]
 pub enum Letter {
-    /// A message at the proxy's port that is for this worker.
-    Message(Peer, Box<[u8]>),
     /// Capture here, too, under the daemon's number of the interface.
     Capture(u32, Capture),
     /// Do not capture on the interface of this number any more.
@@ -103,10 +103,14 @@ pub enum News {
     Failed(io::Error),
 }
 
-/// The way to a worker.
+/// A message at the proxy's port, and who sent it.
+type Mail = (Peer, Box<[u8]>);
+
+/// The way to a worker. What comes from the network has room of its own, so that no flood of it keeps the daemon out.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     letters: SyncSender<Letter>,
+    messages: SyncSender<Mail>,
     bell: Arc<EventFd>,
 }
 
@@ -116,21 +120,29 @@ impl Mailbox {
     /// # Errors
     /// When the system has no more descriptors.
     pub fn new() -> io::Result<(Self, Inbox)> {
-        let (letters, inbox) = mpsc::sync_channel(MAILBOX);
+        let (letters, letters_in) = mpsc::sync_channel(LETTERS_WAITING);
+        let (messages, messages_in) = mpsc::sync_channel(MESSAGES_WAITING);
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        Ok((Self { letters, bell: Arc::clone(&bell) }, Inbox { letters: inbox, bell }))
+        let inbox = Inbox { letters: letters_in, messages: messages_in, bell: Arc::clone(&bell) };
+        Ok((Self { letters, messages, bell }, inbox))
     }
 
     /// Puts a letter in; false if the worker has ended, or has no room for more.
     pub fn put(&self, letter: Letter) -> bool {
-        match self.letters.try_send(letter) {
-            Ok(()) => {
-                // It can only fail when the bell has been rung so often that it rings anyway.
-                let _ = self.bell.write(1);
-                true
-            }
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        self.ring(self.letters.try_send(letter).is_ok())
+    }
+
+    /// Hands on a message at the proxy's port that is for this worker; false if it has no room for more.
+    fn hand_on(&self, from: Peer, message: &[u8]) -> bool {
+        self.ring(self.messages.try_send((from, message.into())).is_ok())
+    }
+
+    fn ring(&self, something: bool) -> bool {
+        if something {
+            // It can only fail when the bell has been rung so often that it rings anyway.
+            let _ = self.bell.write(1);
         }
+        something
     }
 }
 
@@ -138,6 +150,7 @@ impl Mailbox {
 #[derive(Debug)]
 pub struct Inbox {
     letters: Receiver<Letter>,
+    messages: Receiver<Mail>,
     bell: Arc<EventFd>,
 }
 
@@ -363,8 +376,7 @@ impl<M: Machine> Worker<M> {
                 let shard = Shard::of_message(peer.address, message, shards);
                 match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
                     Some(other) => {
-                        let put = other.put(Letter::Message(peer, message.into()));
-                        self.trouble.late += u64::from(!put);
+                        self.trouble.late += u64::from(!other.hand_on(peer, message));
                     }
                     None => self.handle(peer, message),
                 }
@@ -385,31 +397,24 @@ impl<M: Machine> Worker<M> {
         if self.inbox.bell.read().is_err() {
             return false;
         }
-        // First all of them, then the packets that came before them. A letter that comes meanwhile rings again: its packets
-        // are not in the sums yet.
-        let mut letters = Vec::new();
-        let mut ended = false;
-        while letters.len() < MAILBOX {
-            match self.inbox.letters.try_recv() {
-                Ok(letter) => letters.push(letter),
-                Err(error) => {
-                    ended = error == TryRecvError::Disconnected;
-                    break;
-                }
-            }
-        }
-        if letters.len() == MAILBOX {
+        // First all of them, then the packets that came before them. What comes meanwhile rings again: its packets are not in
+        // the sums yet.
+        let (letters, ended) = waiting(&self.inbox.letters, LETTERS_WAITING);
+        let (messages, _) = waiting(&self.inbox.messages, MESSAGES_WAITING);
+        if letters.len() == LETTERS_WAITING || messages.len() == MESSAGES_WAITING {
             // There may be more, whose ringing was heard with that of these.
             let _ = self.inbox.bell.write(1);
         }
         self.count_all();
+        for (from, message) in messages {
+            self.handle(from, &message);
+        }
         letters.into_iter().any(|letter| self.read(letter)) || ended
     }
 
     /// Does what a letter says; true if that is to end.
     fn read(&mut self, letter: Letter) -> bool {
         match letter {
-            Letter::Message(from, message) => self.handle(from, &message),
             Letter::Capture(number, capture) => self.captures.push((number, capture)),
             Letter::Forget(number) => self.forget(number),
             Letter::Report(sessions, to) => {
@@ -454,6 +459,18 @@ impl<M: Machine> Worker<M> {
     fn send_waiting(&mut self) {
         send_waiting(&mut self.machine, &self.sockets, &mut self.trouble, &mut self.out);
     }
+}
+
+/// What waits in a channel, so much at most; and whether nobody is there any more to put something in.
+fn waiting<T>(channel: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
+    let mut all = Vec::new();
+    while all.len() < most {
+        match channel.try_recv() {
+            Ok(one) => all.push(one),
+            Err(error) => return (all, error == TryRecvError::Disconnected),
+        }
+    }
+    (all, false)
 }
 
 fn send_waiting(machine: &mut impl Machine, sockets: &Sockets, trouble: &mut Trouble, out: &mut [u8]) {

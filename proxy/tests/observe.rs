@@ -12,7 +12,8 @@ use std::thread;
 use std::time::Instant;
 
 use common::{Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run};
-use sidekick_protocol::{Peer as Address, Seen, Transmit};
+use sidekick_protocol::wire::{Datagram, SessionNumber};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer as Address, Seen, Transmit};
 use sidekick_proxy::cli::Options;
 use sidekick_proxy::crew::Crew;
 use sidekick_proxy::machine::Machine;
@@ -20,7 +21,7 @@ use sidekick_proxy::monitor;
 use sidekick_proxy::monitor::status::{About, Watch};
 use sidekick_proxy::port::Port;
 use sidekick_proxy::summary::Summary;
-use sidekick_proxy::worker::{News, Sockets};
+use sidekick_proxy::worker::{News, Report, Sockets};
 
 const METRICS: &str = "127.0.0.1:9252";
 
@@ -280,10 +281,21 @@ fn a_second_daemon_goes_without_unless_asked() {
 /// A machine without a network that is stuck while somebody holds its lock.
 struct Stuck(Arc<Mutex<u64>>);
 
+/// Two of them, at work, and a port.
+fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News>) {
+    let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (news, inbox) = mpsc::channel::<News>();
+    let address = port.address();
+    let machines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
+    (Crew::start(machines, Sockets { port, path: None }, &news).unwrap(), address, inbox)
+}
+
 impl Machine for Stuck {
     fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
 
-    fn handle(&mut self, _: Address, _: &[u8], _: Instant) {}
+    fn handle(&mut self, _: Address, _: &[u8], _: Instant) {
+        *self.0.lock().unwrap() += 1;
+    }
 
     fn next_deadline(&self) -> Option<Instant> {
         None
@@ -314,11 +326,7 @@ impl Machine for Stuck {
 #[test]
 fn a_thread_that_is_stuck_is_told_of() {
     let lock = Arc::new(Mutex::new(7));
-    let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
-    let (news, _inbox) = mpsc::channel::<News>();
-    let address = port.address();
-    let machines = vec![Stuck(Arc::clone(&lock)), Stuck(Arc::new(Mutex::new(4)))];
-    let crew = Crew::start(machines, Sockets { port, path: None }, &news).unwrap();
+    let (crew, address, _news) = stuck([&lock, &Arc::new(Mutex::new(4))]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
@@ -344,4 +352,32 @@ fn a_thread_that_is_stuck_is_told_of() {
     drop(held);
     until(&at, "/health", |_, said| said.contains("there is no none0"));
     assert_eq!(counted(), 11.0);
+}
+
+/// However many messages wait for a thread that has no time for them, the daemon's word gets through.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn a_flood_of_messages_does_not_keep_the_daemon_out() {
+    let locks = [(); 2].map(|()| Arc::new(Mutex::new(0)));
+    let (crew, address, _news) = stuck([&locks[0], &locks[1]]);
+    let held = locks[1].lock().unwrap();
+    let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Of a session of the second thread, by its number.
+    let sealed = Datagram::Sealed { session: SessionNumber(1), sequence: 1, ciphertext: &[0; 24] };
+    let mut message = [0; MAX_DATAGRAM_LEN];
+    let len = sealed.emit(&mut message).unwrap();
+    let begun = Instant::now();
+    let late = |reports: &[Option<Report>]| reports[0].as_ref().is_some_and(|report| report.totals.late > 0);
+    while !late(&crew.answers(0)) {
+        assert!(begun.elapsed() < common::PATIENCE, "there is room for all");
+        for _ in 0..2000 {
+            flooding.send_to(&message[..len], address).unwrap();
+        }
+    }
+    let closing = thread::spawn(move || crew.close());
+    drop(held);
+    let summary = closing.join().unwrap();
+    let handled = *locks[1].lock().unwrap();
+    assert!(handled > 0);
+    assert_eq!(summary.counted, handled + *locks[0].lock().unwrap(), "both have said how things stand");
 }
