@@ -62,7 +62,7 @@ ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-
 
 # Left out:
 # - no_packet_is_declared_lost_that_the_proxy_had_counted, a thousand simulated uploads: it takes minutes.
-# - the proxy's integration tests: they start programs, which takes binfmt_misc; and qemu refuses the options by which the
+# - the proxy's integration tests but that of captures in files, which this machine runs: they start programs, which takes binfmt_misc; and qemu refuses the options by which the
 #   kernel tells merged and outgoing packets of a packet socket.
 # - the protocol's integration tests: they hold tshark, Python and a text against files, and none of that is the processor's.
 test-arm64: build-deps
@@ -72,6 +72,9 @@ test-arm64: build-deps
 	$(ARM64) $(CARGO) test --locked $(ARM64_CRATES) --lib \
 		--test allocation --test instruction_sets --test model --test multiset \
 		-- --skip no_packet_is_declared_lost_that_the_proxy_had_counted
+	$(ARM64) $(CARGO) build --locked $(ARM64_CRATES) --bin sidekick-proxy
+	SIDEKICK_PROXY="$(EMULATED) $(CURDIR)/target/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
+		$(CARGO) test --locked -p sidekick-proxy --test replay
 
 # Stripped, and without the name of the directory that cargo downloads to.
 PACKAGED = CARGO_PROFILE_RELEASE_STRIP=symbols RUSTFLAGS="--remap-path-prefix=$${CARGO_HOME:-$$HOME/.cargo}=/cargo"
