@@ -34,6 +34,7 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-changed={}", package.join("src").display());
     // Where the tests find the pristine source and its example files.
     println!("cargo::rustc-env=QUICHE_PRISTINE={}", package.display());
+    println!("cargo::metadata=include={}", package.join("include").display());
 
     let hooked = assemble::hook(assemble::includable(files), assemble::read_tree(&hook_dir)?)?;
     write_tree(&out_dir.join("quiche"), &hooked)?;

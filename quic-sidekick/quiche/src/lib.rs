@@ -22,7 +22,7 @@
 //!
 //! # The C interface
 //!
-//! Only the Rust library is built by default. For C, build the static one:
+//! Only the Rust library is built by default. For C, the crate `quic-sidekick-c` has it together with the plugin. Alone, as a static one:
 //! `cargo rustc -p quiche@0.30.100 --features ffi --crate-type staticlib`.
 //!
 //! [quiche's own pages]: https://docs.rs/quiche/0.30.0

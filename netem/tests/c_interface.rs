@@ -1,0 +1,98 @@
+//! The example in C, as somebody builds and runs it who has the library: with gcc and pkg-config, over a path that loses
+//! packets, to a server that is not quiche.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/enclosed.rs"]
+mod enclosed;
+
+use std::net::SocketAddr;
+use std::path::Path as FilePath;
+use std::process::Command;
+use std::time::Duration;
+
+use enclosed::enclosed;
+use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::programs::{Program, Programs};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::source::{SourceFile, sha256};
+use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+/// Longest wait for anything; only a failing test gets that far.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The server's.
+const NAME: &str = "upload.example";
+
+/// Builds the example, as its first lines say, into a directory.
+fn build(libraries: &FilePath, directory: &FilePath) {
+    let output = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "quic-sidekick"])
+        .env("PKG_CONFIG_PATH", libraries)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let flags = String::from_utf8(output.stdout).unwrap();
+    let source = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
+    let status = Command::new("gcc")
+        .args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"])
+        .arg(source)
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .arg(directory.join("upload"))
+        .status()
+        .unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn the_example_in_c_uploads_with_help() {
+    enclosed("the_example_in_c_uploads_with_help", || {
+        let mut scenario = Scenario::load("upload-paper").unwrap();
+        scenario.apply(&["near.loss_percent=4"]).unwrap();
+        let path = Path::build(Backend::User, &scenario, 7).unwrap();
+        let hosts = path.topology();
+        let directory = tempfile::tempdir().unwrap();
+        let beside = FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent().unwrap();
+        build(beside, directory.path());
+        let (ours, in_c) =
+            (Programs::find(Some(beside)).unwrap(), Programs::find(Some(directory.path())).unwrap());
+
+        let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
+        std::fs::create_dir(&store).unwrap();
+        let [store_text, ca, host] =
+            [store.display().to_string(), ca.display().to_string(), RECEIVER.to_string()];
+        let listen = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
+        let arguments = ["--dir", &store_text, "--listen", &listen, "--self-signed", NAME, "--write-ca", &ca];
+        let start = |programs, name, arguments: &[&str], host| {
+            let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+            Program::start(programs, name, &arguments, host, directory.path()).unwrap()
+        };
+        let mut server = start(&ours, "h3-upload-server", &arguments, &hosts.receiver);
+        let listen = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
+        let mut proxy =
+            start(&ours, "sidekick-proxy", &["--interface", NEAR, "--listen", &listen], &hosts.proxy);
+        server.wait_until_ready().unwrap();
+        proxy.wait_until_ready().unwrap();
+
+        let file = SourceFile::generate(&directory.path().join("file"), 2_000_000, 7).unwrap();
+        let (text, port, known) = (file.path.display().to_string(), SERVER_PORT.to_string(), listen.as_str());
+        for (mode, proxy) in [("pacubic", &["-p", known][..]), ("path-aware-bbr", &[]), ("reinject", &[])] {
+            let name = format!("/{mode}");
+            let line = [&["-c", &ca, "-n", NAME, "-m", mode], proxy, &[&text, &host, &port, &name]].concat();
+            let mut upload = start(&in_c, "upload", &line, &hosts.sender);
+            // First the server's answer, and then that this was all.
+            let ended = (0..2).find_map(|_| upload.wait(PATIENCE).unwrap()).unwrap();
+            println!("{mode}: {}", ended.last_words);
+            assert!(ended.status.success(), "{mode}: {}", ended.last_words);
+            assert_eq!(sha256(&store.join(mode)).unwrap(), file.sha256, "{mode}");
+            assert!(
+                ended.last_words.starts_with("status 201; assisted by the proxy; "),
+                "{mode}: {}",
+                ended.last_words
+            );
+            let early: u64 =
+                ended.last_words.rsplit(", ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
+            assert!(early > 0, "{mode}: {}", ended.last_words);
+        }
+    });
+}

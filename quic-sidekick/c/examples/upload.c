@@ -1,0 +1,367 @@
+/* Uploads a file by HTTP/3, with quiche's C interface and the help of a Sidekick proxy.
+ *
+ * gcc upload.c $(pkg-config --cflags --libs quic-sidekick) -o upload
+ * ./upload -c ca.pem -m pacubic FILE HOST PORT /NAME
+ *
+ * What a program with quiche has to add is marked "Sidekick".
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <quic_sidekick.h>
+#include <quiche.h>
+
+#define PAYLOAD 1350
+#define ID_LEN 16
+#define CHUNK 65536
+
+static const char *usage =
+    "usage: upload [-c CAFILE] [-n NAME] [-m MODE] [-p PROXY[:PORT]] FILE HOST PORT /NAME\n"
+    "  -c CAFILE  certificates that are trusted instead of the system's\n"
+    "  -n NAME    the name in the server's certificate, if it is not HOST\n"
+    "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto [auto]\n"
+    "  -p PROXY   the proxy's IPv4 address; without, whatever proxy is found on the path\n";
+
+static void fail(const char *what, ...) {
+    va_list rest;
+    va_start(rest, what);
+    fputs("upload: ", stderr);
+    vfprintf(stderr, what, rest);
+    fputc('\n', stderr);
+    va_end(rest);
+    exit(1);
+}
+
+struct upload {
+    int sock;                      /* the connection's, connected */
+    struct sockaddr_storage local; /* its two ends */
+    struct sockaddr_storage remote;
+    socklen_t local_len, remote_len;
+    int adjacent; /* Sidekick: for messages from and to the proxy */
+    quiche_conn *conn;
+    sidekick *help;
+    quiche_h3_conn *http;
+    FILE *file;
+    const char *host, *name;
+    int64_t stream; /* of the request, or -1 */
+    uint8_t chunk[CHUNK];
+    size_t from, to; /* what is left of the chunk */
+    bool all_read, body_sent, answered;
+    int status;
+    uint8_t packet[PAYLOAD]; /* written, and waiting for its time */
+    size_t packet_len;
+    struct timespec packet_at;
+};
+
+static uint64_t nanos_until(struct timespec at) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t nanos = (int64_t)(at.tv_sec - now.tv_sec) * 1000000000 + (at.tv_nsec - now.tv_nsec);
+    return nanos > 0 ? (uint64_t)nanos : 0;
+}
+
+/* Sends what the connection and the help have to send. */
+static void send_all(struct upload *up) {
+    bool again = true;
+    while (again) {
+        for (;;) {
+            if (up->packet_len == 0) {
+                /* Sidekick: for BBR2, which takes the time of this call for the packet's. */
+                if (sidekick_release_as_nanos(up->conn) > 0) break;
+                quiche_send_info info;
+                ssize_t len = quiche_conn_send(up->conn, up->packet, sizeof up->packet, &info);
+                if (len == QUICHE_ERR_DONE) break;
+                if (len < 0) fail("the connection failed (%zd)", len);
+                up->packet_len = (size_t)len;
+                up->packet_at = info.at;
+            }
+            /* For other controllers, which tell when to send it. */
+            if (nanos_until(up->packet_at) > 0) break;
+            /* A packet that the network does not take is a lost one. */
+            if (send(up->sock, up->packet, up->packet_len, 0) < 0 && errno == EMSGSIZE) fail("the path takes no packets of %d bytes", PAYLOAD);
+            up->packet_len = 0;
+        }
+        /* Sidekick: what was sent, and what is to be said to the proxy. */
+        again = sidekick_on_sent(up->help, up->conn) && up->packet_len == 0;
+        uint8_t message[SIDEKICK_MAX_DATAGRAM_LEN];
+        struct sockaddr_storage proxy;
+        socklen_t proxy_len;
+        size_t len;
+        while ((len = sidekick_send(up->help, message, sizeof message, &proxy, &proxy_len)) > 0) {
+            sendto(up->adjacent, message, len, 0, (struct sockaddr *)&proxy, proxy_len);
+        }
+    }
+}
+
+/* Takes in all datagrams that are there. */
+static void receive_all(struct upload *up) {
+    uint8_t datagram[65535];
+    ssize_t len;
+    while ((len = recv(up->sock, datagram, sizeof datagram, MSG_DONTWAIT)) >= 0) {
+        quiche_recv_info info = {
+            .from = (struct sockaddr *)&up->remote,
+            .from_len = up->remote_len,
+            .to = (struct sockaddr *)&up->local,
+            .to_len = up->local_len,
+        };
+        /* What cannot be read is none of the connection's. */
+        quiche_conn_recv(up->conn, datagram, (size_t)len, &info);
+    }
+    /* Sidekick */
+    struct sockaddr_storage from;
+    socklen_t from_len = sizeof from;
+    while ((len = recvfrom(up->adjacent, datagram, sizeof datagram, MSG_DONTWAIT, (struct sockaddr *)&from, &from_len)) >= 0) {
+        sidekick_recv(up->help, up->conn, datagram, (size_t)len, (struct sockaddr *)&from, from_len);
+        from_len = sizeof from;
+    }
+}
+
+static quiche_h3_header header(const char *name, const char *value) {
+    return (quiche_h3_header){
+        .name = (const uint8_t *)name,
+        .name_len = strlen(name),
+        .value = (const uint8_t *)value,
+        .value_len = strlen(value),
+    };
+}
+
+static void ask(struct upload *up) {
+    quiche_h3_config *config = quiche_h3_config_new();
+    up->http = quiche_h3_conn_new_with_transport(up->conn, config);
+    quiche_h3_config_free(config);
+    if (up->http == NULL) fail("HTTP/3 cannot begin");
+    const quiche_h3_header headers[] = {
+        header(":method", "PUT"),
+        header(":scheme", "https"),
+        header(":authority", up->host),
+        header(":path", up->name),
+    };
+    up->stream = quiche_h3_send_request(up->http, up->conn, headers, sizeof headers / sizeof *headers, false);
+    if (up->stream < 0) fail("the request cannot be sent (%lld)", (long long)up->stream);
+}
+
+/* Hands on as much of the file as the connection takes. */
+static void send_body(struct upload *up) {
+    while (!up->body_sent) {
+        if (up->from == up->to && !up->all_read) {
+            up->from = 0;
+            up->to = fread(up->chunk, 1, sizeof up->chunk, up->file);
+            if (ferror(up->file)) fail("the file cannot be read: %s", strerror(errno));
+            up->all_read = up->to < sizeof up->chunk;
+        }
+        ssize_t sent = quiche_h3_send_body(up->http, up->conn, (uint64_t)up->stream, up->chunk + up->from, up->to - up->from, up->all_read);
+        if (sent == QUICHE_H3_ERR_DONE) return;
+        if (sent < 0) fail("the server takes no more (%zd)", sent);
+        up->from += (size_t)sent;
+        up->body_sent = up->all_read && up->from == up->to;
+    }
+}
+
+static int read_status(uint8_t *name, size_t name_len, uint8_t *value, size_t value_len, void *status) {
+    if (name_len == 7 && memcmp(name, ":status", 7) == 0 && value_len == 3) {
+        *(int *)status = (value[0] - '0') * 100 + (value[1] - '0') * 10 + (value[2] - '0');
+    }
+    return 0;
+}
+
+/* What the server says; its answer goes to standard output. */
+static void read_answer(struct upload *up) {
+    quiche_h3_event *event;
+    int64_t stream;
+    while ((stream = quiche_h3_conn_poll(up->http, up->conn, &event)) >= 0) {
+        uint8_t body[4096];
+        ssize_t len;
+        switch (quiche_h3_event_type(event)) {
+        case QUICHE_H3_EVENT_HEADERS:
+            quiche_h3_event_for_each_header(event, read_status, &up->status);
+            break;
+        case QUICHE_H3_EVENT_DATA:
+            while ((len = quiche_h3_recv_body(up->http, up->conn, (uint64_t)stream, body, sizeof body)) > 0) {
+                fwrite(body, 1, (size_t)len, stdout);
+            }
+            break;
+        case QUICHE_H3_EVENT_FINISHED:
+            up->answered = true;
+            break;
+        case QUICHE_H3_EVENT_RESET:
+            fail("the server has broken off its answer");
+            break;
+        case QUICHE_H3_EVENT_GOAWAY:
+        case QUICHE_H3_EVENT_PRIORITY_UPDATE:
+            break;
+        }
+        quiche_h3_event_free(event);
+    }
+}
+
+/* Waits for a datagram, or until something is due. */
+static void wait_for_something(struct upload *up) {
+    uint64_t nanos = quiche_conn_timeout_as_nanos(up->conn);
+    /* Sidekick */
+    uint64_t of_help = sidekick_timeout_as_nanos(up->help);
+    if (of_help < nanos) nanos = of_help;
+    uint64_t of_packet = up->packet_len > 0 ? nanos_until(up->packet_at) : sidekick_release_as_nanos(up->conn);
+    if (of_packet > 0 && of_packet < nanos) nanos = of_packet;
+    struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = up->adjacent, .events = POLLIN}};
+    /* Rounded up, so that it is due when it is looked at. */
+    uint64_t millis = nanos / 1000000 + (nanos % 1000000 > 0);
+    poll(sockets, 2, millis > 60000 ? 60000 : (int)millis);
+    if (quiche_conn_timeout_as_nanos(up->conn) == 0) quiche_conn_on_timeout(up->conn);
+    /* Sidekick: harmless when nothing is due. */
+    sidekick_on_timeout(up->help, up->conn);
+}
+
+/* Why there is no answer. */
+static void explain(struct upload *up) {
+    if (quiche_conn_is_timed_out(up->conn)) fail("the server does not answer");
+    bool app;
+    uint64_t code;
+    const uint8_t *reason;
+    size_t len;
+    if (quiche_conn_local_error(up->conn, &app, &code, &reason, &len)) {
+        fail("the connection was closed here (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
+    }
+    fail("the server has closed the connection");
+}
+
+/* A UDP socket that is connected to the server, and another that is not. */
+static void open_sockets(struct upload *up, const char *host, const char *port) {
+    struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
+    int error = getaddrinfo(host, port, &hints, &found);
+    if (error != 0) fail("%s port %s: %s", host, port, gai_strerror(error));
+    up->sock = socket(found->ai_family, SOCK_DGRAM, 0);
+    up->adjacent = socket(found->ai_family, SOCK_DGRAM, 0);
+    if (up->sock < 0 || up->adjacent < 0) fail("no socket: %s", strerror(errno));
+    if (connect(up->sock, found->ai_addr, found->ai_addrlen) < 0) fail("%s: %s", host, strerror(errno));
+    memcpy(&up->remote, found->ai_addr, found->ai_addrlen);
+    up->remote_len = found->ai_addrlen;
+    freeaddrinfo(found);
+    up->local_len = sizeof up->local;
+    getsockname(up->sock, (struct sockaddr *)&up->local, &up->local_len);
+    /* Sidekick: at the same address, so that the proxy knows whose flow it is asked for. */
+    struct sockaddr_storage any = up->local;
+    if (any.ss_family == AF_INET6) {
+        ((struct sockaddr_in6 *)&any)->sin6_port = 0;
+    } else {
+        ((struct sockaddr_in *)&any)->sin_port = 0;
+    }
+    if (bind(up->adjacent, (struct sockaddr *)&any, up->local_len) < 0) fail("no socket: %s", strerror(errno));
+}
+
+/* Sidekick: the port of the adjacent socket. */
+static uint16_t adjacent_port(const struct upload *up) {
+    struct sockaddr_storage own;
+    socklen_t len = sizeof own;
+    getsockname(up->adjacent, (struct sockaddr *)&own, &len);
+    return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
+}
+
+/* Sidekick: which proxy to ask for what. */
+static sidekick_config *choose(const char *mode, const char *proxy) {
+    sidekick_config *config = sidekick_config_new(mode);
+    if (config == NULL) fail("there is no mode %s", mode);
+    if (proxy != NULL) {
+        char host[64];
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(5252)};
+        const char *colon = strchr(proxy, ':');
+        snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
+        if (colon != NULL) at.sin_port = htons((uint16_t)atoi(colon + 1));
+        if (inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is no IPv4 address", host);
+        sidekick_config_set_proxy(config, (struct sockaddr *)&at, sizeof at);
+    }
+    return config;
+}
+
+static quiche_config *configure(const char *cafile, const char *controller) {
+    quiche_config *config = quiche_config_new(QUICHE_PROTOCOL_VERSION);
+    const char *protos = QUICHE_H3_APPLICATION_PROTOCOL;
+    quiche_config_set_application_protos(config, (const uint8_t *)protos, sizeof QUICHE_H3_APPLICATION_PROTOCOL - 1);
+    if (cafile != NULL && quiche_config_load_verify_locations_from_file(config, cafile) < 0) fail("%s holds no certificates", cafile);
+    if (controller != NULL) quiche_config_set_cc_algorithm_name(config, controller);
+    quiche_config_verify_peer(config, true);
+    quiche_config_set_max_idle_timeout(config, 30000);
+    quiche_config_set_max_recv_udp_payload_size(config, 65527);
+    quiche_config_set_max_send_udp_payload_size(config, PAYLOAD);
+    quiche_config_set_initial_max_data(config, 1 << 20);
+    quiche_config_set_initial_max_stream_data_bidi_local(config, 1 << 18);
+    quiche_config_set_initial_max_stream_data_uni(config, 1 << 18);
+    quiche_config_set_initial_max_streams_uni(config, 8);
+    return config;
+}
+
+int main(int argc, char **argv) {
+    const char *cafile = NULL, *name = NULL, *mode = "auto", *proxy = NULL;
+    for (int option; (option = getopt(argc, argv, "c:n:m:p:")) != -1;) {
+        switch (option) {
+        case 'c': cafile = optarg; break;
+        case 'n': name = optarg; break;
+        case 'm': mode = optarg; break;
+        case 'p': proxy = optarg; break;
+        default: fputs(usage, stderr); return 2;
+        }
+    }
+    if (argc - optind != 4) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    static struct upload up = {.stream = -1};
+    up.file = fopen(argv[optind], "rb");
+    if (up.file == NULL) fail("%s: %s", argv[optind], strerror(errno));
+    up.host = name != NULL ? name : argv[optind + 1];
+    up.name = argv[optind + 3];
+    open_sockets(&up, argv[optind + 1], argv[optind + 2]);
+
+    sidekick_config *terms = choose(mode, proxy);
+    quiche_config *config = configure(cafile, sidekick_config_congestion_control(terms));
+    uint8_t id[ID_LEN];
+    if (getrandom(id, sizeof id, 0) != sizeof id) fail("no random numbers: %s", strerror(errno));
+    up.conn = quiche_connect(up.host, id, sizeof id, (struct sockaddr *)&up.local, up.local_len, (struct sockaddr *)&up.remote, up.remote_len, config);
+    if (up.conn == NULL) fail("no connection can be made");
+    up.help = sidekick_new(terms);
+    sidekick_attach(up.help, up.conn);
+    sidekick_set_adjacent_port(up.help, adjacent_port(&up));
+
+    bool closing = false;
+    while (!quiche_conn_is_closed(up.conn)) {
+        if (up.http == NULL && quiche_conn_is_established(up.conn)) ask(&up);
+        if (up.http != NULL && !closing) {
+            send_body(&up);
+            read_answer(&up);
+        }
+        if (up.answered && !closing) {
+            char sentence[128];
+            sidekick_status told;
+            sidekick_get_status(up.help, &told);
+            sidekick_assistance(up.help, sentence, sizeof sentence);
+            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost);
+            sidekick_stop(up.help);
+            quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
+            closing = true;
+        }
+        send_all(&up);
+        /* The close was sent; whether it arrived makes no difference here. */
+        if (closing) break;
+        wait_for_something(&up);
+        receive_all(&up);
+    }
+    if (!up.answered) explain(&up);
+    sidekick_free(up.help);
+    sidekick_config_free(terms);
+    if (up.http != NULL) quiche_h3_conn_free(up.http);
+    quiche_conn_free(up.conn);
+    quiche_config_free(config);
+    return up.status / 100 == 2 ? 0 : 1;
+}

@@ -1,0 +1,164 @@
+//! What a program in C chooses.
+
+use crate::address::from_c;
+use nix::libc::{sockaddr, socklen_t};
+use quic_sidekick::{Config, Mode};
+use std::ffi::{CStr, c_char, c_int};
+use std::num::NonZeroU16;
+use std::ptr;
+use std::time::Duration;
+
+/// Which proxy to ask for what; for any number of connections.
+#[derive(Debug)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct sidekick_config {
+    pub(crate) terms: Config,
+}
+
+/// What text there is.
+///
+/// # Safety
+/// `text` is null, or ends with a zero byte.
+unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: as this function's.
+    unsafe { CStr::from_ptr(text) }.to_str().ok()
+}
+
+/// The usual terms of whatever proxy is found on the path, to be freed by sidekick_config_free(). `mode` is one of
+/// "early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction", "auto"; NULL for any other.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_new(mode: *const c_char) -> *mut sidekick_config {
+    // SAFETY: null or a text, as the caller promises.
+    let mode: Option<Mode> = unsafe { text(mode) }.and_then(|mode| mode.parse().ok());
+    mode.map_or(ptr::null_mut(), |mode| {
+        Box::into_raw(Box::new(sidekick_config { terms: Config::discover(mode) }))
+    })
+}
+
+/// Frees it; NULL is nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_free(config: *mut sidekick_config) {
+    if !config.is_null() {
+        // SAFETY: made by sidekick_config_new, and freed once, as the caller promises.
+        drop(unsafe { Box::from_raw(config) });
+    }
+}
+
+/// The congestion controller that the mode is made for, for quiche_config_set_cc_algorithm_name(); NULL if any will do.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_congestion_control(config: *const sidekick_config) -> *const c_char {
+    // SAFETY: null or live, as the caller promises.
+    let Some(config) = (unsafe { config.as_ref() }) else { return ptr::null() };
+    match config.terms.mode.congestion_control() {
+        Some("cubic") => c"cubic".as_ptr(),
+        Some("cubic-rfc9438") => c"cubic-rfc9438".as_ptr(),
+        Some("bbr2_gcongestion") => c"bbr2_gcongestion".as_ptr(),
+        Some(_) | None => ptr::null(),
+    }
+}
+
+/// Does something to a config: 0, or -1 if it is null or there is no such thing.
+///
+/// # Safety
+/// `config` is null or live.
+unsafe fn change(config: *mut sidekick_config, change: impl FnOnce(&mut Config) -> Option<()>) -> c_int {
+    // SAFETY: as this function's.
+    let config = unsafe { config.as_mut() };
+    if config.and_then(|config| change(&mut config.terms)).is_some() { 0 } else { -1 }
+}
+
+/// Asks the proxy at this address, and looks for no other. -1 if it is no IPv4 or IPv6 address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_set_proxy(
+    config: *mut sidekick_config,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: `address` is null or an address of so many bytes, and `config` null or live, as the caller promises.
+    unsafe {
+        change(config, |config| {
+            config.proxy = Some(from_c(address, len)?);
+            Some(())
+        })
+    }
+}
+
+/// Believes only the proxy with this public key, in hexadecimal as the proxy prints it. -1 if it is none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_set_key(config: *mut sidekick_config, key: *const c_char) -> c_int {
+    // SAFETY: `key` is null or a text, and `config` null or live, as the caller promises.
+    unsafe {
+        change(config, |config| {
+            config.key = Some(text(key)?.parse().ok()?);
+            Some(())
+        })
+    }
+}
+
+/// Asks for a quACK of `sums` sums after every `packets` packets and every `milliseconds`, where they are not 0. -1 if both
+/// or the sums are.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_config_set_quacks(
+    config: *mut sidekick_config,
+    packets: u16,
+    milliseconds: u32,
+    sums: u8,
+) -> c_int {
+    let every_packets = NonZeroU16::new(packets);
+    let every = (milliseconds > 0).then(|| Duration::from_millis(milliseconds.into()));
+    // SAFETY: `config` is null or live, as the caller promises.
+    unsafe {
+        change(config, |config| {
+            if sums == 0 || every_packets.is_none() && every.is_none() {
+                return None;
+            }
+            (config.every_packets, config.every, config.threshold) = (every_packets, every, sums);
+            Some(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mode_has_its_name_and_controller() {
+        for mode in Mode::ALL {
+            let name = std::ffi::CString::new(mode.to_string()).unwrap();
+            // SAFETY: the text and the config live, and the config is freed once.
+            unsafe {
+                let config = sidekick_config_new(name.as_ptr());
+                let controller = text(sidekick_config_congestion_control(config));
+                assert_eq!(controller, mode.congestion_control());
+                sidekick_config_free(config);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_changes_nothing() {
+        // SAFETY: null is allowed, the texts and the config live, and the config is freed once.
+        unsafe {
+            assert!(sidekick_config_new(c"cubic".as_ptr()).is_null());
+            assert!(sidekick_config_new(ptr::null()).is_null());
+            assert!(sidekick_config_new(c"\xff".as_ptr()).is_null());
+            let config = sidekick_config_new(c"pacubic".as_ptr());
+            let before = format!("{config:?}", config = *config);
+            assert_eq!(sidekick_config_set_proxy(config, ptr::null(), 16), -1);
+            assert_eq!(sidekick_config_set_key(config, c"12".as_ptr()), -1);
+            assert_eq!(sidekick_config_set_quacks(config, 0, 0, 20), -1);
+            assert_eq!(sidekick_config_set_quacks(config, 2, 0, 0), -1);
+            assert_eq!(format!("{config:?}", config = *config), before);
+            assert_eq!(sidekick_config_set_quacks(config, 2, 0, 10), 0);
+            assert_eq!(((*config).terms.every_packets, (*config).terms.every), (NonZeroU16::new(2), None));
+            sidekick_config_free(config);
+            assert_eq!(sidekick_config_set_quacks(ptr::null_mut(), 2, 0, 10), -1);
+            sidekick_config_free(ptr::null_mut());
+            assert!(sidekick_config_congestion_control(ptr::null()).is_null());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What came of the help, for a program in C.
+
+use crate::sidekick;
+use quic_sidekick::Assistance;
+use std::ffi::c_char;
+use std::ptr;
+
+/// Whether a connection is helped, and what came of it. Counters are since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+#[allow(non_camel_case_types, reason = "its name in C")]
+pub struct sidekick_status {
+    /// Whether it is helped now.
+    pub assisted: bool,
+    /// The near segment's smoothed round-trip time, in nanoseconds, or 0 as long as it was not measured.
+    pub near_rtt_nanos: u64,
+    /// Packets that were taken for lost, or sent again, by the proxy's word. quiche's own count of lost packets does not
+    /// contain them.
+    pub early_lost: u64,
+    /// Of these, packets that the receiver has acknowledged after all.
+    pub spurious: u64,
+    /// quACKs received, and their bytes.
+    pub quacks: u64,
+    /// Bytes of quACKs.
+    pub quack_bytes: u64,
+    /// quACKs that could not be decoded.
+    pub undecodable: u64,
+    /// Epochs begun.
+    pub epochs: u64,
+    /// Polls sent.
+    pub polls: u64,
+}
+
+/// Writes how it stands to `out`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mut sidekick_status) {
+    // SAFETY: null or live, as the caller promises.
+    let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return };
+    let status = sidekick.help.status();
+    let told = sidekick_status {
+        assisted: status.assistance == Assistance::Assisted,
+        near_rtt_nanos: status.near_rtt.map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
+        early_lost: status.stats.early_lost,
+        spurious: status.stats.spurious,
+        quacks: status.stats.quacks_received,
+        quack_bytes: status.stats.quack_bytes,
+        undecodable: status.stats.undecodable,
+        epochs: status.stats.epochs,
+        polls: status.stats.polls,
+    };
+    if !out.is_null() {
+        // SAFETY: not null, and valid for writing, as the caller promises.
+        unsafe { out.write(told) };
+    }
+}
+
+/// Writes a sentence for a user to `out`, such as "assisted by the proxy", with its zero byte at the end, cut to `len` bytes.
+/// Gives the bytes that the whole sentence has, without the zero byte.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidekick_assistance(
+    sidekick: *const sidekick,
+    out: *mut c_char,
+    len: usize,
+) -> usize {
+    // SAFETY: null or live, as the caller promises.
+    let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return 0 };
+    let sentence = sidekick.help.status().assistance.to_string();
+    if !out.is_null() && len > 0 {
+        let written = sentence.len().min(len - 1);
+        // SAFETY: there are `len` bytes at `out`, as the caller promises, and no more are written; they do not overlap.
+        unsafe {
+            ptr::copy_nonoverlapping(sentence.as_ptr(), out.cast::<u8>(), written);
+            out.add(written).write(0);
+        }
+    }
+    sentence.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{sidekick_config_free, sidekick_config_new};
+    use crate::{sidekick_free, sidekick_new};
+    use std::ffi::CStr;
+
+    #[test]
+    fn a_new_one_says_that_it_is_not_helped_yet() {
+        // SAFETY: all that is made lives until it is freed, once; the buffers are as long as is said.
+        unsafe {
+            let config = sidekick_config_new(c"auto".as_ptr());
+            let sidekick = sidekick_new(config);
+            sidekick_config_free(config);
+            let mut status = sidekick_status { polls: 7, ..Default::default() };
+            sidekick_get_status(sidekick, &raw mut status);
+            assert_eq!(status, sidekick_status::default());
+            let mut out = [1; 8];
+            let len = sidekick_assistance(sidekick, out.as_mut_ptr(), out.len());
+            let told = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
+            assert_eq!(told.len(), 7, "{told}");
+            assert!(len > 7);
+            assert_eq!(sidekick_assistance(sidekick, ptr::null_mut(), 0), len);
+            sidekick_free(sidekick);
+            sidekick_free(ptr::null_mut());
+            assert_eq!(sidekick_assistance(ptr::null(), out.as_mut_ptr(), 8), 0);
+        }
+    }
+}
