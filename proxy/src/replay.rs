@@ -21,6 +21,9 @@ pub use file::{CaptureFile, FileError, Frame, LONGEST_PACKET};
 /// Datagrams that are longer were not on a wire like this: the machine that captured them had merged some into one.
 const LONGEST_ON_A_WIRE: usize = 9000;
 
+/// A capture that lasts longer, by its clock, stands still from then on.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// An observer that is shown old packets, and whose quACKs nobody gets.
 #[derive(Debug)]
 pub struct Replay {
@@ -48,7 +51,7 @@ impl Replay {
             max_threshold: terms.threshold,
             min_every: Duration::ZERO,
             // As long as any file: nobody is there to be heard.
-            idle_timeout: Duration::from_secs(10 * 365 * 86_400),
+            idle_timeout: 2 * LONGEST,
             ..ObserverConfig::default()
         };
         let observer = Observer::new(config, [0; 32])?;
@@ -67,7 +70,7 @@ impl Replay {
     pub fn take_all(&mut self, found: &[Result<Datagram<'_>, Skip>], time: Option<Duration>) {
         if let Some(time) = time {
             let first = *self.first.get_or_insert(time);
-            self.now = self.now.max(self.begun + time.saturating_sub(first));
+            self.now = self.now.max(self.begun + time.saturating_sub(first).min(LONGEST));
         }
         while let Some(deadline) = self.observer.next_deadline().filter(|deadline| *deadline <= self.now) {
             self.observer.on_deadline(deadline);
@@ -184,6 +187,18 @@ mod tests {
         assert_eq!((replay.untold(), replay.span()), (1, Duration::from_secs(4)));
         let counters = replay.counters();
         assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 2, 1));
+    }
+
+    #[test]
+    fn a_clock_that_leaps_ends_nothing() {
+        let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
+        let times = [Duration::from_secs(5), Duration::MAX, Duration::ZERO, Duration::from_secs(1 << 40)];
+        for (identifier, time) in (0..).zip(times) {
+            let (payload, flow) = datagram(1, identifier);
+            replay.take(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(time));
+        }
+        assert_eq!((replay.stats().counted, replay.span()), (4, LONGEST));
+        assert_eq!(replay.flows().len(), 1, "as long as any file");
     }
 
     #[test]
