@@ -286,7 +286,7 @@ impl Observer {
         // What was sent in between may have ended the session that was found.
         let found = place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
-        let begun = session.missed.then(|| session.begin_unasked());
+        let begun = session.has_missed(interface, now).then(|| session.begin_unasked());
         let counted =
             place.identifier.map(|identifier| session.count(identifier, payload.len(), interface, now));
         if let Some(number) = begun {

@@ -161,17 +161,21 @@ impl Session {
         }
     }
 
-    /// Whether packets of this interface count. An interface that has shown nothing for a while gives way to another.
+    /// Whether packets of this interface count. An epoch counts those of the first that shows its flow.
     #[inline]
-    fn is_bound_to(&mut self, interface: u32, now: Instant) -> bool {
-        if self.interface == Some(interface) {
-            return true;
-        }
-        let idle = self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND);
-        if self.interface.is_none() || idle {
-            self.interface = Some(interface);
-        }
-        self.interface == Some(interface)
+    fn is_bound_to(&mut self, interface: u32) -> bool {
+        *self.interface.get_or_insert(interface) == interface
+    }
+
+    /// Whether there are packets that the epoch lacks: they were lost to the observer, or came on this interface while
+    /// another counted, which has shown nothing for a while and gives way now.
+    #[inline]
+    pub(super) fn has_missed(&self, interface: u32, now: Instant) -> bool {
+        self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND)
     }
 
     /// Reads from the lines of memory that counting a datagram will read, and gives something that depends on all.
@@ -203,7 +207,7 @@ impl Session {
     /// Counts a packet of `len` bytes that was captured on `interface`, if it counts.
     #[inline]
     pub(super) fn count(&mut self, identifier: u32, len: usize, interface: u32, now: Instant) -> Count {
-        if !self.is_bound_to(interface, now) || self.is_doubled(identifier) {
+        if !self.is_bound_to(interface) || self.is_doubled(identifier) {
             return Count::Not;
         }
         if self.last_at.is_none() {

@@ -364,6 +364,20 @@ fn missed_packets_begin_an_epoch() {
     assert_eq!(first(&mut b), Some((3, 0, 0)));
 }
 
+/// What a flow's packets were ignored on may take over, and what was ignored is missing then.
+#[test]
+fn another_interface_begins_another_epoch() {
+    let mut b = bench(ObserverConfig::default());
+    b.open(1, Terms { every_packets: NonZeroU16::new(5), every: None, ..Terms::default() });
+    (1..=4).for_each(|id| assert_eq!(b.see(id, 3), Observed::Counted));
+    (5..=9).for_each(|id| assert_eq!(b.see(id, 4), Observed::Ignored));
+    b.now += Duration::from_secs(1);
+    (10..=14).for_each(|id| assert_eq!(b.see(id, 4), Observed::Counted));
+    assert_eq!(b.with_message(1, |message| matches!(message, Message::Epoch { epoch: 2 })), Some(true));
+    let told = b.with_quack(1, |quack| (quack.epoch, quack.first, quack.last, quack.count));
+    assert_eq!(told, Some((2, 10, 14, 5)));
+}
+
 #[test]
 fn other_limits_hold_for_what_begins_after_them() {
     let mut b = bench(ObserverConfig { max_sessions: 1, ..ObserverConfig::default() });

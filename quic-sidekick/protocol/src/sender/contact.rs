@@ -64,6 +64,8 @@ pub(super) struct Joined {
     pub(super) undecodable: u32,
     /// New epochs that were asked for since a quACK could be decoded.
     pub(super) fruitless: u32,
+    /// When the proxy began the first of those epochs by itself that have brought no quACK which decodes.
+    pub(super) unasked_since: Option<Instant>,
     /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
     pub(super) last_progress: Instant,
     /// Packets given up since then because an answer to a poll lacked them.
@@ -367,6 +369,7 @@ impl Contact {
             last_said: now,
             undecodable: 0,
             fruitless: 0,
+            unasked_since: None,
             last_progress: now,
             tail_declared: 0,
             doubtful: false,

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const UNDECODABLE_LIMIT: u32 = 3;
 /// New epochs in a row, none of whose quACKs can be decoded, before the proxy is given up.
 const FRUITLESS_LIMIT: u32 = 3;
+/// For so long a proxy may begin epochs by itself, none of whose quACKs can be decoded, before it is given up.
+const UNASKED_LIMIT: Duration = Duration::from_secs(3);
 /// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
 const TAIL_LIMIT: usize = 16;
 /// Of these, as many are doubted when they take longer than [`SILENCE`].
@@ -61,8 +63,9 @@ impl Contact {
             return Err(HandleError::Outdated);
         }
         if joined.renewing.is_none() {
-            joined.fruitless += 1;
-            if joined.fruitless > FRUITLESS_LIMIT {
+            // An epoch that ends before there can be a quACK of it says nothing against the proxy; epochs for long do.
+            let since = *joined.unasked_since.get_or_insert(now);
+            if now.saturating_duration_since(since) >= UNASKED_LIMIT {
                 self.leave();
                 self.lose(Reason::Unintelligible, now);
                 return Ok(());
@@ -121,7 +124,11 @@ impl Contact {
             && joined.renewing.is_none()
             && is_ahead(quack.epoch, joined.epoch)
         {
-            // What said so was lost.
+            // What said so was lost. It is looked at before it changes anything.
+            if self.reconciler.load(quack, joined.granted.threshold.into()).is_err() {
+                self.stats.malformed += 1;
+                return Err(HandleError::Impossible);
+            }
             self.on_epoch(quack.epoch, sequence, now)?;
         }
         let grace = self.grace();
@@ -158,6 +165,7 @@ impl Contact {
             Outcome::Decoded { last_sent } => {
                 joined.undecodable = 0;
                 joined.fruitless = 0;
+                joined.unasked_since = None;
                 joined.wanted_sums = 0;
                 if let Some(sent) = last_sent {
                     joined.probe.progress();
