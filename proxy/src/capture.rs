@@ -68,6 +68,15 @@ pub enum CaptureError {
         /// The interface.
         name: String,
     },
+    /// The kernel fills no slot of the ring any more.
+    #[error(
+        "the ring of {name} is stuck, as Linux leaves it after a merged frame that it cannot describe; {}",
+        offload::advice(name)
+    )]
+    Stuck {
+        /// The interface.
+        name: String,
+    },
     /// Something else went wrong with the packet socket.
     #[error("capturing on {name} failed: {cause}")]
     Socket {
@@ -123,8 +132,17 @@ pub struct Frame<'a> {
 pub enum Drained {
     /// So many were handed on.
     Frames(usize),
-    /// So many were thrown away: the kernel had no room for others right before them, between them, or right after.
+    /// So many were thrown away: others are missing right before them, among them, or right after.
     Gap(usize),
+}
+
+/// What a capture tells, in the order in which it happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Captured<'a> {
+    /// Datagrams, none missing between them.
+    Seen(&'a [Seen<'a>]),
+    /// Datagrams that nobody saw: the kernel had no room for them, or could not say what they were.
+    Missed,
 }
 
 /// Where frames come from: a packet socket that is read in one way or another.
@@ -144,8 +162,18 @@ pub trait Source: AsFd + Send {
     /// The error that is pending on the socket, which this clears.
     fn take_error(&mut self) -> Errno;
 
-    /// Packets that passed the filter since the last call, and those of them that the kernel had no room for.
-    fn statistics(&mut self) -> (u64, u64);
+    /// Asks the kernel for how many packets it had no room since the beginning. If they have become more, the next calls of
+    /// [`drain`](Self::drain) throw away all frames that wait now: who asks clears the marks by which it could be told where among
+    /// them the hole is.
+    fn ask(&mut self) -> u64;
+
+    /// What was last heard of that.
+    fn dropped(&self) -> u64;
+
+    /// Whether nothing will come any more, however many packets there are.
+    fn is_stuck(&self) -> bool {
+        false
+    }
 }
 
 /// How packets are captured.
@@ -184,9 +212,13 @@ pub struct Capture {
     counters: Counters,
     /// The interface is down; said once.
     down: bool,
+    /// Frames that were thrown away.
+    thrown_away: u64,
+    /// Drops that were told.
+    told: u64,
     /// Frames were thrown away after those that were handed on last.
     in_gap: bool,
-    /// There were drops that [`Capture::has_missed`] has not told yet.
+    /// A frame was skipped that may have held datagrams.
     missed: bool,
 }
 
@@ -247,6 +279,14 @@ impl Capture {
         let ring = match settings.backend {
             Backend::Pnet => None,
             Backend::Ring => Some(Memory::under(&socket, settings.buffer)?),
+            Backend::Auto if granted.merging_told && !socket::describes_merged_datagrams() => {
+                if tell {
+                    info!(
+                        "no ring on {name}: this kernel is older than 6.2, and a merged frame would stop it"
+                    );
+                }
+                None
+            }
             Backend::Auto => Memory::under(&socket, settings.buffer)
                 .inspect_err(|error| warn!("no ring on {name} ({error}): each packet takes system calls"))
                 .ok(),
@@ -268,6 +308,8 @@ impl Capture {
             source,
             counters: Counters::default(),
             down: false,
+            thrown_away: 0,
+            told: 0,
             in_gap: false,
             missed: false,
         })
@@ -293,16 +335,16 @@ impl Capture {
 
     /// What has been seen until now.
     pub fn counters(&mut self) -> Counters {
-        let (_, dropped) = self.source.statistics();
-        self.counters.dropped += dropped;
-        self.missed |= dropped > 0;
-        self.counters
+        let dropped = self.source.ask() + self.thrown_away;
+        Counters { dropped, ..self.counters }
     }
 
-    /// Whether packets were lost to this capture since this was asked last: before those that are handed on next, as far as
-    /// [`drain`](Self::drain) or [`counters`](Self::counters) has noticed.
+    /// Whether datagrams were missed since this was told last, be it here or by [`drain`](Self::drain): all that is handed on
+    /// next came after them.
     pub fn has_missed(&mut self) -> bool {
-        std::mem::take(&mut self.missed)
+        let more = self.source.dropped() > self.told;
+        self.told = self.source.dropped();
+        std::mem::take(&mut self.missed) || more
     }
 
     /// As many frames at most as can wait: who has drained so many has seen all that were there when he began.
@@ -316,7 +358,10 @@ impl Capture {
     ///
     /// # Errors
     /// Why nothing can be captured any more.
-    pub fn drain(&mut self, all: &mut dyn FnMut(&[Seen<'_>])) -> Result<usize, CaptureError> {
+    pub fn drain(&mut self, all: &mut dyn FnMut(Captured<'_>)) -> Result<usize, CaptureError> {
+        if self.has_missed() {
+            all(Captured::Missed);
+        }
         let Self { name, link, source, counters, .. } = self;
         let outcome = source.drain(&mut |frames| deliver(name, *link, frames, counters, all));
         match outcome {
@@ -327,10 +372,11 @@ impl Capture {
                         taken
                     }
                     Drained::Gap(taken) => {
-                        self.counters();
-                        self.counters.dropped += taken as u64;
-                        // A gap is told once: nothing is handed on before it ends.
-                        self.missed = !self.in_gap;
+                        self.thrown_away += taken as u64;
+                        // A gap is told once, and when it has grown: nothing is handed on before it ends.
+                        if self.has_missed() || !self.in_gap {
+                            all(Captured::Missed);
+                        }
                         self.in_gap = true;
                         taken
                     }
@@ -354,6 +400,10 @@ impl Capture {
     /// # Errors
     /// Why nothing can be captured any more.
     pub fn look_after(&mut self) -> Result<(), CaptureError> {
+        self.counters();
+        if self.source.is_stuck() {
+            return Err(CaptureError::Stuck { name: self.name.clone() });
+        }
         let errno = self.source.take_error();
         // Going down may be the first half of going away, and the second half is not always reported.
         if errno as i32 == 0 && !self.down { Ok(()) } else { self.recover(errno) }
@@ -367,6 +417,7 @@ impl Capture {
             // describe.
             Errno::EINVAL => {
                 count_unsplit(&self.name, &mut self.counters);
+                self.missed = true;
                 Ok(())
             }
             Errno::ENETDOWN | Errno::ENODEV | Errno::ENXIO | Errno::UnknownErrno => {
@@ -434,9 +485,9 @@ impl<'a> Batch<'a> {
     }
 
     /// Hands on those that are in, and takes them out.
-    fn flush(&mut self, all: &mut dyn FnMut(&[Seen<'_>])) {
+    fn flush(&mut self, all: &mut dyn FnMut(Captured<'_>)) {
         if self.len > 0 {
-            all(self.seen());
+            all(Captured::Seen(self.seen()));
             self.len = 0;
         }
     }
@@ -448,7 +499,7 @@ fn deliver(
     link: Link,
     frames: &[Frame<'_>],
     counters: &mut Counters,
-    all: &mut dyn FnMut(&[Seen<'_>]),
+    all: &mut dyn FnMut(Captured<'_>),
 ) {
     let mut batch = Batch::default();
     for frame in frames {
@@ -479,7 +530,11 @@ fn deliver(
                 counters.split += 1;
             }
             Merging::Fragments => counters.fragments += 1,
-            Merging::Datagrams { .. } | Merging::Other => count_unsplit(name, counters),
+            Merging::Datagrams { .. } | Merging::Other => {
+                count_unsplit(name, counters);
+                batch.flush(all);
+                all(Captured::Missed);
+            }
         }
     }
     batch.flush(all);

@@ -16,7 +16,7 @@ use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
-use crate::capture::{self, Capture};
+use crate::capture::{self, Backend, Capture, CaptureError};
 use crate::cli::Options;
 use crate::compat::nsdi24;
 use crate::crew::{Crew, sum};
@@ -198,8 +198,8 @@ fn serve<M: Machine>(
                 tell_manager(&[NotifyState::Ready]);
             }
             Ok(Event::News(News::CaptureEnded(number, reason))) => {
-                if missing.add(number) {
-                    error!("{reason}; it is captured on again when it is back");
+                if missing.add(number, &reason) {
+                    error!("{reason}; it is captured on again as soon as it can be");
                     crew.forget(number);
                 }
             }
@@ -244,8 +244,8 @@ impl Progress {
         let dropped = totals.capture_drops.saturating_sub(self.last.capture_drops);
         if dropped != 0 {
             warn!(
-                "the kernel dropped {dropped} packets before they could be read: quACKs lack them (Linux before 6.2 also \
-                 drops merged frames so)"
+                "the kernel dropped {dropped} packets before they could be read, or they were thrown away beside such: \
+                 while that goes on, senders get no help"
             );
         }
         if totals != self.last {
@@ -258,30 +258,42 @@ impl Progress {
     }
 }
 
-/// The interfaces that have disappeared, by number.
+/// The interfaces that are not captured on, by number.
 #[derive(Default)]
-struct Missing(Vec<u32>);
+struct Missing {
+    numbers: Vec<u32>,
+    /// Those whose rings get stuck.
+    not_by_ring: Vec<u32>,
+}
 
 impl Missing {
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.numbers.is_empty()
     }
 
     /// False if it was known.
-    fn add(&mut self, number: u32) -> bool {
-        let new = !self.0.contains(&number);
+    fn add(&mut self, number: u32, reason: &CaptureError) -> bool {
+        if matches!(reason, CaptureError::Stuck { .. }) && !self.not_by_ring.contains(&number) {
+            self.not_by_ring.push(number);
+        }
+        let new = !self.numbers.contains(&number);
         if new {
-            self.0.push(number);
+            self.numbers.push(number);
         }
         new
     }
 
     /// Captures again on those that are back.
     fn look(&mut self, names: &[&str], settings: capture::Settings, crew: &Crew) {
-        self.0.retain(|number| {
+        let Self { numbers, not_by_ring } = self;
+        numbers.retain(|number| {
             let name = usize::try_from(*number).ok().and_then(|number| names.get(number));
             let Some(name) = name else { return false };
-            match Capture::open(name, settings) {
+            let backend = match settings.backend {
+                Backend::Auto if not_by_ring.contains(number) => Backend::Pnet,
+                chosen => chosen,
+            };
+            match Capture::open(name, capture::Settings { backend, ..settings }) {
                 Ok(captures) => {
                     info!("{name} is back");
                     crew.capture(*number, captures);

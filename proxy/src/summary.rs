@@ -52,7 +52,7 @@ pub struct Summary {
     pub merged_uncounted: u64,
     /// Packets the kernel dropped before they could be read, and those thrown away since there were drops around them.
     pub capture_drops: u64,
-    /// Epochs that were begun because of drops, so that senders do not take them for losses.
+    /// Epochs that were begun because of packets that were not seen, so that senders do not take them for losses.
     pub epochs: u64,
     /// Messages the network would not take.
     pub unsent: u64,
@@ -132,7 +132,7 @@ impl fmt::Display for Summary {
             ("merged frames split", self.merged_split),
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
-            ("epochs begun because of that", self.epochs),
+            ("epochs begun because packets were not seen", self.epochs),
             ("unsent", self.unsent),
             ("messages dropped", self.late),
         ] {

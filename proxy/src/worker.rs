@@ -12,6 +12,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use nix::sys::time::TimeSpec;
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
 use tracing::warn;
 
-use crate::capture::{Capture, CaptureError, Counters};
+use crate::capture::{Capture, CaptureError, Captured, Counters};
 use crate::cli::Options;
 use crate::machine::Machine;
 use crate::path::PathSocket;
@@ -38,8 +39,9 @@ const MESSAGES: usize = 32;
 const RECEIVE_LEN: usize = 2048;
 /// Messages that wait for a worker; those that find no room are dropped, as the network may drop them.
 const MESSAGES_WAITING: usize = 1024;
-/// Letters of the daemon's that wait for a worker: more than it writes while one is looked at.
-const LETTERS_WAITING: usize = 64 + MOST_INTERFACES;
+/// Letters of the daemon's that wait for a worker, and how many of them may be questions how things stand.
+const LETTERS_WAITING: usize = QUESTIONS_WAITING + 4 * MOST_INTERFACES;
+const QUESTIONS_WAITING: usize = 16;
 /// Interfaces that can be captured on at once.
 pub const MOST_INTERFACES: usize = 32;
 /// How often captures are looked after that show nothing.
@@ -112,6 +114,8 @@ pub struct Mailbox {
     letters: SyncSender<Letter>,
     messages: SyncSender<Mail>,
     bell: Arc<EventFd>,
+    /// Questions that wait. Of a thread that is stuck the same is asked again and again.
+    questions: Arc<AtomicUsize>,
 }
 
 impl Mailbox {
@@ -123,12 +127,20 @@ impl Mailbox {
         let (letters, letters_in) = mpsc::sync_channel(LETTERS_WAITING);
         let (messages, messages_in) = mpsc::sync_channel(MESSAGES_WAITING);
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        let inbox = Inbox { letters: letters_in, messages: messages_in, bell: Arc::clone(&bell) };
-        Ok((Self { letters, messages, bell }, inbox))
+        let questions = Arc::new(AtomicUsize::new(0));
+        let own = (Arc::clone(&bell), Arc::clone(&questions));
+        let inbox = Inbox { letters: letters_in, messages: messages_in, bell: own.0, questions: own.1 };
+        Ok((Self { letters, messages, bell, questions }, inbox))
     }
 
-    /// Puts a letter in; false if the worker has ended, or has no room for more.
+    /// Puts a letter in; false if the worker has ended, or has no room for more. Questions leave room for what is told.
     pub fn put(&self, letter: Letter) -> bool {
+        if matches!(letter, Letter::Report(..))
+            && self.questions.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_WAITING
+        {
+            self.questions.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
         self.ring(self.letters.try_send(letter).is_ok())
     }
 
@@ -151,6 +163,7 @@ impl Mailbox {
 pub struct Inbox {
     letters: Receiver<Letter>,
     messages: Receiver<Mail>,
+    questions: Arc<AtomicUsize>,
     bell: Arc<EventFd>,
 }
 
@@ -296,18 +309,14 @@ impl<M: Machine> Worker<M> {
             let mut taken = 0;
             while taken < most {
                 let now = clock();
-                let outcome = capture.drain(&mut |seen| {
-                    machine
-                        .observe(seen, *number, now, |machine| send_waiting(machine, sockets, trouble, out));
+                let outcome = capture.drain(&mut |captured| match captured {
+                    Captured::Seen(seen) => machine
+                        .observe(seen, *number, now, |machine| send_waiting(machine, sockets, trouble, out)),
+                    Captured::Missed => machine.missed(*number),
                 });
                 match outcome {
                     Ok(0) => break,
-                    Ok(frames) => {
-                        taken += frames;
-                        if capture.has_missed() {
-                            machine.missed(*number);
-                        }
-                    }
+                    Ok(frames) => taken += frames,
                     Err(error) => {
                         ended.push((*number, error));
                         break;
@@ -337,7 +346,6 @@ impl<M: Machine> Worker<M> {
 
     /// Has each capture look after itself.
     fn look_after(&mut self) {
-        self.note_drops();
         let looks = self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
         let ended = looks.filter_map(|(number, look)| Some((number, look.err()?))).collect();
         self.end(ended);
@@ -415,9 +423,14 @@ impl<M: Machine> Worker<M> {
     /// Does what a letter says; true if that is to end.
     fn read(&mut self, letter: Letter) -> bool {
         match letter {
-            Letter::Capture(number, capture) => self.captures.push((number, capture)),
+            Letter::Capture(number, capture) => {
+                // Of what passed since it was captured on before, nobody knows.
+                self.machine.missed(number);
+                self.captures.push((number, capture));
+            }
             Letter::Forget(number) => self.forget(number),
             Letter::Report(sessions, to) => {
+                self.inbox.questions.fetch_sub(1, Ordering::Relaxed);
                 // Whoever asked may have lost patience.
                 let _ = to.try_send(self.report(sessions));
             }

@@ -7,37 +7,15 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant};
 
+use common::link::{across_a_link, bind, connected, send};
 use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run};
-use nix::sched::{CloneFlags, CpuSet, sched_getcpu, sched_setaffinity, unshare};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::{Pid, gettid};
+use nix::unistd::Pid;
 use sidekick_protocol::Terms;
-
-fn bind(address: &str) -> UdpSocket {
-    UdpSocket::bind(address).unwrap()
-}
-
-fn connected(address: &str, to: SocketAddr) -> UdpSocket {
-    let socket = bind(address);
-    socket.connect(to).unwrap();
-    socket
-}
-
-/// Sends the numbered datagrams and returns them.
-fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -> Vec<Vec<u8>> {
-    numbers
-        .map(|number| {
-            let datagram = datagram(number, 1200);
-            socket.send_to(&datagram, to).unwrap();
-            datagram
-        })
-        .collect()
-}
 
 #[test]
 fn each_datagram_counts_once_on_loopback() {
@@ -206,28 +184,6 @@ fn a_changed_file_is_taken_over_without_losing_a_session() {
     });
 }
 
-/// Moves one end of a virtual Ethernet link into a namespace of its own, which is the sender's machine
-/// (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the sender's: for its flow,
-/// and to the proxy.
-fn across_a_link() -> (UdpSocket, UdpSocket) {
-    run("ip link add near0 type veth peer name far0");
-    run("ip address add 10.9.0.1/24 dev near0");
-    run("ip link set near0 up");
-    let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
-    let sender = thread::spawn(move || {
-        // Of this thread alone; the sockets made in it stay in its namespace.
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        tell.send(gettid()).unwrap();
-        wait.recv().unwrap();
-        run("ip address add 10.9.0.2/24 dev far0");
-        run("ip link set far0 up");
-        (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"))
-    });
-    run(&format!("ip link set far0 netns {}", told.recv().unwrap()));
-    moved.send(()).unwrap();
-    sender.join().unwrap()
-}
-
 #[test]
 fn merged_frames_count_as_the_datagrams_they_hold() {
     in_namespace("merged_frames_count_as_the_datagrams_they_hold", || {
@@ -349,110 +305,6 @@ fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
     let report = peer.report(|_| true);
     assert_eq!(report.sums, naive_sums(&sent, 7));
     report.count
-}
-
-/// A flood is more than the smallest buffer holds; what had no room is known.
-#[test]
-fn two_proxies_on_an_interface_each_see_everything() {
-    in_namespace("two_proxies_on_an_interface_each_see_everything", || {
-        // Threads share packets out among themselves, and not with those of the other.
-        let proxies = ["127.0.0.1:5252", "127.0.0.1:5253"].map(|listen| {
-            Daemon::start(&format!("-i lo --json --threads 2 --capture ring --listen {listen}"))
-        });
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let port = source.local_addr().unwrap().port();
-        let peers = proxies.each_ref().map(|proxy| {
-            let socket = connected("127.0.0.1:0", proxy.address());
-            Peer::open(socket, port, destination, every_packets(30, 20))
-        });
-        let sent = send(&source, destination, 0..30);
-        for peer in &peers {
-            assert_eq!(peer.report(|_| true).sums, naive_sums(&sent, 20));
-        }
-        let [first, second] = proxies;
-        assert_eq!(first.stop().summary()["counted"], 30);
-        // The one that stays is none the worse for it.
-        let sent = [sent, send(&source, destination, 30..60)].concat();
-        let report = peers[1].report(|_| true);
-        assert_eq!((report.count, report.sums), (60, naive_sums(&sent, 20)));
-        assert_eq!(second.stop().summary()["counted"], 60);
-    });
-}
-
-#[test]
-fn what_the_capture_drops_is_counted() {
-    in_namespace("what_the_capture_drops_is_counted", || {
-        for capture in ["ring", "pnet"] {
-            let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
-            let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-            let destination = sink.local_addr().unwrap();
-            let peer = Peer::open(
-                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
-                source.local_addr().unwrap().port(),
-                destination,
-                every_packets(1 << 15, 4),
-            );
-            daemon.signal(Signal::SIGSTOP);
-            let sent = send(&source, destination, 0..3000).len();
-            daemon.signal(Signal::SIGCONT);
-            // Sums that lack what was dropped are not reported.
-            assert_eq!((peer.new_epoch(), peer.poll(2).count), (2, 0), "by {capture}");
-            let more = send(&source, destination, 5000..5020);
-            let report = peer.poll(3);
-            assert_eq!((report.count, report.sums), (20, naive_sums(&more, 4)), "by {capture}");
-            let summary = daemon.stop().summary();
-            let number = |key: &str| summary[key].as_u64().unwrap();
-            assert!(number("capture_drops") > 0, "{summary}");
-            assert_eq!(number("epochs"), 1, "{summary}");
-            let counted = number("counted") - 20;
-            // What was sent on loopback beside the flow, messages to the proxy and its answers, may be among the drops.
-            let missing = sent as u64 - counted;
-            assert!((missing..=missing + 20).contains(&number("capture_drops")), "{missing} of {summary}");
-        }
-    });
-}
-
-/// Between frames that come right behind a drop there may be more: the epoch begins where it is sure that there is none.
-#[test]
-fn an_epoch_begins_behind_all_drops() {
-    in_namespace("an_epoch_begins_behind_all_drops", || {
-        let daemon = Daemon::start("-i lo --json --buffer 1 --capture ring --metrics off");
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let peer = Peer::open(
-            connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
-            source.local_addr().unwrap().port(),
-            destination,
-            Terms { threshold: 4, ..Terms::default() },
-        );
-        daemon.signal(Signal::SIGSTOP);
-        let flood = send(&source, destination, 0..3000);
-        daemon.signal(Signal::SIGCONT);
-        // It comes by itself. A message would have the proxy ask the kernel how many it has dropped.
-        let before = peer.report(|report| report.count > 0);
-        let waited = usize::try_from(before.count).unwrap();
-        assert!((1..3000).contains(&waited), "{waited}");
-        assert_eq!(before.sums, naive_sums(&flood[..waited], 4), "up to the drops it is right");
-        // The first are marked, unless the proxy has looked at its counters meanwhile, as it does now and then.
-        let mut all = Vec::new();
-        while all.is_empty() || !peer.has_word(Duration::from_millis(50)) {
-            let number = 5000 + u32::try_from(all.len()).unwrap();
-            all.extend(send(&source, destination, number..number + 20));
-        }
-        let after = peer.report(|report| report.first != before.first);
-        let Some(begun) = all.iter().position(|packet| packet[21..25] == after.first.to_be_bytes()) else {
-            panic!("{after:?}")
-        };
-        let counted = &all[begun..][..usize::try_from(after.count).unwrap()];
-        assert_eq!(after.sums, naive_sums(counted, 4));
-        let summary = daemon.stop().summary();
-        assert_eq!(summary["epochs"], 1, "{summary}");
-        let known = summary["counted"].as_u64().unwrap() + summary["capture_drops"].as_u64().unwrap();
-        // What was sent on loopback beside the flow may be among the drops.
-        let sent = u64::try_from(flood.len() + all.len()).unwrap();
-        assert!((sent..sent + 20).contains(&known), "{sent} of {summary}");
-    });
 }
 
 #[test]

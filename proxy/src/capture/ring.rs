@@ -7,11 +7,14 @@
 //! version 2 where its user wants packets at once.
 //!
 //! Where there was no slot for packets, the kernel marks the frames that come after, until it is asked how many packets that
-//! were. There may be drops between marked frames, too, so all of them are thrown away: what is handed on has no holes but
-//! where it is said.
+//! were. There may be more drops among frames that wait then, and no marks behind those, so all that wait when it tells of
+//! drops are thrown away: what is handed on has no holes but where it is said.
 //!
 //! A frame that is longer than a slot, as a merged one is, is put into the socket's queue as well, whole, and is read from
-//! there.
+//! there. The queue may be full before the ring is; then the slot holds a part of the frame, which is a hole, too.
+//!
+//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that follow are dropped (so up to
+//! Linux 6.18). That shows as drops while the ring is empty.
 //!
 //! `unsafe` is confined to this file: the ring is memory that the kernel shares. Each use has its argument.
 
@@ -48,7 +51,20 @@ pub(super) struct Ring {
     merging_told: bool,
     /// For what is longer than a slot.
     long: Vec<u8>,
+    /// Packets that the kernel had no room for.
+    dropped: u64,
+    /// So many frames that wait are thrown away.
+    doomed: usize,
+    /// There were frames since the kernel was asked last.
+    took: bool,
+    /// Times in a row that there were drops, and neither frames before them nor behind.
+    starved: u32,
+    /// An error that was found where it could not be told.
+    error: Option<Errno>,
 }
+
+/// As often the ring may seem to be stuck before it is.
+const STARVED: u32 = 2;
 
 /// The mapping of a ring; every slot of it is there as long as this is.
 #[derive(Debug)]
@@ -160,14 +176,22 @@ impl Memory {
 impl Ring {
     /// The ring that was put under a socket, which is bound by now.
     pub(super) fn new(socket: OwnedFd, memory: Memory, merging_told: bool) -> Self {
-        Self { socket, memory, next: 0, merging_told, long: vec![0; LONGEST_READ] }
+        let long = vec![0; LONGEST_READ];
+        let (next, dropped, doomed, took, starved, error) = (0, 0, 0, false, 0, None);
+        Self { socket, memory, next, merging_told, long, dropped, doomed, took, starved, error }
     }
 
     /// A frame that did not fit into its slot, from the socket's queue.
     fn read_long(&mut self) -> Option<Frame<'_>> {
         // An error that was pending on the socket is told first, and the frame is still there.
         let mut receive = || recv(self.socket.as_raw_fd(), &mut self.long, MsgFlags::MSG_DONTWAIT);
-        let len = receive().or_else(|_| receive()).ok()?;
+        let len = match receive() {
+            Ok(len) => len,
+            Err(error) => {
+                self.error = Some(error);
+                receive().ok()?
+            }
+        };
         let read = self.long.get(..len)?;
         let (merging, bytes) =
             if self.merging_told { offload::split_header(read)? } else { (Merging::Single, read) };
@@ -192,20 +216,31 @@ impl Ring {
         if slot < self.memory.slots { slot } else { slot - self.memory.slots }
     }
 
-    /// Throws away frames that come right behind a drop, at most [`BATCH`], and says how many.
-    fn skip_marked(&mut self) -> usize {
-        let mut skipped = 0;
-        while skipped < BATCH
+    /// Throws away frames that wait, at most [`BATCH`], and says how many.
+    fn throw_away(&mut self) -> usize {
+        let most = self.doomed.min(BATCH);
+        let mut thrown = 0;
+        while thrown < most
             && let Some(filled) = self.memory.filled(self.next)
-            && filled.is(libc::TP_STATUS_LOSING)
         {
             if filled.is(libc::TP_STATUS_COPY) {
                 self.read_long();
             }
             self.give_back(1);
-            skipped += 1;
+            thrown += 1;
         }
-        skipped
+        self.doomed = if thrown < most { 0 } else { self.doomed - thrown };
+        thrown
+    }
+
+    /// Frames that wait.
+    fn waiting(&self) -> usize {
+        (0..self.memory.slots).take_while(|place| self.memory.filled(self.behind(*place)).is_some()).count()
+    }
+
+    /// Whether a slot holds a part of a train of datagrams: nobody knows where the others end.
+    fn is_cut(&self, slot: usize, filled: &Filled) -> bool {
+        filled.kept < filled.len && self.frame(slot, filled).merging != Merging::Single
     }
 
     /// Gives back so many slots.
@@ -235,22 +270,33 @@ impl Source for Ring {
     fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained> {
         let mut frames = [Frame { merging: Merging::Single, bytes: &[], len: 0 }; BATCH];
         let mut taken = 0;
+        if self.doomed == 0
+            && self.memory.filled(self.next).is_some_and(|head| head.is(libc::TP_STATUS_LOSING))
+        {
+            self.ask();
+        }
+        if self.doomed > 0 {
+            self.took = true;
+            return Ok(Drained::Gap(self.throw_away()));
+        }
         for frame in &mut frames {
             let slot = self.behind(taken);
             let Some(filled) = self.memory.filled(slot) else { break };
-            if filled.is(libc::TP_STATUS_LOSING | libc::TP_STATUS_COPY) {
-                // Alone, in its turn.
-                if taken > 0 {
-                    break;
-                }
-                if filled.is(libc::TP_STATUS_LOSING) {
-                    return Ok(Drained::Gap(self.skip_marked()));
-                }
-                if let Some(long) = self.read_long() {
-                    all(&[long]);
-                }
+            // Alone, in their turn.
+            let long = filled.is(libc::TP_STATUS_COPY);
+            if taken > 0 && (long || filled.is(libc::TP_STATUS_LOSING) || self.is_cut(slot, &filled)) {
+                break;
+            }
+            if long {
+                let whole = self.read_long().map(|whole| all(&[whole]));
                 self.give_back(1);
-                return Ok(Drained::Frames(1));
+                self.took = true;
+                return Ok(if whole.is_some() { Drained::Frames(1) } else { Drained::Gap(1) });
+            }
+            if self.is_cut(slot, &filled) {
+                self.give_back(1);
+                self.took = true;
+                return Ok(Drained::Gap(1));
             }
             *frame = self.frame(slot, &filled);
             taken += 1;
@@ -258,15 +304,38 @@ impl Source for Ring {
         if taken > 0 {
             all(frames.get(..taken).unwrap_or_default());
             self.give_back(taken);
+            self.took = true;
         }
         Ok(Drained::Frames(taken))
     }
 
     fn take_error(&mut self) -> Errno {
-        socket::pending_error(&self.socket)
+        self.error.take().unwrap_or_else(|| socket::pending_error(&self.socket))
     }
 
-    fn statistics(&mut self) -> (u64, u64) {
-        socket::statistics(&self.socket)
+    fn ask(&mut self) -> u64 {
+        let more = socket::drops(&self.socket);
+        if more > 0 {
+            self.dropped += more;
+            self.doomed = self.waiting();
+        }
+        let starved = more > 0 && self.doomed == 0 && !self.took;
+        self.starved = if starved {
+            self.starved + 1
+        } else if self.took {
+            0
+        } else {
+            self.starved
+        };
+        self.took = false;
+        self.dropped
+    }
+
+    fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.starved >= STARVED
     }
 }

@@ -13,6 +13,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt, socket, sockopt,
 };
 
+use nix::sys::utsname::uname;
 use pnet_datalink::{Channel, Config, DataLinkReceiver, NetworkInterface};
 
 use super::LONGEST_READ;
@@ -182,9 +183,26 @@ pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
     Ok(setsockopt(fd, AttachFilter, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)
 }
 
-/// Packets that passed the filter since the last call, and those of them that the kernel had no room to queue.
-pub(super) fn statistics(fd: &impl AsFd) -> (u64, u64) {
-    getsockopt(fd, Statistics).map_or((0, 0), |seen| (seen.tp_packets.into(), seen.tp_drops.into()))
+/// Packets since the last call that the kernel had no room to queue.
+pub(super) fn drops(fd: &impl AsFd) -> u64 {
+    getsockopt(fd, Statistics).map_or(0, |seen| seen.tp_drops.into())
+}
+
+/// Whether the kernel can say how merged datagrams are to be cut: Linux from 6.2 on. An older one refuses to hand such a
+/// frame to a reader, and leaves a ring stuck.
+pub(super) fn describes_merged_datagrams() -> bool {
+    let Ok(system) = uname() else { return true };
+    let release = system.release().to_string_lossy();
+    is_at_least(&release, (6, 2))
+}
+
+/// Whether a kernel's release, such as `6.1.0-13-amd64`, is this one or a later one. What cannot be read is.
+fn is_at_least(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= version,
+        _ => true,
+    }
 }
 
 /// The error pending on the socket, which this clears.
@@ -250,6 +268,20 @@ mod tests {
         let mut tagged = packet(Link::Ethernet, 4, 6);
         tagged[12..14].copy_from_slice(&[0x81, 0x00]);
         assert_eq!(run(&filter(Link::Ethernet), &tagged, 0), u32::MAX, "tags are for the parser");
+    }
+
+    #[test]
+    fn releases_are_read_as_numbers() {
+        for (release, later) in [
+            ("6.1.0-13-amd64", false),
+            ("5.15.0", false),
+            ("6.2", true),
+            ("6.18.5+rpt-rpi-v8", true),
+            ("10.0-rc1", true),
+            ("unheard of", true),
+        ] {
+            assert_eq!(is_at_least(release, (6, 2)), later, "{release}");
+        }
     }
 
     #[test]

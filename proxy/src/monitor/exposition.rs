@@ -51,7 +51,7 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 22] {
         ),
         (
             "sidekick_epochs_unasked_total",
-            "Epochs begun because of drops, so that senders do not take them for losses.",
+            "Epochs begun because of packets that were not seen, so that senders do not take them for losses.",
             epochs,
         ),
         (

@@ -8,6 +8,8 @@
     reason = "a test ends where something is not as it should be"
 )]
 
+pub mod link;
+
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};

@@ -1,0 +1,207 @@
+//! What the kernel has no room for, or cannot describe: it is known, and no quACK lies about it.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::link::{across_a_link, bind, connected, send};
+use common::{Daemon, Peer, Report, datagram, every_packets, get, in_namespace, naive_sums, run};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
+use serde_json::Value;
+use sidekick_protocol::Terms;
+
+/// A flood is more than the smallest buffer holds; what had no room is known.
+#[test]
+fn two_proxies_on_an_interface_each_see_everything() {
+    in_namespace("two_proxies_on_an_interface_each_see_everything", || {
+        // Threads share packets out among themselves, and not with those of the other.
+        let proxies = ["127.0.0.1:5252", "127.0.0.1:5253"].map(|listen| {
+            Daemon::start(&format!("-i lo --json --threads 2 --capture ring --listen {listen}"))
+        });
+        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let destination = sink.local_addr().unwrap();
+        let port = source.local_addr().unwrap().port();
+        let peers = proxies.each_ref().map(|proxy| {
+            let socket = connected("127.0.0.1:0", proxy.address());
+            Peer::open(socket, port, destination, every_packets(30, 20))
+        });
+        let sent = send(&source, destination, 0..30);
+        for peer in &peers {
+            assert_eq!(peer.report(|_| true).sums, naive_sums(&sent, 20));
+        }
+        let [first, second] = proxies;
+        assert_eq!(first.stop().summary()["counted"], 30);
+        // The one that stays is none the worse for it.
+        let sent = [sent, send(&source, destination, 30..60)].concat();
+        let report = peers[1].report(|_| true);
+        assert_eq!((report.count, report.sums), (60, naive_sums(&sent, 20)));
+        assert_eq!(second.stop().summary()["counted"], 60);
+    });
+}
+
+#[test]
+fn what_the_capture_drops_is_counted() {
+    in_namespace("what_the_capture_drops_is_counted", || {
+        for capture in ["ring", "pnet"] {
+            let daemon = Daemon::start(&format!("-i lo --json --buffer 1 --capture {capture}"));
+            let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+            let destination = sink.local_addr().unwrap();
+            let peer = Peer::open(
+                connected("127.0.0.1:0", daemon.address_on("127.0.0.1")),
+                source.local_addr().unwrap().port(),
+                destination,
+                every_packets(1 << 15, 4),
+            );
+            daemon.signal(Signal::SIGSTOP);
+            let sent = send(&source, destination, 0..3000).len();
+            daemon.signal(Signal::SIGCONT);
+            // Sums that lack what was dropped are not reported.
+            assert_eq!((peer.new_epoch(), peer.poll(2).count), (2, 0), "by {capture}");
+            let more = send(&source, destination, 5000..5020);
+            let report = peer.poll(3);
+            assert_eq!((report.count, report.sums), (20, naive_sums(&more, 4)), "by {capture}");
+            let summary = daemon.stop().summary();
+            let number = |key: &str| summary[key].as_u64().unwrap();
+            assert!(number("capture_drops") > 0, "{summary}");
+            assert_eq!(number("epochs"), 1, "{summary}");
+            let counted = number("counted") - 20;
+            // What was sent on loopback beside the flow, messages to the proxy and its answers, may be among the drops.
+            let missing = sent as u64 - counted;
+            assert!((missing..=missing + 20).contains(&number("capture_drops")), "{missing} of {summary}");
+        }
+    });
+}
+
+/// Whether a report is that of a stretch of these datagrams without a hole; and where the stretch begins.
+fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
+    let begun = sent.iter().position(|packet| packet[21..25] == report.first.to_be_bytes())?;
+    let counted = sent.get(begun..)?.get(..usize::try_from(report.count).unwrap())?;
+    (report.sums == naive_sums(counted, report.sums.len())).then_some(begun)
+}
+
+/// Packets one by one, and in trains that are handed over as one frame each, of which a few fill the queue: while the proxy
+/// is held for a moment, and for longer than it leaves the kernel unasked.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn quacks_tell_the_truth_through_a_flood() {
+    in_namespace("quacks_tell_the_truth_through_a_flood", || {
+        for capture in ["ring", "pnet"] {
+            for (train, held) in [(1, 0), (1, 1300), (40, 0), (40, 1300)] {
+                let what = format!("{capture}, trains of {train}, held for {held} ms");
+                let (flow, control) = across_a_link();
+                let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+                let daemon =
+                    Daemon::start(&format!("-i near0 --json --buffer 1 --metrics off --capture {capture}"));
+                control.connect("10.9.0.1:5252").unwrap();
+                let peer = Peer::open(control, 4000, destination, Terms { threshold: 4, ..Terms::default() });
+                setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
+                let mut sent: Vec<Vec<u8>> = Vec::new();
+                let send_train = |sent: &mut Vec<Vec<u8>>| {
+                    let number = u32::try_from(sent.len()).unwrap();
+                    let packets: Vec<_> = (number..number + train).map(|n| datagram(n, 1200)).collect();
+                    flow.send_to(&packets.concat(), destination).unwrap();
+                    sent.extend(packets);
+                    sent.len()
+                };
+                // An epoch that has to end.
+                send_train(&mut sent);
+                assert!(stretch(&peer.report(|report| report.count > 0), &sent).is_some(), "{what}");
+                daemon.signal(Signal::SIGSTOP);
+                let begun = Instant::now();
+                while send_train(&mut sent) < 4000 || begun.elapsed() < Duration::from_millis(held) {}
+                daemon.signal(Signal::SIGCONT);
+                let resumed = Instant::now();
+                loop {
+                    assert!(resumed.elapsed() < common::PATIENCE, "{what}: it does not recover");
+                    send_train(&mut sent);
+                    if peer.has_word(Duration::from_millis(40)) {
+                        let report = peer.report(|report| report.count > 0);
+                        let place = stretch(&report, &sent);
+                        assert!(place.is_some(), "{what}: {report:?} is of no stretch");
+                        // Another epoch than that of the first.
+                        if place > Some(0) {
+                            break;
+                        }
+                    }
+                }
+                let summary = daemon.stop().summary();
+                assert!(summary["epochs"].as_u64().unwrap() > 0, "{what}: {summary}");
+                assert!(summary["capture_drops"].as_u64().unwrap() > 0, "{what}: {summary}");
+                run("ip link delete near0");
+            }
+        }
+    });
+}
+
+/// Writes frames into a tap interface, as a virtual machine does: a line `plain N` makes N datagrams, `odd` one that the kernel
+/// is told to fragment, which it cannot describe to who captures.
+const TAP: &str = r#"
+import fcntl, os, struct, sys
+tap = os.open("/dev/net/tun", os.O_RDWR)
+fcntl.ioctl(tap, 0x400454ca, struct.pack("16sH14x", b"tap0", 0x0002 | 0x1000 | 0x4000))
+def frame(length, header):
+    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + length, 0, 0, 64, 17, 0, bytes([10, 9, 0, 2]), bytes([10, 9, 0, 1]))
+    udp = struct.pack(">HHHH", 4000, 443, 8 + length, 0)
+    os.write(tap, header + bytes([2] * 12) + b"\x08\x00" + ip + udp + b"\x40" * length)
+print("ready", flush=True)
+for line in sys.stdin:
+    word = line.split()
+    if word[0] == "odd":
+        frame(3000, struct.pack("<BBHHHH", 1, 3, 42, 1400, 34, 6))
+    else:
+        for _ in range(int(word[1])):
+            frame(1200, bytes(10))
+    print("done", flush=True)
+"#;
+
+/// Such a frame leaves a ring stuck. It is found out, and the interface is captured on in another way.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn a_ring_that_gets_stuck_is_given_up() {
+    in_namespace("a_ring_that_gets_stuck_is_given_up", || {
+        let mut tap = Command::new("python3")
+            .args(["-c", TAP])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (mut to, mut from) = (tap.stdin.take().unwrap(), BufReader::new(tap.stdout.take().unwrap()));
+        let mut line = String::new();
+        from.read_line(&mut line).unwrap();
+        run("ip link set tap0 up");
+        let mut write = |what: &str| {
+            writeln!(to, "{what}").unwrap();
+            from.read_line(&mut line).unwrap();
+        };
+        let daemon = Daemon::start("-i tap0 --json --capture auto");
+        let interface = || -> Value {
+            let status: Value = serde_json::from_str(&get("127.0.0.1:9252", "/status").2).unwrap();
+            status["interfaces"][0].clone()
+        };
+        let before = interface()["backend"].clone();
+        let begun = Instant::now();
+        write("plain 100");
+        while interface()["captured"] != 100 {
+            assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
+        }
+        write("odd");
+        // What the new capture has counted is more than what there was at a time.
+        while interface()["backend"] != "pnet" || interface()["captured"].as_u64() < Some(50) {
+            assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
+            write("plain 20");
+        }
+        assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
+        let ended = daemon.stop();
+        if before == "ring" {
+            assert!(ended.stderr.contains("the ring of tap0 is stuck"), "{ended:?}");
+        }
+        drop(to);
+        tap.wait().unwrap();
+    });
+}
