@@ -259,7 +259,11 @@ impl Capture {
             )?);
         }
         let sockets: Vec<_> = captures.iter().map(|capture| capture.source.as_fd()).collect();
-        fanout::share(&sockets).map_err(failed)?;
+        if !fanout::share(&sockets).map_err(failed)? {
+            warn!(
+                "this kernel also captures what leaves through {name}, where threads share it: one thread spares that"
+            );
+        }
         if let Some(Self { link, source, .. }) = captures.first() {
             info!("capturing on {name} by {}, whose packets begin with {link}", source.name());
         }

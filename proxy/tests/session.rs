@@ -295,6 +295,28 @@ fn sources_are_shared_out_among_threads() {
     });
 }
 
+/// What this machine sends through the interface is not captured, by one thread or by several.
+#[test]
+fn what_leaves_is_not_captured() {
+    in_namespace("what_leaves_is_not_captured", || {
+        for threads in [1, 2] {
+            let (flow, control) = across_a_link();
+            let daemon = Daemon::start(&format!("-i near0 --json --threads {threads} --metrics off"));
+            control.connect("10.9.0.1:5252").unwrap();
+            let peer = Peer::open(control, 4000, "10.9.0.1:9".parse().unwrap(), every_packets(1, 4));
+            send(&bind("10.9.0.1:0"), "10.9.0.2:9".parse().unwrap(), 0..200);
+            // What comes in after it is captured, be it once more.
+            send(&flow, "10.9.0.1:9".parse().unwrap(), 0..1);
+            assert_eq!(peer.count(), 1);
+            let ended = daemon.stop();
+            let captured = ended.summary()["captured"].as_u64().unwrap();
+            let told = ended.stderr.contains("also captures what leaves");
+            assert!((1..100).contains(&captured) || told && threads > 1, "{threads} threads: {ended:?}");
+            run("ip link delete near0");
+        }
+    });
+}
+
 /// A flow of twenty packets, and how many of them the proxy has counted.
 fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
     let (source, destination) = (bind(host), destination.parse().unwrap());

@@ -19,24 +19,35 @@ use super::socket::options::{Fanout, FanoutProgram};
 /// Makes the bound sockets of one interface a group: packets of a source come to the socket whose place in the list is the
 /// index of its shard.
 ///
+/// True if they leave out what this machine sends, as they do alone: a group does not take that over from its sockets, and older
+/// kernels cannot be told.
+///
 /// # Errors
 /// When the kernel has no such groups.
-pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let [first, others @ ..] = sockets else { return Ok(()) };
+pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
+    let [first, others @ ..] = sockets else { return Ok(true) };
     if others.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     // The lower half is the group's number, which the kernel is asked to find; then all others name it.
     let of = |flags: libc::c_uint| libc::c_int::try_from(flags << 16).map_err(|_| Errno::EINVAL);
-    setsockopt(first, Fanout, &of(libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_UNIQUEID)?)?;
+    let unique = libc::PACKET_FANOUT_FLAG_UNIQUEID;
+    let incoming = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+    let kind = match setsockopt(first, Fanout, &of(incoming | unique)?) {
+        Ok(()) => incoming,
+        Err(_) => {
+            setsockopt(first, Fanout, &of(libc::PACKET_FANOUT_CBPF | unique)?)?;
+            libc::PACKET_FANOUT_CBPF
+        }
+    };
     let group = getsockopt(first, Fanout)? & 0xffff;
     let mut program = program();
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     setsockopt(first, FanoutProgram, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?;
     for other in others {
-        setsockopt(other, Fanout, &(of(libc::PACKET_FANOUT_CBPF)? | group))?;
+        setsockopt(other, Fanout, &(of(kind)? | group))?;
     }
-    Ok(())
+    Ok(kind == incoming)
 }
 
 /// Says for a packet a number whose remainder is the shard; the kernel divides by the number of sockets.
