@@ -20,6 +20,7 @@ use config::File;
 pub use config::FileError;
 
 use crate::capture::{self, Backend};
+use crate::daemon;
 use crate::monitor::{self, Place};
 use crate::replay::program as replay;
 use crate::worker::MOST_INTERFACES;
@@ -45,7 +46,8 @@ looked at, never altered or delayed. Capturing takes CAP_NET_RAW: run as root, o
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
 SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0. SIGHUP reads the
-file of --config anew: limits, discovery and log, for what begins from then on; sessions go on.";
+file of --config anew: limits, discovery and log, for what begins from then on; sessions go on.
+Without such a file SIGHUP ends it, too.";
 
 /// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them arrived
 /// here, so that they repair losses on the near segment without waiting for the far end.
@@ -129,7 +131,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery", value_parser = announced)]
     pub announce: Vec<SocketAddr>,
 
-    /// Also count packets that are addressed to other machines, as on a switch's mirror port
+    /// Put the interfaces into promiscuous mode, so that packets to other machines arrive, as on a switch's mirror port
     #[arg(long)]
     pub promiscuous: bool,
 
@@ -262,6 +264,7 @@ impl Options {
                 remarks.push(format!("there is no interface {name} on this machine now"));
             }
         }
+        remarks.extend(daemon::lack_of_room(&options));
         if options.no_discovery && !options.announce.is_empty() {
             remarks.push("without discovery nobody is told what announce says".to_owned());
         }
@@ -345,6 +348,13 @@ impl Options {
             buffer: usize::from(self.buffer) << 20,
             threads: self.threads,
         }
+    }
+
+    /// MiB of memory that packets may take while they wait: `buffer` for each interface and thread.
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        let interfaces = u64::try_from(self.distinct_interfaces().len()).unwrap_or(u64::MAX);
+        u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into())
     }
 
     /// The limits of each thread's observer as asked for.

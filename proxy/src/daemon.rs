@@ -10,8 +10,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
+use nix::sys::sysinfo::sysinfo;
 use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
@@ -61,9 +62,10 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
     // Before there is any other thread, which would take a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
     let settings = options.capture();
-    let interfaces = options.distinct_interfaces();
-    let captures =
-        interfaces.iter().map(|name| Capture::open(name, settings)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(sentence) = lack_of_room(options) {
+        bail!("{sentence}");
+    }
+    let captures = open_all(options)?;
     let port = Port::open(options.listen)?;
     let own = port.address();
     let metrics = monitor::open(options.metrics)?;
@@ -99,6 +101,39 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
                 (metrics, None),
             )
         }
+    }
+}
+
+/// What is wrong with the memory that packets may take while they wait, if there is not so much.
+pub(crate) fn lack_of_room(options: &Options) -> Option<String> {
+    let (room, memory) = (options.room(), sysinfo().ok()?.ram_total() >> 20);
+    // Other programs want some, too.
+    (room > memory / 2).then(|| {
+        format!(
+            "packets that wait may take {room} MiB (buffer for each interface and thread), and this machine has {memory}: \
+             make buffer or threads less"
+        )
+    })
+}
+
+/// An interface's number, and its captures, one for each thread; or why there are none yet.
+type Opened = (u32, Result<Vec<Capture>, CaptureError>);
+
+/// The captures on each interface. One that is not there may come later, as a modem does; one at least has to be.
+fn open_all(options: &Options) -> Result<Vec<Opened>> {
+    let mut all = Vec::new();
+    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+        match Capture::open(name, options.capture()) {
+            Err(error) if !matches!(error, CaptureError::NoSuchInterface { .. }) => return Err(error.into()),
+            outcome => all.push((number, outcome)),
+        }
+    }
+    if all.iter().any(|(_, outcome)| outcome.is_ok()) {
+        return Ok(all);
+    }
+    match all.into_iter().next() {
+        Some((_, Err(error))) => Err(error.into()),
+        _ => Ok(Vec::new()),
     }
 }
 
@@ -143,7 +178,7 @@ pub(crate) fn announced(options: &Options, own: SocketAddr) -> Vec<(u32, SocketA
 fn serve<M: Machine>(
     (options, reread): (&Options, Reread<'_>),
     signals: Signals,
-    captures: Vec<Vec<Capture>>,
+    captures: Vec<Opened>,
     machines: Vec<M>,
     sockets: Sockets,
     (metrics, key): (Option<TcpListener>, Option<PublicKey>),
@@ -162,8 +197,15 @@ fn serve<M: Machine>(
     })?;
     let address = sockets.port.address();
     let crew = Crew::start(machines, sockets, &events)?;
-    for (number, captures) in (0_u32..).zip(captures) {
-        crew.capture(number, captures);
+    let mut missing = Missing::default();
+    for (number, captures) in captures {
+        match captures {
+            Ok(captures) => crew.capture(number, captures),
+            Err(error) => {
+                warn!("{error}; it is captured on as soon as it is");
+                missing.add(number, &error);
+            }
+        }
     }
     let names = options.distinct_interfaces();
     let max_sessions = Arc::new(AtomicU64::new(options.max_sessions));
@@ -177,7 +219,6 @@ fn serve<M: Machine>(
     tell_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
-    let mut missing = Missing::default();
     let outcome = loop {
         match inbox.recv_timeout(if missing.is_empty() { PROGRESS_INTERVAL } else { RETRY_INTERVAL }) {
             Ok(Event::Stop) => break Ok(()),

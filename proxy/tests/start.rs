@@ -6,8 +6,9 @@ use std::fs::File;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
+use std::time::Instant;
 
-use common::{Daemon, PATIENCE, Peer, datagram, every_packets, fails, in_namespace, proxy, run};
+use common::{Daemon, PATIENCE, Peer, datagram, every_packets, fails, get, in_namespace, proxy, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sidekick_protocol::PublicKey;
@@ -24,10 +25,37 @@ fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
 #[test]
 fn an_unknown_interface_is_answered_by_those_there_are() {
     in_namespace("an_unknown_interface_is_answered_by_those_there_are", || {
-        let (status, stdout, stderr) = fails(&mut proxy("--interface lo --interface nonesuch0"));
+        let (status, stdout, stderr) = fails(&mut proxy("--interface nonesuch0"));
         assert_eq!(status.code(), Some(1));
         assert_sentence((&stdout, &stderr), &["no interface nonesuch0", "this machine has lo"]);
     });
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
+fn an_interface_may_come_later() {
+    in_namespace("an_interface_may_come_later", || {
+        let daemon = Daemon::start("-i lo -i late0 --json -v");
+        run("ip link add late0 type veth peer name late1");
+        run("ip link set late0 up");
+        let begun = Instant::now();
+        let there =
+            || get("127.0.0.1:9252", "/metrics").2.contains("sidekick_interface_up{interface=\"late0\"} 1");
+        while !there() {
+            assert!(begun.elapsed() < PATIENCE);
+        }
+        let ended = daemon.stop();
+        assert!(ended.stderr.contains("there is no interface late0 here"), "{ended:?}");
+        assert!(ended.stderr.contains("late0 is back"), "{ended:?}");
+    });
+}
+
+#[test]
+fn more_room_than_there_is_memory_is_refused() {
+    let (_, stdout, stderr) = fails(&mut proxy("-i lo --threads 64 --buffer 1024 --listen 127.0.0.1:0"));
+    if !stderr.contains("CAP_NET_RAW") {
+        assert_sentence((&stdout, &stderr), &["65536 MiB", "make buffer or threads less"]);
+    }
 }
 
 #[test]
