@@ -31,6 +31,10 @@ pub fn load(file: &Path) -> Result<SecretKey> {
         Ok(mut made) => {
             let key = random()?;
             let written = writeln!(made, "{}", PublicKey(key)).and_then(|()| made.sync_all());
+            if written.is_err() {
+                // What is there is no key, and would be taken for somebody's next time.
+                let _ = std::fs::remove_file(file);
+            }
             written.with_context(|| format!("cannot write a key to {name}"))?;
             Ok(SecretKey(key))
         }

@@ -84,8 +84,11 @@ fn end(outcome: anyhow::Result<()>) -> ExitCode {
 /// Shows how the proxy stands that serves its status here.
 fn status(address: SocketAddr, json: bool, all: bool) -> anyhow::Result<()> {
     let (text, status) = ask(address, all)?;
-    let shown = if json { text } else { show(&status) };
-    match std::io::stdout().write_all(shown.as_bytes()) {
+    print(&if json { text } else { show(&status) })
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
         // Who reads on has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("cannot write to standard output"),
@@ -99,8 +102,7 @@ fn check(options: Options, file: &Path) -> ExitCode {
             for remark in remarks {
                 eprintln!("sidekick-proxy: {}: {remark}", file.display());
             }
-            print!("{}", options.to_file());
-            ExitCode::SUCCESS
+            end(print(&options.to_file()))
         }
         Err(error) => {
             eprintln!("sidekick-proxy: {error}");

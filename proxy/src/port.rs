@@ -16,6 +16,9 @@ use nix::sys::socket::{
 };
 use thiserror::Error;
 
+/// Bytes of messages that may wait, as the kernel counts them: some thousands, since after an outage all senders speak at once.
+const WAITING_BYTES: usize = 4 << 20;
+
 /// Why the port cannot be opened.
 #[derive(Debug, Error)]
 pub enum PortError {
@@ -79,6 +82,10 @@ impl Port {
             io::ErrorKind::PermissionDenied => PortError::NotPermitted(address),
             _ => other(cause),
         })?;
+        // More than the system's limit takes CAP_NET_ADMIN; what it gives has to do otherwise.
+        if setsockopt(&socket, sockopt::RcvBufForce, &WAITING_BYTES).is_err() {
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &WAITING_BYTES);
+        }
         if address.ip().is_unspecified() {
             let told = if address.is_ipv4() {
                 setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)

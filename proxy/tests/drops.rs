@@ -58,19 +58,23 @@ fn what_the_capture_drops_is_counted() {
                 destination,
                 every_packets(1 << 15, 4),
             );
+            // An epoch that has to end.
+            send(&source, destination, 9000..9001);
+            assert_eq!(peer.poll(4).count, 1, "by {capture}");
             daemon.signal(Signal::SIGSTOP);
             let sent = send(&source, destination, 0..3000).len();
             daemon.signal(Signal::SIGCONT);
             // Sums that lack what was dropped are not reported.
-            assert_eq!((peer.new_epoch(), peer.poll(2).count), (2, 0), "by {capture}");
+            assert!(peer.new_epoch() > 1, "by {capture}");
+            assert_eq!(peer.poll(2).count, 0, "by {capture}");
             let more = send(&source, destination, 5000..5020);
             let report = peer.poll(3);
             assert_eq!((report.count, report.sums), (20, naive_sums(&more, 4)), "by {capture}");
             let summary = daemon.stop().summary();
             let number = |key: &str| summary[key].as_u64().unwrap();
             assert!(number("capture_drops") > 0, "{summary}");
-            assert_eq!(number("epochs"), 1, "{summary}");
-            let counted = number("counted") - 20;
+            assert!(number("epochs") > 0, "{summary}");
+            let counted = number("counted") - 21;
             // What was sent on loopback beside the flow, messages to the proxy and its answers, may be among the drops.
             let missing = sent as u64 - counted;
             assert!((missing..=missing + 20).contains(&number("capture_drops")), "{missing} of {summary}");

@@ -119,10 +119,14 @@ pub fn run(options: &Options) -> Result<()> {
     let mut replay = Replay::new(flows, options.terms(), begun)?;
     let mut file = CaptureFile::open(&options.file)?;
     let mut progress = Progress::new(begun);
-    while let Some(frame) = file.next()? {
-        replay.take(frame.datagram(), frame.time);
+    let broken = loop {
+        match file.next() {
+            Ok(Some(frame)) => replay.take(frame.datagram(), frame.time),
+            Ok(None) => break None,
+            Err(error) => break Some(error),
+        }
         progress.tell(file.packets());
-    }
+    };
     progress.end();
     let took = clock().saturating_duration_since(begun);
     let outcome = outcome(&replay, &file, took);
@@ -135,7 +139,8 @@ pub fn run(options: &Options) -> Result<()> {
     match written {
         // Whoever reads may have seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        // What there was before is told all the same.
+        _ => broken.map_or(Ok(()), |error| Err(error.into())),
     }
 }
 
