@@ -62,8 +62,8 @@ ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-
 
 # Left out:
 # - no_packet_is_declared_lost_that_the_proxy_had_counted, a thousand simulated uploads: it takes minutes.
-# - the proxy's integration tests but that of captures in files, which this machine runs: they start programs, which takes binfmt_misc; and qemu refuses the options by which the
-#   kernel tells merged and outgoing packets of a packet socket.
+# - the proxy's integration tests but that of captures in files, which this machine runs: they start programs, which takes
+#   binfmt_misc; and qemu refuses the options by which the kernel tells merged and outgoing packets of a packet socket.
 # - the protocol's integration tests: they hold tshark, Python and a text against files, and none of that is the processor's.
 test-arm64: build-deps
 	@.ci/deps arm64
@@ -92,6 +92,11 @@ test-deb: deb
 	proxy/packaging/test-deb target/deb
 
 test: deps format lint unit fuzz upstream test-netem-vm
+	@if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then \
+		$(MAKE) test-arm64; \
+	else \
+		echo "not run: make test-arm64, which takes what Debian 12 has"; \
+	fi
 
 format: build-deps
 	$(CARGO) fmt --all --check
