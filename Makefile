@@ -92,10 +92,10 @@ test-deb: deb
 	proxy/packaging/test-deb target/deb
 
 test: deps format lint unit fuzz upstream test-netem-vm
-	@if grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release; then \
+	@if .ci/deps arm64-at-hand; then \
 		$(MAKE) test-arm64; \
 	else \
-		echo "not run: make test-arm64, which takes what Debian 12 has"; \
+		echo "not run: make test-arm64, which takes packages of Debian 12"; \
 	fi
 
 format: build-deps
