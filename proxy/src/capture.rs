@@ -343,6 +343,11 @@ impl Capture {
         Counters { dropped, ..self.counters }
     }
 
+    /// Asks the kernel for drops; [`has_missed`](Self::has_missed) tells of them.
+    pub fn ask(&mut self) {
+        self.source.ask();
+    }
+
     /// Whether datagrams were missed since this was told last, be it here or by [`drain`](Self::drain): all that is handed on
     /// next came after them.
     pub fn has_missed(&mut self) -> bool {
@@ -404,7 +409,7 @@ impl Capture {
     /// # Errors
     /// Why nothing can be captured any more.
     pub fn look_after(&mut self) -> Result<(), CaptureError> {
-        self.counters();
+        self.source.ask();
         if self.source.is_stuck() {
             return Err(CaptureError::Stuck { name: self.name.clone() });
         }

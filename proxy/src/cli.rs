@@ -13,6 +13,7 @@ use clap::parser::ValueSource;
 use clap::{
     ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, value_parser,
 };
+use nix::sys::sysinfo::sysinfo;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 
 pub use compat::{CompatOptions, Wire};
@@ -20,7 +21,6 @@ use config::File;
 pub use config::FileError;
 
 use crate::capture::{self, Backend};
-use crate::daemon;
 use crate::monitor::{self, Place};
 use crate::replay::program as replay;
 use crate::worker::MOST_INTERFACES;
@@ -264,7 +264,7 @@ impl Options {
                 remarks.push(format!("there is no interface {name} on this machine now"));
             }
         }
-        remarks.extend(daemon::lack_of_room(&options));
+        remarks.extend(options.lack_of_room());
         if options.no_discovery && !options.announce.is_empty() {
             remarks.push("without discovery nobody is told what announce says".to_owned());
         }
@@ -350,11 +350,18 @@ impl Options {
         }
     }
 
-    /// MiB of memory that packets may take while they wait: `buffer` for each interface and thread.
+    /// A sentence if packets that wait may take more than half of the machine's memory: `buffer` for each interface and thread.
     #[must_use]
-    pub fn room(&self) -> u64 {
+    pub fn lack_of_room(&self) -> Option<String> {
         let interfaces = u64::try_from(self.distinct_interfaces().len()).unwrap_or(u64::MAX);
-        u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into())
+        let room = u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
+        let memory = sysinfo().ok()?.ram_total() >> 20;
+        (room > memory / 2).then(|| {
+            format!(
+                "packets that wait may take {room} MiB (buffer for each interface and thread), and this machine has \
+                 {memory}: make buffer or threads less"
+            )
+        })
     }
 
     /// The limits of each thread's observer as asked for.

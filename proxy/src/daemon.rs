@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
-use nix::sys::sysinfo::sysinfo;
 use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
@@ -62,7 +61,7 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
     // Before there is any other thread, which would take a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
     let settings = options.capture();
-    if let Some(sentence) = lack_of_room(options) {
+    if let Some(sentence) = options.lack_of_room() {
         bail!("{sentence}");
     }
     let captures = open_all(options)?;
@@ -102,18 +101,6 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
             )
         }
     }
-}
-
-/// What is wrong with the memory that packets may take while they wait, if there is not so much.
-pub(crate) fn lack_of_room(options: &Options) -> Option<String> {
-    let (room, memory) = (options.room(), sysinfo().ok()?.ram_total() >> 20);
-    // Other programs want some, too.
-    (room > memory / 2).then(|| {
-        format!(
-            "packets that wait may take {room} MiB (buffer for each interface and thread), and this machine has {memory}: \
-             make buffer or threads less"
-        )
-    })
 }
 
 /// An interface's number, and its captures, one for each thread; or why there are none yet.

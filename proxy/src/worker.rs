@@ -135,13 +135,13 @@ impl Mailbox {
 
     /// Puts a letter in; false if the worker has ended, or has no room for more. Questions leave room for what is told.
     pub fn put(&self, letter: Letter) -> bool {
-        if matches!(letter, Letter::Report(..))
-            && self.questions.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_WAITING
-        {
+        let question = matches!(letter, Letter::Report(..));
+        let room = !question || self.questions.fetch_add(1, Ordering::Relaxed) < QUESTIONS_WAITING;
+        let put = room && self.letters.try_send(letter).is_ok();
+        if question && !put {
             self.questions.fetch_sub(1, Ordering::Relaxed);
-            return false;
         }
-        self.ring(self.letters.try_send(letter).is_ok())
+        self.ring(put)
     }
 
     /// Hands on a message at the proxy's port that is for this worker; false if it has no room for more.
@@ -337,7 +337,7 @@ impl<M: Machine> Worker<M> {
     /// Has the machine know of packets that the kernel had no room for.
     fn note_drops(&mut self) {
         for (number, capture) in &mut self.captures {
-            capture.counters();
+            capture.ask();
             if capture.has_missed() {
                 self.machine.missed(*number);
             }

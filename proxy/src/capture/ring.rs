@@ -13,7 +13,7 @@
 //! A frame that is longer than a slot, as a merged one is, is put into the socket's queue as well, whole, and is read from
 //! there. The queue may be full before the ring is; then the slot holds a part of the frame, which is a hole, too.
 //!
-//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that follow are dropped (so up to
+//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that follow are dropped (seen with
 //! Linux 6.18). That shows as drops while the ring is empty.
 //!
 //! `unsafe` is confined to this file: the ring is memory that the kernel shares. Each use has its argument.

@@ -97,7 +97,8 @@ pub struct ObserverStats {
     pub quacks_sent: u64,
     /// quACKs not sent, because the session had used up its share of bytes (SPEC.md, section 6.7).
     pub quacks_withheld: u64,
-    /// Epochs begun because packets were lost to the observer ([`Observer::missed`](super::Observer::missed)).
+    /// Epochs begun unasked, because packets were lost to the observer ([`Observer::missed`](super::Observer::missed)) or
+    /// came on another interface.
     pub epochs_unasked: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
