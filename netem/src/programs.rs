@@ -140,10 +140,25 @@ impl Program {
         host: &Namespace,
         directory: &Path,
     ) -> Result<Self, ProgramError> {
+        let mut command = Command::new(programs.path(name)?);
+        command.args(arguments);
+        Self::start_command(name, command, host, directory)
+    }
+
+    /// As [`Program::start`], with a command of any kind under a name of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`ProgramError`] when it cannot be started.
+    pub fn start_command(
+        name: &'static str,
+        mut command: Command,
+        host: &Namespace,
+        directory: &Path,
+    ) -> Result<Self, ProgramError> {
         let failed = |source| ProgramError::Start { name, source };
         let errors = directory.join(format!("{name}.stderr"));
-        let mut command = Command::new(programs.path(name)?);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(File::create(&errors).map_err(failed)?);
         let child = host.enter(move || command.spawn())?.map_err(failed)?;
         Ok(Self::attach(name, child, errors))

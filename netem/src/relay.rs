@@ -187,7 +187,7 @@ impl Lane {
                 break;
             };
             // Only IPv4 is the experiment's; anything else a kernel says by itself.
-            if let Some(frame) = EthernetFrame::from_ipv4(frame) {
+            if let Some(frame) = EthernetFrame::from_ip(frame) {
                 clock.begin();
                 let now = clock.now();
                 if let Some(pcap) = pcap {

@@ -8,7 +8,7 @@
 //! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no device merges or splits
 //! packets, so that a packet which one end sends is one frame everywhere on the path.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::namespace::{Namespace, NamespaceError, OTHER};
 
@@ -20,6 +20,15 @@ pub const PROXY_NEAR: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
 pub const PROXY_FAR: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 1);
 /// The receiver.
 pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
+
+/// The sender's IPv6 address, where the path [has IPv6](Topology::add_ipv6).
+pub const SENDER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 1, 0, 0, 0, 1);
+/// The proxy's, as the sender sees it.
+pub const PROXY_NEAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 1, 0, 0, 0, 2);
+/// The proxy's, as the receiver sees it.
+pub const PROXY_FAR_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 1);
+/// The receiver's.
+pub const RECEIVER_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 2, 0, 0, 0, 2);
 
 /// An address on the near segment that no host has.
 pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 77);
@@ -40,6 +49,7 @@ pub const NEAR_ENDS: (&str, &str) = ("near-s", "near-p");
 pub const FAR_ENDS: (&str, &str) = ("far-p", "far-r");
 
 const PREFIX: &str = "10.77.0.0/16";
+const PREFIX_V6: &str = "fd77::/32";
 
 /// Offloads that would merge frames, split them, or leave their checksums to hardware that is not there.
 const OFFLOADS: [&str; 7] = ["tx", "rx", "sg", "tso", "gso", "gro", "tx-udp-segmentation"];
@@ -166,6 +176,40 @@ impl Topology {
         self.receiver.run("ip", &["route", "add", PREFIX, "via", &PROXY_FAR.to_string()])?;
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
+
+    /// Gives the hosts IPv6 addresses, too. The kernel then sends a few packets of its own accord, which tell routers of the
+    /// multicast groups that an address joins.
+    ///
+    /// # Errors
+    ///
+    /// [`NamespaceError`] of the step that failed, also when the kernel has no IPv6.
+    pub fn add_ipv6(&self) -> Result<(), NamespaceError> {
+        let addresses = [
+            (SENDER_V6, PROXY_NEAR_V6),
+            (PROXY_NEAR_V6, SENDER_V6),
+            (PROXY_FAR_V6, RECEIVER_V6),
+            (RECEIVER_V6, PROXY_FAR_V6),
+        ];
+        for (Port { host, interface, peer, .. }, (address, peer_v6)) in self.ports().iter().zip(addresses) {
+            let (address, peer_v6, mac) = (format!("{address}/64"), peer_v6.to_string(), mac(*peer));
+            // No address that nobody asked for, and so nobody's search for routers from it.
+            host.run("ip", &["link", "set", interface, "addrgenmode", "none"])?;
+            host.set(ipv6_switch(interface), "0")?;
+            host.run("ip", &["address", "add", &address, "dev", interface, "nodad"])?;
+            host.run(
+                "ip",
+                &["neighbour", "add", &peer_v6, "lladdr", &mac, "dev", interface, "nud", "permanent"],
+            )?;
+        }
+        self.sender.run("ip", &["route", "add", PREFIX_V6, "via", &PROXY_NEAR_V6.to_string()])?;
+        self.receiver.run("ip", &["route", "add", PREFIX_V6, "via", &PROXY_FAR_V6.to_string()])?;
+        self.proxy.set("net/ipv6/conf/all/forwarding", "1")
+    }
+}
+
+/// The kernel's switch for IPv6 on an interface of the topology.
+fn ipv6_switch(interface: &str) -> &'static str {
+    if interface == NEAR { "net/ipv6/conf/near/disable_ipv6" } else { "net/ipv6/conf/far/disable_ipv6" }
 }
 
 /// A fixed hardware address, made from the IP address.

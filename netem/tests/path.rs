@@ -7,7 +7,7 @@
 #[path = "support/enclosed.rs"]
 mod enclosed;
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use enclosed::enclosed;
@@ -15,7 +15,7 @@ use sidekick_netem::link::{EthernetFrame, Link, Verdict};
 use sidekick_netem::namespace::Namespace;
 use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario, Segment};
-use sidekick_netem::topology::{RECEIVER, SENDER};
+use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
 
 /// Datagrams sent before the receiver is asked for those that survive: well below any socket's buffer.
 const BATCH: usize = 40;
@@ -30,7 +30,8 @@ fn scenario(settings: &[&str]) -> Scenario {
     scenario
 }
 
-fn socket(host: &Namespace, address: Ipv4Addr) -> UdpSocket {
+fn socket(host: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
+    let address: IpAddr = address.into();
     let socket = host.enter(|| UdpSocket::bind((address, 0))).unwrap().unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
     socket
@@ -41,7 +42,7 @@ fn survivors(sent: &[u32], segment: &Segment, direction: Direction, seed: u64, s
     let mut link = Link::new(segment.link(direction), seed, stream);
     let mut frame = [0; 34];
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
-    let frame = EthernetFrame::from_ipv4(&frame).unwrap();
+    let frame = EthernetFrame::from_ip(&frame).unwrap();
     // Far apart, so that no queue is met.
     let mut now = Duration::ZERO;
     sent.iter()
@@ -156,6 +157,17 @@ fn nothing_but_the_experiment_is_on_the_path() {
         for segment in [counters.near, counters.far] {
             assert_eq!(segment.to_receiver.link.packets, 10, "{counters:?}");
             assert_eq!(segment.to_sender.link.packets, 10, "{counters:?}");
+        }
+
+        path.topology().add_ipv6().unwrap();
+        let (sender, receiver) =
+            (socket(&path.topology().sender, SENDER_V6), socket(&path.topology().receiver, RECEIVER_V6));
+        carry(&sender, &receiver, 10, &(0..10).collect::<Vec<_>>());
+        carry(&receiver, &sender, 10, &(0..10).collect::<Vec<_>>());
+        let counters = path.counters().unwrap();
+        for segment in [counters.near, counters.far] {
+            assert_eq!(segment.to_receiver.link.packets, 20, "{counters:?}");
+            assert_eq!(segment.to_sender.link.packets, 20, "{counters:?}");
         }
     });
 }

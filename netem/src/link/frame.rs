@@ -59,24 +59,34 @@ pub trait Frame: Clone {
 
 const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const TRAFFIC_CLASS: usize = ETHERNET_HEADER + 1;
-const PROTOCOL: usize = ETHERNET_HEADER + 9;
-const CHECKSUM: usize = ETHERNET_HEADER + 10;
+const IPV4_PROTOCOL: usize = ETHERNET_HEADER + 9;
+const IPV4_CHECKSUM: usize = ETHERNET_HEADER + 10;
+const IPV6_NEXT_HEADER: usize = ETHERNET_HEADER + 6;
+/// In IPv6 the traffic class begins half an octet earlier (RFC 8200, section 3).
+const IPV6_CLASS_SHIFT: u32 = 4;
 
-/// An Ethernet frame that carries IPv4, as the relays see it.
+/// An Ethernet frame that carries IP, as the relays see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EthernetFrame(Vec<u8>);
 
 impl EthernetFrame {
-    /// Takes the bytes of a frame; `None` unless it carries IPv4 with a whole header.
-    pub fn from_ipv4(bytes: &[u8]) -> Option<Self> {
-        let is_ipv4 = bytes.get(12..ETHERNET_HEADER) == Some(&ETHERTYPE_IPV4)
-            && bytes.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 4)
-            && bytes.len() >= ETHERNET_HEADER + IPV4_HEADER;
-        is_ipv4.then(|| Self(bytes.to_vec()))
+    /// Takes the bytes of a frame; `None` unless it carries IPv4 or IPv6 with a whole header, to one host. To many, kernels
+    /// send what they find out about neighbours and routers, of which the lab has told them all.
+    pub fn from_ip(bytes: &[u8]) -> Option<Self> {
+        let to_one = bytes.first().is_some_and(|first| first & 1 == 0);
+        let version = bytes.get(ETHERNET_HEADER).map(|first| first >> 4);
+        let header = match bytes.get(12..ETHERNET_HEADER)?.try_into().ok()? {
+            ETHERTYPE_IPV4 if version == Some(4) => IPV4_HEADER,
+            ETHERTYPE_IPV6 if version == Some(6) => IPV6_HEADER,
+            _ => return None,
+        };
+        (to_one && bytes.len() >= ETHERNET_HEADER + header).then(|| Self(bytes.to_vec()))
     }
 
     /// The whole frame.
@@ -84,10 +94,22 @@ impl EthernetFrame {
         &self.0
     }
 
-    /// Where the IP payload begins, as the header says.
+    fn is_ipv6(&self) -> bool {
+        self.0.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 6)
+    }
+
+    /// Where the IP payload begins, as the header says. Nobody here sends extension headers of IPv6.
     fn ip_payload(&self) -> usize {
+        if self.is_ipv6() {
+            return ETHERNET_HEADER + IPV6_HEADER;
+        }
         let words = self.0.get(ETHERNET_HEADER).map_or(0, |first| usize::from(first & 0x0f));
         ETHERNET_HEADER + (4 * words).max(IPV4_HEADER)
+    }
+
+    fn is_udp(&self) -> bool {
+        let place = if self.is_ipv6() { IPV6_NEXT_HEADER } else { IPV4_PROTOCOL };
+        self.0.get(place) == Some(&PROTOCOL_UDP)
     }
 }
 
@@ -97,13 +119,20 @@ impl Frame for EthernetFrame {
     }
 
     fn ecn(&self) -> Ecn {
-        self.0.get(TRAFFIC_CLASS).map_or(Ecn::NotEct, |&class| Ecn::from_bits(class))
+        let shift = if self.is_ipv6() { IPV6_CLASS_SHIFT } else { 0 };
+        self.0.get(TRAFFIC_CLASS).map_or(Ecn::NotEct, |&class| Ecn::from_bits(class >> shift))
     }
 
-    /// Sets the two bits and mends the header checksum (RFC 1624, equation 3).
+    /// Sets the two bits and, in IPv4, mends the header checksum (RFC 1624, equation 3).
     fn mark_ce(&mut self) {
+        if self.is_ipv6() {
+            if let Some(class) = self.0.get_mut(TRAFFIC_CLASS) {
+                *class |= Ecn::Ce.bits() << IPV6_CLASS_SHIFT;
+            }
+            return;
+        }
         let Some(&[first, class]) = self.0.get(ETHERNET_HEADER..ETHERNET_HEADER + 2) else { return };
-        let Some(&[high, low]) = self.0.get(CHECKSUM..CHECKSUM + 2) else { return };
+        let Some(&[high, low]) = self.0.get(IPV4_CHECKSUM..IPV4_CHECKSUM + 2) else { return };
         let marked = class | Ecn::Ce.bits();
         let (old, new) = (u16::from_be_bytes([first, class]), u16::from_be_bytes([first, marked]));
         let mut sum = u32::from(!u16::from_be_bytes([high, low])) + u32::from(!old) + u32::from(new);
@@ -112,7 +141,7 @@ impl Frame for EthernetFrame {
         }
         let [.., high, low] = (!sum).to_be_bytes();
         self.0[TRAFFIC_CLASS] = marked;
-        self.0[CHECKSUM..CHECKSUM + 2].copy_from_slice(&[high, low]);
+        self.0[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&[high, low]);
     }
 
     /// Flips one bit of the UDP payload, or of the IP payload where it is not UDP or has none. The kernel of the
@@ -120,8 +149,7 @@ impl Frame for EthernetFrame {
     fn corrupt(&mut self, random: u64) {
         let payload = self.ip_payload();
         let udp_payload = payload + UDP_HEADER;
-        let is_udp = self.0.get(PROTOCOL) == Some(&PROTOCOL_UDP);
-        let from = if is_udp && self.0.len() > udp_payload { udp_payload } else { payload };
+        let from = if self.is_udp() && self.0.len() > udp_payload { udp_payload } else { payload };
         let Some(target) = self.0.get_mut(from..).filter(|target| !target.is_empty()) else { return };
         let bit = random % (target.len() as u64 * 8);
         if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|place| target.get_mut(place)) {
@@ -157,22 +185,46 @@ mod tests {
         header[10..12].copy_from_slice(&sum.to_be_bytes());
         bytes.extend(header);
         bytes.extend(payload);
-        EthernetFrame::from_ipv4(&bytes).unwrap()
+        EthernetFrame::from_ip(&bytes).unwrap()
     }
 
     fn header(frame: &EthernetFrame) -> &[u8] {
         &frame.as_bytes()[ETHERNET_HEADER..ETHERNET_HEADER + IPV4_HEADER]
     }
 
+    /// A frame of IPv6 and UDP.
+    fn frame_v6(class: u8, payload: &[u8]) -> EthernetFrame {
+        let mut bytes = vec![2_u8; 12];
+        bytes.extend(ETHERTYPE_IPV6);
+        bytes.extend([0x60 | class >> 4, class << 4, 0, 0]);
+        bytes.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
+        bytes.extend([PROTOCOL_UDP, 64]);
+        bytes.extend([0xfd; 32]);
+        bytes.extend(payload);
+        EthernetFrame::from_ip(&bytes).unwrap()
+    }
+
+    #[test]
+    fn frames_to_many_and_cut_ones_of_ipv6_are_not_taken() {
+        let good = frame_v6(0, &[0; 30]);
+        assert_eq!(EthernetFrame::from_ip(&good.as_bytes()[..ETHERNET_HEADER + 39]), None);
+        let mut to_many = good.as_bytes().to_vec();
+        to_many[0] = 0x33;
+        assert_eq!(EthernetFrame::from_ip(&to_many), None);
+        let mut mixed = good.as_bytes().to_vec();
+        mixed[12..14].copy_from_slice(&ETHERTYPE_IPV4);
+        assert_eq!(EthernetFrame::from_ip(&mixed), None);
+    }
+
     #[test]
     fn only_whole_ipv4_frames_are_taken() {
         let good = frame(0, 1, &[0; 30]);
-        assert!(EthernetFrame::from_ipv4(good.as_bytes()).is_some());
-        assert_eq!(EthernetFrame::from_ipv4(&good.as_bytes()[..ETHERNET_HEADER + 19]), None);
+        assert!(EthernetFrame::from_ip(good.as_bytes()).is_some());
+        assert_eq!(EthernetFrame::from_ip(&good.as_bytes()[..ETHERNET_HEADER + 19]), None);
         let mut arp = good.as_bytes().to_vec();
         arp[13] = 0x06;
-        assert_eq!(EthernetFrame::from_ipv4(&arp), None);
-        assert_eq!(EthernetFrame::from_ipv4(&[]), None);
+        assert_eq!(EthernetFrame::from_ip(&arp), None);
+        assert_eq!(EthernetFrame::from_ip(&[]), None);
     }
 
     proptest! {
@@ -185,6 +237,20 @@ mod tests {
             prop_assert_eq!(marked.ecn(), Ecn::Ce);
             prop_assert_eq!(checksum(header(&marked)), 0);
             prop_assert_eq!(header(&marked)[1] >> 2, class >> 2);
+        }
+
+        #[test]
+        fn a_mark_of_ipv6_changes_the_two_bits(class: u8, random: u64) {
+            let before = frame_v6(class, &[7; 20]);
+            prop_assert_eq!(before.ecn().bits(), class & 0b11);
+            let mut marked = before.clone();
+            marked.mark_ce();
+            prop_assert_eq!(&marked, &frame_v6(class | 0b11, &[7; 20]));
+            let mut damaged = before.clone();
+            damaged.corrupt(random);
+            prop_assert_eq!(&damaged.as_bytes()[..ETHERNET_HEADER + IPV6_HEADER + UDP_HEADER],
+                &before.as_bytes()[..ETHERNET_HEADER + IPV6_HEADER + UDP_HEADER]);
+            prop_assert!(damaged != before);
         }
 
         #[test]
