@@ -79,7 +79,8 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 ///
 /// # Order of calls
 /// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send` gave was sent,
-/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`recv`](Self::recv), at
+/// [`on_sent`](Self::on_sent): a packet that is held back any longer is taken for lost, so that a loop which paces asks
+/// `Connection::get_next_release_time` before it has a packet made. For a datagram of the adjacent socket [`recv`](Self::recv), at
 /// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout). Each of the three says whether the connection
 /// has something to send again; most often it has not. After each of them, [`send`](Self::send) until it gives `None`.
 #[derive(Debug)]

@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <quic_sidekick.h>
@@ -61,41 +60,26 @@ struct upload {
     size_t from, to; /* what is left of the chunk */
     bool all_read, body_sent, answered;
     int status;
-    uint8_t packet[PAYLOAD]; /* written, and waiting for its time */
-    size_t packet_len;
-    struct timespec packet_at;
 };
-
-static uint64_t nanos_until(struct timespec at) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    int64_t nanos = (int64_t)(at.tv_sec - now.tv_sec) * 1000000000 + (at.tv_nsec - now.tv_nsec);
-    return nanos > 0 ? (uint64_t)nanos : 0;
-}
 
 /* Sends what the connection and the help have to send. */
 static void send_all(struct upload *up) {
     bool again = true;
     while (again) {
         for (;;) {
-            if (up->packet_len == 0) {
-                /* Sidekick: for BBR2, which takes the time of this call for the packet's. */
-                if (sidekick_release_as_nanos(up->conn) > 0) break;
-                quiche_send_info info;
-                ssize_t len = quiche_conn_send(up->conn, up->packet, sizeof up->packet, &info);
-                if (len == QUICHE_ERR_DONE) break;
-                if (len < 0) fail("the connection failed (%zd)", len);
-                up->packet_len = (size_t)len;
-                up->packet_at = info.at;
-            }
-            /* For other controllers, which tell when to send it. */
-            if (nanos_until(up->packet_at) > 0) break;
+            /* Sidekick: for BBR2, which takes the time of this call for the packet's, and so does the help: what is made here
+               has to leave at once. */
+            if (sidekick_release_as_nanos(up->conn) > 0) break;
+            uint8_t packet[PAYLOAD];
+            quiche_send_info info;
+            ssize_t len = quiche_conn_send(up->conn, packet, sizeof packet, &info);
+            if (len == QUICHE_ERR_DONE) break;
+            if (len < 0) fail("the connection failed (%zd)", len);
             /* A packet that the network does not take is a lost one. */
-            if (send(up->sock, up->packet, up->packet_len, 0) < 0 && errno == EMSGSIZE) fail("the path takes no packets of %d bytes", PAYLOAD);
-            up->packet_len = 0;
+            if (send(up->sock, packet, (size_t)len, 0) < 0 && errno == EMSGSIZE) fail("the path takes no packets of %d bytes", PAYLOAD);
         }
         /* Sidekick: what was sent, and what is to be said to the proxy. */
-        again = sidekick_on_sent(up->help, up->conn) && up->packet_len == 0;
+        again = sidekick_on_sent(up->help, up->conn);
         uint8_t message[SIDEKICK_MAX_DATAGRAM_LEN];
         struct sockaddr_storage proxy;
         socklen_t proxy_len;
@@ -213,7 +197,7 @@ static void wait_for_something(struct upload *up) {
     /* Sidekick */
     uint64_t of_help = sidekick_timeout_as_nanos(up->help);
     if (of_help < nanos) nanos = of_help;
-    uint64_t of_packet = up->packet_len > 0 ? nanos_until(up->packet_at) : sidekick_release_as_nanos(up->conn);
+    uint64_t of_packet = sidekick_release_as_nanos(up->conn);
     if (of_packet > 0 && of_packet < nanos) nanos = of_packet;
     struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = up->adjacent, .events = POLLIN}};
     /* Rounded up, so that it is due when it is looked at. */

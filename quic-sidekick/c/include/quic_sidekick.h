@@ -141,8 +141,8 @@ size_t sidekick_send(struct sidekick *sidekick,
 
 /*
  Nanoseconds to wait before quiche_conn_send() is asked for the next packet, which is to be sent at once then: quiche's
- own interface does not tell, and its BBR2 takes the time of that call for the time on the wire. 0 for other controllers:
- they tell when to send what they have given (`at` of quiche_send_info).
+ own interface does not tell, and its BBR2 takes the time of that call for the time on the wire. 0 for other controllers,
+ which do not pace. A packet that is held back beyond sidekick_on_sent() is taken for lost before the proxy.
  */
 uint64_t sidekick_release_as_nanos(const quiche_conn *conn);
 

@@ -161,8 +161,8 @@ pub unsafe extern "C" fn sidekick_send(
 }
 
 /// Nanoseconds to wait before quiche_conn_send() is asked for the next packet, which is to be sent at once then: quiche's
-/// own interface does not tell, and its BBR2 takes the time of that call for the time on the wire. 0 for other controllers:
-/// they tell when to send what they have given (`at` of quiche_send_info).
+/// own interface does not tell, and its BBR2 takes the time of that call for the time on the wire. 0 for other controllers,
+/// which do not pace. A packet that is held back beyond sidekick_on_sent() is taken for lost before the proxy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_release_as_nanos(conn: *const Connection) -> u64 {
     // SAFETY: null or live, as the caller promises.
