@@ -12,6 +12,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use quic_sidekick::{Mode, PublicKey};
 use url::{Host, Url};
 
+use crate::resolver::DNS_PORT;
+
 /// Upload a file over HTTP/3, with a Sidekick proxy's help if there is one on the path.
 #[derive(Debug, Parser)]
 #[command(name = "h3-upload", version)]
@@ -57,6 +59,10 @@ pub(crate) struct Cli {
     /// How long to wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
+    /// Ask this name server about the URL's host: for its HTTPS record, which may name another port or server (RFC 9460), and for
+    /// its addresses [default: the system's; default port: 53]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_resolver)]
+    resolver: Option<SocketAddr>,
 
     /// Write what the connection and the proxy did to FILE, for qvis and other readers of qlog
     #[arg(long, value_name = "FILE")]
@@ -187,6 +193,8 @@ pub(crate) struct Plan {
     pub(crate) assistance: Option<Assistance>,
     pub(crate) trust: Trust,
     pub(crate) timeout: Duration,
+    /// The name server to ask; `None` for the system's.
+    pub(crate) resolver: Option<SocketAddr>,
     pub(crate) qlog: Option<PathBuf>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
@@ -203,6 +211,10 @@ impl Cli {
     /// Checks what the options say together.
     pub(crate) fn plan(self) -> anyhow::Result<Plan> {
         let target = target(&self.url, &self.file)?;
+        ensure!(
+            self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
+            "--resolver is of no use, since the URL names an address already: leave it out, or name the server in the URL"
+        );
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
@@ -244,6 +256,7 @@ impl Cli {
             assistance,
             trust,
             timeout: self.timeout,
+            resolver: self.resolver,
             qlog: self.qlog,
             json: self.json,
             quiet: self.quiet,
@@ -316,15 +329,23 @@ fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     }
 }
 
-fn parse_proxy(text: &str) -> Result<ProxyName, String> {
+/// An address with or without a port.
+fn address(text: &str, default_port: u16) -> Option<SocketAddr> {
     // An IPv6 address is full of colons, with brackets or without.
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return Ok(ProxyName { host: ip.to_string(), port: quic_sidekick::DEFAULT_PORT });
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => Some(SocketAddr::new(ip, default_port)),
+        Err(_) => text.parse().ok().filter(|address: &SocketAddr| address.port() != 0),
     }
-    if let Ok(address) = text.parse::<SocketAddr>()
-        && address.port() != 0
-    {
+}
+
+fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
+    address(text, DNS_PORT)
+        .ok_or_else(|| "it should look like 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+}
+
+fn parse_proxy(text: &str) -> Result<ProxyName, String> {
+    if let Some(address) = address(text, quic_sidekick::DEFAULT_PORT) {
         return Ok(ProxyName { host: address.ip().to_string(), port: address.port() });
     }
     let (host, port) = match text.split_once(':') {
@@ -368,6 +389,7 @@ mod tests {
         assert_eq!(plan.mode(), "off");
         assert_eq!(plan.trust, Trust::Roots { cafile: None });
         assert_eq!(plan.timeout, Duration::from_secs(10));
+        assert_eq!(plan.resolver, None);
     }
 
     #[test]
@@ -422,6 +444,34 @@ mod tests {
         assert_eq!(of("[::1]:7"), Ok(("::1".to_owned(), 7)));
         for bad in ["", ":5252", "gw:", "gw:http", "gw:70000", "gw:0", "a b", "[::1", "http://gw"] {
             assert!(of(bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn the_resolver_is_an_address_with_or_without_a_port() {
+        let of = |text: &str| parse_resolver(text).map(|address| address.to_string());
+        assert_eq!(of("192.0.2.1"), Ok("192.0.2.1:53".to_owned()));
+        assert_eq!(of("192.0.2.1:5353"), Ok("192.0.2.1:5353".to_owned()));
+        assert_eq!(of("2001:db8::1"), Ok("[2001:db8::1]:53".to_owned()));
+        assert_eq!(of("[2001:db8::1]"), Ok("[2001:db8::1]:53".to_owned()));
+        assert_eq!(of("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".to_owned()));
+        for bad in
+            ["", "dns.example", "dns.example:53", "192.0.2.1:0", "192.0.2.1:", "192.0.2.1:99999", ":53"]
+        {
+            assert!(of(bad).is_err(), "{bad:?} passed");
+        }
+    }
+
+    #[test]
+    fn a_name_server_is_for_names() {
+        let with = |url: &str| {
+            Cli::try_parse_from(["h3-upload", "x", url, "--resolver", "192.0.2.1"]).unwrap().plan()
+        };
+        let server = Some(SocketAddr::from(([192, 0, 2, 1], 53)));
+        assert_eq!(with("https://example.org/").unwrap().resolver, server);
+        for url in ["https://192.0.2.2/", "https://[2001:db8::2]:4433/"] {
+            let said = with(url).expect_err("this must be refused").to_string();
+            assert!(said.contains("--resolver"), "{said}");
         }
     }
 

@@ -1,14 +1,14 @@
-//! From a [`Plan`] to an established HTTP/3 connection: addresses, socket, QUIC settings, handshake.
+//! From a [`Plan`] to an established HTTP/3 connection: which address, socket, QUIC settings, handshake.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use quic_sidekick::tokio_quiche::{Handle, assist};
 use tokio::io::Interest;
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::UdpSocket;
 use tokio_quiche::http3::settings::Http3Settings;
 use tokio_quiche::quic::connect_with_config;
 use tokio_quiche::settings::{Hooks, QuicSettings};
@@ -16,10 +16,13 @@ use tokio_quiche::socket::{Socket, SocketCapabilities, SocketCapabilitiesBuilder
 use tokio_quiche::{
     ApplicationOverQuic, BoxError, ClientH3Controller, ClientH3Driver, ConnectionParams, quiche,
 };
+use tracing::debug;
 use url::Host;
 
 use crate::cli::{Plan, ProxyName, Trust};
+use crate::discover::{Found, Route};
 use crate::qlog::Qlog;
+use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{LastWords, Watched};
 
@@ -38,53 +41,87 @@ pub(crate) struct Link {
     pub(crate) sidekick: Option<Handle>,
     /// When the first packet was sent.
     pub(crate) started: Instant,
+    pub(crate) server: SocketAddr,
+    pub(crate) found: Found,
 }
 
-/// Connects to the plan's server. The addresses of a name are tried one after the other, all of them
-/// within the plan's timeout.
+/// Connects to the plan's server. Its addresses are tried one after the other, all of them within the plan's timeout.
 pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
-    let verifier = Arc::new(Verifier::new(&plan.trust, plan.target.host.clone())?);
+    let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
-    let addresses = tokio::time::timeout(plan.timeout, server_addresses(plan))
+    let routes = tokio::time::timeout(plan.timeout, resolver::find(plan))
         .await
-        .map_err(|_| anyhow!("no name server could tell the address of {} in time", plan.target.host))??;
+        .map_err(|_| lookup_took_too_long(plan))??;
 
-    let mut left = addresses.len();
-    let mut failure = None;
-    for address in addresses {
-        let patience = deadline.saturating_duration_since(now()) / u32::try_from(left.max(1))?;
-        left -= 1;
-        match attempt(plan, Arc::clone(&verifier), address, patience).await {
+    let mut failures = Failures::default();
+    let mut left = routes.as_slice();
+    while let Some((route, others)) = left.split_first() {
+        let patience = deadline.saturating_duration_since(now()) / u32::try_from(left.len())?;
+        left = others;
+        let verifier = Arc::new(verifier.afresh());
+        let error = match attempt(plan, Arc::clone(&verifier), route, patience).await {
             Ok(link) => return Ok(link),
-            // Another address of the same name would show the same certificate.
-            Err(error) if verifier.refusal().is_some() => return Err(error),
-            Err(error) => failure = Some(error),
+            Err(error) => error,
+        };
+        debug!(?route, "{error:#}");
+        let refused = verifier.refusal().is_some();
+        if refused {
+            // Another address of the same endpoint would show the same certificate.
+            let same = left.iter().take_while(|next| next.endpoint == route.endpoint).count();
+            left = left.split_at(same).1;
+        }
+        failures.add(route, error, refused);
+    }
+    Err(failures.sum_up(plan))
+}
+
+fn lookup_took_too_long(plan: &Plan) -> anyhow::Error {
+    let host = &plan.target.host;
+    match plan.resolver {
+        Some(server) => {
+            anyhow!("the name server {server} could not tell the address of {host} in time: check --resolver")
+        }
+        None => anyhow!("no name server could tell the address of {host} in time"),
+    }
+}
+
+/// Why no address would do: a certificate that is not to be trusted before all else, or whatever came last.
+#[derive(Default)]
+struct Failures {
+    reason: Option<anyhow::Error>,
+    refused: bool,
+    recorded: bool,
+    own: bool,
+}
+
+impl Failures {
+    fn add(&mut self, route: &Route, error: anyhow::Error, refused: bool) {
+        match route.found {
+            Found::HttpsRecord => self.recorded = true,
+            Found::Address => self.own = true,
+        }
+        if !self.refused {
+            self.reason = Some(error);
+            self.refused = refused;
         }
     }
-    Err(failure.unwrap_or_else(|| anyhow!("{} has no address", plan.target.host)))
-}
 
-async fn server_addresses(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
-    let port = plan.target.port;
-    match &plan.target.host {
-        Host::Ipv4(ip) => Ok(vec![(*ip, port).into()]),
-        Host::Ipv6(ip) => Ok(vec![(*ip, port).into()]),
-        Host::Domain(name) => Ok(resolve(name, port).await?),
+    fn sum_up(self, plan: &Plan) -> anyhow::Error {
+        let host = &plan.target.host;
+        let Some(reason) = self.reason else { return anyhow!("{host} has no address") };
+        match (self.recorded, self.own) {
+            (false, _) => reason,
+            (true, false) => reason.context(format!("{host} cannot be reached where its HTTPS record says")),
+            (true, true) => reason.context(format!(
+                "{host} can be reached neither where its HTTPS record says nor at its own address"
+            )),
+        }
     }
-}
-
-async fn resolve(name: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
-    let found: Vec<_> = lookup_host((name, port))
-        .await
-        .with_context(|| format!("cannot find the address of {name}: check the name"))?
-        .collect();
-    ensure!(!found.is_empty(), "cannot find the address of {name}: check the name");
-    Ok(found)
 }
 
 /// The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
 async fn proxy_address(proxy: &ProxyName, server: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let found = resolve(&proxy.host, proxy.port)
+    let found = resolver::system_addresses(&proxy.host, proxy.port)
         .await
         .context("cannot ask the proxy for help (see --proxy; without --sidekick none is needed)")?;
     let same = found.iter().find(|a| a.is_ipv4() == server.is_ipv4());
@@ -94,14 +131,15 @@ async fn proxy_address(proxy: &ProxyName, server: SocketAddr) -> anyhow::Result<
 async fn attempt(
     plan: &Plan,
     verifier: Arc<Verifier>,
-    server: SocketAddr,
+    route: &Route,
     patience: Duration,
 ) -> anyhow::Result<Link> {
+    let &Route { address: server, found, .. } = route;
     let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
     // This is all that Sidekick asks of an application.
     let Some(assistance) = &plan.assistance else {
         let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
-        return Ok(Link { controller, last_words, sidekick: None, started });
+        return Ok(Link { controller, last_words, sidekick: None, started, server, found });
     };
     let proxy = match &assistance.proxy {
         Some(proxy) => Some(proxy_address(proxy, server).await?),
@@ -109,7 +147,7 @@ async fn attempt(
     };
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
     let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
-    Ok(Link { controller, last_words, sidekick: Some(sidekick), started })
+    Ok(Link { controller, last_words, sidekick: Some(sidekick), started, server, found })
 }
 
 /// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then on, also if it failed.
@@ -174,7 +212,7 @@ async fn handshake<A: ApplicationOverQuic>(
         Ok(Err(error)) => Err(explain(plan, server, &error)),
         Err(_) => bail!(
             "no answer from {server} within {:.1} s: check the address, and that UDP port {} is open on the way",
-            plan.timeout.as_secs_f64(),
+            patience.as_secs_f64(),
             server.port()
         ),
     }

@@ -6,6 +6,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `cli.rs` | the command line, checked as a whole before anything is sent |
+//! | `discover.rs` | from HTTPS records (RFC 9460) to the addresses to try |
+//! | `resolver.rs` | asks name servers |
 //! | `connect.rs` | sockets, QUIC settings, the handshake, `assist` |
 //! | `tls.rs` | which certificates are trusted, and for whom |
 //! | `watch.rs` | a wrapper that keeps a connection's last words, and lets it end at once |
@@ -17,8 +19,10 @@
 mod body;
 mod cli;
 mod connect;
+mod discover;
 mod qlog;
 mod report;
+mod resolver;
 mod tls;
 mod upload;
 mod watch;

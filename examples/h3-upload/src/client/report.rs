@@ -10,6 +10,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::cli::Plan;
+use crate::discover::Found;
 use crate::upload::Outcome;
 
 /// One sentence on standard error.
@@ -127,6 +128,9 @@ struct Report<'a> {
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
+    server: SocketAddr,
+    /// How the server was found: `https-record` or `address`.
+    found: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -205,6 +209,8 @@ impl<'a> Report<'a> {
             },
             near_rtt_ms: outcome.sidekick.as_ref().and_then(|s| s.near_rtt).map(milliseconds),
             rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
+            server: outcome.server,
+            found: outcome.found.name(),
         }
     }
 }
@@ -238,6 +244,9 @@ fn summary(report: &Report<'_>) -> String {
         report.goodput_mbit_s,
         report.cc,
     );
+    if report.found == Found::HttpsRecord.name() {
+        text += &format!("  server {}, found through its HTTPS record\n", report.server);
+    }
     if report.mode != "off" {
         let proxy = report.proxy.as_ref().map(|proxy| {
             let choice = proxy.choice.as_ref().map(|why| format!("; {why}")).unwrap_or_default();

@@ -44,6 +44,11 @@ impl Verifier {
         Ok(Self { roots, host, refusal: Arc::default() })
     }
 
+    /// One that has refused nobody yet: for another server of the same host.
+    pub(crate) fn afresh(&self) -> Self {
+        Self { roots: self.roots.clone(), host: self.host.clone(), refusal: Arc::default() }
+    }
+
     /// Why the server's certificate was refused, if it was.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(String::as_str)

@@ -1,6 +1,7 @@
 //! One upload: the request, its body, the server's answer, and a polite end.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio_quiche::quiche::h3::{self, NameValue as _};
 use crate::body::{self, Sent, Source};
 use crate::cli::Plan;
 use crate::connect::{self, IDLE_TIMEOUT, Link};
+use crate::discover::Found;
 use crate::report::Progress;
 
 /// An answer longer than this is not ours to read.
@@ -48,6 +50,8 @@ pub(crate) struct Outcome {
     /// From the first packet of the connection to the end of the server's answer.
     pub(crate) time: Duration,
     pub(crate) packets: QuicConnectionStats,
+    pub(crate) server: SocketAddr,
+    pub(crate) found: Found,
     /// `None` if no help was asked for.
     pub(crate) sidekick: Option<Status>,
 }
@@ -197,7 +201,7 @@ async fn request(
         "the server took the file but did not say what it stored: it is not an h3-upload-server, so look \
          there yourself",
     )?;
-    Ok(Outcome { sent, receipt, time, packets, sidekick })
+    Ok(Outcome { sent, receipt, time, packets, server: link.server, found: link.found, sidekick })
 }
 
 fn headers(plan: &Plan, len: Option<u64>) -> Vec<h3::Header> {
