@@ -1,0 +1,207 @@
+//! What is tried with each peer, by which sender, and what has to come of it.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Who sends: a congestion controller alone, or with a mode of the plugin and a proxy on the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// By the name that users know, and by quiche's.
+    pub(crate) controller: Option<(&'static str, &'static str)>,
+    /// Whether there is a proxy, and help is taken from it.
+    pub(crate) helped: bool,
+    /// Not tried with every case.
+    only_uploads: bool,
+}
+
+const fn alone(name: &'static str, quiche: &'static str, about: &'static str) -> Sender {
+    Sender { name, about, controller: Some((name, quiche)), helped: false, only_uploads: false }
+}
+
+const fn helped(name: &'static str, about: &'static str) -> Sender {
+    Sender { name, about, controller: None, helped: true, only_uploads: false }
+}
+
+/// All of them.
+pub(crate) const SENDERS: [Sender; 6] = [
+    alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy"),
+    Sender { only_uploads: true, ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; uploads only") },
+    helped("pacubic", "Sidekick, PACUBIC"),
+    helped("path-aware-bbr", "Sidekick, path-aware BBR2"),
+    helped("reinject", "Sidekick, re-injection over stock CUBIC"),
+    helped("auto", "Sidekick, whichever fits"),
+];
+
+impl Sender {
+    /// Whether it is tried with a case.
+    pub(crate) fn takes(&self, case: Case) -> bool {
+        case == Case::Upload || !self.only_uploads
+    }
+}
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Case {
+    Upload,
+    Download,
+    Small,
+    Requests,
+    EarlyData,
+    KeyUpdate,
+    Migration,
+    #[serde(rename = "payload-1200")]
+    Payload1200,
+    #[serde(rename = "payload-1400")]
+    Payload1400,
+    Aes,
+    #[serde(rename = "chacha20")]
+    ChaCha20,
+    #[serde(rename = "cid-0")]
+    Cid0,
+    #[serde(rename = "cid-20")]
+    Cid20,
+    Ipv6,
+}
+
+impl Case {
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Upload,
+        Self::Download,
+        Self::Small,
+        Self::Requests,
+        Self::EarlyData,
+        Self::KeyUpdate,
+        Self::Migration,
+        Self::Payload1200,
+        Self::Payload1400,
+        Self::Aes,
+        Self::ChaCha20,
+        Self::Cid0,
+        Self::Cid20,
+        Self::Ipv6,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Download => "download",
+            Self::Small => "small",
+            Self::Requests => "requests",
+            Self::EarlyData => "early-data",
+            Self::KeyUpdate => "key-update",
+            Self::Migration => "migration",
+            Self::Payload1200 => "payload-1200",
+            Self::Payload1400 => "payload-1400",
+            Self::Aes => "aes",
+            Self::ChaCha20 => "chacha20",
+            Self::Cid0 => "cid-0",
+            Self::Cid20 => "cid-20",
+            Self::Ipv6 => "ipv6",
+        }
+    }
+
+    /// For a table.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Upload => "10 MiB up, h3-upload on tokio-quiche",
+            Self::Download => "10 MiB down",
+            Self::Small => "1 KB up",
+            Self::Requests => "200 times 1 KB down, 50 at once",
+            Self::EarlyData => "1 KB down in 0-RTT",
+            Self::KeyUpdate => "2 MiB up, the server updates the keys",
+            Self::Migration => "2 MiB up, the client changes its port in the middle",
+            Self::Payload1200 => "1 MiB up, UDP payloads of 1200 bytes",
+            Self::Payload1400 => "1 MiB up, UDP payloads of 1400 bytes",
+            Self::Aes => "1 MiB up, AES-GCM",
+            Self::ChaCha20 => "1 MiB up, ChaCha20-Poly1305",
+            Self::Cid0 => "1 MiB up, connection IDs of no length at both ends",
+            Self::Cid20 => "1 MiB up, connection IDs of 20 bytes at both ends",
+            Self::Ipv6 => "1 MiB up over IPv6; all others are over IPv4",
+        }
+    }
+
+    /// Bytes of the file that is sent or fetched.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Self::Upload | Self::Download => 10 << 20,
+            Self::Small | Self::Requests | Self::EarlyData => 1024,
+            Self::KeyUpdate | Self::Migration => 2 << 20,
+            _ => 1 << 20,
+        }
+    }
+
+    /// How often it is.
+    pub(crate) fn times(self) -> u64 {
+        if self == Self::Requests { 200 } else { 1 }
+    }
+
+    /// What interop-client is told, beside where the server is.
+    pub(crate) fn client_options(self) -> &'static [&'static str] {
+        match self {
+            Self::EarlyData => &["--resume"],
+            Self::KeyUpdate => &["--count-key-updates"],
+            Self::Migration => &["--migrate"],
+            Self::Payload1200 => &["--payload", "1200"],
+            Self::Payload1400 => &["--payload", "1400"],
+            Self::Cid0 => &["--cid-length", "0"],
+            Self::Cid20 => &["--cid-length", "20"],
+            _ => &[],
+        }
+    }
+
+    /// What the server is told, beside where to listen and what to serve.
+    pub(crate) fn server_options(self) -> &'static [&'static str] {
+        match self {
+            Self::KeyUpdate => &["--key-update"],
+            Self::Aes => &["--cipher", "aes128"],
+            Self::ChaCha20 => &["--cipher", "chacha20"],
+            Self::Cid0 => &["--cid-length", "0"],
+            Self::Cid20 => &["--cid-length", "20"],
+            _ => &[],
+        }
+    }
+
+    /// Whether the file goes up.
+    pub(crate) fn is_upload(self) -> bool {
+        !matches!(self, Self::Download | Self::Requests | Self::EarlyData)
+    }
+
+    /// Whether a sender that can be helped has to have been: in less than this a proxy may not be found in time.
+    pub(crate) fn has_to_be_assisted(self) -> bool {
+        self.is_upload() && self.bytes() >= 1 << 20
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|case| case.name() == name)
+            .ok_or_else(|| format!("choose of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_has_one_name() {
+        for case in Case::ALL {
+            assert_eq!(case.name().parse(), Ok(case));
+            assert_eq!(serde_json::to_string(&case).unwrap(), format!("{:?}", case.name()));
+        }
+    }
+
+    #[test]
+    fn only_uploads_are_tried_with_every_sender() {
+        let tried = |case| SENDERS.iter().filter(|sender| sender.takes(case)).count();
+        assert_eq!((tried(Case::Upload), tried(Case::Small)), (6, 5));
+    }
+}

@@ -1,0 +1,271 @@
+//! One try: a path, a server, a proxy, a client.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path as FilePath;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::programs::{Ended, Program, Programs};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::topology::{
+    NEAR, PROXY_NEAR, PROXY_NEAR_V6, PROXY_PORT, RECEIVER, RECEIVER_V6, SERVER_PORT, Topology,
+};
+
+use crate::case::{Case, Sender};
+use crate::files::{Files, NAME};
+use crate::peer::Peer;
+
+/// How long a client may take. At a tenth of the slowest rate seen it would need less.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Has BoringSSL believe that this processor has no instructions for AES, so that a client prefers ChaCha20, and a server
+/// takes it.
+const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000");
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell<'a> {
+    pub(crate) peer: &'a Peer,
+    pub(crate) case: Case,
+    pub(crate) sender: Sender,
+    pub(crate) near_loss: f64,
+    pub(crate) seed: u64,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "outcome")]
+pub(crate) enum Outcome {
+    /// The bytes and their hash are right, and the connection was closed cleanly.
+    Passed(Measured),
+    /// They are not.
+    Failed { why: String },
+    /// It is known that the peer cannot do it.
+    Unsupported { why: String },
+    /// The peer could not be installed.
+    Missing { why: String },
+}
+
+impl Outcome {
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed { .. } | Self::Missing { .. })
+    }
+}
+
+/// The client's report, as far as it is used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+    pub(crate) time_s: f64,
+    pub(crate) goodput_mbit_s: f64,
+    pub(crate) assisted: bool,
+    pub(crate) assistance: String,
+    pub(crate) packets: Packets,
+    #[serde(default)]
+    pub(crate) cipher: String,
+    #[serde(default)]
+    pub(crate) server_cid_length: usize,
+    #[serde(default)]
+    pub(crate) key_updates: u32,
+    #[serde(default)]
+    pub(crate) migrated: bool,
+    #[serde(default)]
+    pub(crate) early_data_accepted: bool,
+    /// Frames that this machine put out more than a millisecond late, in percent.
+    #[serde(default)]
+    pub(crate) late_percent: f64,
+}
+
+/// Counts of the client's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Packets {
+    pub(crate) sent: u64,
+    pub(crate) lost_end_to_end: u64,
+    pub(crate) lost_early: u64,
+    pub(crate) spurious: u64,
+}
+
+impl Cell<'_> {
+    /// What of it a person is told.
+    pub(crate) fn title(&self) -> String {
+        let Self { peer, case, sender, near_loss, .. } = self;
+        format!("{}: {}, {}, {near_loss} % near loss", peer.folder, case.name(), sender.name)
+    }
+
+    /// Tries it, with its files in a directory of its own.
+    pub(crate) fn run(&self, files: &Files, caches: &FilePath, directory: &FilePath) -> Outcome {
+        if let Some(why) = self.peer.missing(caches) {
+            return Outcome::Missing { why };
+        }
+        if let Some(why) = self.peer.unsupported(self.case) {
+            return Outcome::Unsupported { why: why.to_owned() };
+        }
+        match self.attempt(files, caches, directory) {
+            Ok(measured) => Outcome::Passed(measured),
+            Err(error) => Outcome::Failed { why: format!("{error:#}") },
+        }
+    }
+
+    fn attempt(&self, files: &Files, caches: &FilePath, directory: &FilePath) -> anyhow::Result<Measured> {
+        let mut scenario = Scenario::load("upload-paper")?;
+        scenario.apply(&[format!("near.loss_percent={}", self.near_loss)])?;
+        let mut path = Path::build(Backend::User, &scenario, self.seed)?;
+        if self.case == Case::Ipv6 {
+            path.topology().add_ipv6()?;
+        }
+        let programs = Programs::find(None)?;
+        let mut server = self.server(files, caches, path.topology(), directory)?;
+        let proxy = self.proxy(&programs, path.topology(), directory)?;
+        server.wait_until_ready()?;
+        let client = self.client(&programs, files, path.topology(), directory)?;
+        let ended = finish(client)?;
+        let counters = path.counters()?;
+        if let Some(last_words) = server.ended()? {
+            bail!("the server ended: {last_words}");
+        }
+        server.stop();
+        if let Some(proxy) = proxy {
+            proxy.stop();
+        }
+        ensure!(ended.status.success(), "{}", ended.last_words);
+        let mut measured: Measured =
+            serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
+        measured.late_percent = counters.late_percent();
+        self.check(&measured, files)?;
+        Ok(measured)
+    }
+
+    fn server(
+        &self,
+        files: &Files,
+        caches: &FilePath,
+        hosts: &Topology,
+        directory: &FilePath,
+    ) -> anyhow::Result<Program> {
+        let mut command = self.peer.serve(caches)?;
+        command.args(["--listen", &self.server_address().to_string()]);
+        command.arg("--cert").arg(&files.chain).arg("--key").arg(&files.key).arg("--root").arg(&files.root);
+        command.args(self.case.server_options()).current_dir(directory);
+        if self.case == Case::ChaCha20 {
+            command.env(NO_AES.0, NO_AES.1);
+        }
+        Ok(Program::start_command("the server", command, &hosts.receiver, directory)?)
+    }
+
+    fn proxy(
+        &self,
+        programs: &Programs,
+        hosts: &Topology,
+        directory: &FilePath,
+    ) -> anyhow::Result<Option<Program>> {
+        if !self.sender.helped {
+            return Ok(None);
+        }
+        let mut command = Command::new(programs.path("sidekick-proxy")?);
+        command.args(["--interface", NEAR, "--listen", &self.proxy_address().to_string()]);
+        let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
+        proxy.wait_until_ready()?;
+        Ok(Some(proxy))
+    }
+
+    fn client(
+        &self,
+        programs: &Programs,
+        files: &Files,
+        hosts: &Topology,
+        directory: &FilePath,
+    ) -> anyhow::Result<Program> {
+        let source = files.source(self.case)?;
+        let server = self.server_address();
+        let mut command;
+        if self.case == Case::Upload {
+            command = Command::new(programs.path("h3-upload")?);
+            command.arg(&source.path).arg(format!("https://{server}/upload"));
+            command.args(["--json", "--quiet"]);
+            if let Some((name, _)) = self.sender.controller {
+                command.args(["--cc", name]);
+            }
+        } else {
+            command = Command::new(programs.path("interop-client")?);
+            command.args(["--server", &server.to_string(), "--name", NAME]);
+            command.args(self.case.client_options());
+            if let Some((_, quiche)) = self.sender.controller {
+                command.args(["--cc", quiche]);
+            }
+        }
+        command.arg("--cafile").arg(&files.root_certificate);
+        if self.sender.helped {
+            command.args(["--sidekick", self.sender.name, "--proxy", &self.proxy_address().to_string()]);
+        }
+        match self.case {
+            Case::Upload => {}
+            case if case.is_upload() => {
+                command.arg("put").arg(&source.path);
+            }
+            case => {
+                command.args(["get", &case.bytes().to_string(), "--times", &case.times().to_string()]);
+            }
+        }
+        if self.case == Case::ChaCha20 {
+            command.env(NO_AES.0, NO_AES.1);
+        }
+        Ok(Program::start_command("the client", command, &hosts.sender, directory)?)
+    }
+
+    fn server_address(&self) -> SocketAddr {
+        let ip: IpAddr = if self.case == Case::Ipv6 { RECEIVER_V6.into() } else { RECEIVER.into() };
+        (ip, SERVER_PORT).into()
+    }
+
+    fn proxy_address(&self) -> SocketAddr {
+        let ip: IpAddr = if self.case == Case::Ipv6 { PROXY_NEAR_V6.into() } else { PROXY_NEAR.into() };
+        (ip, PROXY_PORT).into()
+    }
+
+    /// Holds a report to what the case is about.
+    fn check(&self, measured: &Measured, files: &Files) -> anyhow::Result<()> {
+        let source = files.source(self.case)?;
+        let bytes = source.bytes * self.case.times();
+        ensure!(measured.bytes == bytes, "{} bytes of {bytes} came", measured.bytes);
+        ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
+        if self.sender.helped && self.case.has_to_be_assisted() {
+            ensure!(measured.assisted, "the sender was not helped: {}", measured.assistance);
+        }
+        match self.case {
+            Case::EarlyData => {
+                ensure!(measured.early_data_accepted, "the server did not take the early data")
+            }
+            Case::KeyUpdate => ensure!(measured.key_updates > 0, "the server did not update the keys"),
+            Case::Migration => ensure!(measured.migrated, "the client did not get to change its port"),
+            Case::Aes => ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher),
+            Case::ChaCha20 => {
+                ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher)
+            }
+            Case::Cid0 => check_cid(measured, 0)?,
+            Case::Cid20 => check_cid(measured, 20)?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn check_cid(measured: &Measured, length: usize) -> anyhow::Result<()> {
+    let had = measured.server_cid_length;
+    ensure!(had == length, "the server's connection IDs had {had} bytes");
+    Ok(())
+}
+
+/// Waits for the client's end.
+pub(crate) fn finish(mut client: Program) -> anyhow::Result<Ended> {
+    // Its report first, and then that this was all.
+    for _ in 0..2 {
+        if let Some(ended) = client.wait(PATIENCE)? {
+            return Ok(ended);
+        }
+    }
+    bail!("the client came to no end within {} s", PATIENCE.as_secs())
+}

@@ -1,0 +1,113 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::case::{Case, SENDERS, Sender};
+use crate::peer::Peer;
+
+/// Stands for our own server where peers are named.
+pub(crate) const OURS: &str = "ours";
+
+/// Run the sender against HTTP/3 servers that other people wrote, over an emulated path with and without a Sidekick proxy.
+///
+/// Each peer is installed from its registry at a pinned version into the output directory, and runs in a network namespace
+/// of its own. Takes the right to make network namespaces, as sidekick-lab does, and leaves nothing behind but its files.
+#[derive(Debug, Parser)]
+#[command(name = "sidekick-interop", version)]
+pub(crate) struct Cli {
+    /// Only these peers; `ours` for downloads from our own server [default: all]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub(crate) peer: Vec<String>,
+    /// Only these cases [default: all]
+    #[arg(long, value_name = "CASE", value_delimiter = ',')]
+    pub(crate) case: Vec<Case>,
+    /// Only these senders [default: all]
+    #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
+    pub(crate) sender: Vec<Sender>,
+    /// Loss on the near segment, in percent
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2")]
+    pub(crate) near_loss: Vec<f64>,
+    /// What is lost follows from this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// So many tries at a time
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) jobs: u8,
+    /// Show the peers, cases and senders, and do nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Where the peers are installed and the results go
+    #[arg(long, value_name = "DIR", default_value = "target/interop")]
+    pub(crate) out: PathBuf,
+    /// Write the tables to FILE (Markdown) instead of standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) write: Option<PathBuf>,
+    /// Print every try as JSON instead of the tables
+    #[arg(long, conflicts_with = "write")]
+    pub(crate) json: bool,
+    /// The folder with a folder for each peer
+    #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/peers"), hide_default_value = true)]
+    pub(crate) peers_from: PathBuf,
+}
+
+impl Cli {
+    /// Whether downloads from our own server are asked for.
+    pub(crate) fn asks_for_ours(&self) -> bool {
+        self.peer.iter().any(|peer| peer == OURS) || self.peer.is_empty() && self.case.is_empty()
+    }
+
+    /// What of it decides the results, as somebody would have to type it.
+    pub(crate) fn told(&self) -> String {
+        let mut told = String::from("make interop");
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        let mut words = words.iter().peekable();
+        while let Some(word) = words.next() {
+            if matches!(word.as_str(), "--write" | "--out" | "--peers-from") {
+                words.next();
+            } else {
+                told += &format!(" {word}");
+            }
+        }
+        told
+    }
+}
+
+fn parse_sender(name: &str) -> Result<Sender, String> {
+    SENDERS
+        .into_iter()
+        .find(|sender| sender.name == name)
+        .ok_or_else(|| format!("choose of {}", SENDERS.map(|sender| sender.name).join(", ")))
+}
+
+/// For `--list`.
+pub(crate) fn listing(peers: &[Peer]) -> String {
+    let mut text = String::from("peers:\n");
+    for peer in peers {
+        text += &format!("  {:<20} {}\n", peer.folder, peer.title());
+    }
+    text += "cases:\n";
+    for case in Case::ALL {
+        text += &format!("  {:<20} {}\n", case.name(), case.about());
+    }
+    text += "senders:\n";
+    for sender in SENDERS {
+        text += &format!("  {:<20} {}\n", sender.name, sender.about);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_and_senders_are_named() {
+        let cli = Cli::try_parse_from(["p", "--case", "upload,cid-0", "--sender", "auto"]).unwrap();
+        assert_eq!(cli.case, [Case::Upload, Case::Cid0]);
+        assert_eq!(cli.sender.first().map(|sender| sender.name), Some("auto"));
+        let error = Cli::try_parse_from(["p", "--sender", "fast"]).unwrap_err().to_string();
+        assert!(error.contains("path-aware-bbr"), "{error}");
+    }
+}

@@ -1,0 +1,55 @@
+//! `interop-client`: uploads and downloads with quiche and the plugin, on a loop of its own.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `cli.rs` | the command line |
+//! | `session.rs` | one connection: quiche, its sockets, the help |
+//! | `exchange.rs` | its requests and their answers |
+//! | `report.rs` | what is printed at the end |
+
+mod cli;
+#[path = "../endpoint/mod.rs"]
+mod endpoint;
+mod exchange;
+mod report;
+mod session;
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use cli::Cli;
+use exchange::Exchange;
+use report::Report;
+use session::Session;
+
+fn main() -> ExitCode {
+    // Silent unless RUST_LOG asks.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("interop-client: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<()> {
+    let authority = format!("{}:{}", cli.name, cli.server.port());
+    let mut exchange = Exchange::new(&cli.task, &authority)?;
+    let mut session = Session::new(cli, None)?;
+    let mut took = session.run(&mut exchange, cli.resume)?;
+    if cli.resume {
+        let ticket = session.ticket().context("the server gives nothing to resume with")?.to_owned();
+        let first = exchange.digest();
+        exchange = Exchange::new(&cli.task, &authority)?;
+        session = Session::new(cli, Some(&ticket))?;
+        took = session.run(&mut exchange, false)?;
+        ensure!(exchange.digest().sha256() == first.sha256(), "the second answer differs from the first");
+    }
+    Report::new(cli, &mut session, &exchange, took).print()
+}

@@ -1,0 +1,88 @@
+//! What is printed at the end.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use quic_sidekick::Assistance;
+use serde::Serialize;
+
+use crate::cli::Cli;
+use crate::exchange::Exchange;
+use crate::session::Session;
+
+/// One JSON object on standard output.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Of all bodies.
+    bytes: u64,
+    /// Of one body.
+    sha256: String,
+    time_s: f64,
+    goodput_mbit_s: f64,
+    cc: String,
+    mode: String,
+    assisted: bool,
+    assistance: String,
+    packets: Packets,
+    near_rtt_ms: Option<f64>,
+    rtt_ms: f64,
+    cipher: String,
+    /// The length of the server's connection IDs.
+    server_cid_length: usize,
+    key_updates: u32,
+    migrated: bool,
+    resumed: bool,
+    early_data_accepted: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Packets {
+    sent: usize,
+    received: usize,
+    lost_end_to_end: usize,
+    lost_early: u64,
+    spurious: u64,
+}
+
+impl Report {
+    pub(crate) fn new(cli: &Cli, session: &mut Session, exchange: &Exchange, took: Duration) -> Self {
+        let cipher = session.cipher();
+        let (help, conn) = (session.help(), session.conn());
+        let stats = help.map(|status| status.stats).unwrap_or_default();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            bytes: exchange.bytes(),
+            sha256: exchange.digest().sha256(),
+            time_s: took.as_secs_f64(),
+            goodput_mbit_s: exchange.bytes() as f64 * 8.0 / took.as_secs_f64().max(1e-9) / 1e6,
+            cc: cli.controller().to_owned(),
+            mode: cli.sidekick.map_or_else(|| "off".to_owned(), |mode| mode.to_string()),
+            assisted: help.is_some_and(|status| status.assistance == Assistance::Assisted),
+            assistance: help.map_or_else(|| "off".to_owned(), |status| status.assistance.to_string()),
+            packets: Packets {
+                sent: conn.stats().sent,
+                received: conn.stats().recv,
+                lost_end_to_end: conn.stats().lost,
+                lost_early: stats.early_lost,
+                spurious: stats.spurious,
+            },
+            near_rtt_ms: help.and_then(|status| status.near_rtt).map(milliseconds),
+            rtt_ms: conn
+                .path_stats()
+                .find(|path| path.active)
+                .map(|path| milliseconds(path.rtt))
+                .unwrap_or_default(),
+            cipher,
+            server_cid_length: conn.destination_id().len(),
+            key_updates: session.key_updates(),
+            migrated: session.migrated(),
+            resumed: conn.is_resumed(),
+            early_data_accepted: session.early_data_accepted(),
+        }
+    }
+
+    pub(crate) fn print(&self) -> anyhow::Result<()> {
+        println!("{}", serde_json::to_string(self).context("cannot write the report")?);
+        Ok(())
+    }
+}

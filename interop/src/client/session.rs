@@ -1,0 +1,371 @@
+//! One connection: quiche, its sockets, and the help.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use boring::ssl::SslRef;
+use quic_sidekick::{MAX_DATAGRAM_LEN, Sidekick, Status};
+use quiche::{Connection, ConnectionId, PathEvent, QlogLevel, h3};
+
+use crate::cli::Cli;
+use crate::endpoint::outbox::Outbox;
+use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::exchange::Exchange;
+
+/// A connection that has been silent for so long has failed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Room for 10 Mbit/s and a long round trip, several times over.
+const WINDOW: u64 = 4 << 20;
+/// How long a server may take to hand out what a client can resume with.
+const TICKET_WITHIN: Duration = Duration::from_secs(3);
+/// H3_NO_ERROR (RFC 9114, section 8.1).
+const NO_ERROR: u64 = 0x100;
+/// BoringSSL's word for early data that was taken: `ssl_early_data_accepted`.
+const EARLY_DATA_ACCEPTED: u32 = 2;
+
+/// One connection.
+pub(crate) struct Session {
+    conn: Connection,
+    server: SocketAddr,
+    /// The connection's own; the second one from a change of the port on.
+    sockets: Vec<(UdpSocket, SocketAddr)>,
+    adjacent: UdpSocket,
+    help: Option<Sidekick>,
+    /// The plugin's word at the end, before it said goodbye.
+    helped: Option<Status>,
+    http: Option<h3::Connection>,
+    outbox: Outbox,
+    buffer: Vec<u8>,
+    began: Instant,
+    cid_length: u8,
+    migration: Migration,
+    key_updates: Arc<AtomicU32>,
+    requested_early: bool,
+}
+
+/// The change of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Migration {
+    NotWanted,
+    Wanted,
+    /// From the connection's point of view, the new path is not known to work.
+    Probing,
+    Done,
+}
+
+impl Session {
+    /// Sends nothing yet. `ticket` is what an earlier connection left behind.
+    pub(crate) fn new(cli: &Cli, ticket: Option<&[u8]>) -> anyhow::Result<Self> {
+        let mut config = config(cli).context("quiche refuses the settings")?;
+        let local = own_address(cli.server).context("there is no way to the server")?;
+        let (socket, local) = bound(local)?;
+        let id = connection_id(cli.cid_length)?;
+        let mut conn = quiche::connect(Some(&cli.name), &id, local, cli.server, &mut config)?;
+        if let Some(ticket) = ticket {
+            conn.set_session(ticket).context("the session cannot be resumed")?;
+        }
+        let key_updates = Arc::<AtomicU32>::default();
+        if cli.count_key_updates {
+            let log = KeyUpdates { seen: Arc::clone(&key_updates), line: Vec::new() };
+            conn.set_qlog_with_level(Box::new(log), String::new(), String::new(), QlogLevel::Base);
+        }
+        let (adjacent, adjacent_address) = bound(SocketAddr::new(local.ip(), 0))?;
+        let help = cli.sidekick.map(|mode| {
+            let mut settings = quic_sidekick::Config::discover(mode);
+            settings.proxy = cli.proxy;
+            let mut help = Sidekick::new(settings);
+            help.set_adjacent_port(adjacent_address.port());
+            help.attach(&mut conn);
+            help
+        });
+        Ok(Self {
+            conn,
+            server: cli.server,
+            sockets: vec![(socket, local)],
+            adjacent,
+            help,
+            helped: None,
+            http: None,
+            outbox: Outbox::default(),
+            buffer: vec![0; DATAGRAM],
+            began: now(),
+            cid_length: cli.cid_length,
+            migration: if cli.migrate { Migration::Wanted } else { Migration::NotWanted },
+            key_updates,
+            requested_early: false,
+        })
+    }
+
+    /// Has all requests answered, and closes the connection. If `ticket_wanted`, it first waits for one.
+    pub(crate) fn run(&mut self, exchange: &mut Exchange, ticket_wanted: bool) -> anyhow::Result<Duration> {
+        self.began = now();
+        let mut took = None;
+        loop {
+            self.receive()?;
+            self.work(exchange)?;
+            if exchange.is_done() {
+                let took = *took.get_or_insert_with(|| now().saturating_duration_since(self.began));
+                let waited = now().saturating_duration_since(self.began) - took;
+                if !ticket_wanted || self.conn.session().is_some() || waited > TICKET_WITHIN {
+                    self.close()?;
+                    return Ok(took);
+                }
+            }
+            self.migrate(exchange)?;
+            self.send()?;
+            if self.conn.is_closed() || self.conn.is_draining() {
+                return Err(self.ending());
+            }
+            self.wait(took.map(|took| self.began + took + TICKET_WITHIN))?;
+        }
+    }
+
+    fn receive(&mut self) -> anyhow::Result<()> {
+        for (socket, local) in &self.sockets {
+            while let Some((len, from)) = sockets::receive(socket, &mut self.buffer)? {
+                let info = quiche::RecvInfo { from, to: *local };
+                // What cannot be read is none of the connection's.
+                let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
+            }
+        }
+        while let Some((len, from)) = sockets::receive(&self.adjacent, &mut self.buffer)? {
+            if let Some(help) = &mut self.help {
+                help.recv(self.buffer.get(..len).unwrap_or_default(), from, &mut self.conn, now());
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, exchange: &mut Exchange) -> anyhow::Result<()> {
+        let early = self.conn.is_in_early_data();
+        if self.http.is_none() && (self.conn.is_established() || early) {
+            let http = h3::Connection::with_transport(&mut self.conn, &h3::Config::new()?)
+                .context("HTTP/3 cannot begin")?;
+            self.http = Some(http);
+            self.requested_early = early;
+        }
+        if let Some(http) = &mut self.http {
+            exchange.work(http, &mut self.conn)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self) -> anyhow::Result<()> {
+        loop {
+            let sockets = &self.sockets;
+            let put = |packet: &[u8], info: &quiche::SendInfo| {
+                if let Some((socket, _)) = sockets.iter().find(|(_, local)| *local == info.from) {
+                    sockets::send(socket, packet, info.to);
+                }
+            };
+            self.outbox.send(&mut self.conn, now, put).context("the connection cannot send")?;
+            let Some(help) = &mut self.help else { return Ok(()) };
+            let again = help.on_sent(&mut self.conn, now());
+            let mut message = [0; MAX_DATAGRAM_LEN];
+            while let Some((len, proxy)) = help.send(&mut message) {
+                sockets::send(&self.adjacent, message.get(..len).unwrap_or_default(), proxy);
+            }
+            if !again || self.outbox.release().is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
+        // A first flight that made early data possible.
+        if self.http.is_none() && self.conn.is_in_early_data() {
+            return Ok(());
+        }
+        let help = self.help.as_ref().and_then(Sidekick::timeout_instant);
+        let deadline =
+            [self.conn.timeout_instant(), self.outbox.release(), help, until].into_iter().flatten().min();
+        sockets::wait(self.sockets.iter().map(|(socket, _)| socket).chain([&self.adjacent]), deadline)?;
+        if self.conn.timeout_instant().is_some_and(|at| at <= now()) {
+            self.conn.on_timeout();
+        }
+        if let Some(help) = &mut self.help
+            && help.timeout_instant().is_some_and(|at| at <= now())
+        {
+            help.on_timeout(&mut self.conn, now());
+        }
+        Ok(())
+    }
+
+    /// Changes the port once half is done.
+    fn migrate(&mut self, exchange: &Exchange) -> anyhow::Result<()> {
+        if self.migration == Migration::NotWanted || !self.conn.is_established() {
+            return Ok(());
+        }
+        // The server needs another connection ID for another path.
+        while self.conn.scids_left() > 0 {
+            let id = connection_id(self.cid_length)?;
+            self.conn.new_scid(&id, random()?, false).context("no other connection ID")?;
+        }
+        while let Some(event) = self.conn.path_event_next() {
+            match event {
+                PathEvent::Validated(local, _) if self.migration == Migration::Probing => {
+                    self.conn.migrate(local, self.server).context("the connection cannot migrate")?;
+                    self.migration = Migration::Done;
+                }
+                PathEvent::FailedValidation(..) => bail!("the server does not answer on the new path"),
+                _ => {}
+            }
+        }
+        if self.migration == Migration::Wanted && exchange.is_half_done() {
+            let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
+            self.conn.probe_path(local, self.server).map_err(|error| match error {
+                quiche::Error::OutOfIdentifiers => {
+                    anyhow!("the server gives no connection ID for another path")
+                }
+                other => anyhow!("the connection cannot try another path: {other}"),
+            })?;
+            self.sockets.push((socket, local));
+            self.migration = Migration::Probing;
+        }
+        Ok(())
+    }
+
+    fn first_address(&self) -> SocketAddr {
+        self.sockets.first().map_or(self.server, |(_, local)| *local)
+    }
+
+    fn close(&mut self) -> anyhow::Result<()> {
+        self.helped = self.help.as_ref().map(Sidekick::status);
+        if let Some(help) = &mut self.help {
+            help.stop();
+        }
+        match self.conn.close(true, NO_ERROR, b"") {
+            Ok(()) | Err(quiche::Error::Done) => {}
+            Err(error) => return Err(error).context("the connection cannot be closed"),
+        }
+        self.send()?;
+        // What came before the goodbye would have been worse than none.
+        if self.conn.peer_error().is_some() { Err(self.ending()) } else { Ok(()) }
+    }
+
+    /// Why the connection ended.
+    fn ending(&self) -> anyhow::Error {
+        if let Some(error) = self.conn.peer_error() {
+            let reason = String::from_utf8_lossy(&error.reason).trim().to_owned();
+            return anyhow!("the server closed the connection (code {:#x}) {reason}", error.error_code);
+        }
+        if let Some(error) = self.conn.local_error() {
+            let reason = String::from_utf8_lossy(&error.reason).trim().to_owned();
+            return anyhow!("quiche closed the connection (code {:#x}) {reason}", error.error_code);
+        }
+        match self.conn.is_established() {
+            true => anyhow!("nothing was heard from the server any more"),
+            false => anyhow!("the handshake came to no end"),
+        }
+    }
+
+    /// What a later connection can resume with.
+    pub(crate) fn ticket(&self) -> Option<&[u8]> {
+        self.conn.session()
+    }
+
+    /// The plugin's word, if help was asked for.
+    pub(crate) fn help(&self) -> Option<Status> {
+        self.helped
+    }
+
+    pub(crate) fn conn(&self) -> &Connection {
+        &self.conn
+    }
+
+    /// The name of the AEAD and hash that were agreed on.
+    pub(crate) fn cipher(&mut self) -> String {
+        let tls: &mut SslRef = self.conn.as_mut();
+        tls.current_cipher().map(|cipher| cipher.name().to_owned()).unwrap_or_default()
+    }
+
+    pub(crate) fn migrated(&self) -> bool {
+        self.migration == Migration::Done
+    }
+
+    pub(crate) fn key_updates(&self) -> u32 {
+        self.key_updates.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request went out in 0-RTT and was taken.
+    pub(crate) fn early_data_accepted(&self) -> bool {
+        self.requested_early && self.conn.early_data_reason() == EARLY_DATA_ACCEPTED
+    }
+}
+
+fn config(cli: &Cli) -> Result<quiche::Config, quiche::Error> {
+    let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION)?;
+    config.set_application_protos(h3::APPLICATION_PROTOCOL)?;
+    config.load_verify_locations_from_file(&cli.cafile)?;
+    config.verify_peer(true);
+    config.set_cc_algorithm_name(cli.controller())?;
+    config.set_max_send_udp_payload_size(cli.payload.into());
+    config.set_max_recv_udp_payload_size(DATAGRAM);
+    config.set_max_idle_timeout(IDLE_TIMEOUT.as_millis().try_into().unwrap_or(u64::MAX));
+    config.set_initial_max_data(WINDOW);
+    config.set_initial_max_stream_data_bidi_local(WINDOW);
+    config.set_initial_max_stream_data_uni(WINDOW);
+    config.set_initial_max_streams_uni(16);
+    config.set_active_connection_id_limit(4);
+    config.enable_early_data();
+    Ok(config)
+}
+
+/// This machine's address on the way to `peer`.
+fn own_address(peer: SocketAddr) -> io::Result<SocketAddr> {
+    let any: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let probe = UdpSocket::bind(any)?;
+    probe.connect(peer)?;
+    Ok(SocketAddr::new(probe.local_addr()?.ip(), 0))
+}
+
+fn bound(address: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
+    let socket =
+        sockets::bind(address).with_context(|| format!("cannot open a socket at {}", address.ip()))?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+fn connection_id(length: u8) -> anyhow::Result<ConnectionId<'static>> {
+    let mut id = vec![0; length.into()];
+    getrandom::fill(&mut id).map_err(|error| anyhow!("there is no randomness: {error}"))?;
+    Ok(ConnectionId::from_vec(id))
+}
+
+fn random() -> anyhow::Result<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow!("there is no randomness: {error}"))?;
+    Ok(u128::from_ne_bytes(bytes))
+}
+
+/// Reads a connection's qlog as it is written, for nothing else tells of key updates.
+struct KeyUpdates {
+    seen: Arc<AtomicU32>,
+    line: Vec<u8>,
+}
+
+impl Write for KeyUpdates {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        for &byte in text {
+            if byte == b'\n' {
+                // Both directions are told of, and each is one update.
+                let line = String::from_utf8_lossy(&self.line);
+                if line.contains("key_updated") && line.contains("client_1rtt_secret") {
+                    self.seen.fetch_add(1, Ordering::Relaxed);
+                }
+                self.line.clear();
+            } else {
+                self.line.push(byte);
+            }
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! `sidekick-interop`: the sender against HTTP/3 stacks that other people wrote, over an emulated path.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `cli.rs` | the command line |
+//! | `peer.rs` | the folders of `peers/`: what a peer is, and how it is installed |
+//! | `case.rs` | what is tried with each peer, by which sender, and what has to come of it |
+//! | `cell.rs` | one try: a path, a server, a proxy, a client |
+//! | `files.rs` | what all tries share: certificates and files |
+//! | `served.rs` | one download from our own server |
+//! | `matrix.rs`, `pool.rs` | all tries, several at a time |
+//! | `table.rs` | what came of them, as Markdown |
+
+mod case;
+mod cell;
+mod cli;
+mod files;
+mod matrix;
+mod peer;
+mod pool;
+mod served;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::Parser as _;
+use sidekick_netem::enclosure;
+use sidekick_netem::programs::Programs;
+
+use cli::Cli;
+use matrix::Matrix;
+use peer::Peer;
+
+/// The programs that are ours.
+const PROGRAMS: [&str; 3] = ["h3-upload", "interop-client", "sidekick-proxy"];
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("sidekick-interop: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let peers = Peer::all(&cli.peers_from, &cli.peer)?;
+    if cli.list {
+        print!("{}", cli::listing(&peers));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let cache = cli.out.join("peers");
+    let Some(directory) = enclosure::inside() else {
+        let programs = Programs::find(None)?;
+        for name in PROGRAMS {
+            programs.path(name)?;
+        }
+        // The enclosure has no network but its own, so whatever comes from elsewhere has to come first.
+        for peer in &peers {
+            peer.install(&cache)?;
+        }
+        return Ok(ExitCode::from(enclosure::enter()?));
+    };
+    enclosure::end_with_outer(directory.clone());
+    let results = Matrix::plan(cli, &peers).run(cli, &cache, &directory)?;
+    let results_file = cli.out.join("results.json");
+    write(&results_file, &(serde_json::to_string_pretty(&results)? + "\n"))?;
+    let table = table::markdown(&peers, &results, &cli.told());
+    match &cli.write {
+        Some(file) => write(file, &table)?,
+        None if cli.json => println!("{}", serde_json::to_string(&results)?),
+        None => print!("{table}"),
+    }
+    eprintln!("every try is in {}", results_file.display());
+    let failed = results.failed();
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("sidekick-interop: {failed} of {} tries failed", results.total());
+        ExitCode::FAILURE
+    })
+}
+
+fn write(file: &Path, text: &str) -> anyhow::Result<()> {
+    ensure!(!file.is_dir(), "{} is a directory: name a file", file.display());
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}

@@ -1,0 +1,138 @@
+//! All tries.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use crate::case::{Case, SENDERS, Sender};
+use crate::cell::{Cell, Outcome};
+use crate::cli::Cli;
+use crate::files::Files;
+use crate::peer::Peer;
+use crate::pool::{self, Progress};
+use crate::served::{Served, ServedResult};
+
+/// What loss downloads from our own server meet, in percent.
+const SERVED_LOSS: f64 = 2.0;
+
+/// A try with a peer and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Tried {
+    pub(crate) peer: String,
+    pub(crate) case: Case,
+    pub(crate) sender: &'static str,
+    pub(crate) near_loss_percent: f64,
+    pub(crate) seed: u64,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+}
+
+/// What came of all tries.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Results {
+    pub(crate) tries: Vec<Tried>,
+    /// Downloads from our own server.
+    pub(crate) served: Vec<ServedResult>,
+}
+
+impl Results {
+    pub(crate) fn total(&self) -> usize {
+        self.tries.len() + self.served.len()
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        let tries = self.tries.iter().map(|tried| &tried.outcome);
+        tries
+            .chain(self.served.iter().map(|served| &served.outcome))
+            .filter(|outcome| outcome.is_failure())
+            .count()
+    }
+}
+
+/// What is to be tried.
+#[derive(Debug)]
+pub(crate) struct Matrix<'a> {
+    cells: Vec<Cell<'a>>,
+    served: Vec<Served>,
+}
+
+impl<'a> Matrix<'a> {
+    /// Everything that the command line asks for.
+    pub(crate) fn plan(cli: &Cli, peers: &'a [Peer]) -> Self {
+        let cases: &[Case] = if cli.case.is_empty() { &Case::ALL } else { &cli.case };
+        let senders: &[Sender] = if cli.sender.is_empty() { &SENDERS } else { &cli.sender };
+        let mut cells = Vec::new();
+        for peer in peers {
+            for &case in cases {
+                for &sender in senders.iter().filter(|sender| sender.takes(case)) {
+                    for &near_loss in &cli.near_loss {
+                        cells.push(Cell { peer, case, sender, near_loss, seed: cli.seed });
+                    }
+                }
+            }
+        }
+        let mut served = if cli.asks_for_ours() { Served::all(SERVED_LOSS, cli.seed) } else { Vec::new() };
+        served.retain(|served| senders.contains(&served.sender));
+        Self { cells, served }
+    }
+
+    /// Tries all.
+    pub(crate) fn run(&self, cli: &Cli, caches: &Path, directory: &Path) -> anyhow::Result<Results> {
+        let files = Files::make(directory, cli.seed)?;
+        let progress = Progress::new(self.cells.len() + self.served.len());
+        let own_directory = || {
+            tempfile::Builder::new()
+                .prefix("try-")
+                .tempdir_in(directory)
+                .context("cannot make a directory for a try")
+        };
+        let after = |what: String, own: &TempDir, outcome: &Outcome| -> anyhow::Result<()> {
+            if outcome.is_failure() {
+                let name = what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+                keep(own.path(), &cli.out.join("failed").join(name))?;
+            }
+            progress.show(what, outcome);
+            Ok(())
+        };
+        let tries = pool::each(&self.cells, cli.jobs, |cell| {
+            let own = own_directory()?;
+            let outcome = cell.run(&files, caches, own.path());
+            after(cell.title(), &own, &outcome)?;
+            Ok(told(cell, outcome))
+        })?;
+        let served = pool::each(&self.served, cli.jobs, |served| {
+            let own = own_directory()?;
+            let result = served.run(&files, own.path());
+            after(served.title(), &own, &result.outcome)?;
+            Ok(result)
+        })?;
+        progress.finish();
+        Ok(Results { tries, served })
+    }
+}
+
+fn told(cell: &Cell<'_>, outcome: Outcome) -> Tried {
+    Tried {
+        peer: cell.peer.folder.clone(),
+        case: cell.case,
+        sender: cell.sender.name,
+        near_loss_percent: cell.near_loss,
+        seed: cell.seed,
+        outcome,
+    }
+}
+
+/// Keeps what the programs of a try said.
+fn keep(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("cannot keep in {} what the programs said", to.display());
+    std::fs::create_dir_all(to).with_context(cannot)?;
+    for entry in std::fs::read_dir(from).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), to.join(entry.file_name())).with_context(cannot)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! The folders of `peers/`: what a peer is, and how it is installed.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use crate::case::Case;
+use crate::cli::OURS;
+
+/// `peer.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    name: String,
+    version: String,
+    source: String,
+    /// What the peer cannot do, and where that can be seen, by the case's name.
+    #[serde(default)]
+    unsupported: BTreeMap<String, String>,
+}
+
+/// A server that somebody else wrote.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// The folder's name.
+    pub(crate) folder: String,
+    path: PathBuf,
+    about: About,
+}
+
+impl Peer {
+    /// Those of a directory, in the order of their names, or only some.
+    pub(crate) fn all(directory: &Path, only: &[String]) -> anyhow::Result<Vec<Self>> {
+        let mut peers = Vec::new();
+        let cannot = || format!("cannot read the peers' directory {}", directory.display());
+        for entry in fs::read_dir(directory).with_context(cannot)? {
+            let path = entry.with_context(cannot)?.path();
+            let folder = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let about = path.join("peer.toml");
+            if about.is_file() && (only.is_empty() || only.contains(&folder)) {
+                let wrong = || format!("{} is not as it should be", about.display());
+                let about: About =
+                    toml::from_str(&fs::read_to_string(&about).with_context(wrong)?).with_context(wrong)?;
+                for case in about.unsupported.keys() {
+                    let known = Case::ALL.iter().any(|known| known.name() == case);
+                    ensure!(known, "{folder}: there is no case {case} that could be unsupported");
+                }
+                peers.push(Self { folder, path, about });
+            }
+        }
+        for name in only.iter().filter(|name| *name != OURS) {
+            let there = peers.iter().any(|peer| peer.folder == *name);
+            ensure!(there, "there is no peer {name} in {}: --list shows them", directory.display());
+        }
+        let none_wanted = only.iter().any(|name| name == OURS);
+        ensure!(none_wanted || !peers.is_empty(), "there is no peer in {}", directory.display());
+        peers.sort_by(|a, b| a.folder.cmp(&b.folder));
+        Ok(peers)
+    }
+
+    /// Name and version.
+    pub(crate) fn title(&self) -> String {
+        format!("{} {}", self.about.name, self.about.version)
+    }
+
+    /// Where it comes from.
+    pub(crate) fn source(&self) -> &str {
+        &self.about.source
+    }
+
+    /// Why a case cannot be had of it, if so.
+    pub(crate) fn unsupported(&self, case: Case) -> Option<&str> {
+        self.about.unsupported.get(case.name()).map(String::as_str)
+    }
+
+    /// Where it is installed.
+    pub(crate) fn cache(&self, caches: &Path) -> anyhow::Result<PathBuf> {
+        let cache = caches.join(&self.folder);
+        std::path::absolute(&cache).with_context(|| format!("cannot tell where {} is", cache.display()))
+    }
+
+    /// What [`install`](Self::install) came to.
+    fn verdict(cache: &Path) -> PathBuf {
+        cache.with_extension("verdict")
+    }
+
+    /// Installs it. A failure is not told but kept for its tries, so that the others are not held up.
+    pub(crate) fn install(&self, caches: &Path) -> anyhow::Result<()> {
+        let cache = self.cache(caches)?;
+        let cannot = || format!("cannot write to {}", cache.display());
+        fs::create_dir_all(&cache).with_context(cannot)?;
+        eprintln!("installing {}", self.title());
+        let log = cache.with_extension("log");
+        let errors = File::create(&log).with_context(cannot)?;
+        let status = Command::new(self.path.join("install"))
+            .arg(&cache)
+            .stdin(Stdio::null())
+            .stdout(errors.try_clone().with_context(cannot)?)
+            .stderr(errors)
+            .status();
+        let verdict = match status {
+            Ok(status) if status.success() => String::new(),
+            Ok(_) => {
+                let said = fs::read(&log).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said);
+                said.lines()
+                    .rev()
+                    .find(|line| !line.trim().is_empty())
+                    .unwrap_or("it does not say why")
+                    .to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        if !verdict.is_empty() {
+            eprintln!("{} cannot be installed: {verdict}", self.title());
+        }
+        fs::write(Self::verdict(&cache), verdict).with_context(cannot)
+    }
+
+    /// Why it is not installed, if so.
+    pub(crate) fn missing(&self, caches: &Path) -> Option<String> {
+        let verdict = self.cache(caches).and_then(|cache| Ok(fs::read_to_string(Self::verdict(&cache))?));
+        match verdict {
+            Ok(verdict) => (!verdict.is_empty()).then_some(verdict),
+            Err(error) => Some(format!("{error:#}")),
+        }
+    }
+
+    /// The command that runs it, to be given its options.
+    pub(crate) fn serve(&self, caches: &Path) -> anyhow::Result<Command> {
+        let mut command = Command::new(self.path.join("serve"));
+        command.arg(self.cache(caches)?);
+        let own = std::env::current_exe().context("this program does not know where it is")?;
+        // For the peers that are built with this program.
+        command.env("SIDEKICK_PROGRAMS", own.parent().unwrap_or(Path::new("/")));
+        Ok(command)
+    }
+}

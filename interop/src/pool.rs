@@ -1,0 +1,95 @@
+//! Many tries, several at a time, and what a person sees of them.
+
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cell::Outcome;
+
+/// Does `work` with each of the items, so many at a time, and gives what comes of them in their order.
+pub(crate) fn each<T: Sync, R: Send>(
+    items: &[T],
+    jobs: u8,
+    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let worker = || -> anyhow::Result<()> {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return Ok(()) };
+            let result = work(item)?;
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a try panicked"))))
+    })?;
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    Ok(done.into_iter().map(|(_, result)| result).collect())
+}
+
+/// What a person sees meanwhile, on standard error: a bar on a terminal, a line for each try elsewhere.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    total: usize,
+    done: AtomicUsize,
+}
+
+impl Progress {
+    pub(crate) fn new(total: usize) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} tries  {elapsed}  {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, total, done: AtomicUsize::new(0) }
+    }
+
+    /// Tells what came of the try that is called so.
+    pub(crate) fn show(&self, what: String, outcome: &Outcome) {
+        let line = match outcome {
+            Outcome::Passed(measured) => format!("{what}: {:.2} Mbit/s", measured.goodput_mbit_s),
+            Outcome::Failed { why } => format!("{what}: FAILED: {why}"),
+            Outcome::Unsupported { .. } => format!("{what}: the peer cannot do it"),
+            Outcome::Missing { why } => format!("{what}: not installed: {why}"),
+        };
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        if std::io::stderr().is_terminal() {
+            if outcome.is_failure() {
+                self.bar.println(&line);
+            }
+            self.bar.set_message(what);
+            self.bar.inc(1);
+        } else {
+            eprintln!("{done}/{}  {line}", self.total);
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_is_done_once_and_in_order() {
+        let items: Vec<u32> = (0..100).collect();
+        for jobs in [1, 7] {
+            assert_eq!(
+                each(&items, jobs, |item| Ok(item * 2)).unwrap(),
+                (0..200).step_by(2).collect::<Vec<_>>()
+            );
+        }
+        assert!(
+            each(&items, 3, |item| if *item == 50 { Err(anyhow::anyhow!("no")) } else { Ok(()) }).is_err()
+        );
+    }
+}

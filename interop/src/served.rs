@@ -1,0 +1,151 @@
+//! The other direction: downloads from a server on the hooked quiche, which takes the proxy's help for what it sends.
+//!
+//! Help is for the first hop of what is sent. A server's first hop is seldom the bad one, and a proxy beside its client is far
+//! from it; both are tried.
+
+use std::path::Path as FilePath;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde::Serialize;
+use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::programs::{Program, Programs};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+use crate::case::{Case, SENDERS, Sender};
+use crate::cell::{Measured, Outcome, finish};
+use crate::files::{Files, NAME};
+
+/// How long a server whose client has gone may take to end.
+const GOODBYE: Duration = Duration::from_secs(60);
+
+/// Where packets are lost. The path's lossy segment is the short and fast one of `upload-paper`, unless it says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    /// On the server's first hop, at whose end the proxy is.
+    FirstHop,
+    /// On the long and slow segment between the server and a proxy beside the client.
+    BeforeProxy,
+    /// On the client's last hop, behind a proxy beside it.
+    LastHop,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 3] = [Self::FirstHop, Self::BeforeProxy, Self::LastHop];
+
+    /// For a table.
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::FirstHop => "on the server's first hop, the proxy at its end",
+            Self::BeforeProxy => "on the long way to a proxy beside the client",
+            Self::LastHop => "on the client's last hop, behind the proxy",
+        }
+    }
+
+    /// What it makes of the scenario. The path is laid from the client's side: its far segment is the server's first one.
+    fn settings(self, loss: f64) -> Vec<String> {
+        let lossy =
+            |segment| vec!["near.loss_percent=0".to_owned(), format!("{segment}.loss_percent={loss}")];
+        match self {
+            Self::FirstHop => {
+                let swapped =
+                    ["near.delay_ms=25", "near.rate_mbit=10", "far.delay_ms=1", "far.rate_mbit=100"];
+                lossy("far").into_iter().chain(swapped.map(str::to_owned)).collect()
+            }
+            Self::BeforeProxy => lossy("far"),
+            Self::LastHop => lossy("near"),
+        }
+    }
+}
+
+/// One download.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) sender: Sender,
+    pub(crate) place: Place,
+    pub(crate) loss: f64,
+    pub(crate) seed: u64,
+}
+
+/// A download and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ServedResult {
+    pub(crate) sender: &'static str,
+    pub(crate) place: Place,
+    pub(crate) loss_percent: f64,
+    pub(crate) seed: u64,
+    /// What the server's plugin said at the end, if it had one.
+    pub(crate) said: String,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome,
+}
+
+impl Served {
+    /// All of them.
+    pub(crate) fn all(loss: f64, seed: u64) -> Vec<Self> {
+        let at = |place| SENDERS.into_iter().map(move |sender| Self { sender, place, loss, seed });
+        Place::ALL.into_iter().flat_map(at).collect()
+    }
+
+    /// What of it a person is told.
+    pub(crate) fn title(&self) -> String {
+        format!("our server: {}, {} % lost {}", self.sender.name, self.loss, self.place.about())
+    }
+
+    pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> ServedResult {
+        let (said, outcome) = match self.attempt(files, directory) {
+            Ok((said, measured)) => (said, Outcome::Passed(measured)),
+            Err(error) => (String::new(), Outcome::Failed { why: format!("{error:#}") }),
+        };
+        let Self { sender, place, loss, seed } = *self;
+        ServedResult { sender: sender.name, place, loss_percent: loss, seed, said, outcome }
+    }
+
+    fn attempt(&self, files: &Files, directory: &FilePath) -> anyhow::Result<(String, Measured)> {
+        let mut scenario = Scenario::load("upload-paper")?;
+        scenario.apply(&self.place.settings(self.loss))?;
+        let path = Path::build(Backend::User, &scenario, self.seed)?;
+        let (hosts, programs) = (path.topology(), Programs::find(None)?);
+
+        let proxy_address = format!("{PROXY_FAR}:{PROXY_PORT}");
+        let mut command = Command::new(programs.path("sidekick-proxy")?);
+        command.args(["--interface", FAR, "--listen", &proxy_address]);
+        let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
+        proxy.wait_until_ready()?;
+
+        let server_address = format!("{RECEIVER}:{SERVER_PORT}");
+        let mut command = Command::new(programs.path("interop-server")?);
+        command.args(["--listen", &server_address, "--once"]);
+        command.arg("--cert").arg(&files.chain).arg("--key").arg(&files.key).arg("--root").arg(&files.root);
+        if let Some((_, quiche)) = self.sender.controller {
+            command.args(["--cc", quiche]);
+        }
+        if self.sender.helped {
+            command.args(["--sidekick", self.sender.name, "--proxy", &proxy_address]);
+        }
+        let mut server = Program::start_command("the server", command, &hosts.receiver, directory)?;
+        server.wait_until_ready()?;
+
+        let source = files.source(Case::Download)?;
+        let mut command = Command::new(programs.path("interop-client")?);
+        command
+            .args(["--server", &server_address, "--name", NAME])
+            .arg("--cafile")
+            .arg(&files.root_certificate);
+        command.args(["get", &source.bytes.to_string()]);
+        let ended = finish(Program::start_command("the client", command, &hosts.sender, directory)?)?;
+        ensure!(ended.status.success(), "{}", ended.last_words);
+        let measured: Measured =
+            serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
+        ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
+        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
+        let said = server.last_words.trim_start_matches("interop-server: ").to_owned();
+        if self.sender.helped {
+            ensure!(said.starts_with("assisted"), "the server was not helped: {said}");
+        }
+        Ok((if self.sender.helped { said } else { String::new() }, measured))
+    }
+}

@@ -1,0 +1,47 @@
+//! `interop-server`: the server of the matrix on the hooked quiche, which can take a Sidekick's help for what it sends.
+
+#[path = "../endpoint/mod.rs"]
+mod endpoint;
+#[path = "mod.rs"]
+mod server;
+mod sidekicked;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use quic_sidekick::Mode;
+
+use server::cli::Options;
+
+/// An HTTP/3 server on quiche with the hook: PUT and POST are answered with the body's length and hash, GET with a file
+#[derive(Debug, Parser)]
+#[command(name = "interop-server", version)]
+struct Cli {
+    #[command(flatten)]
+    options: Options,
+    /// What to do with a proxy's reports on what is sent; by default nothing is asked of any
+    #[arg(long, value_name = "MODE")]
+    sidekick: Option<Mode>,
+    /// The proxy [default: whichever is found on the path]
+    #[arg(long, value_name = "ADDR:PORT", requires = "sidekick")]
+    proxy: Option<std::net::SocketAddr>,
+}
+
+fn main() -> ExitCode {
+    let mut cli = Cli::parse();
+    if let Some(own) = cli.sidekick.and_then(Mode::congestion_control) {
+        own.clone_into(&mut cli.options.cc);
+    }
+    let (mode, proxy) = (cli.sidekick, cli.proxy);
+    let helper: server::help::Helper<'_> = &|conn, local| match mode {
+        Some(mode) => sidekicked::Sidekicked::attach(conn, local, mode, proxy),
+        None => Ok(None),
+    };
+    match server::serve::serve(&cli.options, helper) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("interop-server: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

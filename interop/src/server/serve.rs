@@ -1,0 +1,240 @@
+//! The loop, and which connection a datagram belongs to.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use quiche::{Connection, ConnectionId};
+
+use super::cli::Options;
+use super::help::{Help, Helper};
+use super::service::Service;
+use crate::endpoint::outbox::Outbox;
+use crate::endpoint::sockets::{self, DATAGRAM, now};
+
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Room for 10 Mbit/s and a long round trip, several times over.
+const WINDOW: u64 = 4 << 20;
+/// More clients than these are not served.
+const MOST_CONNECTIONS: usize = 256;
+/// The largest UDP payload to send.
+const PAYLOAD: usize = 1350;
+
+/// H3_GENERAL_PROTOCOL_ERROR (RFC 9114, section 8.1).
+const GENERAL_PROTOCOL_ERROR: u64 = 0x101;
+
+/// A client's connection.
+struct Client {
+    conn: Connection,
+    service: Option<Service>,
+    help: Option<Box<dyn Help>>,
+    outbox: Outbox,
+}
+
+/// What a datagram for a connection carries: one of the server's IDs, or the one that the client made up for its first flight.
+/// The client's address stands in for an ID of no length.
+type Key = (Vec<u8>, Option<SocketAddr>);
+
+struct Server<'a> {
+    options: &'a Options,
+    config: quiche::Config,
+    socket: UdpSocket,
+    local: SocketAddr,
+    clients: HashMap<u64, Client>,
+    next: u64,
+    keys: HashMap<Key, u64>,
+    helper: Helper<'a>,
+}
+
+/// Serves until the process is ended, or its first connection is.
+pub(crate) fn serve(options: &Options, helper: Helper<'_>) -> anyhow::Result<()> {
+    let config = config(options).context("quiche refuses the settings")?;
+    let socket = sockets::bind(options.listen).with_context(|| {
+        format!("cannot listen on {}: choose another address with --listen", options.listen)
+    })?;
+    let local = socket.local_addr()?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "ready: listening on {local}")
+        .and_then(|()| out.flush())
+        .context("cannot say that it is ready")?;
+    drop(out);
+    if let Some(cipher) = &options.cipher {
+        eprintln!("interop-server: {cipher} is up to the client");
+    }
+    let (clients, keys) = (HashMap::new(), HashMap::new());
+    let mut server = Server { options, config, socket, local, clients, next: 0, keys, helper };
+    while !(options.once && server.next > 0 && server.clients.is_empty()) {
+        server.round()?;
+    }
+    Ok(())
+}
+
+fn config(options: &Options) -> Result<quiche::Config, quiche::Error> {
+    let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION)?;
+    config.set_application_protos(quiche::h3::APPLICATION_PROTOCOL)?;
+    config.load_cert_chain_from_pem_file(&options.cert)?;
+    config.load_priv_key_from_pem_file(&options.key)?;
+    config.set_cc_algorithm_name(&options.cc)?;
+    config.set_max_send_udp_payload_size(PAYLOAD);
+    config.set_max_recv_udp_payload_size(DATAGRAM);
+    config.set_max_idle_timeout(IDLE_TIMEOUT.as_millis().try_into().unwrap_or(u64::MAX));
+    config.set_initial_max_data(WINDOW);
+    config.set_initial_max_stream_data_bidi_remote(WINDOW);
+    config.set_initial_max_stream_data_uni(WINDOW);
+    config.set_initial_max_streams_bidi(100);
+    config.set_initial_max_streams_uni(16);
+    config.set_active_connection_id_limit(4);
+    config.enable_early_data();
+    Ok(config)
+}
+
+impl Server<'_> {
+    fn round(&mut self) -> anyhow::Result<()> {
+        self.receive()?;
+        for client in self.clients.values_mut() {
+            client.work(&self.options.root);
+            client.send(&self.socket);
+        }
+        let Self { clients, keys, options, .. } = self;
+        for (&number, client) in clients.iter_mut() {
+            more_ids(number, &mut client.conn, options.cid_length, keys)?;
+        }
+        self.wait()?;
+        self.clients.retain(|_, client| !client.conn.is_closed());
+        self.keys.retain(|_, number| self.clients.contains_key(number));
+        Ok(())
+    }
+
+    fn receive(&mut self) -> anyhow::Result<()> {
+        let mut buffer = vec![0; DATAGRAM];
+        while let Some((len, from)) = sockets::receive(&self.socket, &mut buffer)? {
+            let datagram = buffer.get_mut(..len).unwrap_or_default();
+            let Some(number) = self.client_of(datagram, from)? else { continue };
+            if let Some(client) = self.clients.get_mut(&number) {
+                // What cannot be read is none of the connection's.
+                let _ = client.conn.recv(datagram, quiche::RecvInfo { from, to: self.local });
+            }
+        }
+        for client in self.clients.values_mut() {
+            if let Some(help) = &mut client.help {
+                help.receive(&mut client.conn)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of the client whose datagram this is; a new one, if it begins a connection.
+    fn client_of(&mut self, datagram: &mut [u8], from: SocketAddr) -> anyhow::Result<Option<u64>> {
+        let Ok(header) = quiche::Header::from_slice(datagram, self.options.cid_length.into()) else {
+            return Ok(None);
+        };
+        let key = key(&header.dcid, from);
+        if let Some(&number) = self.keys.get(&key) {
+            return Ok(Some(number));
+        }
+        let begins = header.ty == quiche::Type::Initial && quiche::version_is_supported(header.version);
+        if !begins || self.clients.len() >= MOST_CONNECTIONS {
+            return Ok(None);
+        }
+        let id = connection_id(self.options.cid_length)?;
+        let Ok(mut conn) = quiche::accept(&id, None, self.local, from, &mut self.config) else {
+            return Ok(None);
+        };
+        let help = (self.helper)(&mut conn, self.local)?;
+        let number = self.next;
+        self.next += 1;
+        self.keys.insert(key, number);
+        self.keys.insert(self::key(&id, from), number);
+        self.clients.insert(number, Client { conn, service: None, help, outbox: Outbox::default() });
+        Ok(Some(number))
+    }
+
+    fn wait(&mut self) -> anyhow::Result<()> {
+        let deadline = self.clients.values().filter_map(Client::deadline).min();
+        let adjacent =
+            self.clients.values().filter_map(|client| client.help.as_ref()).map(|help| help.socket());
+        sockets::wait([&self.socket].into_iter().chain(adjacent), deadline)?;
+        for client in self.clients.values_mut() {
+            client.on_timeout();
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    fn work(&mut self, root: &std::path::Path) {
+        if self.service.is_none() && (self.conn.is_established() || self.conn.is_in_early_data()) {
+            self.service = Service::new(&mut self.conn, root).ok();
+        }
+        if let Some(service) = &mut self.service
+            && let Err(error) = service.work(&mut self.conn)
+        {
+            eprintln!("interop-server: a client did not keep to HTTP/3: {error}");
+            let _ = self.conn.close(true, GENERAL_PROTOCOL_ERROR, b"");
+        }
+    }
+
+    fn send(&mut self, socket: &UdpSocket) {
+        loop {
+            let put = |packet: &[u8], info: &quiche::SendInfo| sockets::send(socket, packet, info.to);
+            if let Err(error) = self.outbox.send(&mut self.conn, now, put) {
+                eprintln!("interop-server: a connection cannot send: {error}");
+                let _ = self.conn.close(false, 1, b"");
+                return;
+            }
+            let again = self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn));
+            if !again || self.outbox.release().is_some() {
+                return;
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<std::time::Instant> {
+        let help = self.help.as_ref().and_then(|help| help.deadline());
+        [self.conn.timeout_instant(), self.outbox.release(), help].into_iter().flatten().min()
+    }
+
+    fn on_timeout(&mut self) {
+        if self.conn.timeout_instant().is_some_and(|at| at <= now()) {
+            self.conn.on_timeout();
+        }
+        if let Some(help) = &mut self.help
+            && help.deadline().is_some_and(|at| at <= now())
+        {
+            help.on_timeout(&mut self.conn);
+        }
+    }
+}
+
+/// A client that moves needs IDs that it has not used.
+fn more_ids(
+    number: u64,
+    conn: &mut Connection,
+    length: u8,
+    keys: &mut HashMap<Key, u64>,
+) -> anyhow::Result<()> {
+    while let Some(retired) = conn.retired_scid_next() {
+        keys.remove(&(retired.to_vec(), None));
+    }
+    while length > 0 && conn.is_established() && conn.scids_left() > 0 {
+        let id = connection_id(length)?;
+        let mut token = [0; 16];
+        getrandom::fill(&mut token).map_err(|error| anyhow!("there is no randomness: {error}"))?;
+        conn.new_scid(&id, u128::from_ne_bytes(token), false)?;
+        keys.insert((id.to_vec(), None), number);
+    }
+    while conn.path_event_next().is_some() {}
+    Ok(())
+}
+
+fn key(id: &ConnectionId<'_>, from: SocketAddr) -> Key {
+    (id.to_vec(), id.is_empty().then_some(from))
+}
+
+fn connection_id(length: u8) -> anyhow::Result<ConnectionId<'static>> {
+    let mut id = vec![0; length.into()];
+    getrandom::fill(&mut id).map_err(|error| anyhow!("there is no randomness: {error}"))?;
+    Ok(ConnectionId::from_vec(id))
+}

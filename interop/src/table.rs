@@ -1,0 +1,211 @@
+//! What came of all tries, as Markdown.
+
+use std::fmt::Write as _;
+
+use crate::case::{Case, SENDERS};
+use crate::cell::{Measured, Outcome};
+use crate::matrix::{Results, Tried};
+use crate::peer::Peer;
+use crate::served::{Place, ServedResult};
+
+/// Reasons, each told once and referred to by its number.
+#[derive(Debug, Default)]
+struct Notes(Vec<String>);
+
+impl Notes {
+    fn number(&mut self, note: &str) -> usize {
+        let known = self.0.iter().position(|known| known == note);
+        known.unwrap_or_else(|| {
+            self.0.push(note.to_owned());
+            self.0.len() - 1
+        }) + 1
+    }
+}
+
+/// The tables, with a reason behind every cell that did not pass.
+pub(crate) fn markdown(peers: &[Peer], results: &Results, command: &str) -> String {
+    let tried = results.tries.as_slice();
+    let mut text = String::new();
+    let mut notes = Notes::default();
+    let seeds: Vec<u64> = tried.iter().map(|tried| tried.seed).take(1).collect();
+    let _ = writeln!(
+        text,
+        "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on quiche 0.30.0). The path is \
+         that of the scenario `upload-paper`, on\nthe backend `user`, and the loss that of its near segment. What passed had all bytes and their \
+         SHA-256\nright, an orderly end of the connection, and what its case is about; uploads of 1 MiB and more had the\nproxy's help to the end, \
+         where there was one.\n",
+        seeds.first().copied().unwrap_or_default(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    for case in [Case::Upload, Case::Download] {
+        rates(&mut text, peers, tried, case, &mut notes);
+    }
+    cases(&mut text, peers, tried, &mut notes);
+    served(&mut text, &results.served, &mut notes);
+    if !notes.0.is_empty() {
+        text += "## Reasons\n\n";
+        for (index, note) in notes.0.iter().enumerate() {
+            let _ = writeln!(text, "{}. {note}", index + 1);
+        }
+        text.push('\n');
+    }
+    text += "## Where the peers come from\n\n";
+    for peer in peers {
+        let _ = writeln!(text, "- {}: <{}>", peer.title(), peer.source());
+    }
+    text
+}
+
+fn losses(tried: &[Tried]) -> Vec<f64> {
+    let mut losses: Vec<f64> = tried.iter().map(|tried| tried.near_loss_percent).collect();
+    losses.sort_by(f64::total_cmp);
+    losses.dedup();
+    losses
+}
+
+/// Goodput by peer and sender, a table for each loss rate.
+fn rates(text: &mut String, peers: &[Peer], tried: &[Tried], case: Case, notes: &mut Notes) {
+    if !tried.iter().any(|tried| tried.case == case) {
+        return;
+    }
+    let senders: Vec<_> = SENDERS.into_iter().filter(|sender| sender.takes(case)).collect();
+    for loss in losses(tried) {
+        let _ = writeln!(text, "## {}, {loss} % near loss: Mbit/s\n", capital(case.about()));
+        let _ = write!(text, "| peer |");
+        for sender in &senders {
+            let _ = write!(text, " {} |", sender.name);
+        }
+        let gain = case == Case::Upload;
+        let _ = writeln!(text, "{}", if gain { " auto : cubic-rfc9438 |" } else { "" });
+        let _ = writeln!(text, "|{}", "---|".repeat(senders.len() + 1 + usize::from(gain)));
+        for peer in peers {
+            let _ = write!(text, "| {} |", peer.title());
+            let found = |sender: &str| {
+                tried.iter().find(|tried| {
+                    tried.peer == peer.folder
+                        && tried.case == case
+                        && tried.sender == sender
+                        && tried.near_loss_percent.total_cmp(&loss).is_eq()
+                })
+            };
+            for sender in &senders {
+                let cell = found(sender.name)
+                    .map_or_else(|| "not tried".to_owned(), |tried| rate(&tried.outcome, notes));
+                let _ = write!(text, " {cell} |");
+            }
+            if gain {
+                let goodput =
+                    |sender| found(sender).and_then(|tried| passed(&tried.outcome)).map(|m| m.goodput_mbit_s);
+                let ratio = goodput("auto").zip(goodput("cubic-rfc9438")).map(|(auto, cubic)| auto / cubic);
+                let _ = write!(
+                    text,
+                    " {} |",
+                    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.1}"))
+                );
+            }
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+}
+
+fn rate(outcome: &Outcome, notes: &mut Notes) -> String {
+    match outcome {
+        Outcome::Passed(measured) => format!("{:.2}", measured.goodput_mbit_s),
+        other => reason(other, notes),
+    }
+}
+
+fn passed(outcome: &Outcome) -> Option<&Measured> {
+    match outcome {
+        Outcome::Passed(measured) => Some(measured),
+        _ => None,
+    }
+}
+
+fn reason(outcome: &Outcome, notes: &mut Notes) -> String {
+    match outcome {
+        Outcome::Passed(_) => "passed".to_owned(),
+        Outcome::Failed { why } => format!("**failed** [{}]", notes.number(why)),
+        Outcome::Unsupported { why } => format!("no [{}]", notes.number(why)),
+        Outcome::Missing { why } => format!("**not installed** [{}]", notes.number(why)),
+    }
+}
+
+/// How many tries of each case passed, all senders and loss rates together.
+fn cases(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) {
+    *text += "## All cases: how many tries passed, of all senders and loss rates\n\n| case |";
+    for peer in peers {
+        let _ = write!(text, " {} |", peer.title());
+    }
+    let _ = writeln!(text, "\n|{}", "---|".repeat(peers.len() + 1));
+    for case in Case::ALL {
+        if !tried.iter().any(|tried| tried.case == case) {
+            continue;
+        }
+        let _ = write!(text, "| {} |", case.about());
+        for peer in peers {
+            let cells: Vec<&Tried> =
+                tried.iter().filter(|tried| tried.peer == peer.folder && tried.case == case).collect();
+            let good = cells.iter().filter(|tried| passed(&tried.outcome).is_some()).count();
+            let mut reasons: Vec<String> = Vec::new();
+            for tried in cells.iter().filter(|tried| passed(&tried.outcome).is_none()) {
+                let reason = reason(&tried.outcome, notes);
+                if !reasons.contains(&reason) {
+                    reasons.push(reason);
+                }
+            }
+            let count = if good > 0 || reasons.is_empty() {
+                format!("{good}/{} ", cells.len())
+            } else {
+                String::new()
+            };
+            let _ = write!(text, " {} |", format!("{count}{}", reasons.join(", ")).trim());
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+/// Downloads from our own server, by sender and place of the loss.
+fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
+    let Some(first) = served.first() else { return };
+    let _ = writeln!(
+        text,
+        "## 10 MiB down from our own server, which is helped: Mbit/s\n\n{} % loss at one place of the same path; the server is on the hooked \
+         quiche, the client that of the downloads above,\nwithout help. In brackets, how many losses the server found early.\n",
+        first.loss_percent
+    );
+    let _ = write!(text, "| sender |");
+    for place in Place::ALL {
+        let _ = write!(text, " {} |", place.about());
+    }
+    let _ = writeln!(text, "\n|{}", "---|".repeat(Place::ALL.len() + 1));
+    for sender in SENDERS {
+        let mut cells = Vec::new();
+        for place in Place::ALL {
+            let found = served.iter().find(|served| served.sender == sender.name && served.place == place);
+            cells.extend(found.map(|found| {
+                let early = early(&found.said).map(|count| format!(" ({count})")).unwrap_or_default();
+                rate(&found.outcome, notes) + &early
+            }));
+        }
+        if !cells.is_empty() {
+            let _ = writeln!(text, "| {} | {} |", sender.name, cells.join(" | "));
+        }
+    }
+    text.push('\n');
+}
+
+/// The count in the server's last words: "...; 12 losses found early".
+fn early(said: &str) -> Option<&str> {
+    said.rsplit("; ").next()?.split(' ').next().filter(|count| !count.is_empty())
+}
+
+fn capital(words: &str) -> String {
+    let mut letters = words.chars();
+    letters
+        .next()
+        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
+        .unwrap_or_default()
+}
