@@ -65,10 +65,11 @@ pub(crate) enum Case {
     #[serde(rename = "cid-20")]
     Cid20,
     Ipv6,
+    HttpsRecord,
 }
 
 impl Case {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Upload,
         Self::Download,
         Self::Small,
@@ -83,6 +84,7 @@ impl Case {
         Self::Cid0,
         Self::Cid20,
         Self::Ipv6,
+        Self::HttpsRecord,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -101,6 +103,7 @@ impl Case {
             Self::Cid0 => "cid-0",
             Self::Cid20 => "cid-20",
             Self::Ipv6 => "ipv6",
+            Self::HttpsRecord => "https-record",
         }
     }
 
@@ -121,6 +124,7 @@ impl Case {
             Self::Cid0 => "1 MiB up, connection IDs of no length at both ends",
             Self::Cid20 => "1 MiB up, connection IDs of 20 bytes at both ends",
             Self::Ipv6 => "1 MiB up over IPv6; all others are over IPv4",
+            Self::HttpsRecord => "1 MiB up to where an HTTPS record says, h3-upload",
         }
     }
 
@@ -163,6 +167,11 @@ impl Case {
             Self::Cid20 => &["--cid-length", "20"],
             _ => &[],
         }
+    }
+
+    /// Whether h3-upload is the client, on tokio-quiche, and not interop-client.
+    pub(crate) fn is_for_h3_upload(self) -> bool {
+        matches!(self, Self::Upload | Self::HttpsRecord)
     }
 
     /// Whether the file goes up.

@@ -16,6 +16,7 @@ use sidekick_netem::topology::{
 
 use crate::case::{Case, Sender};
 use crate::files::{Files, NAME};
+use crate::name_server::NameServer;
 use crate::peer::Peer;
 
 /// How long a client may take. At a tenth of the slowest rate seen it would need less.
@@ -65,6 +66,9 @@ pub(crate) struct Measured {
     pub(crate) assisted: bool,
     pub(crate) assistance: String,
     pub(crate) packets: Packets,
+    /// How h3-upload found the server.
+    #[serde(default)]
+    pub(crate) found: String,
     #[serde(default)]
     pub(crate) cipher: String,
     #[serde(default)]
@@ -121,7 +125,12 @@ impl Cell<'_> {
         let mut server = self.server(files, caches, path.topology(), directory)?;
         let proxy = self.proxy(&programs, path.topology(), directory)?;
         server.wait_until_ready()?;
-        let client = self.client(&programs, files, path.topology(), directory)?;
+        let name_server = match self.case {
+            Case::HttpsRecord => Some(NameServer::start(&path.topology().receiver)?),
+            _ => None,
+        };
+        let resolver = name_server.as_ref().map(|server| server.address);
+        let client = self.client(&programs, files, path.topology(), resolver, directory)?;
         let ended = finish(client)?;
         let counters = path.counters()?;
         if let Some(last_words) = server.ended()? {
@@ -177,15 +186,22 @@ impl Cell<'_> {
         programs: &Programs,
         files: &Files,
         hosts: &Topology,
+        resolver: Option<SocketAddr>,
         directory: &FilePath,
     ) -> anyhow::Result<Program> {
         let source = files.source(self.case)?;
         let server = self.server_address();
         let mut command;
-        if self.case == Case::Upload {
+        if self.case.is_for_h3_upload() {
             command = Command::new(programs.path("h3-upload")?);
-            command.arg(&source.path).arg(format!("https://{server}/upload"));
-            command.args(["--json", "--quiet"]);
+            command.arg(&source.path).args(["--json", "--quiet"]);
+            match resolver {
+                // The port that nobody listens at.
+                Some(resolver) => {
+                    command.arg(format!("https://{NAME}/upload")).args(["--resolver", &resolver.to_string()])
+                }
+                None => command.arg(format!("https://{server}/upload")),
+            };
             if let Some((name, _)) = self.sender.controller {
                 command.args(["--cc", name]);
             }
@@ -202,7 +218,7 @@ impl Cell<'_> {
             command.args(["--sidekick", self.sender.name, "--proxy", &self.proxy_address().to_string()]);
         }
         match self.case {
-            Case::Upload => {}
+            case if case.is_for_h3_upload() => {}
             case if case.is_upload() => {
                 command.arg("put").arg(&source.path);
             }
@@ -241,6 +257,9 @@ impl Cell<'_> {
             }
             Case::KeyUpdate => ensure!(measured.key_updates > 0, "the server did not update the keys"),
             Case::Migration => ensure!(measured.migrated, "the client did not get to change its port"),
+            Case::HttpsRecord => {
+                ensure!(measured.found == "https-record", "the record was not used: {}", measured.found);
+            }
             Case::Aes => ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher),
             Case::ChaCha20 => {
                 ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher)

@@ -60,17 +60,21 @@ impl Cli {
 
     /// What of it decides the results, as somebody would have to type it.
     pub(crate) fn told(&self) -> String {
-        let mut told = String::from("make interop");
-        let words: Vec<String> = std::env::args().skip(1).collect();
-        let mut words = words.iter().peekable();
+        let mut told = String::new();
+        let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
+            // Where things go is nobody else's business.
             if matches!(word.as_str(), "--write" | "--out" | "--peers-from") {
                 words.next();
             } else {
                 told += &format!(" {word}");
             }
         }
-        told
+        if told.is_empty() {
+            "make interop".to_owned()
+        } else {
+            format!("target/debug/sidekick-interop{told}")
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `case.rs` | what is tried with each peer, by which sender, and what has to come of it |
 //! | `cell.rs` | one try: a path, a server, a proxy, a client |
 //! | `files.rs` | what all tries share: certificates and files |
+//! | `name_server.rs` | a name server with one record, where the server is |
 //! | `served.rs` | one download from our own server |
 //! | `matrix.rs`, `pool.rs` | all tries, several at a time |
 //! | `table.rs` | what came of them, as Markdown |
@@ -16,6 +17,7 @@ mod cell;
 mod cli;
 mod files;
 mod matrix;
+mod name_server;
 mod peer;
 mod pool;
 mod served;

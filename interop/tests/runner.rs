@@ -1,0 +1,141 @@
+//! The runner itself: with the peers that take no registry, and with peers that fail in the ways that peers fail.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn runner(out: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-interop"));
+    command.arg("--out").arg(out).args(arguments).output().unwrap()
+}
+
+/// The tries in a run's file of results.
+fn tries(out: &Path) -> Vec<Value> {
+    let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    results["tries"].as_array().unwrap().clone()
+}
+
+/// A peer whose two programs are shell scripts.
+fn peer(peers: &Path, name: &str, install: &str, serve: &str) {
+    let folder = peers.join(name);
+    fs::create_dir_all(&folder).unwrap();
+    let about = format!("name = {name:?}\nversion = \"1\"\nsource = \"https://peer.example\"\n");
+    fs::write(folder.join("peer.toml"), about).unwrap();
+    for (program, script) in [("install", install), ("serve", serve)] {
+        fs::write(folder.join(program), format!("#!/bin/sh\nset -eu\n{script}\n")).unwrap();
+        fs::set_permissions(folder.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[test]
+fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
+    let out = tempfile::tempdir().unwrap();
+    let output =
+        runner(out.path(), &["--peer", "quinn,quiche", "--sender", "auto,cubic-rfc9438", "--near-loss", "2"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let tries = tries(out.path());
+    assert_eq!(tries.len(), 2 * 15 * 2, "{said}");
+    for tried in &tries {
+        // quiche begins no key update.
+        let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update";
+        assert_eq!(tried["outcome"], if cannot { "unsupported" } else { "passed" }, "{tried}");
+    }
+    // What the whole is about.
+    for peer in ["quinn", "quiche"] {
+        let goodput = |sender| {
+            let found =
+                tries.iter().find(|t| t["peer"] == peer && t["case"] == "upload" && t["sender"] == sender);
+            found.unwrap()["goodput_mbit_s"].as_f64().unwrap()
+        };
+        let ratio = goodput("auto") / goodput("cubic-rfc9438");
+        assert!(ratio >= 3.0, "{peer}: {ratio}");
+    }
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("| 2 MiB up, the server updates the keys | no [1] | 2/2 |"), "{table}");
+}
+
+#[test]
+fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
+    let (out, peers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let server = r#"exec "$SIDEKICK_PROGRAMS/stock-quiche-server" "$@""#;
+    // One of the real ones, to which its package index does not answer.
+    let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/aioquic/install");
+    peer(
+        peers.path(),
+        "no-registry",
+        &format!("PIP_INDEX_URL=http://127.0.0.1:9 exec {} \"$1\"", real.display()),
+        "exit 1",
+    );
+    peer(peers.path(), "no-start", "", "echo 'starting' >&2; echo 'no such module' >&2; exit 1");
+    peer(peers.path(), "silent", "", "exec sleep 1000");
+    // Another one listens where it is to listen.
+    let taken = format!(
+        r#"shift; {} > other.out & until grep -q ready other.out; do :; done; {server}"#,
+        server.trim_start_matches("exec ")
+    );
+    peer(peers.path(), "port-taken", "", &taken);
+    peer(peers.path(), "dies", "", "echo 'ready: for a moment'; echo 'out of memory' >&2; exit 1");
+    peer(peers.path(), "well", "", &format!("shift; {server}"));
+    let arguments =
+        ["--case", "small", "--sender", "cubic-rfc9438", "--near-loss", "0", "--jobs", "6", "--peers-from"];
+    let output = runner(out.path(), &[&arguments[..], &[peers.path().to_str().unwrap()]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("5 of 6 tries failed"), "{said}");
+    let table = String::from_utf8(output.stdout).unwrap();
+    let tries = tries(out.path());
+    for (peer, outcome, why) in [
+        ("no-registry", "missing", "check that the package index"),
+        ("no-start", "failed", "ended before it was ready: no such module"),
+        ("silent", "failed", "was not ready within"),
+        ("port-taken", "failed", "cannot listen on 10.77.2.2:4433"),
+        ("dies", "failed", "the server ended: out of memory"),
+        ("well", "passed", ""),
+    ] {
+        let tried = tries.iter().find(|tried| tried["peer"] == peer).unwrap();
+        assert_eq!(tried["outcome"], outcome, "{tried}");
+        let told = tried["why"].as_str().unwrap_or_default();
+        assert!(told.contains(why), "{peer}: {told}");
+        // In the table, too, every reason is told.
+        assert!(table.contains(told), "{peer}: {table}");
+    }
+    assert!(
+        out.path().join("failed/no-start--small--cubic-rfc9438--0---near-loss/the server.stderr").is_file()
+    );
+}
+
+#[test]
+fn what_is_asked_for_and_is_not_there_is_named() {
+    let out = tempfile::tempdir().unwrap();
+    for (arguments, words) in [
+        (&["--peer", "nobody"][..], "there is no peer nobody"),
+        (&["--case", "everything"], "choose of upload, download"),
+        (&["--peers-from", "/nonexistent"], "cannot read the peers' directory /nonexistent"),
+    ] {
+        let output = runner(out.path(), arguments);
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+/// The versions in the tables are those that were built.
+#[test]
+fn the_peers_that_cargo_builds_have_the_versions_that_they_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let lock: toml::Table = fs::read_to_string(root.join("../Cargo.lock")).unwrap().parse().unwrap();
+    let packages = lock["package"].as_array().unwrap();
+    for peer in ["quinn", "quiche"] {
+        let about = fs::read_to_string(root.join("peers").join(peer).join("peer.toml")).unwrap();
+        let about: toml::Table = about.parse().unwrap();
+        let locked = |package: &&toml::Value| {
+            package["name"].as_str() == Some(peer) && package["version"] == about["version"]
+        };
+        assert!(packages.iter().any(|package| locked(&package)), "{peer}: {}", about["version"]);
+    }
+}
