@@ -209,3 +209,69 @@ fn capital(words: &str) -> String {
         .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cell::Packets;
+
+    fn measured(goodput_mbit_s: f64) -> Outcome {
+        Outcome::Passed(Measured {
+            bytes: 1,
+            sha256: String::new(),
+            time_s: 1.0,
+            goodput_mbit_s,
+            assisted: true,
+            assistance: String::new(),
+            packets: Packets { sent: 1, lost_end_to_end: 0, lost_early: 0, spurious: 0 },
+            found: String::new(),
+            cipher: String::new(),
+            server_cid_length: 8,
+            key_updates: 0,
+            migrated: false,
+            early_data_accepted: false,
+            late_percent: 0.0,
+        })
+    }
+
+    fn tried(case: Case, sender: &'static str, outcome: Outcome) -> Tried {
+        Tried { peer: "quinn".to_owned(), case, sender, near_loss_percent: 2.0, seed: 7, outcome }
+    }
+
+    #[test]
+    fn every_cell_has_its_figure_or_its_reason() {
+        let peers =
+            Peer::all(concat!(env!("CARGO_MANIFEST_DIR"), "/peers").as_ref(), &["quinn".to_owned()]).unwrap();
+        let broken = || Outcome::Failed { why: "it broke off".to_owned() };
+        let tries = vec![
+            tried(Case::Upload, "cubic-rfc9438", measured(1.5)),
+            tried(Case::Upload, "auto", measured(9.0)),
+            tried(Case::Upload, "pacubic", broken()),
+            tried(Case::Cid0, "auto", Outcome::Unsupported { why: "it has none".to_owned() }),
+            tried(Case::Small, "auto", measured(0.1)),
+            tried(Case::Small, "pacubic", broken()),
+        ];
+        let served = vec![ServedResult {
+            sender: "auto",
+            place: Place::FirstHop,
+            loss_percent: 2.0,
+            seed: 7,
+            said: "assisted by the proxy; 150 losses found early".to_owned(),
+            outcome: measured(9.16),
+        }];
+        let text = markdown(&peers, &Results { tries, served }, "make interop");
+        let title = peers.first().unwrap().title();
+        for line in [
+            "`make interop` wrote this (seed 7,",
+            "## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss: Mbit/s",
+            &format!("| {title} | 1.50 | not tried | **failed** [1] | not tried | not tried | 9.00 | 6.0 |"),
+            "| 1 KB up | 1/2 **failed** [1] |",
+            "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
+            "| auto | 9.16 (150) |",
+            "1. it broke off\n2. it has none\n",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        assert!(!text.contains("10 MiB down, "), "what was not tried has no table of rates: {text}");
+    }
+}
