@@ -253,7 +253,7 @@ impl Cell<'_> {
         }
         match self.case {
             Case::EarlyData => {
-                ensure!(measured.early_data_accepted, "the server did not take the early data")
+                ensure!(measured.early_data_accepted, "the server did not take the early data");
             }
             Case::KeyUpdate => ensure!(measured.key_updates > 0, "the server did not update the keys"),
             Case::Migration => ensure!(measured.migrated, "the client did not get to change its port"),
@@ -262,7 +262,7 @@ impl Cell<'_> {
             }
             Case::Aes => ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher),
             Case::ChaCha20 => {
-                ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher)
+                ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher);
             }
             Case::Cid0 => check_cid(measured, 0)?,
             Case::Cid20 => check_cid(measured, 20)?,
