@@ -255,6 +255,8 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     };
     let udp = UdpSocket::bind((any, 0)).await?;
     udp.connect(server).await?;
+    // Known before anything is to be sent, so that nothing that is sent has to wait for it and be overtaken.
+    udp.writable().await?;
     let capabilities = pacing(&udp)?;
     let mut socket = Socket::try_from(udp)?;
     socket.capabilities = capabilities;

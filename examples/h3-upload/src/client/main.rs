@@ -60,7 +60,12 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     let plan = cli.plan()?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    // One thread is enough for one connection, and keeps the handshake's datagrams in their order: tokio-quiche sends each from a
+    // task of its own, and servers have been met that take two in the wrong order for none.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(upload_or_interrupt(&plan));
     // The thread that reads the file may be waiting for a pipe; it must not hold up the end.
     runtime.shutdown_background();

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where its preparation fails")]
 
 mod endings;
+mod first_flight;
 mod https_records;
 mod name_server;
 mod peer;
