@@ -18,6 +18,8 @@ struct About {
     name: String,
     version: String,
     source: String,
+    /// What a reader has to know of the server.
+    note: Option<String>,
     /// What the peer cannot do, and where that can be seen, by the case's name.
     #[serde(default)]
     unsupported: BTreeMap<String, String>,
@@ -70,6 +72,11 @@ impl Peer {
     /// Where it comes from.
     pub(crate) fn source(&self) -> &str {
         &self.about.source
+    }
+
+    /// What a reader has to know of it.
+    pub(crate) fn note(&self) -> Option<&str> {
+        self.about.note.as_deref()
     }
 
     /// Why a case cannot be had of it, if so.

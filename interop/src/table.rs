@@ -51,7 +51,8 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, command: &str) -> Stri
     }
     text += "## Where the peers come from\n\n";
     for peer in peers {
-        let _ = writeln!(text, "- {}: <{}>", peer.title(), peer.source());
+        let note = peer.note().map(|note| format!("; {note}")).unwrap_or_default();
+        let _ = writeln!(text, "- {}: <{}>{note}", peer.title(), peer.source());
     }
     text
 }
