@@ -37,6 +37,7 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, command: &str) -> Stri
         seeds.first().copied().unwrap_or_default(),
         env!("CARGO_PKG_VERSION"),
     );
+    late(&mut text, tried);
     for case in [Case::Upload, Case::Download] {
         rates(&mut text, peers, tried, case, &mut notes);
     }
@@ -55,6 +56,23 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, command: &str) -> Stri
         let _ = writeln!(text, "- {}: <{}>{note}", peer.title(), peer.source());
     }
     text
+}
+
+/// How much the machine that ran it was in the way.
+fn late(text: &mut String, tried: &[Tried]) {
+    let mut shares: Vec<f64> = tried
+        .iter()
+        .filter_map(|tried| passed(&tried.outcome))
+        .map(|measured| measured.late_percent)
+        .collect();
+    shares.sort_by(f64::total_cmp);
+    if let (Some(median), Some(most)) = (shares.get(shares.len() / 2), shares.last()) {
+        let _ = writeln!(
+            text,
+            "Of a try's frames, the machine that ran it put {median:.1} % (median) and at most {most:.1} % on the wire more than a \
+             millisecond late.\n"
+        );
+    }
 }
 
 fn losses(tried: &[Tried]) -> Vec<f64> {
@@ -226,10 +244,11 @@ mod tests {
             assistance: String::new(),
             packets: Packets { sent: 1, lost_end_to_end: 0, lost_early: 0, spurious: 0 },
             found: String::new(),
+            longest_payload: 1350,
             cipher: String::new(),
             server_cid_length: 8,
             key_updates: 0,
-            migrated: false,
+            at_new_port: 0,
             early_data_accepted: false,
             late_percent: 0.0,
         })

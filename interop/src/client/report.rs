@@ -26,11 +26,14 @@ pub(crate) struct Report {
     packets: Packets,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
+    /// Bytes of the longest UDP payload that was sent.
+    longest_payload: usize,
     cipher: String,
     /// The length of the server's connection IDs.
     server_cid_length: usize,
     key_updates: u32,
-    migrated: bool,
+    /// Datagrams from the server that came to the client's new port.
+    at_new_port: u64,
     resumed: bool,
     early_data_accepted: bool,
 }
@@ -72,10 +75,11 @@ impl Report {
                 .find(|path| path.active)
                 .map(|path| milliseconds(path.rtt))
                 .unwrap_or_default(),
+            longest_payload: session.longest(),
             cipher,
             server_cid_length: conn.destination_id().len(),
             key_updates: session.key_updates(),
-            migrated: session.migrated(),
+            at_new_port: session.at_new_port(),
             resumed: conn.is_resumed(),
             early_data_accepted: session.early_data_accepted(),
         }

@@ -41,6 +41,10 @@ pub(crate) struct Session {
     outbox: Outbox,
     buffer: Vec<u8>,
     began: Instant,
+    /// Datagrams that came to the second port.
+    at_new_port: u64,
+    /// Bytes of the longest datagram that was sent.
+    longest: usize,
     cid_length: u8,
     migration: Migration,
     key_updates: Arc<AtomicU32>,
@@ -93,6 +97,8 @@ impl Session {
             outbox: Outbox::default(),
             buffer: vec![0; DATAGRAM],
             began: now(),
+            at_new_port: 0,
+            longest: 0,
             cid_length: cli.cid_length,
             migration: if cli.migrate { Migration::Wanted } else { Migration::NotWanted },
             key_updates,
@@ -125,8 +131,9 @@ impl Session {
     }
 
     fn receive(&mut self) -> anyhow::Result<()> {
-        for (socket, local) in &self.sockets {
+        for (index, (socket, local)) in self.sockets.iter().enumerate() {
             while let Some((len, from)) = sockets::receive(socket, &mut self.buffer)? {
+                self.at_new_port += u64::from(index > 0);
                 let info = quiche::RecvInfo { from, to: *local };
                 // What cannot be read is none of the connection's.
                 let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
@@ -156,8 +163,9 @@ impl Session {
 
     fn send(&mut self) -> anyhow::Result<()> {
         loop {
-            let sockets = &self.sockets;
+            let Self { sockets, longest, .. } = self;
             let put = |packet: &[u8], info: &quiche::SendInfo| {
+                *longest = packet.len().max(*longest);
                 if let Some((socket, _)) = sockets.iter().find(|(_, local)| *local == info.from) {
                     sockets::send(socket, packet, info.to);
                 }
@@ -283,8 +291,13 @@ impl Session {
         tls.current_cipher().map(|cipher| cipher.name().to_owned()).unwrap_or_default()
     }
 
-    pub(crate) fn migrated(&self) -> bool {
-        self.migration == Migration::Done
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Datagrams that came to the new port, if the client has changed to it. Few, if the server did not follow.
+    pub(crate) fn at_new_port(&self) -> u64 {
+        if self.migration == Migration::Done { self.at_new_port } else { 0 }
     }
 
     pub(crate) fn key_updates(&self) -> u32 {
