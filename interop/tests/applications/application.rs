@@ -1,0 +1,164 @@
+//! An application of other people's: found where cargo has put it, assembled with our lines, built.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use toml::Table;
+
+use crate::additions::Additions;
+
+/// The file that a diff may take lines out of, since all of them are ours.
+const MANIFEST: &str = "Cargo.toml";
+
+/// An example of a published package, which somebody has made a package of their own.
+pub(crate) struct Application {
+    /// The name of its files in `applications/`, and of the program.
+    pub(crate) name: &'static str,
+    /// The published package, and the version that the numbers of lines are for.
+    pub(crate) package: (&'static str, &'static str),
+    /// Files of that package, and what they are in the new one.
+    pub(crate) files: &'static [(&'static str, &'static str)],
+}
+
+impl Application {
+    /// What is done to it, as a reader sees it: the diff from its first file on.
+    pub(crate) fn diff(&self) -> String {
+        let text = read(&applications().join(self.name).with_extension("diff"));
+        let start = text.find("--- ").unwrap();
+        text[start..].to_owned()
+    }
+
+    /// Puts it together with our lines in it, builds it as its owner would, and gives the program.
+    ///
+    /// Nothing is fetched: the versions are those of the workspace's lock file. What it depends on is taken from the
+    /// workspace's target directory, as far as it has the same features there; BoringSSL has.
+    pub(crate) fn build(&self) -> PathBuf {
+        let metadata = metadata();
+        let (name, version) = self.package;
+        let original = directory_of(&metadata, name, Some(version));
+        let target = target_directory();
+        let own = target.join("applications").join(self.name);
+        let additions = Additions::parse(&self.diff());
+        let manifest = read(&applications().join(self.name).with_extension("toml"));
+        let mut files: Vec<_> = vec![(MANIFEST, manifest)];
+        files.extend(self.files.iter().map(|&(from, to)| (to, read(&original.join(from)))));
+        for additions in &additions {
+            assert!(files.iter().any(|(file, _)| *file == additions.file), "{}", additions.file);
+        }
+        for (file, mut text) in files {
+            if let Some(additions) = additions.iter().find(|additions| additions.file == file) {
+                assert!(file == MANIFEST || additions.removed() == 0, "{file} loses lines that are not ours");
+                text = additions.apply(&text);
+            }
+            if file == MANIFEST {
+                text = within_this_checkout(&text, &metadata);
+            }
+            write(&own.join(file), &text);
+        }
+        write(&own.join("Cargo.lock"), &read(&workspace().join("Cargo.lock")));
+        let output =
+            cargo().args(["build", "--offline", "--target-dir"]).arg(&target).current_dir(&own).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
+        target.join("debug").join(self.name)
+    }
+}
+
+/// The manifest as it is for somebody who has our repository here, and who builds as this workspace does: another profile would
+/// mean another BoringSSL.
+fn within_this_checkout(manifest: &str, metadata: &Value) -> String {
+    let mut manifest: Table = manifest.parse().unwrap();
+    let ours = directory_of(metadata, "quic-sidekick", None);
+    let repository = packages(metadata).find(|package| manifest_directory(package) == ours).unwrap();
+    by_path(&mut manifest, repository["repository"].as_str().unwrap(), metadata);
+    let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
+    let profile = Table::from_iter([("dev".to_owned(), root["profile"]["dev"].clone())]);
+    manifest.insert("profile".to_owned(), profile.into());
+    // Else cargo would ask why it is not a member of the workspace above it.
+    manifest.insert("workspace".to_owned(), Table::new().into());
+    manifest.to_string()
+}
+
+/// Has dependencies on a repository taken from their directories in this checkout of it.
+fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
+    for (name, value) in table.iter_mut() {
+        let Some(table) = value.as_table_mut() else { continue };
+        if table.get("git").and_then(toml::Value::as_str) == Some(repository) {
+            table.remove("git");
+            let directory = packages(metadata)
+                .find(|package| package["name"] == name.as_str() && package["source"].is_null())
+                .map(manifest_directory);
+            table.insert("path".to_owned(), directory.unwrap().display().to_string().into());
+        }
+        by_path(table, repository, metadata);
+    }
+}
+
+/// What the workspace is made of.
+fn metadata() -> Value {
+    let mut command = cargo();
+    command.args(["metadata", "--offline", "--locked", "--format-version", "1"]).current_dir(workspace());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
+    metadata["packages"].as_array().unwrap().iter()
+}
+
+/// Where a package is: of the registry with this version, or, without one, of the workspace.
+fn directory_of(metadata: &Value, name: &str, version: Option<&str>) -> PathBuf {
+    let found = packages(metadata).find(|package| {
+        package["name"] == name
+            && package["source"].is_null() == version.is_none()
+            && version.is_none_or(|version| package["version"] == version)
+    });
+    let missing = "the workspace has none; if it has another version, see where our lines go in that one";
+    manifest_directory(found.unwrap_or_else(|| panic!("{name} {}: {missing}", version.unwrap_or_default())))
+}
+
+fn manifest_directory(package: &Value) -> PathBuf {
+    Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned()
+}
+
+/// Cargo as a person would start it. Build scripts of others look at variables that cargo has set for this test, and would be run
+/// again for a change in them.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// The workspace's target directory, wherever it was put.
+fn target_directory() -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_interop-client")).ancestors().nth(2).unwrap().to_owned()
+}
+
+pub(crate) fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn applications() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("applications")
+}
+
+pub(crate) fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// Writes a file, unless it is so already: cargo goes by times.
+fn write(file: &Path, text: &str) {
+    if fs::read_to_string(file).is_ok_and(|present| present == text) {
+        return;
+    }
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+}

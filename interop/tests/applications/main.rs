@@ -1,0 +1,172 @@
+//! Other people's applications with the plugin in them: the published examples of tokio-quiche and quiche, with the lines of
+//! `applications/` added, built as their owners would build them, and run over a path that loses packets.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `additions.rs` | what a diff says, and doing it |
+//! | `application.rs` | finding an example, assembling and building it |
+//! | `lab.rs` | a path with programs on it |
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod additions;
+mod application;
+#[path = "../../../netem/tests/support/enclosed.rs"]
+mod enclosed;
+mod lab;
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sidekick_netem::source::hexadecimal;
+use sidekick_netem::topology::{FAR, NEAR, PROXY_FAR, PROXY_NEAR};
+
+use additions::Additions;
+use application::{Application, read, workspace};
+use enclosed::enclosed;
+use lab::{Lab, NAME, server};
+
+const TOKIO_QUICHE: Application = Application {
+    name: "async_http3_server",
+    package: ("tokio-quiche", "0.20.1"),
+    files: &[
+        ("examples/async_http3_server/args.rs", "src/args.rs"),
+        ("examples/async_http3_server/body.rs", "src/body.rs"),
+        ("examples/async_http3_server/main.rs", "src/main.rs"),
+        ("examples/async_http3_server/server.rs", "src/server.rs"),
+        // It wants to have them, whatever certificate it is told to use.
+        ("examples/cert.crt", "examples/cert.crt"),
+        ("examples/cert.key", "examples/cert.key"),
+    ],
+};
+
+const QUICHE: Application = Application {
+    name: "http3-client",
+    package: ("quiche", "0.30.0"),
+    files: &[("examples/http3-client.rs", "src/main.rs")],
+};
+
+/// (lines removed, lines added) of a file.
+fn size(all: &[Additions], file: &str) -> (usize, usize) {
+    all.iter()
+        .filter(|additions| additions.file == file)
+        .fold((0, 0), |(gone, come), additions| (gone + additions.removed(), come + additions.added()))
+}
+
+#[test]
+fn the_readme_shows_what_is_built_here() {
+    let readme = read(&workspace().join("README.md"));
+    let diff = TOKIO_QUICHE.diff();
+    assert!(readme.contains(&format!("```diff\n{diff}```\n")), "README.md does not show\n{diff}");
+    let all = Additions::parse(&diff);
+    assert_eq!(size(&all, "Cargo.toml"), (1, 2));
+    assert_eq!((size(&all, "src/main.rs"), size(&all, "src/server.rs")), ((0, 1), (0, 1)));
+
+    let all = Additions::parse(&QUICHE.diff());
+    assert_eq!(size(&all, "Cargo.toml"), (1, 1));
+    let (gone, come) = size(&all, "src/main.rs");
+    assert_eq!(gone, 0);
+    assert!(
+        readme.contains(&format!("takes {come} lines")),
+        "README.md does not say that it takes {come} lines"
+    );
+}
+
+/// What tokio-quiche's server serves.
+const SERVED: usize = 4 << 20;
+
+/// Losses on the server's first hop, and the slow way behind it. The path is laid from the client's side.
+const SERVER_S_FIRST_HOP: [&str; 6] = [
+    "near.loss_percent=0",
+    "near.delay_ms=25",
+    "near.rate_mbit=10",
+    "far.loss_percent=15",
+    "far.delay_ms=1",
+    "far.rate_mbit=100",
+];
+
+/// Downloads from the server, and gives what it came to in Mbit/s.
+fn download(program: &Path, with_proxy: bool) -> f64 {
+    let lab = Lab::new(&SERVER_S_FIRST_HOP);
+    let _proxy = with_proxy.then(|| lab.proxy(FAR, PROXY_FAR));
+    let mut command = Command::new(program);
+    command.args([
+        "--address",
+        &server().to_string(),
+        "--cc-algorithm",
+        "bbr2_gcongestion",
+        "--enable-pacing",
+    ]);
+    command.arg("--tls-cert-path").arg(lab.certificate()).arg("--tls-private-key-path").arg(lab.key());
+    let _server = lab.start("the server", command, &lab.hosts().receiver);
+
+    let get = |bytes: usize| -> Value {
+        let mut command = lab.ours("interop-client");
+        command.args(["--server", &server().to_string(), "--name", NAME]);
+        command.arg("--cafile").arg(lab.certificate());
+        command.args(["get", &format!("stream-bytes/{bytes}")]);
+        let report = lab.finish("the client", command, &lab.hosts().sender);
+        println!("{}", report.trim());
+        serde_json::from_str(&report).unwrap()
+    };
+    // The server does not say when it listens. Its first answer does.
+    get(1);
+    let report = get(SERVED);
+    assert_eq!(report["sha256"], hexadecimal(&Sha256::digest(vec![b'W'; SERVED])));
+    if with_proxy {
+        let totals = lab.proxy_status()["totals"].take();
+        // Nobody told the server of the proxy, so it has looked for one.
+        for what in ["markers", "sessions", "quacks"] {
+            assert!(totals[what].as_u64().unwrap() > 0, "{what}: {totals}");
+        }
+    }
+    report["goodput_mbit_s"].as_f64().unwrap()
+}
+
+#[test]
+fn tokio_quiche_s_own_server_takes_help() {
+    let program = TOKIO_QUICHE.build();
+    enclosed("tokio_quiche_s_own_server_takes_help", || {
+        let (helped, alone) = (download(&program, true), download(&program, false));
+        println!("{helped:.2} Mbit/s with a proxy on the path, {alone:.2} without");
+        assert!(helped > 1.5 * alone, "{helped} with a proxy on the path, {alone} without");
+    });
+}
+
+#[test]
+fn quiche_s_own_client_takes_help() {
+    let program = QUICHE.build();
+    enclosed("quiche_s_own_client_takes_help", || {
+        let lab = Lab::new(&["near.loss_percent=4"]);
+        let _proxy = lab.proxy(NEAR, PROXY_NEAR);
+        let root = lab.directory().join("root");
+        std::fs::create_dir(&root).unwrap();
+        // The client prints what it gets as text.
+        let text = (0..100_000).fold(String::new(), |mut text, number| {
+            writeln!(text, "{number}").unwrap();
+            text
+        });
+        std::fs::write(root.join("numbers"), &text).unwrap();
+        let mut command = lab.ours("interop-server");
+        command.args(["--listen", &server().to_string()]).arg("--root").arg(&root);
+        command.arg("--cert").arg(lab.certificate()).arg("--key").arg(lab.key());
+        let mut serving = lab.start("the server", command, &lab.hosts().receiver);
+        serving.wait_until_ready().unwrap();
+
+        let mut command = Command::new(&program);
+        command.arg(format!("https://{}/numbers", server()));
+        let printed = lab.finish("the client", command, &lab.hosts().sender);
+        assert!(printed == text, "{} bytes came of {}", printed.len(), text.len());
+
+        let status = lab.proxy_status();
+        // It says no goodbye.
+        let session = &status["sessions"][0];
+        assert_eq!(session["destination"], server().to_string(), "{status}");
+        assert!(
+            session["counted"].as_u64().unwrap() > 0 && session["quacks"].as_u64().unwrap() > 0,
+            "{status}"
+        );
+    });
+}
