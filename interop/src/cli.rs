@@ -33,7 +33,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// So many tries at a time
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) jobs: u8,
     /// Show the peers, cases and senders, and do nothing
     #[arg(long)]
