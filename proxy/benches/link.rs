@@ -25,7 +25,6 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, recv, send, setsockopt, socket, sockopt,
 };
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use pnet_datalink::{Channel, Config};
 use sidekick_protocol::{Filter, Flow, Identification, Position, Terms};
@@ -195,20 +194,12 @@ fn start(buffer: usize) -> Daemon {
     daemon
 }
 
-/// Stops a proxy until it gets SIGCONT, and waits until it has stopped.
-fn stop_still(daemon: &Daemon) {
-    daemon.signal(Signal::SIGSTOP);
-    let process = Pid::from_raw(daemon.id().try_into().unwrap());
-    let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).unwrap();
-    assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
-}
-
 /// Has a proxy count so many packets, perhaps after it was held. Gives packets sent a second, counted, and dropped.
 fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     let daemon = start(buffer);
     let peer = session(&daemon, TERMS);
     if hold {
-        stop_still(&daemon);
+        daemon.hold();
     }
     let offered = Generator::new().send_all(packets);
     if hold {
@@ -228,7 +219,7 @@ fn proxy_of_held() -> f64 {
     let peer = session(&daemon, TERMS);
     let mut generator = Generator::new();
     let round = |round: u16| {
-        stop_still(&daemon);
+        daemon.hold();
         generator.send_all(HELD);
         let begun = now();
         daemon.signal(Signal::SIGCONT);

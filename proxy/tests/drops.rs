@@ -61,7 +61,7 @@ fn what_the_capture_drops_is_counted() {
             // An epoch that has to end.
             send(&source, destination, 9000..9001);
             assert_eq!(peer.poll(4).count, 1, "by {capture}");
-            daemon.signal(Signal::SIGSTOP);
+            daemon.hold();
             let sent = send(&source, destination, 0..3000).len();
             daemon.signal(Signal::SIGCONT);
             // Sums that lack what was dropped are not reported.
@@ -116,7 +116,7 @@ fn quacks_tell_the_truth_through_a_flood() {
                 // An epoch that has to end.
                 send_train(&mut sent);
                 assert!(stretch(&peer.report(|report| report.count > 0), &sent).is_some(), "{what}");
-                daemon.signal(Signal::SIGSTOP);
+                daemon.hold();
                 let begun = Instant::now();
                 while send_train(&mut sent) < 4000 || begun.elapsed() < Duration::from_millis(held) {}
                 daemon.signal(Signal::SIGCONT);

@@ -18,6 +18,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use sidekick_protocol::keys::{Initiator, Plain, Seal};
 use sidekick_protocol::wire::{Cookie, Datagram, Hello, Message, Pattern, Poll, SessionNumber};
@@ -139,6 +140,14 @@ impl Daemon {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    /// Holds it, and returns once it stands still: until then it goes on with what it has to do.
+    pub fn hold(&self) {
+        self.signal(Signal::SIGSTOP);
+        let process = Pid::from_raw(self.child.id().try_into().unwrap());
+        let status = waitpid(process, Some(WaitPidFlag::WUNTRACED)).unwrap();
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
     /// Waits for its end.
