@@ -28,7 +28,10 @@ const fn helped(name: &'static str, about: &'static str) -> Sender {
 /// All of them.
 pub(crate) const SENDERS: [Sender; 6] = [
     alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy"),
-    Sender { only_uploads: true, ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; uploads only") },
+    Sender {
+        only_uploads: true,
+        ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; for the case upload alone")
+    },
     helped("pacubic", "Sidekick, PACUBIC"),
     helped("path-aware-bbr", "Sidekick, path-aware BBR2"),
     helped("reinject", "Sidekick, re-injection over stock CUBIC"),

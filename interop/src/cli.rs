@@ -27,7 +27,7 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
     pub(crate) sender: Vec<Sender>,
     /// Loss on the near segment, in percent
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2")]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2", allow_negative_numbers = true, value_parser = parse_percent)]
     pub(crate) near_loss: Vec<f64>,
     /// What is lost follows from this
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -64,8 +64,11 @@ impl Cli {
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
             // Where things go is nobody else's business.
-            if matches!(word.as_str(), "--write" | "--out" | "--peers-from") {
-                words.next();
+            let option = word.split('=').next().unwrap_or_default();
+            if matches!(option, "--write" | "--out" | "--peers-from") {
+                if option == word {
+                    words.next();
+                }
             } else {
                 told += &format!(" {word}");
             }
@@ -76,6 +79,13 @@ impl Cli {
             format!("target/debug/sidekick-interop{told}")
         }
     }
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "between 0 and 100".to_owned())
 }
 
 fn parse_sender(name: &str) -> Result<Sender, String> {

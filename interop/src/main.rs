@@ -23,10 +23,11 @@ mod pool;
 mod served;
 mod table;
 
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Parser as _;
 use sidekick_netem::enclosure;
 use sidekick_netem::programs::Programs;
@@ -54,12 +55,14 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         print!("{}", cli::listing(&peers));
         return Ok(ExitCode::SUCCESS);
     }
+    let matrix = Matrix::plan(cli, &peers)?;
     let cache = cli.out.join("peers");
     let Some(directory) = enclosure::inside() else {
         let programs = Programs::find(None)?;
         for name in PROGRAMS {
             programs.path(name)?;
         }
+        let _alone = alone(&cli.out)?;
         // The enclosure has no network but its own, so whatever comes from elsewhere has to come first.
         for peer in &peers {
             peer.install(&cache)?;
@@ -67,10 +70,10 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(enclosure::enter()?));
     };
     enclosure::end_with_outer(directory.clone());
-    let results = Matrix::plan(cli, &peers).run(cli, &cache, &directory)?;
+    let results = matrix.run(cli, &cache, &directory)?;
     let results_file = cli.out.join("results.json");
     write(&results_file, &(serde_json::to_string_pretty(&results)? + "\n"))?;
-    let table = table::markdown(&peers, &results, &cli.told());
+    let table = table::markdown(&peers, &results, cli.seed, &cli.told());
     match &cli.write {
         Some(file) => write(file, &table)?,
         None if cli.json => println!("{}", serde_json::to_string(&results)?),
@@ -84,6 +87,23 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         eprintln!("sidekick-interop: {failed} of {} tries failed", results.total());
         ExitCode::FAILURE
     })
+}
+
+/// Keeps others out of the output directory until it is dropped: they would install the same peers in the same places.
+fn alone(out: &Path) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write to {}: choose another directory with --out", out.display());
+    std::fs::create_dir_all(out).with_context(cannot)?;
+    let lock = File::create(out.join("lock")).with_context(cannot)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another run is using {}: wait for it, or choose another directory with --out",
+                out.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
+    }
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tempfile::TempDir;
 
@@ -60,7 +60,11 @@ pub(crate) struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     /// Everything that the command line asks for.
-    pub(crate) fn plan(cli: &Cli, peers: &'a [Peer]) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When that is nothing.
+    pub(crate) fn plan(cli: &Cli, peers: &'a [Peer]) -> anyhow::Result<Self> {
         let cases: &[Case] = if cli.case.is_empty() { &Case::ALL } else { &cli.case };
         let senders: &[Sender] = if cli.sender.is_empty() { &SENDERS } else { &cli.sender };
         let mut cells = Vec::new();
@@ -75,7 +79,11 @@ impl<'a> Matrix<'a> {
         }
         let mut served = if cli.asks_for_ours() { Served::all(SERVED_LOSS, cli.seed) } else { Vec::new() };
         served.retain(|served| senders.contains(&served.sender));
-        Self { cells, served }
+        ensure!(
+            !cells.is_empty() || !served.is_empty(),
+            "there is nothing to try: bbr2 is for the case upload alone, and --list shows what there is"
+        );
+        Ok(Self { cells, served })
     }
 
     /// Tries all.

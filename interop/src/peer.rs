@@ -38,6 +38,8 @@ impl Peer {
     /// Those of a directory, in the order of their names, or only some.
     pub(crate) fn all(directory: &Path, only: &[String]) -> anyhow::Result<Vec<Self>> {
         let mut peers = Vec::new();
+        // Its programs are started elsewhere.
+        let directory = &std::path::absolute(directory).context("cannot tell which directory this is")?;
         let cannot = || format!("cannot read the peers' directory {}", directory.display());
         for entry in fs::read_dir(directory).with_context(cannot)? {
             let path = entry.with_context(cannot)?.path();

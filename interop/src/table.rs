@@ -23,18 +23,17 @@ impl Notes {
 }
 
 /// The tables, with a reason behind every cell that did not pass.
-pub(crate) fn markdown(peers: &[Peer], results: &Results, command: &str) -> String {
+pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &str) -> String {
     let tried = results.tries.as_slice();
     let mut text = String::new();
     let mut notes = Notes::default();
-    let seeds: Vec<u64> = tried.iter().map(|tried| tried.seed).take(1).collect();
     let _ = writeln!(
         text,
         "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on quiche 0.30.0). The path is \
          that of the scenario `upload-paper`, on\nthe backend `user`, and the loss that of its near segment. What passed had all bytes and their \
          SHA-256\nright, an orderly end of the connection, and what its case is about; uploads of 1 MiB and more had the\nproxy's help to the end, \
          where there was one.\n",
-        seeds.first().copied().unwrap_or_default(),
+        seed,
         env!("CARGO_PKG_VERSION"),
     );
     late(&mut text, tried);
@@ -279,7 +278,7 @@ mod tests {
             said: "assisted by the proxy; 150 losses found early".to_owned(),
             outcome: measured(9.16),
         }];
-        let text = markdown(&peers, &Results { tries, served }, "make interop");
+        let text = markdown(&peers, &Results { tries, served }, 7, "make interop");
         let title = peers.first().unwrap().title();
         for line in [
             "`make interop` wrote this (seed 7,",

@@ -115,6 +115,8 @@ fn what_is_asked_for_and_is_not_there_is_named() {
     for (arguments, words) in [
         (&["--peer", "nobody"][..], "there is no peer nobody"),
         (&["--case", "everything"], "choose of upload, download"),
+        (&["--near-loss", "200"], "between 0 and 100"),
+        (&["--peer", "quinn", "--case", "small", "--sender", "bbr2"], "there is nothing to try"),
         (&["--peers-from", "/nonexistent"], "cannot read the peers' directory /nonexistent"),
     ] {
         let output = runner(out.path(), arguments);

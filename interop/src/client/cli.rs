@@ -66,10 +66,10 @@ pub(crate) enum Task {
         /// The file's name on the server
         name: String,
         /// So many times
-        #[arg(long, value_name = "N", default_value_t = 1)]
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         times: u32,
         /// At most so many at once
-        #[arg(long, value_name = "N", default_value_t = 50)]
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         at_once: u32,
     },
 }

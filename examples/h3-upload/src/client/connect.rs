@@ -49,17 +49,30 @@ pub(crate) struct Link {
 pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
-    let routes = tokio::time::timeout(plan.timeout, resolver::find(plan))
-        .await
-        .map_err(|_| lookup_took_too_long(plan))??;
+    let routes = async {
+        let found = tokio::time::timeout(plan.timeout, resolver::find(plan)).await;
+        found.map_err(|_| lookup_took_too_long(plan))?
+    };
+    let (routes, proxies) = tokio::try_join!(routes, proxies(plan))?;
+    // Whatever the records of a host say, its own addresses are to have their chance.
+    let reserve = match routes.iter().any(|route| route.found == Found::Address) {
+        true => plan.timeout / 3,
+        false => Duration::ZERO,
+    };
 
     let mut failures = Failures::default();
     let mut left = routes.as_slice();
     while let Some((route, others)) = left.split_first() {
-        let patience = deadline.saturating_duration_since(now()) / u32::try_from(left.len())?;
+        let (until, rivals) = match route.found {
+            Found::HttpsRecord => {
+                (deadline - reserve, left.iter().filter(|rival| rival.found == route.found).count())
+            }
+            Found::Address => (deadline, left.len()),
+        };
+        let patience = until.saturating_duration_since(now()) / u32::try_from(rivals)?;
         left = others;
         let verifier = Arc::new(verifier.afresh());
-        let error = match attempt(plan, Arc::clone(&verifier), route, patience).await {
+        let error = match attempt(plan, Arc::clone(&verifier), route, &proxies, patience).await {
             Ok(link) => return Ok(link),
             Err(error) => error,
         };
@@ -119,19 +132,22 @@ impl Failures {
     }
 }
 
-/// The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
-async fn proxy_address(proxy: &ProxyName, server: SocketAddr) -> anyhow::Result<SocketAddr> {
-    let found = resolver::system_addresses(&proxy.host, proxy.port)
+/// The addresses of the proxy that the plan names; none if it names none.
+async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
+    let Some(ProxyName { host, port }) = plan.assistance.as_ref().and_then(|help| help.proxy.as_ref()) else {
+        return Ok(Vec::new());
+    };
+    tokio::time::timeout(plan.timeout, resolver::system_addresses(host, *port))
         .await
-        .context("cannot ask the proxy for help (see --proxy; without --sidekick none is needed)")?;
-    let same = found.iter().find(|a| a.is_ipv4() == server.is_ipv4());
-    same.or(found.first()).copied().with_context(|| format!("{} has no address", proxy.host))
+        .unwrap_or_else(|_| Err(anyhow!("no name server could tell the address of {host} in time")))
+        .context("cannot ask the proxy for help (see --proxy; without --sidekick none is needed)")
 }
 
 async fn attempt(
     plan: &Plan,
     verifier: Arc<Verifier>,
     route: &Route,
+    proxies: &[SocketAddr],
     patience: Duration,
 ) -> anyhow::Result<Link> {
     let &Route { address: server, found, .. } = route;
@@ -141,10 +157,8 @@ async fn attempt(
         let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
         return Ok(Link { controller, last_words, sidekick: None, started, server, found });
     };
-    let proxy = match &assistance.proxy {
-        Some(proxy) => Some(proxy_address(proxy, server).await?),
-        None => None,
-    };
+    // The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
+    let proxy = proxies.iter().find(|proxy| proxy.is_ipv4() == server.is_ipv4()).or(proxies.first()).copied();
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
     let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
     Ok(Link { controller, last_words, sidekick: Some(sidekick), started, server, found })

@@ -1,7 +1,7 @@
 //! From HTTPS records (RFC 9460) to the endpoints where a server may be reached. No I/O: [`Discovery`] says what to ask a
 //! name server for, and is told what it answered.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hickory_resolver::proto::rr::rdata::CNAME;
 use hickory_resolver::proto::rr::rdata::svcb::{IpHint, Mandatory, SVCB, SvcParamKey, SvcParamValue};
@@ -215,11 +215,15 @@ pub(crate) fn routes(endpoints: &[(Endpoint, Vec<SocketAddr>)], own: &[SocketAdd
         address
     };
     let recorded = endpoints.iter().enumerate().flat_map(|(index, (endpoint, addresses))| {
-        let hints = endpoint.hints.iter().map(|ip| SocketAddr::new(*ip, endpoint.port));
+        let hints = endpoint.hints.iter().map(|ip| SocketAddr::new(ip.to_canonical(), endpoint.port));
         // Addresses make hints void (section 7.3).
         let hints = hints.take(if addresses.is_empty() { MAX_ADDRESSES } else { 0 });
         let addresses = addresses.iter().map(move |address| at(address, endpoint.port)).chain(hints);
-        addresses.map(move |address| Route { address, found: Found::HttpsRecord, endpoint: index })
+        addresses.filter(|address| is_one_host(address.ip())).map(move |address| Route {
+            address,
+            found: Found::HttpsRecord,
+            endpoint: index,
+        })
     });
     let mut routes = Vec::new();
     add(&mut routes, recorded);
@@ -230,6 +234,11 @@ pub(crate) fn routes(endpoints: &[(Endpoint, Vec<SocketAddr>)], own: &[SocketAdd
     });
     add(&mut routes, own);
     routes
+}
+
+/// Whether an address can be that of a server: a record may hold any.
+fn is_one_host(ip: IpAddr) -> bool {
+    !(ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST))
 }
 
 /// Adds what is not there yet, up to the limit.

@@ -309,3 +309,12 @@ fn records_leave_room_for_the_host_itself() {
     let count = |found| routes.iter().filter(|route| route.found == found).count();
     assert_eq!((count(Found::HttpsRecord), count(Found::Address)), (MAX_ADDRESSES, MAX_ADDRESSES));
 }
+
+#[test]
+fn nothing_is_sent_where_no_server_can_be() {
+    let hints = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:192.0.2.7", "192.0.2.8"];
+    let hints = hints.map(|hint| hint.parse().unwrap()).to_vec();
+    let endpoint = Endpoint { hints, ..ep("a.test.", 4433) };
+    let expected = ["192.0.2.7:4433 https-record 0", "192.0.2.8:4433 https-record 0"];
+    assert_eq!(at(&routes(&[(endpoint, Vec::new())], &[], 443)), expected);
+}
