@@ -40,7 +40,7 @@ pub(crate) struct Cell<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub(crate) enum Outcome {
-    /// The bytes and their hash are right, and the connection was closed cleanly.
+    /// The bytes and their hash are right, and the client closed the connection without having heard of an error.
     Passed(Measured),
     /// They are not.
     Failed { why: String },

@@ -36,6 +36,9 @@ use cli::Cli;
 use matrix::Matrix;
 use peer::Peer;
 
+/// Where, below the output directory, a failed try leaves what its programs said.
+const FAILED: &str = "failed";
+
 /// The programs that are ours.
 const PROGRAMS: [&str; 3] = ["h3-upload", "interop-client", "sidekick-proxy"];
 
@@ -63,6 +66,16 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             programs.path(name)?;
         }
         let _alone = alone(&cli.out)?;
+        if let Some(file) = &cli.write {
+            let there = file.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
+            ensure!(
+                there && !file.is_dir(),
+                "{} cannot be written: name a file in a directory that there is",
+                file.display()
+            );
+        }
+        // What an earlier run left there is not this one's.
+        let _ = std::fs::remove_dir_all(cli.out.join(FAILED));
         // The enclosure has no network but its own, so whatever comes from elsewhere has to come first.
         for peer in &peers {
             peer.install(&cache)?;
@@ -84,7 +97,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     Ok(if failed == 0 {
         ExitCode::SUCCESS
     } else {
-        eprintln!("sidekick-interop: {failed} of {} tries failed", results.total());
+        eprintln!(
+            "sidekick-interop: {failed} of {} tries failed; what their programs said is in {}",
+            results.total(),
+            cli.out.join(FAILED).display()
+        );
         ExitCode::FAILURE
     })
 }

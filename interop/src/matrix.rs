@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tempfile::TempDir;
 
+use crate::FAILED;
 use crate::case::{Case, SENDERS, Sender};
 use crate::cell::{Cell, Outcome};
 use crate::cli::Cli;
@@ -99,7 +100,7 @@ impl<'a> Matrix<'a> {
         let after = |what: String, own: &TempDir, outcome: &Outcome| -> anyhow::Result<()> {
             if outcome.is_failure() {
                 let name = what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-                keep(own.path(), &cli.out.join("failed").join(name))?;
+                keep(own.path(), &cli.out.join(FAILED).join(name))?;
             }
             progress.show(what, outcome);
             Ok(())

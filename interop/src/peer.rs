@@ -125,7 +125,7 @@ impl Peer {
             Err(error) => error.to_string(),
         };
         if !verdict.is_empty() {
-            eprintln!("{} cannot be installed: {verdict}", self.title());
+            eprintln!("{} cannot be installed: {verdict} ({})", self.title(), log.display());
         }
         fs::write(Self::verdict(&cache), verdict).with_context(cannot)
     }

@@ -31,7 +31,7 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
         text,
         "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on quiche 0.30.0). The path is \
          that of the scenario `upload-paper`, on\nthe backend `user`, and the loss that of its near segment. What passed had all bytes and their \
-         SHA-256\nright, an orderly end of the connection, and what its case is about; uploads of 1 MiB and more had the\nproxy's help to the end, \
+         SHA-256\nright, a connection that the client closed without having heard of an error, and what its case is about; uploads of 1 MiB and more had the\nproxy's help to the end, \
          where there was one.\n",
         seed,
         env!("CARGO_PKG_VERSION"),
