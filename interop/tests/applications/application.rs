@@ -100,9 +100,19 @@ fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
 fn metadata() -> Value {
     let mut command = cargo();
     command.args(["metadata", "--offline", "--locked", "--format-version", "1"]).current_dir(workspace());
+    // Cargo has not fetched what only other systems take.
+    command.args(["--filter-platform", &host()]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The triple that is compiled for.
+fn host() -> String {
+    let output =
+        Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output();
+    let version = String::from_utf8(output.unwrap().stdout).unwrap();
+    version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
 }
 
 fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
