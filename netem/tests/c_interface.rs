@@ -94,5 +94,21 @@ fn the_example_in_c_uploads_with_help() {
                 ended.last_words.rsplit(", ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
             assert!(early > 0, "{mode}: {}", ended.last_words);
         }
+
+        for (options, port, sentence) in [
+            (&["-c", &ca, "-n", NAME][..], "69969", "upload: 69969 is no port: name one of 1 to 65535"),
+            (&["-n", NAME], &port, "upload: the server is not to be trusted (TLS alert 48): "),
+            (
+                &["-c", &ca, "-n", "elsewhere.example"],
+                &port,
+                "upload: the server is not to be trusted (TLS alert ",
+            ),
+        ] {
+            let line = [options, &[&text, &host, port, "/refused"]].concat();
+            let mut upload = start(&in_c, "upload", &line, &hosts.sender);
+            let ended = (0..2).find_map(|_| upload.wait(PATIENCE).unwrap()).unwrap();
+            assert_eq!(ended.status.code(), Some(1), "{}", ended.last_words);
+            assert!(ended.last_words.starts_with(sentence), "{}", ended.last_words);
+        }
     });
 }

@@ -216,14 +216,26 @@ static void explain(struct upload *up) {
     const uint8_t *reason;
     size_t len;
     if (quiche_conn_local_error(up->conn, &app, &code, &reason, &len)) {
+        /* RFC 9001, section 4.8 */
+        if (!app && code >= 0x100 && code <= 0x1ff) {
+            fail("the server is not to be trusted (TLS alert %d): name the root of its certificate with -c CAFILE, and the name in it with -n NAME", (int)(code - 0x100));
+        }
         fail("the connection was closed here (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
     }
     fail("the server has closed the connection");
 }
 
+/* Whether the text is a port, 1 to 65535: others are cut to 16 bits by those who read them. */
+static bool is_port(const char *text) {
+    char *end;
+    long port = strtol(text, &end, 10);
+    return end != text && *end == '\0' && port >= 1 && port <= 65535;
+}
+
 /* A UDP socket that is connected to the server, and another that is not. */
 static void open_sockets(struct upload *up, const char *host, const char *port) {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
+    if (!is_port(port)) fail("%s is no port: name one of 1 to 65535", port);
     int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0) fail("%s port %s: %s", host, port, gai_strerror(error));
     up->sock = socket(found->ai_family, SOCK_DGRAM, 0);
@@ -262,6 +274,7 @@ static sidekick_config *choose(const char *mode, const char *proxy) {
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(5252)};
         const char *colon = strchr(proxy, ':');
         snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
+        if (colon != NULL && !is_port(colon + 1)) fail("%s is no port: name one of 1 to 65535", colon + 1);
         if (colon != NULL) at.sin_port = htons((uint16_t)atoi(colon + 1));
         if (inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is no IPv4 address", host);
         sidekick_config_set_proxy(config, (struct sockaddr *)&at, sizeof at);
