@@ -223,13 +223,13 @@ impl Program {
         Ok(Some(Ended { status, output, last_words: last_line(&self.errors) }))
     }
 
-    /// The last line that the program wrote to standard error, if it has ended.
+    /// If the program has ended: the last line that it wrote to standard error, and how it ended.
     ///
     /// # Errors
     ///
     /// The system's, from asking.
     pub fn ended(&mut self) -> io::Result<Option<String>> {
-        Ok(self.child.try_wait()?.map(|_| last_line(&self.errors)))
+        Ok(self.child.try_wait()?.map(|status| format!("{} ({status})", last_line(&self.errors))))
     }
 
     /// Asks the program to end, and kills it if it does not.
@@ -250,14 +250,15 @@ impl Drop for Program {
     }
 }
 
-/// The last line of a file that is not blank.
+/// The last line of a file that is not blank, without what could take hold of a terminal.
 fn last_line(path: &Path) -> String {
     let mut text = Vec::new();
     if let Ok(mut file) = File::open(path) {
         let _ = file.read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
-    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").trim().to_owned()
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    line.trim().chars().filter(|letter| !letter.is_control()).collect()
 }
 
 #[cfg(test)]
@@ -309,13 +310,14 @@ mod tests {
 
     #[test]
     fn the_output_of_an_ended_program_is_whole() {
-        let (mut program, _directory) = start("printf 'one\\ntwo\\n'; echo last >&2; exit 4");
+        let (mut program, _directory) = start("printf 'one\\ntwo\\n'; printf '\\033[1mlast\\n' >&2; exit 4");
         let ended = loop {
             if let Some(ended) = program.wait(Duration::from_secs(20)).unwrap() {
                 break ended;
             }
         };
         assert_eq!((ended.output.as_str(), ended.status.code()), ("one\ntwo\n", Some(4)));
-        assert_eq!(ended.last_words, "last");
+        assert_eq!(ended.last_words, "[1mlast");
+        assert_eq!(program.ended().unwrap().unwrap(), "[1mlast (exit status: 4)");
     }
 }
