@@ -86,7 +86,7 @@ pub(crate) struct Measured {
     pub(crate) late_percent: f64,
 }
 
-/// Counts of the client's.
+/// Counts of the one whose report it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Packets {
     pub(crate) sent: u64,

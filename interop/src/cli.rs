@@ -101,6 +101,8 @@ pub(crate) fn listing(peers: &[Peer]) -> String {
     for peer in peers {
         text += &format!("  {:<20} {}\n", peer.folder, peer.title());
     }
+    text +=
+        &format!("  {OURS:<20} the hooked quiche as a server, which is helped; for downloads of its own\n");
     text += "cases:\n";
     for case in Case::ALL {
         text += &format!("  {:<20} {}\n", case.name(), case.about());

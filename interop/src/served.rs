@@ -8,14 +8,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sidekick_netem::path::{Backend, Path};
 use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, finish};
+use crate::cell::{Measured, Outcome, Packets, finish};
 use crate::files::{Files, NAME};
 
 /// How long a server whose client has gone may take to end.
@@ -77,10 +77,17 @@ pub(crate) struct ServedResult {
     pub(crate) place: Place,
     pub(crate) loss_percent: f64,
     pub(crate) seed: u64,
-    /// What the server's plugin said at the end, if it had one.
-    pub(crate) said: String,
+    /// Of the file, what the client measured; of packets and help, what the server did, which sends here.
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
+}
+
+/// The server's report, as far as it is used.
+#[derive(Debug, Deserialize)]
+struct SenderReport {
+    assisted: bool,
+    assistance: String,
+    packets: Packets,
 }
 
 impl Served {
@@ -96,19 +103,20 @@ impl Served {
     }
 
     pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> ServedResult {
-        let (said, outcome) = match self.attempt(files, directory) {
-            Ok((said, measured)) => (said, Outcome::Passed(measured)),
-            Err(error) => (String::new(), Outcome::Failed { why: format!("{error:#}") }),
+        let outcome = match self.attempt(files, directory) {
+            Ok(measured) => Outcome::Passed(measured),
+            Err(error) => Outcome::Failed { why: format!("{error:#}") },
         };
         let Self { sender, place, loss, seed } = *self;
-        ServedResult { sender: sender.name, place, loss_percent: loss, seed, said, outcome }
+        ServedResult { sender: sender.name, place, loss_percent: loss, seed, outcome }
     }
 
-    fn attempt(&self, files: &Files, directory: &FilePath) -> anyhow::Result<(String, Measured)> {
+    fn attempt(&self, files: &Files, directory: &FilePath) -> anyhow::Result<Measured> {
         let mut scenario = Scenario::load("upload-paper")?;
         scenario.apply(&self.place.settings(self.loss))?;
-        let path = Path::build(Backend::User, &scenario, self.seed)?;
-        let (hosts, programs) = (path.topology(), Programs::find(None)?);
+        let mut path = Path::build(Backend::User, &scenario, self.seed)?;
+        let programs = Programs::find(None)?;
+        let hosts = path.topology();
 
         let proxy_address = format!("{PROXY_FAR}:{PROXY_PORT}");
         let mut command = Command::new(programs.path("sidekick-proxy")?);
@@ -138,14 +146,21 @@ impl Served {
         command.args(["get", &source.bytes.to_string()]);
         let ended = finish(Program::start_command("the client", command, &hosts.sender, directory)?)?;
         ensure!(ended.status.success(), "{}", ended.last_words);
-        let measured: Measured =
+        let counters = path.counters()?;
+        let mut measured: Measured =
             serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
         ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
         let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
-        let said = server.last_words.trim_start_matches("interop-server: ").to_owned();
+        let report = server.output.lines().last().unwrap_or_default();
+        let told: SenderReport =
+            serde_json::from_str(report).context("the server printed no report that can be read")?;
+        measured.assisted = told.assisted;
+        measured.assistance = told.assistance;
+        measured.packets = told.packets;
+        measured.late_percent = counters.late_percent();
         if self.sender.helped {
-            ensure!(said.starts_with("assisted"), "the server was not helped: {said}");
+            ensure!(measured.assisted, "the server was not helped: {}", measured.assistance);
         }
-        Ok((if self.sender.helped { said } else { String::new() }, measured))
+        Ok(measured)
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
         seed,
         env!("CARGO_PKG_VERSION"),
     );
-    late(&mut text, tried);
+    late(&mut text, peers, tried);
     for case in [Case::Upload, Case::Download] {
         rates(&mut text, peers, tried, case, &mut notes);
     }
@@ -57,19 +57,25 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
     text
 }
 
-/// How much the machine that ran it was in the way.
-fn late(text: &mut String, tried: &[Tried]) {
-    let mut shares: Vec<f64> = tried
-        .iter()
-        .filter_map(|tried| passed(&tried.outcome))
-        .map(|measured| measured.late_percent)
-        .collect();
-    shares.sort_by(f64::total_cmp);
-    if let (Some(median), Some(most)) = (shares.get(shares.len() / 2), shares.last()) {
+/// How much the machine that ran it was in the way, which also had the peers' own work to do.
+fn late(text: &mut String, peers: &[Peer], tried: &[Tried]) {
+    let of_peer = |peer: &Peer| {
+        let mut shares: Vec<f64> = tried
+            .iter()
+            .filter(|tried| tried.peer == peer.folder)
+            .filter_map(|tried| passed(&tried.outcome))
+            .map(|measured| measured.late_percent)
+            .collect();
+        shares.sort_by(f64::total_cmp);
+        let (median, most) = (shares.get(shares.len() / 2)?, shares.last()?);
+        Some(format!("{} {median:.1} and {most:.1}", peer.title()))
+    };
+    let shares: Vec<String> = peers.iter().filter_map(of_peer).collect();
+    if !shares.is_empty() {
         let _ = writeln!(
             text,
-            "Of a try's frames, the machine that ran it put {median:.1} % (median) and at most {most:.1} % on the wire more than a \
-             millisecond late.\n"
+            "Frames that the machine which ran it put on the wire more than a millisecond late, in percent of a try's (median and most):\n{}.\n",
+            shares.join(", ")
         );
     }
 }
@@ -144,9 +150,9 @@ fn passed(outcome: &Outcome) -> Option<&Measured> {
 fn reason(outcome: &Outcome, notes: &mut Notes) -> String {
     match outcome {
         Outcome::Passed(_) => "passed".to_owned(),
-        Outcome::Failed { why } => format!("**failed** [{}]", notes.number(why)),
+        Outcome::Failed { why } => format!("**failed** [{}]", notes.number(&plain(why))),
         Outcome::Unsupported { why } => format!("no [{}]", notes.number(why)),
-        Outcome::Missing { why } => format!("**not installed** [{}]", notes.number(why)),
+        Outcome::Missing { why } => format!("**not installed** [{}]", notes.number(&plain(why))),
     }
 }
 
@@ -203,10 +209,7 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
         let mut cells = Vec::new();
         for place in Place::ALL {
             let found = served.iter().find(|served| served.sender == sender.name && served.place == place);
-            cells.extend(found.map(|found| {
-                let early = early(&found.said).map(|count| format!(" ({count})")).unwrap_or_default();
-                rate(&found.outcome, notes) + &early
-            }));
+            cells.extend(found.map(|found| rate(&found.outcome, notes) + &early(&found.outcome)));
         }
         if !cells.is_empty() {
             let _ = writeln!(text, "| {} | {} |", sender.name, cells.join(" | "));
@@ -215,9 +218,24 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     text.push('\n');
 }
 
-/// The count in the server's last words: "...; 12 losses found early".
-fn early(said: &str) -> Option<&str> {
-    said.rsplit("; ").next()?.split(' ').next().filter(|count| !count.is_empty())
+/// In brackets, how many losses a sender found early that was helped.
+fn early(outcome: &Outcome) -> String {
+    let helped = passed(outcome).filter(|measured| measured.assisted);
+    helped.map(|measured| format!(" ({})", measured.packets.lost_early)).unwrap_or_default()
+}
+
+/// Words of other programs, none of which may pass for Markdown.
+fn plain(words: &str) -> String {
+    let mut text = String::with_capacity(words.len());
+    for letter in words.chars().filter(|letter| !letter.is_control()) {
+        if letter.is_ascii_punctuation()
+            && !matches!(letter, '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"')
+        {
+            text.push('\\');
+        }
+        text.push(letter);
+    }
+    text
 }
 
 fn capital(words: &str) -> String {
@@ -233,7 +251,7 @@ mod tests {
     use super::*;
     use crate::cell::Packets;
 
-    fn measured(goodput_mbit_s: f64) -> Outcome {
+    fn measured(goodput_mbit_s: f64, lost_early: u64) -> Outcome {
         Outcome::Passed(Measured {
             bytes: 1,
             sha256: String::new(),
@@ -241,7 +259,7 @@ mod tests {
             goodput_mbit_s,
             assisted: true,
             assistance: String::new(),
-            packets: Packets { sent: 1, lost_end_to_end: 0, lost_early: 0, spurious: 0 },
+            packets: Packets { sent: 1, lost_end_to_end: 0, lost_early, spurious: 0 },
             found: String::new(),
             longest_payload: 1350,
             cipher: String::new(),
@@ -249,7 +267,7 @@ mod tests {
             key_updates: 0,
             at_new_port: 0,
             early_data_accepted: false,
-            late_percent: 0.0,
+            late_percent: goodput_mbit_s,
         })
     }
 
@@ -261,13 +279,13 @@ mod tests {
     fn every_cell_has_its_figure_or_its_reason() {
         let peers =
             Peer::all(concat!(env!("CARGO_MANIFEST_DIR"), "/peers").as_ref(), &["quinn".to_owned()]).unwrap();
-        let broken = || Outcome::Failed { why: "it broke off".to_owned() };
+        let broken = || Outcome::Failed { why: "it <b>broke\u{7}</b> off".to_owned() };
         let tries = vec![
-            tried(Case::Upload, "cubic-rfc9438", measured(1.5)),
-            tried(Case::Upload, "auto", measured(9.0)),
+            tried(Case::Upload, "cubic-rfc9438", measured(1.5, 0)),
+            tried(Case::Upload, "auto", measured(9.0, 0)),
             tried(Case::Upload, "pacubic", broken()),
             tried(Case::Cid0, "auto", Outcome::Unsupported { why: "it has none".to_owned() }),
-            tried(Case::Small, "auto", measured(0.1)),
+            tried(Case::Small, "auto", measured(0.1, 0)),
             tried(Case::Small, "pacubic", broken()),
         ];
         let served = vec![ServedResult {
@@ -275,8 +293,7 @@ mod tests {
             place: Place::FirstHop,
             loss_percent: 2.0,
             seed: 7,
-            said: "assisted by the proxy; 150 losses found early".to_owned(),
-            outcome: measured(9.16),
+            outcome: measured(9.16, 150),
         }];
         let text = markdown(&peers, &Results { tries, served }, 7, "make interop");
         let title = peers.first().unwrap().title();
@@ -287,7 +304,8 @@ mod tests {
             "| 1 KB up | 1/2 **failed** [1] |",
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
-            "1. it broke off\n2. it has none\n",
+            "1. it \\<b\\>broke\\</b\\> off\n2. it has none\n",
+            &format!("(median and most):\n{title} 1.5 and 9.0.\n"),
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

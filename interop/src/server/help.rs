@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use quiche::Connection;
 
+use super::report::Helped;
+
 /// The sender's side of Sidekick for one connection.
 pub(crate) trait Help {
     /// Where the proxy's messages come in.
@@ -18,6 +20,8 @@ pub(crate) trait Help {
     fn deadline(&self) -> Option<Instant>;
     /// Does what is due.
     fn on_timeout(&mut self, conn: &mut Connection);
+    /// What it has come to so far.
+    fn helped(&self) -> Helped;
 }
 
 /// Gives a new connection its help, which is at this address, if it is to have any.

@@ -10,6 +10,7 @@ use quiche::{Connection, ConnectionId};
 
 use super::cli::Options;
 use super::help::{Help, Helper};
+use super::report;
 use super::service::Service;
 use crate::endpoint::outbox::Outbox;
 use crate::endpoint::sockets::{self, DATAGRAM, now};
@@ -102,7 +103,13 @@ impl Server<'_> {
             more_ids(number, &mut client.conn, options.cid_length, keys)?;
         }
         self.wait()?;
-        self.clients.retain(|_, client| !client.conn.is_closed());
+        self.clients.retain(|_, client| {
+            let closed = client.conn.is_closed();
+            if closed {
+                report::print(&client.conn, client.help.as_deref());
+            }
+            !closed
+        });
         self.keys.retain(|_, number| self.clients.contains_key(number));
         Ok(())
     }

@@ -4,11 +4,12 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 
-use quic_sidekick::{Config, MAX_DATAGRAM_LEN, Mode, Sidekick};
+use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Sidekick};
 use quiche::Connection;
 
 use crate::endpoint::sockets::{self, DATAGRAM, now};
 use crate::server::help::Help;
+use crate::server::report::Helped;
 
 /// A connection's help, with an adjacent socket of its own.
 pub(crate) struct Sidekicked {
@@ -65,12 +66,20 @@ impl Help for Sidekicked {
         self.sidekick.on_timeout(conn, now());
         self.speak();
     }
+
+    fn helped(&self) -> Helped {
+        let status = self.sidekick.status();
+        Helped {
+            assisted: status.assistance == Assistance::Assisted,
+            assistance: status.assistance.to_string(),
+            lost_early: status.stats.early_lost,
+            spurious: status.stats.spurious,
+        }
+    }
 }
 
 impl Drop for Sidekicked {
     fn drop(&mut self) {
-        let status = self.sidekick.status();
-        eprintln!("interop-server: {}; {} losses found early", status.assistance, status.stats.early_lost);
         self.sidekick.stop();
         self.speak();
     }

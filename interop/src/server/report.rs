@@ -1,0 +1,44 @@
+//! What is printed when a connection has ended.
+
+use std::io::Write as _;
+
+use quiche::Connection;
+use serde::Serialize;
+
+use super::help::Help;
+
+/// One JSON object on a line of standard output, under the names of the client's report.
+#[derive(Debug, Serialize)]
+struct Report {
+    assisted: bool,
+    assistance: String,
+    packets: Packets,
+}
+
+#[derive(Debug, Serialize)]
+struct Packets {
+    sent: usize,
+    lost_end_to_end: usize,
+    lost_early: u64,
+    spurious: u64,
+}
+
+/// What the help has come to.
+pub(crate) struct Helped {
+    pub(crate) assisted: bool,
+    pub(crate) assistance: String,
+    pub(crate) lost_early: u64,
+    pub(crate) spurious: u64,
+}
+
+/// Tells of a connection whether, and how, it was helped, and what became of its packets.
+pub(crate) fn print(conn: &Connection, help: Option<&dyn Help>) {
+    let off = Helped { assisted: false, assistance: "off".to_owned(), lost_early: 0, spurious: 0 };
+    let Helped { assisted, assistance, lost_early, spurious } = help.map_or(off, Help::helped);
+    let stats = conn.stats();
+    let packets = Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
+    if let Ok(line) = serde_json::to_string(&Report { assisted, assistance, packets }) {
+        // Whoever wants no reports may have closed the output, and is served on.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
