@@ -24,6 +24,7 @@ mod served;
 mod table;
 
 use std::fs::{File, TryLockError};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -55,7 +56,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let peers = Peer::all(&cli.peers_from, &cli.peer)?;
     if cli.list {
-        print!("{}", cli::listing(&peers));
+        print(&cli::listing(&peers))?;
         return Ok(ExitCode::SUCCESS);
     }
     let matrix = Matrix::plan(cli, &peers)?;
@@ -89,8 +90,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let table = table::markdown(&peers, &results, cli.seed, &cli.told());
     match &cli.write {
         Some(file) => write(file, &table)?,
-        None if cli.json => println!("{}", serde_json::to_string(&results)?),
-        None => print!("{table}"),
+        None if cli.json => print(&(serde_json::to_string(&results)? + "\n"))?,
+        None => print(&table)?,
     }
     eprintln!("every try is in {}", results_file.display());
     let failed = results.failed();
@@ -121,6 +122,11 @@ fn alone(out: &Path) -> anyhow::Result<File> {
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(cannot),
     }
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {

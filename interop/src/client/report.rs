@@ -1,5 +1,6 @@
 //! What is printed at the end.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -86,7 +87,7 @@ impl Report {
     }
 
     pub(crate) fn print(&self) -> anyhow::Result<()> {
-        println!("{}", serde_json::to_string(self).context("cannot write the report")?);
-        Ok(())
+        let line = serde_json::to_string(self).context("cannot write the report")?;
+        writeln!(std::io::stdout(), "{line}").context("cannot write the report to standard output")
     }
 }
