@@ -30,7 +30,7 @@ pub(crate) const SENDERS: [Sender; 6] = [
     alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy"),
     Sender {
         only_uploads: true,
-        ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; for the case upload alone")
+        ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; of the cases for upload alone")
     },
     helped("pacubic", "Sidekick, PACUBIC"),
     helped("path-aware-bbr", "Sidekick, path-aware BBR2"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::path::{Backend, Path, PathCounters};
 use sidekick_netem::programs::{Ended, Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::topology::{
@@ -23,7 +23,7 @@ use crate::peer::Peer;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Has BoringSSL believe that this processor has no instructions for AES, so that a client prefers ChaCha20, and a server
-/// takes it.
+/// takes it. Only on x86 does it look there.
 const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000");
 
 /// What is tried.
@@ -51,8 +51,12 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn is_failure(&self) -> bool {
-        matches!(self, Self::Failed { .. } | Self::Missing { .. })
+    /// Why it failed, if it did.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Failed { why } | Self::Missing { why } => Some(why),
+            Self::Passed(_) | Self::Unsupported { .. } => None,
+        }
     }
 }
 
@@ -84,6 +88,17 @@ pub(crate) struct Measured {
     /// Frames that this machine put out more than a millisecond late, in percent.
     #[serde(default)]
     pub(crate) late_percent: f64,
+    /// Frames that this machine lost, which was too slow for them, beside those that the path had to lose.
+    #[serde(default)]
+    pub(crate) overruns: u64,
+}
+
+impl Measured {
+    /// Takes in how well this machine was up to the path.
+    pub(crate) fn add(&mut self, counters: &PathCounters) {
+        self.late_percent = counters.late_percent();
+        self.overruns = counters.overruns();
+    }
 }
 
 /// Counts of the one whose report it is.
@@ -110,6 +125,10 @@ impl Cell<'_> {
         if let Some(why) = self.peer.unsupported(self.case) {
             return Outcome::Unsupported { why: why.to_owned() };
         }
+        if self.case == Case::ChaCha20 && !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
+            let why = "the machine that ran it is no x86: BoringSSL cannot be told there to prefer ChaCha20";
+            return Outcome::Unsupported { why: why.to_owned() };
+        }
         match self.attempt(files, caches, directory) {
             Ok(measured) => Outcome::Passed(measured),
             Err(error) => Outcome::Failed { why: format!("{error:#}") },
@@ -125,7 +144,7 @@ impl Cell<'_> {
         }
         let programs = Programs::find(None)?;
         let mut server = self.server(files, caches, path.topology(), directory)?;
-        let proxy = self.proxy(&programs, path.topology(), directory)?;
+        let mut proxy = self.proxy(&programs, path.topology(), directory)?;
         server.wait_until_ready()?;
         let name_server = match self.case {
             Case::HttpsRecord => Some(NameServer::start(&path.topology().receiver)?),
@@ -133,19 +152,17 @@ impl Cell<'_> {
         };
         let resolver = name_server.as_ref().map(|server| server.address);
         let client = self.client(&programs, files, path.topology(), resolver, directory)?;
-        let ended = finish(client)?;
+        let ended = finish(client, directory)?;
         let counters = path.counters()?;
         if let Some(last_words) = server.ended()? {
             bail!("the server ended: {last_words}");
         }
         server.stop();
-        if let Some(proxy) = proxy {
-            proxy.stop();
-        }
+        stop_proxy(&mut proxy)?;
         ensure!(ended.status.success(), "{}", ended.last_words);
         let mut measured: Measured =
             serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
-        measured.late_percent = counters.late_percent();
+        measured.add(&counters);
         self.check(&measured, files)?;
         Ok(measured)
     }
@@ -293,13 +310,22 @@ fn check_cid(measured: &Measured, length: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for the client's end.
-pub(crate) fn finish(mut client: Program) -> anyhow::Result<Ended> {
-    // Its report first, and then that this was all.
-    for _ in 0..2 {
-        if let Some(ended) = client.wait(PATIENCE)? {
-            return Ok(ended);
-        }
+/// Waits for the client's end, and keeps its report beside what it said.
+pub(crate) fn finish(mut client: Program, directory: &FilePath) -> anyhow::Result<Ended> {
+    let ended = client.wait(PATIENCE)?;
+    let ended =
+        ended.with_context(|| format!("the client came to no end within {} s", PATIENCE.as_secs()))?;
+    std::fs::write(directory.join("the client.stdout"), &ended.output)
+        .context("cannot keep the client's report")?;
+    Ok(ended)
+}
+
+/// Ends the proxy, which has to have lasted that long.
+pub(crate) fn stop_proxy(proxy: &mut Option<Program>) -> anyhow::Result<()> {
+    let Some(mut proxy) = proxy.take() else { return Ok(()) };
+    if let Some(last_words) = proxy.ended()? {
+        bail!("the proxy ended: {last_words}");
     }
-    bail!("the client came to no end within {} s", PATIENCE.as_secs())
+    proxy.stop();
+    Ok(())
 }

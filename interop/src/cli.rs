@@ -26,7 +26,7 @@ pub(crate) struct Cli {
     /// Only these senders [default: all]
     #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
     pub(crate) sender: Vec<Sender>,
-    /// Loss on the near segment, in percent
+    /// Loss on the near segment, in percent; downloads from our own server have the greatest of these
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2", allow_negative_numbers = true, value_parser = parse_percent)]
     pub(crate) near_loss: Vec<f64>,
     /// What is lost follows from this

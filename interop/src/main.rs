@@ -41,7 +41,7 @@ use peer::Peer;
 const FAILED: &str = "failed";
 
 /// The programs that are ours.
-const PROGRAMS: [&str; 3] = ["h3-upload", "interop-client", "sidekick-proxy"];
+const PROGRAMS: [&str; 4] = ["h3-upload", "interop-client", "interop-server", "sidekick-proxy"];
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
-use tempfile::TempDir;
 
 use crate::FAILED;
 use crate::case::{Case, SENDERS, Sender};
@@ -14,9 +13,6 @@ use crate::files::Files;
 use crate::peer::Peer;
 use crate::pool::{self, Progress};
 use crate::served::{Served, ServedResult};
-
-/// What loss downloads from our own server meet, in percent.
-const SERVED_LOSS: f64 = 2.0;
 
 /// A try with a peer and what came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -47,7 +43,7 @@ impl Results {
         let tries = self.tries.iter().map(|tried| &tried.outcome);
         tries
             .chain(self.served.iter().map(|served| &served.outcome))
-            .filter(|outcome| outcome.is_failure())
+            .filter(|outcome| outcome.failure().is_some())
             .count()
     }
 }
@@ -78,11 +74,16 @@ impl<'a> Matrix<'a> {
                 }
             }
         }
-        let mut served = if cli.asks_for_ours() { Served::all(SERVED_LOSS, cli.seed) } else { Vec::new() };
+        let most = cli.near_loss.iter().copied().fold(0.0, f64::max);
+        let mut served = if cli.asks_for_ours() { Served::all(most, cli.seed) } else { Vec::new() };
         served.retain(|served| senders.contains(&served.sender));
         ensure!(
+            cli.case.is_empty() || !cells.is_empty() || served.is_empty(),
+            "our own server is tried with downloads alone: leave out --case"
+        );
+        ensure!(
             !cells.is_empty() || !served.is_empty(),
-            "there is nothing to try: bbr2 is for the case upload alone, and --list shows what there is"
+            "there is nothing to try: of the cases bbr2 is for upload alone, and --list shows what there is"
         );
         Ok(Self { cells, served })
     }
@@ -91,32 +92,34 @@ impl<'a> Matrix<'a> {
     pub(crate) fn run(&self, cli: &Cli, caches: &Path, directory: &Path) -> anyhow::Result<Results> {
         let files = Files::make(directory, cli.seed)?;
         let progress = Progress::new(self.cells.len() + self.served.len());
-        let own_directory = || {
-            tempfile::Builder::new()
-                .prefix("try-")
-                .tempdir_in(directory)
-                .context("cannot make a directory for a try")
-        };
-        let after = |what: String, own: &TempDir, outcome: &Outcome| -> anyhow::Result<()> {
-            if outcome.is_failure() {
-                let name = what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-                keep(own.path(), &cli.out.join(FAILED).join(name))?;
-            }
-            progress.show(what, outcome);
-            Ok(())
+        // A try that cannot have its directory has failed like any other, and holds up none.
+        let attempt = |what: String, run: &dyn Fn(&Path) -> Outcome| -> Outcome {
+            let outcome = match tempfile::Builder::new().prefix("try-").tempdir_in(directory) {
+                Ok(own) => {
+                    let outcome = run(own.path());
+                    if let Some(why) = outcome.failure() {
+                        let name = what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+                        if let Err(error) = keep(own.path(), why, &cli.out.join(FAILED).join(name)) {
+                            eprintln!("{error:#}");
+                        }
+                    }
+                    outcome
+                }
+                Err(error) => {
+                    Outcome::Failed { why: format!("a directory for a try cannot be made: {error}") }
+                }
+            };
+            progress.show(what, &outcome);
+            outcome
         };
         let tries = pool::each(&self.cells, cli.jobs, |cell| {
-            let own = own_directory()?;
-            let outcome = cell.run(&files, caches, own.path());
-            after(cell.title(), &own, &outcome)?;
-            Ok(told(cell, outcome))
-        })?;
+            let run = |own: &Path| cell.run(&files, caches, own);
+            told(cell, attempt(cell.title(), &run))
+        });
         let served = pool::each(&self.served, cli.jobs, |served| {
-            let own = own_directory()?;
-            let result = served.run(&files, own.path());
-            after(served.title(), &own, &result.outcome)?;
-            Ok(result)
-        })?;
+            let run = |own: &Path| served.run(&files, own);
+            served.told(attempt(served.title(), &run))
+        });
         progress.finish();
         Ok(Results { tries, served })
     }
@@ -133,10 +136,11 @@ fn told(cell: &Cell<'_>, outcome: Outcome) -> Tried {
     }
 }
 
-/// Keeps what the programs of a try said.
-fn keep(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Keeps what the programs of a try said, and why it failed.
+fn keep(from: &Path, why: &str, to: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot keep in {} what the programs said", to.display());
     std::fs::create_dir_all(to).with_context(cannot)?;
+    std::fs::write(to.join("why"), format!("{why}\n")).with_context(cannot)?;
     for entry in std::fs::read_dir(from).with_context(cannot)? {
         let entry = entry.with_context(cannot)?;
         if entry.path().is_file() {

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
+use sidekick_netem::programs::last_line;
 
 use crate::case::Case;
 use crate::cli::OURS;
@@ -107,21 +108,14 @@ impl Peer {
         let errors = File::create(&log).with_context(cannot)?;
         let status = Command::new(self.path.join("install"))
             .arg(&cache)
+            .env(PROGRAMS_VARIABLE, own_directory()?)
             .stdin(Stdio::null())
             .stdout(errors.try_clone().with_context(cannot)?)
             .stderr(errors)
             .status();
         let verdict = match status {
             Ok(status) if status.success() => String::new(),
-            Ok(_) => {
-                let said = fs::read(&log).unwrap_or_default();
-                let said = String::from_utf8_lossy(&said);
-                said.lines()
-                    .rev()
-                    .find(|line| !line.trim().is_empty())
-                    .unwrap_or("it does not say why")
-                    .to_owned()
-            }
+            Ok(_) => last_line(&log),
             Err(error) => error.to_string(),
         };
         if !verdict.is_empty() {
@@ -143,9 +137,15 @@ impl Peer {
     pub(crate) fn serve(&self, caches: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(self.path.join("serve"));
         command.arg(self.cache(caches)?);
-        let own = std::env::current_exe().context("this program does not know where it is")?;
-        // For the peers that are built with this program.
-        command.env("SIDEKICK_PROGRAMS", own.parent().unwrap_or(Path::new("/")));
+        command.env(PROGRAMS_VARIABLE, own_directory()?);
         Ok(command)
     }
+}
+
+/// Tells a peer that is built with this program where that is.
+const PROGRAMS_VARIABLE: &str = "SIDEKICK_PROGRAMS";
+
+fn own_directory() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("this program does not know where it is")?;
+    Ok(own.parent().unwrap_or(Path::new("/")).to_owned())
 }

@@ -15,21 +15,22 @@ use sidekick_netem::scenario::Scenario;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, Packets, finish};
+use crate::cell::{Measured, Outcome, Packets, finish, stop_proxy};
 use crate::files::{Files, NAME};
 
 /// How long a server whose client has gone may take to end.
 const GOODBYE: Duration = Duration::from_secs(60);
 
-/// Where packets are lost. The path's lossy segment is the short and fast one of `upload-paper`, unless it says otherwise.
+/// Where packets are lost, on the path of `upload-paper` or on the same the other way round: of its two segments, one is
+/// short and fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
-    /// On the server's first hop, at whose end the proxy is.
+    /// On the server's first hop, short and fast, at whose end the proxy is.
     FirstHop,
     /// On the long and slow segment between the server and a proxy beside the client.
     BeforeProxy,
-    /// On the client's last hop, behind a proxy beside it.
+    /// On the client's last hop, short and fast, behind a proxy beside it.
     LastHop,
 }
 
@@ -102,11 +103,15 @@ impl Served {
         format!("our server: {}, {} % lost {}", self.sender.name, self.loss, self.place.about())
     }
 
-    pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> ServedResult {
-        let outcome = match self.attempt(files, directory) {
+    pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> Outcome {
+        match self.attempt(files, directory) {
             Ok(measured) => Outcome::Passed(measured),
             Err(error) => Outcome::Failed { why: format!("{error:#}") },
-        };
+        }
+    }
+
+    /// With what came of it.
+    pub(crate) fn told(&self, outcome: Outcome) -> ServedResult {
         let Self { sender, place, loss, seed } = *self;
         ServedResult { sender: sender.name, place, loss_percent: loss, seed, outcome }
     }
@@ -119,10 +124,13 @@ impl Served {
         let hosts = path.topology();
 
         let proxy_address = format!("{PROXY_FAR}:{PROXY_PORT}");
-        let mut command = Command::new(programs.path("sidekick-proxy")?);
-        command.args(["--interface", FAR, "--listen", &proxy_address]);
-        let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
-        proxy.wait_until_ready()?;
+        let mut proxy = None;
+        if self.sender.helped {
+            let mut command = Command::new(programs.path("sidekick-proxy")?);
+            command.args(["--interface", FAR, "--listen", &proxy_address]);
+            let started = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
+            proxy.insert(started).wait_until_ready()?;
+        }
 
         let server_address = format!("{RECEIVER}:{SERVER_PORT}");
         let mut command = Command::new(programs.path("interop-server")?);
@@ -144,9 +152,11 @@ impl Served {
             .arg("--cafile")
             .arg(&files.root_certificate);
         command.args(["get", &source.bytes.to_string()]);
-        let ended = finish(Program::start_command("the client", command, &hosts.sender, directory)?)?;
+        let ended =
+            finish(Program::start_command("the client", command, &hosts.sender, directory)?, directory)?;
         ensure!(ended.status.success(), "{}", ended.last_words);
         let counters = path.counters()?;
+        stop_proxy(&mut proxy)?;
         let mut measured: Measured =
             serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
         ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
@@ -157,7 +167,7 @@ impl Served {
         measured.assisted = told.assisted;
         measured.assistance = told.assistance;
         measured.packets = told.packets;
-        measured.late_percent = counters.late_percent();
+        measured.add(&counters);
         if self.sender.helped {
             ensure!(measured.assisted, "the server was not helped: {}", measured.assistance);
         }

@@ -68,7 +68,13 @@ fn late(text: &mut String, peers: &[Peer], tried: &[Tried]) {
             .collect();
         shares.sort_by(f64::total_cmp);
         let (median, most) = (shares.get(shares.len() / 2)?, shares.last()?);
-        Some(format!("{} {median:.1} and {most:.1}", peer.title()))
+        let of_peer = tried.iter().filter(|tried| tried.peer == peer.folder);
+        let overruns: u64 = of_peer.filter_map(|tried| passed(&tried.outcome)).map(|m| m.overruns).sum();
+        let lost = match overruns {
+            0 => String::new(),
+            _ => format!(" ({overruns} frames that nobody was to lose were lost by it)"),
+        };
+        Some(format!("{} {median:.1} and {most:.1}{lost}", peer.title()))
     };
     let shares: Vec<String> = peers.iter().filter_map(of_peer).collect();
     if !shares.is_empty() {
@@ -196,7 +202,7 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     let Some(first) = served.first() else { return };
     let _ = writeln!(
         text,
-        "## 10 MiB down from our own server, which is helped: Mbit/s\n\n{} % loss at one place of the same path; the server is on the hooked \
+        "## 10 MiB down from our own server, which is helped: Mbit/s\n\n{} % loss on the short and fast segment of that path, or on the other; the server is on the hooked \
          quiche, the client that of the downloads above,\nwithout help. In brackets, how many losses the server found early.\n",
         first.loss_percent
     );
@@ -268,6 +274,7 @@ mod tests {
             at_new_port: 0,
             early_data_accepted: false,
             late_percent: goodput_mbit_s,
+            overruns: lost_early,
         })
     }
 
@@ -282,7 +289,7 @@ mod tests {
         let broken = || Outcome::Failed { why: "it <b>broke\u{7}</b> off".to_owned() };
         let tries = vec![
             tried(Case::Upload, "cubic-rfc9438", measured(1.5, 0)),
-            tried(Case::Upload, "auto", measured(9.0, 0)),
+            tried(Case::Upload, "auto", measured(9.0, 3)),
             tried(Case::Upload, "pacubic", broken()),
             tried(Case::Cid0, "auto", Outcome::Unsupported { why: "it has none".to_owned() }),
             tried(Case::Small, "auto", measured(0.1, 0)),
@@ -305,7 +312,9 @@ mod tests {
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
             "1. it \\<b\\>broke\\</b\\> off\n2. it has none\n",
-            &format!("(median and most):\n{title} 1.5 and 9.0.\n"),
+            &format!(
+                "(median and most):\n{title} 1.5 and 9.0 (3 frames that nobody was to lose were lost by it).\n"
+            ),
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

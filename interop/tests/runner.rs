@@ -41,8 +41,9 @@ fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
     let tries = tries(out.path());
     assert_eq!(tries.len(), 2 * 15 * 2, "{said}");
     for tried in &tries {
-        // quiche begins no key update.
-        let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update";
+        // quiche begins no key update. How a client comes to prefer ChaCha20 is up to the processor.
+        let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update"
+            || tried["case"] == "chacha20" && !cfg!(any(target_arch = "x86", target_arch = "x86_64"));
         assert_eq!(tried["outcome"], if cannot { "unsupported" } else { "passed" }, "{tried}");
     }
     // What the whole is about.
@@ -94,19 +95,19 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
         ("no-start", "failed", "ended before it was ready: no such module"),
         ("silent", "failed", "was not ready within"),
         ("port-taken", "failed", "cannot listen on 10.77.2.2:4433"),
-        ("dies", "failed", "the server ended: out of memory"),
+        ("dies", "failed", "the server ended: out of memory (exit status: 1)"),
         ("well", "passed", ""),
     ] {
         let tried = tries.iter().find(|tried| tried["peer"] == peer).unwrap();
         assert_eq!(tried["outcome"], outcome, "{tried}");
         let told = tried["why"].as_str().unwrap_or_default();
         assert!(told.contains(why), "{peer}: {told}");
-        // In the table, too, every reason is told.
-        assert!(table.contains(told), "{peer}: {table}");
+        // In the table, too, every reason is told, though not as Markdown.
+        assert!(table.replace('\\', "").contains(told), "{peer}: {table}");
     }
-    assert!(
-        out.path().join("failed/no-start--small--cubic-rfc9438--0---near-loss/the server.stderr").is_file()
-    );
+    let kept = out.path().join("failed/no-start--small--cubic-rfc9438--0---near-loss");
+    assert!(kept.join("the server.stderr").is_file());
+    assert!(fs::read_to_string(kept.join("why")).unwrap().contains("no such module"));
 }
 
 #[test]
@@ -117,6 +118,7 @@ fn what_is_asked_for_and_is_not_there_is_named() {
         (&["--case", "everything"], "choose of upload, download"),
         (&["--near-loss", "200"], "between 0 and 100"),
         (&["--peer", "quinn", "--case", "small", "--sender", "bbr2"], "there is nothing to try"),
+        (&["--peer", "ours", "--case", "small"], "leave out --case"),
         (&["--peers-from", "/nonexistent"], "cannot read the peers' directory /nonexistent"),
     ] {
         let output = runner(out.path(), arguments);
@@ -126,18 +128,42 @@ fn what_is_asked_for_and_is_not_there_is_named() {
     }
 }
 
-/// The versions in the tables are those that were built.
+/// The versions in the tables are those that are installed.
 #[test]
-fn the_peers_that_cargo_builds_have_the_versions_that_they_say() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let lock: toml::Table = fs::read_to_string(root.join("../Cargo.lock")).unwrap().parse().unwrap();
-    let packages = lock["package"].as_array().unwrap();
-    for peer in ["quinn", "quiche"] {
-        let about = fs::read_to_string(root.join("peers").join(peer).join("peer.toml")).unwrap();
-        let about: toml::Table = about.parse().unwrap();
-        let locked = |package: &&toml::Value| {
-            package["name"].as_str() == Some(peer) && package["version"] == about["version"]
-        };
-        assert!(packages.iter().any(|package| locked(&package)), "{peer}: {}", about["version"]);
+fn the_peers_have_the_versions_that_they_say() {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    let read = |file: &str| fs::read_to_string(peers.join(file)).unwrap();
+    let table = |text: String| -> toml::Table { text.parse().unwrap() };
+    let version = |peer: &str| {
+        let about = table(read(&format!("{peer}/peer.toml")));
+        assert!(
+            about["source"].as_str().unwrap().contains(about["version"].as_str().unwrap()) || peer == "caddy"
+        );
+        about["version"].as_str().unwrap().to_owned()
+    };
+    // What cargo builds: the dependency in the manifest says "=VERSION", or the lock file has one version alone.
+    let manifest = table(read("quiche/Cargo.toml"));
+    assert_eq!(
+        manifest["dependencies"]["quiche"]["version"].as_str(),
+        Some(&*format!("={}", version("quiche")))
+    );
+    let lock = table(read("../../Cargo.lock"));
+    let locked: Vec<&str> = lock["package"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|package| package["name"].as_str() == Some("quinn"))
+        .map(|package| package["version"].as_str().unwrap())
+        .collect();
+    assert_eq!(locked, [version("quinn")]);
+    // What the others' own files say to fetch.
+    for (peer, file, what) in [
+        ("aioquic", "requirements.txt", "aioquic=={version} "),
+        ("caddy", "install", "package=caddy version={version}-"),
+        ("flupke", "jars.sha256", "tech/kwik/flupke/{version}/flupke-{version}.jar\n"),
+        ("quic-go", "go.mod", "github.com/quic-go/quic-go v{version}\n"),
+    ] {
+        let what = what.replace("{version}", &version(peer));
+        assert!(read(&format!("{peer}/{file}")).contains(&what), "{peer}: {file} has no {what}");
     }
 }

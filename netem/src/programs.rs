@@ -194,7 +194,7 @@ impl Program {
                 Ok(())
             }
             Ok(Output::FirstLine(line)) if !line.trim().is_empty() => {
-                Err(ProgramError::NotReady { name, said: line.trim().to_owned() })
+                Err(ProgramError::NotReady { name, said: printable(&line) })
             }
             Err(RecvTimeoutError::Timeout) => Err(ProgramError::Slow { name }),
             Ok(_) | Err(RecvTimeoutError::Disconnected) => {
@@ -203,20 +203,19 @@ impl Program {
         }
     }
 
-    /// Waits up to `timeout` for the program to end by itself; `None` if it is still running.
+    /// Waits for the program to end by itself; `None` if it has neither ended nor printed its first line for `timeout`.
     ///
     /// # Errors
     ///
     /// The system's, from waiting.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
-        let rest = match self.output.recv_timeout(timeout) {
-            Ok(Output::FirstLine(line)) => {
-                self.first_line = line;
-                return Ok(None);
+        let rest = loop {
+            match self.output.recv_timeout(timeout) {
+                Ok(Output::FirstLine(line)) => self.first_line = line,
+                Ok(Output::Rest(rest)) => break rest,
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => break String::new(),
             }
-            Ok(Output::Rest(rest)) => rest,
-            Err(RecvTimeoutError::Timeout) => return Ok(None),
-            Err(RecvTimeoutError::Disconnected) => String::new(),
         };
         let status = self.child.wait()?;
         let output = std::mem::take(&mut self.first_line) + &rest;
@@ -251,13 +250,17 @@ impl Drop for Program {
 }
 
 /// The last line of a file that is not blank, without what could take hold of a terminal.
-fn last_line(path: &Path) -> String {
+pub fn last_line(path: &Path) -> String {
     let mut text = Vec::new();
     if let Ok(mut file) = File::open(path) {
         let _ = file.read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
+    printable(line)
+}
+
+fn printable(line: &str) -> String {
     line.trim().chars().filter(|letter| !letter.is_control()).collect()
 }
 
@@ -311,11 +314,7 @@ mod tests {
     #[test]
     fn the_output_of_an_ended_program_is_whole() {
         let (mut program, _directory) = start("printf 'one\\ntwo\\n'; printf '\\033[1mlast\\n' >&2; exit 4");
-        let ended = loop {
-            if let Some(ended) = program.wait(Duration::from_secs(20)).unwrap() {
-                break ended;
-            }
-        };
+        let ended = program.wait(Duration::from_secs(20)).unwrap().unwrap();
         assert_eq!((ended.output.as_str(), ended.status.code()), ("one\ntwo\n", Some(4)));
         assert_eq!(ended.last_words, "[1mlast");
         assert_eq!(program.ended().unwrap().unwrap(), "[1mlast (exit status: 4)");

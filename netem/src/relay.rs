@@ -186,7 +186,7 @@ impl Lane {
                 more = false;
                 break;
             };
-            // Only IPv4 is the experiment's; anything else a kernel says by itself.
+            // Only IP to one host is the experiment's; anything else a kernel says by itself.
             if let Some(frame) = EthernetFrame::from_ip(frame) {
                 clock.begin();
                 let now = clock.now();

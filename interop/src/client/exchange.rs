@@ -49,6 +49,8 @@ pub(crate) struct Exchange {
     path: String,
     upload: Option<Upload>,
     length: Option<u64>,
+    /// Of the upload, no more than this is handed on for now.
+    limit: u64,
     times: u32,
     at_once: u32,
     begun: u32,
@@ -61,7 +63,8 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    pub(crate) fn new(task: &Task, authority: &str) -> anyhow::Result<Self> {
+    /// With `pause`, the second half of an upload waits for [`go_on`](Self::go_on).
+    pub(crate) fn new(task: &Task, authority: &str, pause: bool) -> anyhow::Result<Self> {
         let (path, upload, length, times, at_once) = match task {
             Task::Put { file } => {
                 let cannot = || format!("cannot read {}", file.display());
@@ -84,6 +87,7 @@ impl Exchange {
             path,
             digest: upload.as_ref().map(|_| Digest::default()),
             upload,
+            limit: length.filter(|_| pause).map_or(u64::MAX, |length| length / 2),
             length,
             times,
             at_once,
@@ -98,6 +102,16 @@ impl Exchange {
     /// All that was asked is answered.
     pub(crate) fn is_done(&self) -> bool {
         self.answered == self.times
+    }
+
+    /// A request has been handed on.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun > 0
+    }
+
+    /// Ends the pause in the middle of an upload.
+    pub(crate) fn go_on(&mut self) {
+        self.limit = u64::MAX;
     }
 
     /// Half of what is to be sent or to come is there, as far as that is known.
@@ -167,7 +181,12 @@ impl Exchange {
                 upload.all_read = upload.chunk.len() < CHUNK;
             }
             let rest = upload.chunk.get(upload.handed_on..).unwrap_or_default();
-            match http.send_body(conn, stream, rest, upload.all_read) {
+            let allowed = usize::try_from(self.limit - self.moved).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(rest.len().min(allowed));
+            if now.is_empty() && !later.is_empty() {
+                break;
+            }
+            match http.send_body(conn, stream, now, upload.all_read && later.is_empty()) {
                 Ok(taken) => {
                     if let Some(digest) = &mut self.digest {
                         digest.update(rest.get(..taken).unwrap_or_default());

@@ -40,13 +40,13 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let authority = format!("{}:{}", cli.name, cli.server.port());
-    let mut exchange = Exchange::new(&cli.task, &authority)?;
+    let mut exchange = Exchange::new(&cli.task, &authority, cli.migrate)?;
     let mut session = Session::new(cli, None)?;
     let mut took = session.run(&mut exchange, cli.resume)?;
     if cli.resume {
         let ticket = session.ticket().context("the server gives nothing to resume with")?.to_owned();
         let first = exchange.digest();
-        exchange = Exchange::new(&cli.task, &authority)?;
+        exchange = Exchange::new(&cli.task, &authority, cli.migrate)?;
         session = Session::new(cli, Some(&ticket))?;
         took = session.run(&mut exchange, false)?;
         ensure!(exchange.digest().sha256() == first.sha256(), "the second answer differs from the first");

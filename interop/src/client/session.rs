@@ -6,20 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use boring::ssl::SslRef;
 use quic_sidekick::{MAX_DATAGRAM_LEN, Sidekick, Status};
-use quiche::{Connection, ConnectionId, PathEvent, QlogLevel, h3};
+use quiche::{Connection, PathEvent, QlogLevel, h3};
 
 use crate::cli::Cli;
 use crate::endpoint::outbox::Outbox;
+use crate::endpoint::random::{connection_id, reset_token};
 use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 use crate::exchange::Exchange;
 
-/// A connection that has been silent for so long has failed.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Room for 10 Mbit/s and a long round trip, several times over.
-const WINDOW: u64 = 4 << 20;
 /// How long a server may take to hand out what a client can resume with.
 const TICKET_WITHIN: Duration = Duration::from_secs(3);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
@@ -112,8 +110,13 @@ impl Session {
         let mut took = None;
         loop {
             self.receive()?;
+            self.migrate(exchange)?;
             self.work(exchange)?;
             if exchange.is_done() {
+                ensure!(
+                    matches!(self.migration, Migration::NotWanted | Migration::Done),
+                    "all was answered before the new path was known to work"
+                );
                 let took = *took.get_or_insert_with(|| now().saturating_duration_since(self.began));
                 let waited = now().saturating_duration_since(self.began) - took;
                 if !ticket_wanted || self.conn.session().is_some() || waited > TICKET_WITHIN {
@@ -121,7 +124,6 @@ impl Session {
                     return Ok(took);
                 }
             }
-            self.migrate(exchange)?;
             self.send()?;
             if self.conn.is_closed() || self.conn.is_draining() {
                 return Err(self.ending());
@@ -153,10 +155,10 @@ impl Session {
             let http = h3::Connection::with_transport(&mut self.conn, &h3::Config::new()?)
                 .context("HTTP/3 cannot begin")?;
             self.http = Some(http);
-            self.requested_early = early;
         }
         if let Some(http) = &mut self.http {
             exchange.work(http, &mut self.conn)?;
+            self.requested_early |= early && exchange.has_begun();
         }
         Ok(())
     }
@@ -203,21 +205,22 @@ impl Session {
         Ok(())
     }
 
-    /// Changes the port once half is done.
-    fn migrate(&mut self, exchange: &Exchange) -> anyhow::Result<()> {
+    /// Changes the port once half is done. The other half of an upload waits for it.
+    fn migrate(&mut self, exchange: &mut Exchange) -> anyhow::Result<()> {
         if self.migration == Migration::NotWanted || !self.conn.is_established() {
             return Ok(());
         }
         // The server needs another connection ID for another path.
         while self.conn.scids_left() > 0 {
             let id = connection_id(self.cid_length)?;
-            self.conn.new_scid(&id, random()?, false).context("no other connection ID")?;
+            self.conn.new_scid(&id, reset_token()?, false).context("no other connection ID")?;
         }
         while let Some(event) = self.conn.path_event_next() {
             match event {
                 PathEvent::Validated(local, _) if self.migration == Migration::Probing => {
                     self.conn.migrate(local, self.server).context("the connection cannot migrate")?;
                     self.migration = Migration::Done;
+                    exchange.go_on();
                 }
                 PathEvent::FailedValidation(..) => bail!("the server does not answer on the new path"),
                 _ => {}
@@ -341,18 +344,6 @@ fn bound(address: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
         sockets::bind(address).with_context(|| format!("cannot open a socket at {}", address.ip()))?;
     let address = socket.local_addr()?;
     Ok((socket, address))
-}
-
-fn connection_id(length: u8) -> anyhow::Result<ConnectionId<'static>> {
-    let mut id = vec![0; length.into()];
-    getrandom::fill(&mut id).map_err(|error| anyhow!("there is no randomness: {error}"))?;
-    Ok(ConnectionId::from_vec(id))
-}
-
-fn random() -> anyhow::Result<u128> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| anyhow!("there is no randomness: {error}"))?;
-    Ok(u128::from_ne_bytes(bytes))
 }
 
 /// Reads a connection's qlog as it is written, for nothing else tells of key updates.

@@ -29,7 +29,7 @@ pub(crate) struct Options {
     /// Heard and left to the client's order: quiche has no say in it
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) cipher: Option<String>,
-    /// Congestion control, by quiche's name
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
-    pub(crate) cc: String,
+    /// Congestion control by quiche's name [default: what the help works with, else cubic]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cc: Option<String>,
 }

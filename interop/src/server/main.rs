@@ -29,9 +29,8 @@ struct Cli {
 
 fn main() -> ExitCode {
     let mut cli = Cli::parse();
-    if let Some(own) = cli.sidekick.and_then(Mode::congestion_control) {
-        own.clone_into(&mut cli.options.cc);
-    }
+    let own = cli.sidekick.and_then(Mode::congestion_control);
+    cli.options.cc = cli.options.cc.or(own.map(str::to_owned));
     let (mode, proxy) = (cli.sidekick, cli.proxy);
     let helper: server::help::Helper<'_> = &|conn, local| match mode {
         Some(mode) => sidekicked::Sidekicked::attach(conn, local, mode, proxy),

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use quiche::{Connection, ConnectionId};
 
 use super::cli::Options;
@@ -13,11 +12,10 @@ use super::help::{Help, Helper};
 use super::report;
 use super::service::Service;
 use crate::endpoint::outbox::Outbox;
+use crate::endpoint::random::{connection_id, reset_token};
 use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Room for 10 Mbit/s and a long round trip, several times over.
-const WINDOW: u64 = 4 << 20;
 /// More clients than these are not served.
 const MOST_CONNECTIONS: usize = 256;
 /// The largest UDP payload to send.
@@ -77,7 +75,7 @@ fn config(options: &Options) -> Result<quiche::Config, quiche::Error> {
     config.set_application_protos(quiche::h3::APPLICATION_PROTOCOL)?;
     config.load_cert_chain_from_pem_file(&options.cert)?;
     config.load_priv_key_from_pem_file(&options.key)?;
-    config.set_cc_algorithm_name(&options.cc)?;
+    config.set_cc_algorithm_name(options.cc.as_deref().unwrap_or("cubic"))?;
     config.set_max_send_udp_payload_size(PAYLOAD);
     config.set_max_recv_udp_payload_size(DATAGRAM);
     config.set_max_idle_timeout(IDLE_TIMEOUT.as_millis().try_into().unwrap_or(u64::MAX));
@@ -227,9 +225,7 @@ fn more_ids(
     }
     while length > 0 && conn.is_established() && conn.scids_left() > 0 {
         let id = connection_id(length)?;
-        let mut token = [0; 16];
-        getrandom::fill(&mut token).map_err(|error| anyhow!("there is no randomness: {error}"))?;
-        conn.new_scid(&id, u128::from_ne_bytes(token), false)?;
+        conn.new_scid(&id, reset_token()?, false)?;
         keys.insert((id.to_vec(), None), number);
     }
     while conn.path_event_next().is_some() {}
@@ -238,10 +234,4 @@ fn more_ids(
 
 fn key(id: &ConnectionId<'_>, from: SocketAddr) -> Key {
     (id.to_vec(), id.is_empty().then_some(from))
-}
-
-fn connection_id(length: u8) -> anyhow::Result<ConnectionId<'static>> {
-    let mut id = vec![0; length.into()];
-    getrandom::fill(&mut id).map_err(|error| anyhow!("there is no randomness: {error}"))?;
-    Ok(ConnectionId::from_vec(id))
 }

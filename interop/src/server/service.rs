@@ -102,7 +102,9 @@ impl Service {
                     None => self.answer(conn, stream, "404", 0, Box::new(std::io::empty())),
                 }
             }
-            _ => self.answer(conn, stream, "405", 0, Box::new(std::io::empty())),
+            Some(_) => self.answer(conn, stream, "405", 0, Box::new(std::io::empty())),
+            // Trailers, which say nothing here.
+            None => Ok(()),
         }
     }
 

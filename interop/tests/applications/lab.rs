@@ -71,8 +71,7 @@ impl Lab {
     /// What a program prints that succeeds.
     pub(crate) fn finish(&self, name: &'static str, command: Command, host: &Namespace) -> String {
         let mut program = self.start(name, command, host);
-        // The first line comes by itself.
-        let ended = (0..2).find_map(|_| program.wait(PATIENCE).unwrap());
+        let ended = program.wait(PATIENCE).unwrap();
         let ended = ended.unwrap_or_else(|| panic!("{name} came to no end"));
         assert!(ended.status.success(), "{name}: {}", ended.last_words);
         ended.output

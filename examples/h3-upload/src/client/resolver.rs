@@ -209,9 +209,10 @@ impl Names {
             }
             let (names, target) = (self.clone(), target.clone());
             lookups.spawn(async move {
-                // Without its dot, for the hosts file has none; what was escaped in it is then not found.
+                // With its dot, so that no search list applies to it; the hosts file has names without.
                 let name = target.to_ascii();
-                let addresses = names.addresses(name.trim_end_matches('.')).await;
+                let name = if in_hosts_file(&target) { name.trim_end_matches('.') } else { &name };
+                let addresses = names.addresses(name).await;
                 (target, addresses)
             });
         }

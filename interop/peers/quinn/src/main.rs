@@ -45,7 +45,7 @@ struct Cli {
     /// The length of the connection IDs that this end chooses
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(0..=20))]
     cid_length: Option<u8>,
-    /// The only cipher to agree on
+    /// The cipher to agree on, if the client prefers it to AES-128, which stays on offer
     #[arg(long, value_enum)]
     cipher: Option<Cipher>,
     /// Update the keys in the middle of the first transfer of a connection
