@@ -277,7 +277,8 @@ fn a_proxy_that_does_not_last_is_told_of() {
         programs.run(&["run", "upload-paper", "--backend", "user", "--set", "sidekick.mode=pacubic"]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    let sentence = "sidekick-lab: sidekick-proxy ended during the run: the interface is gone";
+    let sentence =
+        "sidekick-lab: sidekick-proxy ended during the run: the interface is gone (exit status: 1)";
     assert_eq!(error.lines().last(), Some(sentence));
 }
 
