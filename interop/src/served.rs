@@ -156,11 +156,12 @@ impl Served {
             finish(Program::start_command("the client", command, &hosts.sender, directory)?, directory)?;
         ensure!(ended.status.success(), "{}", ended.last_words);
         let counters = path.counters()?;
+        // The server's connection outlives the client's by a few probe timeouts, and still takes reports meanwhile.
+        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
         stop_proxy(&mut proxy)?;
         let mut measured: Measured =
             serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
         ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
-        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
         let report = server.output.lines().last().unwrap_or_default();
         let told: SenderReport =
             serde_json::from_str(report).context("the server printed no report that can be read")?;

@@ -49,7 +49,9 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
         }
         text.push('\n');
     }
-    text += "## Where the peers come from\n\n";
+    if !peers.is_empty() {
+        text += "## Where the peers come from\n\n";
+    }
     for peer in peers {
         let note = peer.note().map(|note| format!("; {note}")).unwrap_or_default();
         let _ = writeln!(text, "- {}: <{}>{note}", peer.title(), peer.source());
@@ -164,6 +166,9 @@ fn reason(outcome: &Outcome, notes: &mut Notes) -> String {
 
 /// How many tries of each case passed, all senders and loss rates together.
 fn cases(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) {
+    if tried.is_empty() {
+        return;
+    }
     *text += "## All cases: how many tries passed, of all senders and loss rates\n\n| case |";
     for peer in peers {
         let _ = write!(text, " {} |", peer.title());
