@@ -218,7 +218,13 @@ static void explain(struct upload *up) {
     if (quiche_conn_local_error(up->conn, &app, &code, &reason, &len)) {
         /* RFC 9001, section 4.8 */
         if (!app && code >= 0x100 && code <= 0x1ff) {
-            fail("the server is not to be trusted (TLS alert %d): name the root of its certificate with -c CAFILE, and the name in it with -n NAME", (int)(code - 0x100));
+            int alert = (int)(code - 0x100);
+            /* bad_certificate, certificate_unknown, unknown_ca */
+            if (alert == 42 || alert == 46 || alert == 48) {
+                fail("the server is not to be trusted (TLS alert %d): name the root of its certificate with -c CAFILE, and the name in it with -n NAME", alert);
+            }
+            if (alert == 45) fail("the server's certificate has expired (TLS alert 45): look at its dates, and at this machine's clock");
+            fail("TLS failed here (alert %d, RFC 8446, section 6)", alert);
         }
         fail("the connection was closed here (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
     }
@@ -274,9 +280,9 @@ static sidekick_config *choose(const char *mode, const char *proxy) {
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(5252)};
         const char *colon = strchr(proxy, ':');
         snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
+        if (strchr(proxy, ':') != strrchr(proxy, ':') || inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is no IPv4 address with or without a port", proxy);
         if (colon != NULL && !is_port(colon + 1)) fail("%s is no port: name one of 1 to 65535", colon + 1);
         if (colon != NULL) at.sin_port = htons((uint16_t)atoi(colon + 1));
-        if (inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is no IPv4 address", host);
         sidekick_config_set_proxy(config, (struct sockaddr *)&at, sizeof at);
     }
     return config;
