@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sidekick_netem::path::{Backend, Path, PathCounters};
 use sidekick_netem::programs::{Ended, Program, Programs};
@@ -93,14 +93,6 @@ pub(crate) struct Measured {
     pub(crate) overruns: u64,
 }
 
-impl Measured {
-    /// Takes in how well this machine was up to the path.
-    pub(crate) fn add(&mut self, counters: &PathCounters) {
-        self.late_percent = counters.late_percent();
-        self.overruns = counters.overruns();
-    }
-}
-
 /// Counts of the one whose report it is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Packets {
@@ -144,7 +136,7 @@ impl Cell<'_> {
         }
         let programs = Programs::find(None)?;
         let mut server = self.server(files, caches, path.topology(), directory)?;
-        let mut proxy = self.proxy(&programs, path.topology(), directory)?;
+        let proxy = self.proxy(&programs, path.topology(), directory)?;
         server.wait_until_ready()?;
         let name_server = match self.case {
             Case::HttpsRecord => Some(NameServer::start(&path.topology().receiver)?),
@@ -154,17 +146,19 @@ impl Cell<'_> {
         let client = self.client(&programs, files, path.topology(), resolver, directory)?;
         let ended = finish(client, directory)?;
         let counters = path.counters()?;
-        if let Some(last_words) = server.ended()? {
-            bail!("the server ended: {last_words}");
-        }
-        server.stop();
-        stop_proxy(&mut proxy)?;
-        ensure!(ended.status.success(), "{}", ended.last_words);
-        let mut measured: Measured =
-            serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
-        measured.add(&counters);
-        self.check(&measured, files)?;
-        Ok(measured)
+        let judged = || -> anyhow::Result<Measured> {
+            if let Some(why) = server.ended()? {
+                bail!("the server ended: {why}");
+            }
+            server.stop();
+            stop_proxy(proxy)?;
+            ensure!(ended.status.success(), "{}", ended.why());
+            let measured: Measured = serde_json::from_str(&ended.output)
+                .context("the client printed no report that can be read")?;
+            self.check(&measured, files)?;
+            Ok(measured)
+        };
+        with_what_the_machine_did(judged(), &counters)
     }
 
     fn server(
@@ -320,11 +314,30 @@ pub(crate) fn finish(mut client: Program, directory: &FilePath) -> anyhow::Resul
     Ok(ended)
 }
 
+/// Adds to what came of a try how well this machine was up to it.
+pub(crate) fn with_what_the_machine_did(
+    result: anyhow::Result<Measured>,
+    counters: &PathCounters,
+) -> anyhow::Result<Measured> {
+    let overruns = counters.overruns();
+    match result {
+        Ok(mut measured) => {
+            measured.late_percent = counters.late_percent();
+            measured.overruns = overruns;
+            Ok(measured)
+        }
+        Err(error) if overruns > 0 => Err(anyhow!(
+            "{error:#}; this machine was too slow for {overruns} frames, which nobody was to lose"
+        )),
+        Err(error) => Err(error),
+    }
+}
+
 /// Ends the proxy, which has to have lasted that long.
-pub(crate) fn stop_proxy(proxy: &mut Option<Program>) -> anyhow::Result<()> {
-    let Some(mut proxy) = proxy.take() else { return Ok(()) };
-    if let Some(last_words) = proxy.ended()? {
-        bail!("the proxy ended: {last_words}");
+pub(crate) fn stop_proxy(proxy: Option<Program>) -> anyhow::Result<()> {
+    let Some(mut proxy) = proxy else { return Ok(()) };
+    if let Some(why) = proxy.ended()? {
+        bail!("the proxy ended: {why}");
     }
     proxy.stop();
     Ok(())

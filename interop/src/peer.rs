@@ -115,7 +115,7 @@ impl Peer {
             .status();
         let verdict = match status {
             Ok(status) if status.success() => String::new(),
-            Ok(_) => last_line(&log),
+            Ok(status) => format!("{} ({status})", last_line(&log)),
             Err(error) => error.to_string(),
         };
         if !verdict.is_empty() {

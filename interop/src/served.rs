@@ -7,15 +7,16 @@ use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sidekick_netem::path::{Backend, Path};
-use sidekick_netem::programs::{Program, Programs};
+use sidekick_netem::programs::{Ended, Program, Programs};
 use sidekick_netem::scenario::Scenario;
+use sidekick_netem::source::SourceFile;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, Packets, finish, stop_proxy};
+use crate::cell::{Measured, Outcome, Packets, finish, stop_proxy, with_what_the_machine_did};
 use crate::files::{Files, NAME};
 
 /// How long a server whose client has gone may take to end.
@@ -154,21 +155,39 @@ impl Served {
         command.args(["get", &source.bytes.to_string()]);
         let ended =
             finish(Program::start_command("the client", command, &hosts.sender, directory)?, directory)?;
-        ensure!(ended.status.success(), "{}", ended.last_words);
         let counters = path.counters()?;
-        // The server's connection outlives the client's by a few probe timeouts, and still takes reports meanwhile.
-        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
-        stop_proxy(&mut proxy)?;
+        let judged = || self.judge(&ended, server, proxy, source);
+        with_what_the_machine_did(judged(), &counters)
+    }
+
+    fn judge(
+        &self,
+        client: &Ended,
+        mut server: Program,
+        proxy: Option<Program>,
+        source: &SourceFile,
+    ) -> anyhow::Result<Measured> {
+        if !client.status.success() {
+            if let Some(why) = server.ended()? {
+                bail!("the server ended: {why}");
+            }
+            stop_proxy(proxy)?;
+            bail!("{}", client.why());
+        }
         let mut measured: Measured =
-            serde_json::from_str(&ended.output).context("the client printed no report that can be read")?;
+            serde_json::from_str(&client.output).context("the client printed no report that can be read")?;
         ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
+        // The server's connection outlives the client's: by a few probe timeouts, or, if it does not hear that the client has
+        // closed, until its idle timeout.
+        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
+        stop_proxy(proxy)?;
+        ensure!(server.status.success(), "the server failed: {}", server.why());
         let report = server.output.lines().last().unwrap_or_default();
         let told: SenderReport =
             serde_json::from_str(report).context("the server printed no report that can be read")?;
         measured.assisted = told.assisted;
         measured.assistance = told.assistance;
         measured.packets = told.packets;
-        measured.add(&counters);
         if self.sender.helped {
             ensure!(measured.assisted, "the server was not helped: {}", measured.assistance);
         }

@@ -36,7 +36,7 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
         seed,
         env!("CARGO_PKG_VERSION"),
     );
-    late(&mut text, peers, tried);
+    late(&mut text, peers, results);
     for case in [Case::Upload, Case::Download] {
         rates(&mut text, peers, tried, case, &mut notes);
     }
@@ -60,29 +60,29 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
 }
 
 /// How much the machine that ran it was in the way, which also had the peers' own work to do.
-fn late(text: &mut String, peers: &[Peer], tried: &[Tried]) {
-    let of_peer = |peer: &Peer| {
-        let mut shares: Vec<f64> = tried
-            .iter()
-            .filter(|tried| tried.peer == peer.folder)
-            .filter_map(|tried| passed(&tried.outcome))
-            .map(|measured| measured.late_percent)
-            .collect();
+fn late(text: &mut String, peers: &[Peer], results: &Results) {
+    let told = |title: &str, outcomes: Vec<&Outcome>| {
+        let measured: Vec<&Measured> = outcomes.into_iter().filter_map(passed).collect();
+        let mut shares: Vec<f64> = measured.iter().map(|measured| measured.late_percent).collect();
         shares.sort_by(f64::total_cmp);
         let (median, most) = (shares.get(shares.len() / 2)?, shares.last()?);
-        let of_peer = tried.iter().filter(|tried| tried.peer == peer.folder);
-        let overruns: u64 = of_peer.filter_map(|tried| passed(&tried.outcome)).map(|m| m.overruns).sum();
+        let overruns: u64 = measured.iter().map(|measured| measured.overruns).sum();
         let lost = match overruns {
             0 => String::new(),
             _ => format!(" ({overruns} frames that nobody was to lose were lost by it)"),
         };
-        Some(format!("{} {median:.1} and {most:.1}{lost}", peer.title()))
+        Some(format!("{title} {median:.1} and {most:.1}{lost}"))
     };
-    let shares: Vec<String> = peers.iter().filter_map(of_peer).collect();
+    let of_peer = |peer: &Peer| {
+        let tried = results.tries.iter().filter(|tried| tried.peer == peer.folder);
+        told(&peer.title(), tried.map(|tried| &tried.outcome).collect())
+    };
+    let served = told("our server", results.served.iter().map(|served| &served.outcome).collect());
+    let shares: Vec<String> = peers.iter().filter_map(of_peer).chain(served).collect();
     if !shares.is_empty() {
         let _ = writeln!(
             text,
-            "Frames that the machine which ran it put on the wire more than a millisecond late, in percent of a try's (median and most):\n{}.\n",
+            "Frames that the machine which ran it put on the wire more than a millisecond late, in percent of a passed try's (median and most):\n{}.\n",
             shares.join(", ")
         );
     }
@@ -238,9 +238,15 @@ fn early(outcome: &Outcome) -> String {
 /// Words of other programs, none of which may pass for Markdown.
 fn plain(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
-    for letter in words.chars().filter(|letter| !letter.is_control()) {
-        if letter.is_ascii_punctuation()
-            && !matches!(letter, '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"')
+    // Behind its number, what looks like another one, or like a bullet, would begin a list.
+    let number = words.trim_start_matches(|c: char| c.is_ascii_digit());
+    let begins_list = number.starts_with(['-', '.', ')']).then_some(words.len() - number.len());
+    for (at, letter) in words.char_indices() {
+        let letter = if letter.is_control() { ' ' } else { letter };
+        let special = begins_list == Some(at);
+        if special
+            || letter.is_ascii_punctuation()
+                && !matches!(letter, '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"')
         {
             text.push('\\');
         }
@@ -291,7 +297,7 @@ mod tests {
     fn every_cell_has_its_figure_or_its_reason() {
         let peers =
             Peer::all(concat!(env!("CARGO_MANIFEST_DIR"), "/peers").as_ref(), &["quinn".to_owned()]).unwrap();
-        let broken = || Outcome::Failed { why: "it <b>broke\u{7}</b> off".to_owned() };
+        let broken = || Outcome::Failed { why: "1. it <b>broke\n</b> off".to_owned() };
         let tries = vec![
             tried(Case::Upload, "cubic-rfc9438", measured(1.5, 0)),
             tried(Case::Upload, "auto", measured(9.0, 3)),
@@ -316,9 +322,10 @@ mod tests {
             "| 1 KB up | 1/2 **failed** [1] |",
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
-            "1. it \\<b\\>broke\\</b\\> off\n2. it has none\n",
+            "1. 1\\. it \\<b\\>broke \\</b\\> off\n2. it has none\n",
             &format!(
-                "(median and most):\n{title} 1.5 and 9.0 (3 frames that nobody was to lose were lost by it).\n"
+                "(median and most):\n{title} 1.5 and 9.0 (3 frames that nobody was to lose were lost by it), \
+                 our server 9.2 and 9.2 (150 frames that nobody was to lose were lost by it).\n"
             ),
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -118,7 +118,7 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
     let tries = tries(out.path());
     for (peer, outcome, why) in [
         ("no-registry", "missing", "check that the package index"),
-        ("no-start", "failed", "ended before it was ready: no such module"),
+        ("no-start", "failed", "ended before it was ready: no such module (exit status: 1)"),
         ("silent", "failed", "was not ready within"),
         ("port-taken", "failed", "cannot listen on 10.77.2.2:4433"),
         ("dies", "failed", "the server ended: out of memory (exit status: 1)"),
@@ -145,6 +145,7 @@ fn what_is_asked_for_and_is_not_there_is_named() {
         (&["--near-loss", "200"], "between 0 and 100"),
         (&["--peer", "quinn", "--case", "small", "--sender", "bbr2"], "there is nothing to try"),
         (&["--peer", "ours", "--case", "small"], "leave out --case"),
+        (&["--peer", "ours,quinn", "--case", "download"], "leave out --case"),
         (&["--peers-from", "/nonexistent"], "cannot read the peers' directory /nonexistent"),
     ] {
         let output = runner(out.path(), arguments);
@@ -152,6 +153,16 @@ fn what_is_asked_for_and_is_not_there_is_named() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn a_full_disk_takes_no_list_and_is_told_of() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-interop"));
+    let output = command.arg("--list").stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
 }
 
 /// The versions in the tables are those that are installed.

@@ -7,7 +7,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use crate::namespace::{Namespace, NamespaceError};
@@ -16,6 +18,9 @@ use crate::namespace::{Namespace, NamespaceError};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program may take to end after SIGTERM.
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
+/// How long what a program wrote may take to be read once it has ended, or its end to come once it has closed its output. Only
+/// another process that holds its output makes it that long, or a program that works on without one.
+const REST_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
@@ -56,6 +61,14 @@ pub enum ProgramError {
         /// The program.
         name: &'static str,
         /// The last line it wrote to standard error.
+        said: String,
+    },
+    /// A program's first line was another one.
+    #[error("{name} said `{said}` instead of that it is ready")]
+    Unexpected {
+        /// The program.
+        name: &'static str,
+        /// That line.
         said: String,
     },
     /// A program neither got ready nor ended.
@@ -111,6 +124,8 @@ enum Output {
 pub struct Program {
     name: &'static str,
     child: Child,
+    /// Brings one thing: that the program has ended.
+    end: Receiver<()>,
     output: Receiver<Output>,
     first_line: String,
     errors: PathBuf,
@@ -125,6 +140,17 @@ pub struct Ended {
     pub output: String,
     /// The last line it wrote to standard error.
     pub last_words: String,
+}
+
+impl Ended {
+    /// Its last words and how it ended, for one that was to end otherwise.
+    pub fn why(&self) -> String {
+        why(self.status, &self.last_words)
+    }
+}
+
+fn why(status: ExitStatus, last_words: &str) -> String {
+    format!("{last_words} ({status})")
 }
 
 impl Program {
@@ -178,7 +204,7 @@ impl Program {
             let _ = stdout.read_to_end(&mut rest);
             let _ = sender.send(Output::Rest(String::from_utf8_lossy(&rest).into_owned()));
         });
-        Self { name, child, output, first_line: String::new(), errors }
+        Self { name, end: end_of(&child), child, output, first_line: String::new(), errors }
     }
 
     /// Waits for the line `ready: ...`.
@@ -193,31 +219,36 @@ impl Program {
                 self.first_line = line;
                 Ok(())
             }
-            Ok(Output::FirstLine(line)) if !line.trim().is_empty() => {
-                Err(ProgramError::NotReady { name, said: printable(&line) })
+            Ok(Output::FirstLine(line)) if !line.is_empty() => {
+                Err(ProgramError::Unexpected { name, said: printable(&line) })
             }
             Err(RecvTimeoutError::Timeout) => Err(ProgramError::Slow { name }),
             Ok(_) | Err(RecvTimeoutError::Disconnected) => {
-                Err(ProgramError::NotReady { name, said: last_line(&self.errors) })
+                let status = self.status_within(REST_WITHIN).ok().flatten();
+                let words = last_line(&self.errors);
+                let said = status.map_or_else(
+                    || format!("{words} (it has closed its output, and goes on)"),
+                    |status| why(status, &words),
+                );
+                Err(ProgramError::NotReady { name, said })
             }
         }
     }
 
-    /// Waits for the program to end by itself; `None` if it has neither ended nor printed its first line for `timeout`.
+    /// Waits for the program to end by itself; `None` if it has not within `timeout`.
     ///
     /// # Errors
     ///
     /// The system's, from waiting.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<Option<Ended>> {
+        let Some(status) = self.status_within(timeout)? else { return Ok(None) };
         let rest = loop {
-            match self.output.recv_timeout(timeout) {
+            match self.output.recv_timeout(REST_WITHIN) {
                 Ok(Output::FirstLine(line)) => self.first_line = line,
                 Ok(Output::Rest(rest)) => break rest,
-                Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => break String::new(),
+                Err(_) => break String::new(),
             }
         };
-        let status = self.child.wait()?;
         let output = std::mem::take(&mut self.first_line) + &rest;
         Ok(Some(Ended { status, output, last_words: last_line(&self.errors) }))
     }
@@ -228,7 +259,18 @@ impl Program {
     ///
     /// The system's, from asking.
     pub fn ended(&mut self) -> io::Result<Option<String>> {
-        Ok(self.child.try_wait()?.map(|status| format!("{} ({status})", last_line(&self.errors))))
+        Ok(self.child.try_wait()?.map(|status| why(status, &last_line(&self.errors))))
+    }
+
+    fn status_within(&mut self, timeout: Duration) -> io::Result<Option<ExitStatus>> {
+        // What the end brought before is not brought again, but `try_wait` keeps the status.
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(Some(status));
+        }
+        match self.end.recv_timeout(timeout) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => self.child.wait().map(Some),
+        }
     }
 
     /// Asks the program to end, and kills it if it does not.
@@ -238,7 +280,7 @@ impl Program {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
         // Whatever comes of it, the guard is dropped next.
-        let _ = self.wait(STOPPED_WITHIN);
+        let _ = self.status_within(STOPPED_WITHIN);
     }
 }
 
@@ -249,6 +291,20 @@ impl Drop for Program {
     }
 }
 
+/// Brings something once the child has ended, which is left to be waited for.
+fn end_of(child: &Child) -> Receiver<()> {
+    let (sender, end) = channel();
+    let pid = i32::try_from(child.id()).map(Pid::from_raw);
+    std::thread::spawn(move || {
+        let Ok(pid) = pid else { return };
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
+        while waitid(Id::Pid(pid), flags) == Err(Errno::EINTR) {}
+        // Nobody may be waiting.
+        let _ = sender.send(());
+    });
+    end
+}
+
 /// The last line of a file that is not blank, without what could take hold of a terminal.
 pub fn last_line(path: &Path) -> String {
     let mut text = Vec::new();
@@ -256,12 +312,12 @@ pub fn last_line(path: &Path) -> String {
         let _ = file.read_to_end(&mut text);
     }
     let text = String::from_utf8_lossy(&text);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing");
-    printable(line)
+    let said = text.lines().rev().map(printable).find(|line| !line.is_empty());
+    said.unwrap_or_else(|| "it said nothing".to_owned())
 }
 
 fn printable(line: &str) -> String {
-    line.trim().chars().filter(|letter| !letter.is_control()).collect()
+    line.chars().filter(|letter| !letter.is_control()).collect::<String>().trim().to_owned()
 }
 
 #[cfg(test)]
@@ -301,19 +357,53 @@ mod tests {
         program.wait_until_ready().unwrap();
         let pid = Pid::from_raw(i32::try_from(program.child.id()).unwrap());
         program.stop();
-        assert_eq!(kill(pid, None), Err(nix::errno::Errno::ESRCH));
+        assert_eq!(kill(pid, None), Err(Errno::ESRCH));
     }
 
     #[test]
     fn a_program_that_fails_is_quoted() {
         let (mut program, _directory) = start("echo first >&2; echo no such interface >&2; exit 3");
         let error = program.wait_until_ready().unwrap_err().to_string();
-        assert_eq!(error, "sidekick-proxy ended before it was ready: no such interface");
+        assert_eq!(error, "sidekick-proxy ended before it was ready: no such interface (exit status: 3)");
+    }
+
+    #[test]
+    fn how_a_program_that_is_not_ready_stands_is_told() {
+        for (script, sentence) in [
+            ("kill -9 $$", "ended before it was ready: it said nothing (signal: 9 (SIGKILL))"),
+            ("echo welcome; exec sleep 1000", "said `welcome` instead of that it is ready"),
+            (
+                "exec >&-; exec sleep 1000",
+                "ended before it was ready: it said nothing (it has closed its output, and goes on)",
+            ),
+        ] {
+            let (mut program, _directory) = start(script);
+            let error = program.wait_until_ready().unwrap_err().to_string();
+            assert_eq!(error, format!("sidekick-proxy {sentence}"));
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_program_is_its_own() {
+        // What it started holds its output.
+        let (mut program, _directory) = start("echo ready: here; sleep 1000 & echo $! >&2; exit 4");
+        program.wait_until_ready().unwrap();
+        let ended = program.wait(Duration::from_secs(20)).unwrap().unwrap();
+        kill(Pid::from_raw(ended.last_words.parse().unwrap()), Signal::SIGKILL).unwrap();
+        assert_eq!((ended.status.code(), ended.output.as_str()), (Some(4), "ready: here\n"));
+        // It has no output, and takes no notice of what it is asked.
+        let (mut program, _directory) =
+            start("trap '' TERM; echo ready: here; exec >&-; while :; do sleep 1; done");
+        program.wait_until_ready().unwrap();
+        let pid = Pid::from_raw(i32::try_from(program.child.id()).unwrap());
+        program.stop();
+        assert_eq!(kill(pid, None), Err(Errno::ESRCH));
     }
 
     #[test]
     fn the_output_of_an_ended_program_is_whole() {
-        let (mut program, _directory) = start("printf 'one\\ntwo\\n'; printf '\\033[1mlast\\n' >&2; exit 4");
+        let (mut program, _directory) =
+            start("printf 'one\\ntwo\\n'; printf '\\033[1mlast\\n\\007\\n' >&2; exit 4");
         let ended = program.wait(Duration::from_secs(20)).unwrap().unwrap();
         assert_eq!((ended.output.as_str(), ended.status.code()), ("one\ntwo\n", Some(4)));
         assert_eq!(ended.last_words, "[1mlast");

@@ -169,7 +169,7 @@ impl Bench<'_> {
         }
         server.stop();
         if !ended.status.success() {
-            return Err(RunError::Failed(ended.last_words));
+            return Err(RunError::Failed(ended.why()));
         }
         let report: ClientReport = serde_json::from_str(&ended.output)?;
         let stored = sha256(&store.join(UPLOAD)).map_err(io("read what the server stored"))?;

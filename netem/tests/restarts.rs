@@ -197,9 +197,8 @@ impl Upload {
     fn finish(mut self) -> Value {
         self.enough.store(true, Ordering::Relaxed);
         self.filling.join().unwrap();
-        // What it has read is still to be sent; then comes its line, and then that this was all.
-        let ended = (0..2).find_map(|_| self.program.wait(10 * PATIENCE).unwrap());
-        let ended = ended.unwrap();
+        // What it has read is still to be sent.
+        let ended = self.program.wait(10 * PATIENCE).unwrap().unwrap();
         assert!(ended.status.success(), "{}", ended.last_words);
         serde_json::from_str(&ended.output).unwrap()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, bail};
 use boring::ssl::SslRef;
 use quic_sidekick::{MAX_DATAGRAM_LEN, Sidekick, Status};
 use quiche::{Connection, PathEvent, QlogLevel, h3};
@@ -113,10 +113,13 @@ impl Session {
             self.migrate(exchange)?;
             self.work(exchange)?;
             if exchange.is_done() {
-                ensure!(
-                    matches!(self.migration, Migration::NotWanted | Migration::Done),
-                    "all was answered before the new path was known to work"
-                );
+                match self.migration {
+                    Migration::NotWanted | Migration::Done => {}
+                    Migration::Wanted => bail!(
+                        "all was answered before half was known to be done: --migrate takes one larger file"
+                    ),
+                    Migration::Probing => bail!("all was answered before the new path was known to work"),
+                }
                 let took = *took.get_or_insert_with(|| now().saturating_duration_since(self.began));
                 let waited = now().saturating_duration_since(self.began) - took;
                 if !ticket_wanted || self.conn.session().is_some() || waited > TICKET_WITHIN {

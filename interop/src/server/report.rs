@@ -9,7 +9,7 @@ use super::help::Help;
 
 /// One JSON object on a line of standard output, under the names of the client's report.
 #[derive(Debug, Serialize)]
-struct Report {
+pub(crate) struct Report {
     assisted: bool,
     assistance: String,
     packets: Packets,
@@ -31,14 +31,20 @@ pub(crate) struct Helped {
     pub(crate) spurious: u64,
 }
 
-/// Tells of a connection whether, and how, it was helped, and what became of its packets.
-pub(crate) fn print(conn: &Connection, help: Option<&dyn Help>) {
-    let off = Helped { assisted: false, assistance: "off".to_owned(), lost_early: 0, spurious: 0 };
-    let Helped { assisted, assistance, lost_early, spurious } = help.map_or(off, Help::helped);
-    let stats = conn.stats();
-    let packets = Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
-    if let Ok(line) = serde_json::to_string(&Report { assisted, assistance, packets }) {
-        // Whoever wants no reports may have closed the output, and is served on.
-        let _ = writeln!(std::io::stdout(), "{line}");
+impl Report {
+    /// Whether and how a connection is helped now, and what has become of its packets.
+    pub(crate) fn of(conn: &Connection, help: Option<&dyn Help>) -> Self {
+        let off = Helped { assisted: false, assistance: "off".to_owned(), lost_early: 0, spurious: 0 };
+        let Helped { assisted, assistance, lost_early, spurious } = help.map_or(off, Help::helped);
+        let stats = conn.stats();
+        let packets = Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
+        Self { assisted, assistance, packets }
+    }
+
+    pub(crate) fn print(&self) {
+        if let Ok(line) = serde_json::to_string(self) {
+            // Whoever wants no reports may have closed the output, and is served on.
+            let _ = writeln!(std::io::stdout(), "{line}");
+        }
     }
 }

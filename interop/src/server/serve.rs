@@ -9,7 +9,7 @@ use quiche::{Connection, ConnectionId};
 
 use super::cli::Options;
 use super::help::{Help, Helper};
-use super::report;
+use super::report::Report;
 use super::service::Service;
 use crate::endpoint::outbox::Outbox;
 use crate::endpoint::random::{connection_id, reset_token};
@@ -30,6 +30,11 @@ struct Client {
     service: Option<Service>,
     help: Option<Box<dyn Help>>,
     outbox: Outbox,
+    /// Whether a datagram has come from the client in this round.
+    heard: bool,
+    /// As of the client's last datagram. A client that has closed is not always heard to, and what becomes of the help until a
+    /// timeout says so is nobody's business.
+    report: Report,
 }
 
 /// What a datagram for a connection carries: one of the server's IDs, or the one that the client made up for its first flight.
@@ -95,6 +100,9 @@ impl Server<'_> {
         for client in self.clients.values_mut() {
             client.work(&self.options.root);
             client.send(&self.socket);
+            if std::mem::take(&mut client.heard) {
+                client.report = Report::of(&client.conn, client.help.as_deref());
+            }
         }
         let Self { clients, keys, options, .. } = self;
         for (&number, client) in clients.iter_mut() {
@@ -104,7 +112,7 @@ impl Server<'_> {
         self.clients.retain(|_, client| {
             let closed = client.conn.is_closed();
             if closed {
-                report::print(&client.conn, client.help.as_deref());
+                client.report.print();
             }
             !closed
         });
@@ -119,7 +127,8 @@ impl Server<'_> {
             let Some(number) = self.client_of(datagram, from)? else { continue };
             if let Some(client) = self.clients.get_mut(&number) {
                 // What cannot be read is none of the connection's.
-                let _ = client.conn.recv(datagram, quiche::RecvInfo { from, to: self.local });
+                let read = client.conn.recv(datagram, quiche::RecvInfo { from, to: self.local });
+                client.heard |= read.is_ok();
             }
         }
         for client in self.clients.values_mut() {
@@ -152,7 +161,9 @@ impl Server<'_> {
         self.next += 1;
         self.keys.insert(key, number);
         self.keys.insert(self::key(&id, from), number);
-        self.clients.insert(number, Client { conn, service: None, help, outbox: Outbox::default() });
+        let report = Report::of(&conn, help.as_deref());
+        let client = Client { conn, service: None, help, outbox: Outbox::default(), heard: false, report };
+        self.clients.insert(number, client);
         Ok(Some(number))
     }
 

@@ -10,6 +10,8 @@ use quiche::h3::{self, NameValue as _};
 
 use crate::endpoint::digest::Digest;
 
+/// H3_MESSAGE_ERROR (RFC 9114, section 8.1).
+const MESSAGE_ERROR: u64 = 0x10e;
 /// What is read of a file at a time.
 const CHUNK: usize = 16 * 1024;
 
@@ -84,6 +86,10 @@ impl Service {
     }
 
     fn begin(&mut self, conn: &mut Connection, stream: u64, headers: &[h3::Header]) -> Result<(), h3::Error> {
+        // Trailers say nothing here.
+        if self.uploads.contains_key(&stream) || self.answers.contains_key(&stream) {
+            return Ok(());
+        }
         let value = |name: &[u8]| headers.iter().find(|header| header.name() == name).map(h3::Header::value);
         match value(b":method") {
             Some(b"PUT" | b"POST") => {
@@ -103,8 +109,14 @@ impl Service {
                 }
             }
             Some(_) => self.answer(conn, stream, "405", 0, Box::new(std::io::empty())),
-            // Trailers, which say nothing here.
-            None => Ok(()),
+            // A malformed request (RFC 9114, sections 4.1.2 and 4.3.1).
+            None => {
+                for side in [quiche::Shutdown::Read, quiche::Shutdown::Write] {
+                    // There is nothing to end where the client has ended it.
+                    let _ = conn.stream_shutdown(stream, side, MESSAGE_ERROR);
+                }
+                Ok(())
+            }
         }
     }
 

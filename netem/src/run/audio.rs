@@ -89,7 +89,7 @@ impl Bench<'_> {
             }
         })?;
         if !sender.status.success() {
-            return Err(RunError::Call(sender.last_words));
+            return Err(RunError::Call(sender.why()));
         }
         let receiver = ended(receiver)?;
         let links = path.counters()?;
@@ -117,7 +117,7 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
             receiver.wait(TICK).map_err(|source| RunError::Io { what: "wait for audio-receive", source })?;
         match ended {
             Some(ended) if ended.status.success() => return Ok(ended),
-            Some(ended) => return Err(RunError::Call(ended.last_words)),
+            Some(ended) => return Err(RunError::Call(ended.why())),
             None => {}
         }
     }
