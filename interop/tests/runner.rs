@@ -165,6 +165,47 @@ fn a_full_disk_takes_no_list_and_is_told_of() {
     assert!(said.contains("No space left on device"), "{said}");
 }
 
+/// The figures in README are those of the tables.
+#[test]
+fn the_readme_tells_what_came_of_it() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let results = fs::read_to_string(here.join("RESULTS.md")).unwrap();
+    let readme = fs::read_to_string(here.join("../README.md")).unwrap();
+    let readme = readme.split_whitespace().collect::<Vec<_>>().join(" ");
+    // The cells of a table, row by row; its titles are the first.
+    let table = |title: &str| -> Vec<Vec<String>> {
+        let (_, rest) = results.split_once(title).unwrap();
+        let rows = rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| !line.is_empty());
+        rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
+            .collect()
+    };
+    let uploads = table("## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss");
+    let range = |column: &str| {
+        let at = uploads[0].iter().position(|name| name == column).unwrap();
+        let figures: Vec<f64> = uploads[2..].iter().map(|row| row[at].parse().unwrap()).collect();
+        let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+        format!("{least:.1} to {:.1}", figures.iter().copied().fold(0.0, f64::max))
+    };
+    let (auto, gain, bbr2) = (range("auto"), range("auto : cubic-rfc9438"), range("bbr2"));
+    let served = table("## 10 MiB down from our own server");
+    let first_hop = |sender: &str| {
+        let row = served.iter().find(|row| row[0] == sender).unwrap();
+        row[1].split(' ').next().unwrap().to_owned()
+    };
+    for sentence in [
+        format!("`auto` uploads at {auto} Mbit/s, {gain} times as fast as RFC 9438's CUBIC"),
+        format!("plain BBR2, without a proxy, at {bbr2}."),
+        format!(
+            "(`auto` {} Mbit/s, BBR2 {}, RFC 9438's CUBIC {})",
+            first_hop("auto"),
+            first_hop("bbr2"),
+            first_hop("cubic-rfc9438")
+        ),
+    ] {
+        assert!(readme.contains(&sentence), "README does not say: {sentence}");
+    }
+}
+
 /// The versions in the tables are those that are installed.
 #[test]
 fn the_peers_have_the_versions_that_they_say() {
