@@ -20,7 +20,7 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
 /// How long what a program wrote may take to be read once it has ended, or its end to come once it has closed its output. Only
 /// another process that holds its output makes it that long, or a program that works on without one.
-const REST_WITHIN: Duration = Duration::from_secs(2);
+const REST_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the programs are.
 #[derive(Clone, Debug)]
