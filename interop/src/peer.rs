@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
-use sidekick_netem::programs::last_line;
+use sidekick_netem::programs::{last_line, why};
 
 use crate::case::Case;
 use crate::cli::OURS;
@@ -115,7 +115,7 @@ impl Peer {
             .status();
         let verdict = match status {
             Ok(status) if status.success() => String::new(),
-            Ok(status) => format!("{} ({status})", last_line(&log)),
+            Ok(status) => why(status, &last_line(&log)),
             Err(error) => error.to_string(),
         };
         if !verdict.is_empty() {

@@ -156,8 +156,7 @@ impl Served {
         let ended =
             finish(Program::start_command("the client", command, &hosts.sender, directory)?, directory)?;
         let counters = path.counters()?;
-        let judged = || self.judge(&ended, server, proxy, source);
-        with_what_the_machine_did(judged(), &counters)
+        with_what_the_machine_did(self.judge(&ended, server, proxy, source), &counters)
     }
 
     fn judge(

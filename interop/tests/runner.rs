@@ -79,9 +79,10 @@ fn our_own_server_is_helped_until_it_has_ended() {
             "{download}"
         );
     }
-    // Of some 8,000 packets, 2 % are lost where the proxy sees it.
+    // 2 % are lost where the proxy sees it; what of that a poll or a timeout finds first is the lesser part.
     let first_hop = served.iter().find(|download| download["place"] == "first-hop").unwrap();
-    assert!(first_hop["packets"]["lost_early"].as_u64().unwrap() > 50, "{first_hop}");
+    let count = |what| first_hop["packets"][what].as_u64().unwrap();
+    assert!(count("lost_early") > count("sent") / 100, "{first_hop}");
     let table = String::from_utf8(output.stdout).unwrap();
     assert_eq!(table.matches("## ").count(), 1, "{table}");
 }
@@ -192,7 +193,13 @@ fn the_readme_tells_what_came_of_it() {
         let row = served.iter().find(|row| row[0] == sender).unwrap();
         row[1].split(' ').next().unwrap().to_owned()
     };
+    let whole = table("## All cases");
+    let tries = whole[2..].iter().flat_map(|row| &row[1..]).filter_map(|cell| cell.split_once('/'));
+    let passed: u32 = tries.map(|(passed, _)| passed.parse::<u32>().unwrap()).sum();
+    let downloads = served[2..].iter().map(|row| row.len() - 1).sum::<usize>();
     for sentence in [
+        format!("all bytes right in {passed} tries"),
+        format!("({downloads} downloads, at 2 %)"),
         format!("`auto` uploads at {auto} Mbit/s, {gain} times as fast as RFC 9438's CUBIC"),
         format!("plain BBR2, without a proxy, at {bbr2}."),
         format!(

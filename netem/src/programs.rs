@@ -60,7 +60,7 @@ pub enum ProgramError {
     NotReady {
         /// The program.
         name: &'static str,
-        /// The last line it wrote to standard error.
+        /// The last line it wrote to standard error, and how it ended.
         said: String,
     },
     /// A program's first line was another one.
@@ -149,7 +149,8 @@ impl Ended {
     }
 }
 
-fn why(status: ExitStatus, last_words: &str) -> String {
+/// Why a program ended, from the last line that it said and how it ended.
+pub fn why(status: ExitStatus, last_words: &str) -> String {
     format!("{last_words} ({status})")
 }
 
