@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
 use crate::capture::Capture;
@@ -66,6 +67,12 @@ impl Crew {
         for mailbox in &self.0 {
             mailbox.put(Letter::Forget(number));
         }
+    }
+
+    /// Informs each worker of the machine's addresses; false if one has no room for it now.
+    #[must_use]
+    pub fn set_addresses(&self, addresses: &Addresses) -> bool {
+        self.0.iter().all(|mailbox| mailbox.put(Letter::Addresses(addresses.clone())))
     }
 
     /// How things stand with each worker that answers, with so many of its sessions at most.

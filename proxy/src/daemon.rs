@@ -1,9 +1,7 @@
 //! Puts the parts together: opens everything, starts the threads, waits for the end.
 
-use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::Path;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -16,6 +14,7 @@ use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
+use crate::addresses::Watch;
 use crate::capture::{self, Backend, Capture, CaptureError};
 use crate::cli::Options;
 use crate::compat::nsdi24;
@@ -23,7 +22,7 @@ use crate::crew::{Crew, sum};
 use crate::key;
 use crate::machine::Machine;
 use crate::monitor;
-use crate::monitor::status::{About, Watch};
+use crate::monitor::status::{self, About};
 use crate::path::PathSocket;
 use crate::port::Port;
 use crate::privileges;
@@ -74,16 +73,11 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
             let key = options.key.as_deref().map(key::load).transpose()?;
             // All threads are one proxy, and have one key.
             let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
-            let announced = announced(options, own);
             let mut machines = Vec::new();
             for index in 0..settings.threads {
                 let shard = Shard::new(index, settings.threads).context("too many threads")?;
                 let config = ObserverConfig { key: Some(key.clone()), shard, ..options.observer() };
-                let mut observer = Observer::new(config, key::random()?)?;
-                for (interface, address) in &announced {
-                    observer.announce(*interface, *address);
-                }
-                machines.push(observer);
+                machines.push(Observer::new(config, key::random()?)?);
             }
             let public = machines.first().map(Observer::public_key);
             let sockets = Sockets { port, path: Some(path) };
@@ -124,49 +118,12 @@ fn open_all(options: &Options) -> Result<Vec<Opened>> {
     }
 }
 
-/// Where senders reach the proxy: what the operator says, the one address that it listens on, or those of the interfaces on
-/// which it captures.
-pub(crate) fn announced(options: &Options, own: SocketAddr) -> Vec<(u32, SocketAddr)> {
-    if options.no_discovery {
-        return Vec::new();
-    }
-    if !options.announce.is_empty() {
-        return options.announce.iter().map(|address| (u32::MAX, *address)).collect();
-    }
-    if !own.ip().is_unspecified() {
-        return vec![(u32::MAX, own)];
-    }
-    let interfaces = pnet_datalink::interfaces();
-    let mut announced = Vec::new();
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
-        // The port of a bridge has no address of its own; the bridge has.
-        let bridge = std::fs::read_link(format!("/sys/class/net/{name}/master")).ok();
-        let bridge = bridge.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
-        let before = announced.len();
-        for interface in interfaces.iter().filter(|i| i.name == name || Some(i.name.as_str()) == bridge) {
-            let usable = interface.ips.iter().map(|network| network.ip()).filter(|ip| match ip {
-                IpAddr::V4(ip) => !ip.is_link_local(),
-                // An IPv6 socket that listens on all addresses takes IPv4 in, too.
-                IpAddr::V6(ip) => own.is_ipv6() && !ip.is_unicast_link_local(),
-            });
-            announced.extend(usable.map(|ip| (number, SocketAddr::new(ip, own.port()))));
-        }
-        if announced.len() == before {
-            warn!(
-                "{name} has no address to tell senders that look for a proxy: they will not find this one there; \
-                 name one with --announce"
-            );
-        }
-    }
-    announced
-}
-
 /// The daemon's life, from when everything is open. `captures`: of each interface those of all threads.
 fn serve<M: Machine>(
     (options, reread): (&Options, Reread<'_>),
     signals: Signals,
     captures: Vec<Opened>,
-    machines: Vec<M>,
+    mut machines: Vec<M>,
     sockets: Sockets,
     (metrics, key): (Option<TcpListener>, Option<PublicKey>),
 ) -> Result<()> {
@@ -183,6 +140,10 @@ fn serve<M: Machine>(
         });
     })?;
     let address = sockets.port.address();
+    let mut addresses = Watch::begin(options, address);
+    for machine in &mut machines {
+        machine.set_addresses(addresses.known());
+    }
     let crew = Crew::start(machines, sockets, &events)?;
     let mut missing = Missing::default();
     for (number, captures) in captures {
@@ -199,13 +160,14 @@ fn serve<M: Machine>(
     if let Some(listener) = metrics {
         let interfaces = names.iter().map(|name| (*name).to_owned()).collect();
         let about = About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
-        monitor::serve(listener, Watch::new(crew.clone(), about))?;
+        monitor::serve(listener, status::Watch::new(crew.clone(), about))?;
     }
     let said = key.map(|key| format!(", public key {key}")).unwrap_or_default();
     say(&format!("ready: listening on {address}, capturing on {}{said}", names.join(", ")));
     tell_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
+    let mut present = options.clone();
     let outcome = loop {
         match inbox.recv_timeout(if missing.is_empty() { PROGRESS_INTERVAL } else { RETRY_INTERVAL }) {
             Ok(Event::Stop) => break Ok(()),
@@ -220,6 +182,8 @@ fn serve<M: Machine>(
                     Ok(new) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
                         warn_of_the_rest(options, &new);
+                        present = running(&new);
+                        addresses.refresh(&present, &crew);
                     }
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
@@ -236,6 +200,7 @@ fn serve<M: Machine>(
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
         missing.look(&names, options.capture(), &crew);
+        addresses.refresh(&present, &crew);
         progress.log(&crew);
     };
     tell_manager(&[NotifyState::Stopping]);

@@ -13,10 +13,11 @@
 //! Where another proxy's wire is to be spoken, what [`compat`] has is the machine. Packets that were captured before come
 //! from a file instead: [`replay`].
 //!
-//! [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one. When all is open,
+//! [`route`] says by which interface that leaves. [`path`] answers senders that look for a proxy, and [`key`] keeps the key by which they know this one. When all is open,
 //! [`privileges`] that are not needed any more are given up.
 //! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`], [`summary`] and [`monitor`] are what the operator sees.
 
+mod addresses;
 pub mod capture;
 pub mod cli;
 pub mod compat;
@@ -31,6 +32,7 @@ pub mod path;
 pub mod port;
 pub mod privileges;
 pub mod replay;
+pub mod route;
 pub mod signals;
 pub mod summary;
 pub mod worker;

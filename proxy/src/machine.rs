@@ -1,14 +1,12 @@
 //! What a worker drives: the part that differs with the wire that is spoken, without I/O and clock.
 
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::Result;
-use sidekick_protocol::{Observed, Observer, Peer, Seen, SessionStatus, Transmit};
+use sidekick_protocol::{Addresses, Observed, Observer, Peer, Seen, SessionStatus, Transmit};
 use tracing::debug;
 
 use crate::cli::Options;
-use crate::daemon;
 use crate::summary::Summary;
 
 /// A state machine that counts packets and speaks about them.
@@ -32,11 +30,14 @@ pub trait Machine: Send + 'static {
     /// Writes the next datagram that waits, and says where it goes.
     fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
 
-    /// Takes over what may change while it runs. `own`: where the proxy listens.
+    /// Takes over what may change while it runs.
     ///
     /// # Errors
     /// Why not; nothing has changed then.
-    fn reload(&mut self, options: &Options, own: SocketAddr) -> Result<()>;
+    fn reload(&mut self, options: &Options) -> Result<()>;
+
+    /// These are the machine's addresses now.
+    fn set_addresses(&mut self, _addresses: &Addresses) {}
 
     /// The end is near: says goodbye by [`Machine::transmit`] where the wire has one, and does nothing after.
     fn goodbye(&mut self);
@@ -84,12 +85,12 @@ impl Machine for Observer {
         Self::transmit(self, out)
     }
 
-    fn reload(&mut self, options: &Options, own: SocketAddr) -> Result<()> {
-        self.reconfigure(options.observer())?;
-        for (interface, address) in daemon::announced(options, own) {
-            self.announce(interface, address);
-        }
-        Ok(())
+    fn reload(&mut self, options: &Options) -> Result<()> {
+        Ok(self.reconfigure(options.observer())?)
+    }
+
+    fn set_addresses(&mut self, addresses: &Addresses) {
+        Self::set_addresses(self, addresses.clone());
     }
 
     fn goodbye(&mut self) {
@@ -110,6 +111,8 @@ impl Machine for Observer {
             other_version: stats.other_version,
             forged: stats.forged,
             markers: stats.markers,
+            markers_refused: stats.markers_refused,
+            markers_deferred: stats.markers_deferred,
             deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
             epochs: stats.epochs_unasked,

@@ -7,16 +7,16 @@
 
 use std::io::{self, Error};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, sendto, socket,
-};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use pnet_packet::ip::IpNextHeaderProtocols;
 use pnet_packet::ipv4::{self, MutableIpv4Packet};
 use pnet_packet::ipv6::MutableIpv6Packet;
 use pnet_packet::udp::{self, MutableUdpPacket};
+
+use crate::route::{self, Route};
 
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
@@ -47,29 +47,34 @@ impl PathSocket {
         Ok(Self { v4: open(AddressFamily::Inet)?, v6 })
     }
 
-    /// Sends a UDP datagram to `to` as if it came from `from`, without ever waiting.
+    /// Sends a UDP datagram to `to` as if it came from `from`, through the interface of this index,
+    /// without ever waiting.
     ///
     /// # Errors
     /// When it could not be handed to the network; or when the families differ or it is too long, which a caller that
     /// answers a captured datagram never asks for.
-    pub fn send(&self, payload: &[u8], from: SocketAddr, to: SocketAddr) -> io::Result<()> {
+    pub fn send(
+        &self,
+        payload: &[u8],
+        from: SocketAddr,
+        to: SocketAddr,
+        interface: Option<u32>,
+    ) -> io::Result<()> {
         let mut packet = Vec::with_capacity(IPV6_LEN + UDP_LEN + payload.len());
-        let sent = match (from, to) {
+        // The kernel takes the route from the address that it is given beside the packet, not from the header.
+        let socket = match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 build_v4(payload, from, to, &mut packet)?;
-                // The kernel takes the route from this address, not from the header.
-                let route = SockaddrIn::from(SocketAddrV4::new(*to.ip(), 0));
-                sendto(self.v4.as_raw_fd(), &packet, &route, MsgFlags::MSG_DONTWAIT)
+                &self.v4
             }
             (SocketAddr::V6(from), SocketAddr::V6(to)) => {
                 build_v6(payload, from, to, &mut packet)?;
-                let route = SockaddrIn6::from(SocketAddrV6::new(*to.ip(), 0, 0, 0));
-                let v6 = self.v6.as_ref().ok_or_else(|| Error::from(Errno::EAFNOSUPPORT))?;
-                sendto(v6.as_raw_fd(), &packet, &route, MsgFlags::MSG_DONTWAIT)
+                self.v6.as_ref().ok_or_else(|| Error::from(Errno::EAFNOSUPPORT))?
             }
             _ => return Err(Errno::EAFNOSUPPORT.into()),
         };
-        Ok(sent.map(drop)?)
+        let route = Route { source: None, interface };
+        route::send(socket, &packet, SocketAddr::new(to.ip(), 0), route)
     }
 }
 

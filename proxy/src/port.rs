@@ -4,17 +4,17 @@
 //! sender's socket (connected) or its NAT would throw it away; so the address each message was sent to is
 //! read with it, and given back to the kernel with the answer.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{
-    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
-};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use thiserror::Error;
+
+use crate::route::{self, Route};
 
 /// Bytes of messages that may wait, as the kernel counts them: some thousands, since after an outage all senders speak at once.
 const WAITING_BYTES: usize = 4 << 20;
@@ -110,40 +110,13 @@ impl Port {
         Receiver { port: self, control: cmsg_space!(libc::in6_pktinfo) }
     }
 
-    /// Sends `message` without ever waiting, if possible from the address `from`.
+    /// Sends `message` without ever waiting.
     ///
     /// # Errors
     /// When the message could not be handed to the network; every message of the protocol may be lost, so
     /// that is no reason to end.
-    pub fn send(&self, message: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
-        let to = SockaddrStorage::from(self.in_family(to));
-        let data = [IoSlice::new(message)];
-        let fd = self.socket.as_raw_fd();
-        // Who sends has packets to count: a full queue must not hold that up.
-        let flags = MsgFlags::MSG_DONTWAIT;
-        let sent = match (from, self.address) {
-            (Some(IpAddr::V4(from)), SocketAddr::V4(_)) => {
-                let info = libc::in_pktinfo {
-                    ipi_ifindex: 0,
-                    ipi_spec_dst: in_addr(from),
-                    ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
-                };
-                sendmsg(fd, &data, &[ControlMessage::Ipv4PacketInfo(&info)], flags, Some(&to))
-            }
-            (Some(from), SocketAddr::V6(_)) => {
-                let from = match from {
-                    IpAddr::V4(from) => from.to_ipv6_mapped(),
-                    IpAddr::V6(from) => from,
-                };
-                let info = libc::in6_pktinfo {
-                    ipi6_addr: libc::in6_addr { s6_addr: from.octets() },
-                    ipi6_ifindex: 0,
-                };
-                sendmsg(fd, &data, &[ControlMessage::Ipv6PacketInfo(&info)], flags, Some(&to))
-            }
-            _ => sendmsg(fd, &data, &[], flags, Some(&to)),
-        };
-        Ok(sent.map(drop)?)
+    pub fn send(&self, message: &[u8], to: SocketAddr, route: Route) -> io::Result<()> {
+        route::send(&self.socket, message, self.in_family(to), route)
     }
 
     /// An IPv6 socket reaches an IPv4 peer under its mapped address.
@@ -196,10 +169,6 @@ impl Receiver<'_> {
             return Ok(Some(Arrival { from, to, len: received.bytes }));
         }
     }
-}
-
-fn in_addr(address: Ipv4Addr) -> libc::in_addr {
-    libc::in_addr { s_addr: u32::from_ne_bytes(address.octets()) }
 }
 
 /// The peer as the captures see it: an IPv4 peer of an IPv6 socket has an IPv4 address.

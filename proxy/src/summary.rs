@@ -38,6 +38,10 @@ pub struct Summary {
     pub forged: u64,
     /// Markers answered: senders that look for a proxy.
     pub markers: u64,
+    /// Markers not answered, because their addresses cannot be those of a flow on their interface.
+    pub markers_refused: u64,
+    /// Markers not answered, because there were too many from their source, or from all.
+    pub markers_deferred: u64,
     /// HELLOs not taken up, because there were too many at once.
     pub deferred: u64,
     /// quACKs not sent, because the session had used up its share of bytes.
@@ -90,6 +94,8 @@ impl Summary {
             (&mut self.other_version, other.other_version),
             (&mut self.forged, other.forged),
             (&mut self.markers, other.markers),
+            (&mut self.markers_refused, other.markers_refused),
+            (&mut self.markers_deferred, other.markers_deferred),
             (&mut self.deferred, other.deferred),
             (&mut self.withheld, other.withheld),
             (&mut self.malformed_frames, other.malformed_frames),
@@ -125,6 +131,8 @@ impl fmt::Display for Summary {
             ("of another version", self.other_version),
             ("forged", self.forged),
             ("markers answered", self.markers),
+            ("markers with impossible addresses", self.markers_refused),
+            ("markers deferred", self.markers_deferred),
             ("HELLOs deferred", self.deferred),
             ("quACKs withheld", self.withheld),
             ("malformed frames", self.malformed_frames),

@@ -6,7 +6,8 @@
 //!
 //! A message may ask which packets were counted. Those that arrived before it are in the captures when it is read, so the
 //! captures are drained first: as many frames as can wait there, and no more, so that a flood does not hold up messages for
-//! ever.
+//! ever. Of messages a few are read at a time, so that a flood of them holds up neither packets, nor quACKs that are due,
+//! nor the daemon's word.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
+use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
 use tracing::warn;
 
 use crate::capture::{Capture, CaptureError, Captured, Counters};
@@ -29,11 +30,12 @@ use crate::cli::Options;
 use crate::machine::Machine;
 use crate::path::PathSocket;
 use crate::port::{Port, Receiver as PortReceiver};
+use crate::route::Route;
 use crate::summary::Summary;
 
 /// Frames that are taken before anything else is looked at.
 const AT_ONCE: usize = 256;
-/// Messages that are read before the captures are drained for them.
+/// Messages that are read at the port before anything else is looked at.
 const MESSAGES: usize = 32;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
@@ -62,6 +64,8 @@ pub enum Letter {
     Forget(u32),
     /// Say how things stand, with so many sessions at most.
     Report(usize, SyncSender<Report>),
+    /// These are the machine's addresses now.
+    Addresses(Addresses),
     /// Take over what may change.
     Reload(Arc<Options>, SyncSender<Result<()>>),
     /// Say goodbye, and how things stand, and end.
@@ -176,13 +180,40 @@ pub struct Sockets {
     pub path: Option<PathSocket>,
 }
 
-/// What a worker counts beside its machine.
-#[derive(Clone, Copy, Debug, Default)]
-struct Trouble {
+/// How datagrams leave a worker.
+struct Outbox {
+    sockets: Arc<Sockets>,
+    /// The kernel's index of the interface by which answers leave, for each capture's number.
+    egress: Vec<(u32, u32)>,
     /// Messages the network would not take.
     unsent: u64,
-    /// Messages that found no room in another worker's mailbox.
-    late: u64,
+    buffer: [u8; MAX_DATAGRAM_LEN],
+}
+
+impl Outbox {
+    /// Sends all that the machine has to say.
+    fn send_waiting(&mut self, machine: &mut impl Machine) {
+        while let Some(transmit) = machine.transmit(&mut self.buffer) {
+            let Err(error) = self.send(&transmit) else { continue };
+            if self.unsent == 0 {
+                let to = transmit.to;
+                warn!("cannot send to {to}: {error} (said once; the metrics and the summary count these)");
+            }
+            self.unsent += 1;
+        }
+    }
+
+    fn send(&self, transmit: &Transmit) -> io::Result<()> {
+        let Transmit { to, own, from, interface, len } = *transmit;
+        let message = self.buffer.get(..len).unwrap_or_default();
+        let egress = |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
+        // Nothing is captured there any more: the answer has no other way.
+        let interface = interface.map(|number| egress(number).ok_or(Errno::ENODEV)).transpose()?;
+        match (from, &self.sockets.path) {
+            (Some(receiver), Some(path)) => path.send(message, receiver, to, interface),
+            _ => self.sockets.port.send(message, to, Route { source: own, interface }),
+        }
+    }
 }
 
 /// What is to be done beside counting.
@@ -202,12 +233,12 @@ pub struct Worker<M> {
     inbox: Inbox,
     /// All workers', in the order of their shards, for the one that reads the port; empty for the others.
     mailboxes: Vec<Mailbox>,
-    sockets: Arc<Sockets>,
+    outbox: Outbox,
     tell: Box<dyn Fn(News) + Send>,
-    trouble: Trouble,
+    /// Messages that found no room in another worker's mailbox.
+    late: u64,
     /// What interfaces have shown on which nothing is captured any more.
     gone: Counters,
-    out: [u8; MAX_DATAGRAM_LEN],
 }
 
 impl<M> std::fmt::Debug for Worker<M> {
@@ -230,11 +261,10 @@ impl<M: Machine> Worker<M> {
             captures: Vec::new(),
             inbox,
             mailboxes,
-            sockets,
+            outbox: Outbox { sockets, egress: Vec::new(), unsent: 0, buffer: [0; MAX_DATAGRAM_LEN] },
             tell,
-            trouble: Trouble::default(),
+            late: 0,
             gone: Counters::default(),
-            out: [0; MAX_DATAGRAM_LEN],
         }
     }
 
@@ -246,7 +276,7 @@ impl<M: Machine> Worker<M> {
     }
 
     fn work(&mut self) -> io::Result<()> {
-        let sockets = Arc::clone(&self.sockets);
+        let sockets = Arc::clone(&self.outbox.sockets);
         let mut port = (!self.mailboxes.is_empty()).then(|| PortBuffers::new(&sockets.port));
         let mut looked_after = clock();
         loop {
@@ -279,7 +309,7 @@ impl<M: Machine> Worker<M> {
         let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
         let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
         let has_port = !self.mailboxes.is_empty();
-        let port = has_port.then(|| self.sockets.port.as_fd());
+        let port = has_port.then(|| self.outbox.sockets.port.as_fd());
         let captures = self.captures.iter().map(|(_, capture)| capture.as_fd());
         let mut used = 1;
         for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
@@ -302,7 +332,7 @@ impl<M: Machine> Worker<M> {
 
     /// Counts frames that wait, of each capture so many at most.
     fn count(&mut self, most: usize) {
-        let Self { machine, captures, sockets, trouble, out, .. } = self;
+        let Self { machine, captures, outbox, .. } = self;
         // Takes no memory as long as nothing ends.
         let mut ended = Vec::new();
         for (number, capture) in captures.iter_mut() {
@@ -310,8 +340,9 @@ impl<M: Machine> Worker<M> {
             while taken < most {
                 let now = clock();
                 let outcome = capture.drain(&mut |captured| match captured {
-                    Captured::Seen(seen) => machine
-                        .observe(seen, *number, now, |machine| send_waiting(machine, sockets, trouble, out)),
+                    Captured::Seen(seen) => {
+                        machine.observe(seen, *number, now, |machine| outbox.send_waiting(machine));
+                    }
                     Captured::Missed => machine.missed(*number),
                 });
                 match outcome {
@@ -361,7 +392,8 @@ impl<M: Machine> Worker<M> {
 
     /// Lets go of the capture of this number; what it has seen stays in the totals.
     fn forget(&mut self, number: u32) {
-        let Self { captures, gone, .. } = self;
+        let Self { captures, gone, outbox, .. } = self;
+        outbox.egress.retain(|(of, _)| *of != number);
         captures.retain_mut(|(of, capture)| {
             let keep = *of != number;
             if !keep {
@@ -371,7 +403,7 @@ impl<M: Machine> Worker<M> {
         });
     }
 
-    /// Reads messages at the port, and handles or hands on all that are there.
+    /// Reads messages at the port, [`MESSAGES`] at most, and handles them or hands them on.
     fn read_port(&mut self, port: &mut PortBuffers<'_>) -> io::Result<()> {
         loop {
             let read = port.read()?;
@@ -383,9 +415,7 @@ impl<M: Machine> Worker<M> {
                 let shards = u16::try_from(self.mailboxes.len()).unwrap_or(1);
                 let shard = Shard::of_message(peer.address, message, shards);
                 match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
-                    Some(other) => {
-                        self.trouble.late += u64::from(!other.hand_on(peer, message));
-                    }
+                    Some(other) => self.late += u64::from(!other.hand_on(peer, message)),
                     None => self.handle(peer, message),
                 }
             }
@@ -426,6 +456,7 @@ impl<M: Machine> Worker<M> {
             Letter::Capture(number, capture) => {
                 // Of what passed since it was captured on before, nobody knows.
                 self.machine.missed(number);
+                self.outbox.egress.push((number, capture.egress()));
                 self.captures.push((number, capture));
             }
             Letter::Forget(number) => self.forget(number),
@@ -434,9 +465,9 @@ impl<M: Machine> Worker<M> {
                 // Whoever asked may have lost patience.
                 let _ = to.try_send(self.report(sessions));
             }
+            Letter::Addresses(addresses) => self.machine.set_addresses(&addresses),
             Letter::Reload(options, to) => {
-                let own = self.sockets.port.address();
-                let _ = to.try_send(self.machine.reload(&options, own));
+                let _ = to.try_send(self.machine.reload(&options));
             }
             Letter::Close(to) => {
                 self.machine.goodbye();
@@ -450,7 +481,7 @@ impl<M: Machine> Worker<M> {
 
     fn report(&mut self, sessions: usize) -> Report {
         let mut totals = self.machine.totals();
-        (totals.unsent, totals.late) = (self.trouble.unsent, self.trouble.late);
+        (totals.unsent, totals.late) = (self.outbox.unsent, self.late);
         totals.count(&self.gone);
         let captures: Vec<_> = self
             .captures
@@ -470,7 +501,7 @@ impl<M: Machine> Worker<M> {
     }
 
     fn send_waiting(&mut self) {
-        send_waiting(&mut self.machine, &self.sockets, &mut self.trouble, &mut self.out);
+        self.outbox.send_waiting(&mut self.machine);
     }
 }
 
@@ -484,22 +515,6 @@ fn waiting<T>(channel: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
         }
     }
     (all, false)
-}
-
-fn send_waiting(machine: &mut impl Machine, sockets: &Sockets, trouble: &mut Trouble, out: &mut [u8]) {
-    while let Some(Transmit { to, own, from, len }) = machine.transmit(out) {
-        let Some(message) = out.get(..len) else { continue };
-        let sent = match (from, &sockets.path) {
-            (Some(receiver), Some(path)) => path.send(message, receiver, to),
-            _ => sockets.port.send(message, to, own),
-        };
-        if let Err(error) = sent {
-            if trouble.unsent == 0 {
-                warn!("cannot send to {to}: {error} (said once; the metrics and the summary count these)");
-            }
-            trouble.unsent += 1;
-        }
-    }
 }
 
 /// What the port's reader keeps: messages that were read at once.

@@ -307,7 +307,7 @@ impl Machine for Stuck {
         None
     }
 
-    fn reload(&mut self, _: &Options, _: SocketAddr) -> anyhow::Result<()> {
+    fn reload(&mut self, _: &Options) -> anyhow::Result<()> {
         Ok(())
     }
 

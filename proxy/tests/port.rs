@@ -6,6 +6,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use common::{PATIENCE, in_namespace};
 use sidekick_proxy::port::Port;
+use sidekick_proxy::route::Route;
 
 #[test]
 fn answers_come_from_the_address_spoken_to() {
@@ -31,7 +32,8 @@ fn answers_come_from_the_address_spoken_to() {
             let arrival = port.receiver().receive(&mut buffer).unwrap().unwrap();
             assert_eq!(&buffer[..arrival.len], b"question");
             assert_eq!(arrival.from, peer.local_addr().unwrap(), "{listen}");
-            port.send(b"answer", arrival.from, arrival.to).unwrap();
+            let route = Route { source: arrival.to, interface: None };
+            port.send(b"answer", arrival.from, route).unwrap();
             // A connected socket takes only what comes from the address it spoke to.
             let len = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");

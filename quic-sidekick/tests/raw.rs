@@ -9,7 +9,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, Sidekick, Status, quiche};
-use sidekick_protocol::{Flow, Observed, Observer, ObserverConfig, Payload};
+use sidekick_protocol::wire::Cookie;
+use sidekick_protocol::wire::path::{Answer, HANDLE_LEN, MARKER_LEN};
+use sidekick_protocol::{Addresses, Flow, Observed, Observer, ObserverConfig, Payload};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -117,7 +119,7 @@ fn upload_as(
     let mut sidekick = Sidekick::new(Config { every_packets: NonZeroU16::new(4), ..config });
     sidekick.attach(&mut client);
     let mut observer = Observer::new(ObserverConfig::default(), [3; 32]).unwrap();
-    observer.announce(0, proxy_addr);
+    observer.set_addresses(Addresses::announcing(0, proxy_addr));
     let flow = Flow { source: client_addr, destination: server_addr };
 
     let content: Vec<u8> = (0..SIZE).map(|i| u8::try_from(i * 31 % 251).unwrap()).collect();
@@ -288,5 +290,32 @@ fn a_proxy_on_the_path_is_found() {
         assert_eq!(run.status.proxy.map(|(proxy, _)| proxy), Some(address("192.0.2.254:5252")));
         assert!((1..=3).contains(&run.status.stats.markers), "{:?}", run.status);
         assert!(run.status.stats.early_lost * 10 >= run.swallowed * 7, "{:?}", run.status);
+    }
+}
+
+/// A socket that several connections share hands an answer to the connection that sent the marker,
+/// although the connection ID is masked.
+#[test]
+fn an_answer_is_routed_by_the_connection_id_under_its_mask() {
+    let mut handle = [0; HANDLE_LEN];
+    handle[..16].copy_from_slice(&[0xc1; 16]);
+    let ends =
+        |source: &str, destination: &str| Flow { source: address(source), destination: address(destination) };
+    for flow in
+        [ends("192.0.2.1:4000", "198.51.100.7:443"), ends("[2001:db8::1]:4000", "[2001:db8:1::7]:443")]
+    {
+        let (proxy, cookie) = (address("192.0.2.254:5252"), Cookie([0x5a; Cookie::LEN]));
+        let answer = Answer { handle, nonce: [7; 16], proxy, flow, cookie };
+        let mut datagram = [0; MARKER_LEN];
+        let len = answer.emit(&mut datagram).unwrap();
+        assert_ne!(datagram[1..21], handle);
+        for id_len in [0, 8, 16, 20] {
+            let header = quiche::Header::from_slice(&mut datagram[..len], id_len).unwrap();
+            assert_eq!(header.dcid.as_ref(), &handle[..id_len]);
+        }
+        // Anything else is a short header as it stands.
+        datagram[0] = 0x46;
+        let header = quiche::Header::from_slice(&mut datagram[..len], 20).unwrap();
+        assert_eq!(header.dcid.as_ref(), &datagram[1..21]);
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload};
+use sidekick_protocol::{Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload};
 
 use super::chain::{Node, Outbox, Side};
 use super::faults::{Egress, Lies, Power, Restarts, Schedule};
@@ -70,7 +70,7 @@ impl Proxy {
             self.seed.map(|seed| Observer::new(ObserverConfig::default(), seed_bytes(seed, &purpose)));
         let mut observer = observer.transpose().map_err(|error| error.to_string())?;
         if let Some(observer) = &mut observer {
-            observer.announce(NEAR_INTERFACE, self.address);
+            observer.set_addresses(Addresses::announcing(NEAR_INTERFACE, self.address));
         }
         Ok(observer)
     }

@@ -9,7 +9,7 @@ use crate::summary::Summary;
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What happened since the start: name, help and number of each. A field that is new in the summary does not compile here.
-fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 22] {
+fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
     let Summary {
         captured,
         counted,
@@ -25,6 +25,8 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 22] {
         other_version,
         forged,
         markers,
+        markers_refused,
+        markers_deferred,
         deferred,
         withheld,
         malformed_frames,
@@ -90,6 +92,16 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 22] {
             deferred,
         ),
         ("sidekick_markers_answered_total", "Markers answered, of senders that look for a proxy.", markers),
+        (
+            "sidekick_markers_refused_total",
+            "Markers whose addresses cannot be those of a flow on their interface.",
+            markers_refused,
+        ),
+        (
+            "sidekick_markers_deferred_total",
+            "Markers not answered, because there were too many from their source, or from all.",
+            markers_deferred,
+        ),
         (
             "sidekick_messages_malformed_total",
             "Datagrams at the proxy's port that were no message to a proxy.",

@@ -30,24 +30,36 @@ pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -
         .collect()
 }
 
-/// Moves one end of a virtual Ethernet link into a namespace of its own, which is the sender's machine
-/// (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the sender's: for its flow,
-/// and to the proxy.
-pub fn across_a_link() -> (UdpSocket, UdpSocket) {
-    run("ip link add near0 type veth peer name far0");
-    run("ip address add 10.9.0.1/24 dev near0");
-    run("ip link set near0 up");
+/// Makes a virtual Ethernet link called `name` to another host, with these addresses at our end and at the other. `there`
+/// runs in the other host's namespace once the link is up; the sockets that it makes stay there.
+pub fn link<T: Send + 'static>(
+    name: &str,
+    (ours, theirs): (&str, &str),
+    there: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let peer = format!("{name}-peer");
+    run(&format!("ip link add {name} type veth peer name {peer}"));
+    run(&format!("ip address add {ours} dev {name}"));
+    run(&format!("ip link set {name} up"));
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
-    let sender = thread::spawn(move || {
-        // Of this thread alone; the sockets made in it stay in its namespace.
+    let address = format!("ip address add {theirs} dev {peer}");
+    let up = format!("ip link set {peer} up");
+    let host = thread::spawn(move || {
+        // Of this thread alone.
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         tell.send(gettid()).unwrap();
         wait.recv().unwrap();
-        run("ip address add 10.9.0.2/24 dev far0");
-        run("ip link set far0 up");
-        (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"))
+        run(&address);
+        run(&up);
+        there()
     });
-    run(&format!("ip link set far0 netns {}", told.recv().unwrap()));
+    run(&format!("ip link set {name}-peer netns {}", told.recv().unwrap()));
     moved.send(()).unwrap();
-    sender.join().unwrap()
+    host.join().unwrap()
+}
+
+/// A link to the sender's host (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the
+/// sender's: for its flow, and to the proxy.
+pub fn across_a_link() -> (UdpSocket, UdpSocket) {
+    link("near0", ("10.9.0.1/24", "10.9.0.2/24"), || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001")))
 }

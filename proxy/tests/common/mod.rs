@@ -214,6 +214,17 @@ fn hear<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> Datagram<'a> {
     Datagram::parse(&buffer[..len]).unwrap()
 }
 
+/// A HELLO without a cookie, which draws one.
+pub fn hello(source_port: u16, destination: SocketAddr) -> Vec<u8> {
+    let flow = Flow { source: ([0; 4], source_port).into(), destination };
+    let (_, handshake) = Initiator::begin(None, NUMBER, &flow, &Terms::default(), [9; 32]).unwrap();
+    let (session, cookie, pattern) = (NUMBER, Cookie::NONE, Pattern::Unpinned);
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    let hello = Hello { session, flow, cookie, pattern, handshake: handshake.bytes() };
+    let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
+    buffer[..len].to_vec()
+}
+
 /// Asks for a session, twice: the second time with the cookie that the first HELLO is answered with. `Err` if the proxy
 /// refuses.
 fn ask(
@@ -255,6 +266,11 @@ impl Peer {
         // What is said under seal proves the address; only then are packets counted.
         assert_eq!(peer.poll(1).count, 0);
         peer
+    }
+
+    /// The socket, which is connected to the proxy.
+    pub fn socket(&self) -> &UdpSocket {
+        &self.socket
     }
 
     fn send(&self, message: Message<'_>) {

@@ -15,8 +15,8 @@
 use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::wire::path::Answer;
 use sidekick_protocol::{
-    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position, SecretKey, Sender,
-    SenderConfig, Target,
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position, SecretKey,
+    Sender, SenderConfig, Target,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -130,7 +130,7 @@ impl World {
             flow_bytes: 0,
             heard_bytes: 0,
         };
-        world.proxy.announce(0, proxy_address);
+        world.proxy.set_addresses(Addresses::announcing(0, proxy_address));
         if on(7) {
             world.rebind(FLOW_PORT + 1);
         }
@@ -243,7 +243,7 @@ impl World {
         self.restarts = self.restarts.wrapping_add(1);
         let seed = [self.restarts; 32];
         self.proxy = Observer::new(self.proxy_config.clone(), seed).expect("limits");
-        self.proxy.announce(0, self.proxy_address);
+        self.proxy.set_addresses(Addresses::announcing(0, self.proxy_address));
         (self.flow_bytes, self.heard_bytes) = (0, 0);
     }
 

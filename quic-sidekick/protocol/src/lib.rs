@@ -63,7 +63,7 @@ pub use allowance::Allowance;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
-    Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard, Transmit,
+    Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard, Transmit,
 };
 pub use reinjector::Reinjector;
 pub use sender::{

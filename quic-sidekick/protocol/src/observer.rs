@@ -3,6 +3,7 @@
 //! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is made at the start, and
 //! nothing is kept for a flow without a session. Counting a packet allocates nothing, and neither does a quACK.
 
+mod addresses;
 mod budget;
 mod config;
 mod deadlines;
@@ -20,9 +21,10 @@ use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
 use crate::wire::path::Answer;
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, ParseError, Poll, Refusal, SessionNumber};
 use crate::{Flow, Payload};
+pub use addresses::Addresses;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-use pace::Handshakes;
-use path::{Announced, Recent};
+use pace::Limiter;
+use path::{Answered, OutgoingAnswer};
 pub use session::SessionStatus;
 use session::{Count, Withheld};
 pub use shard::Shard;
@@ -65,7 +67,8 @@ pub enum Observed {
     Ignored,
     /// It was added to its session's sums.
     Counted,
-    /// It was a marker. It is answered, unless it was before, or there is nothing to announce.
+    /// It was a marker. It is answered, unless it was before, its addresses cannot be a flow's here, there are too many, or
+    /// there is nothing to announce.
     Marker,
 }
 
@@ -133,6 +136,9 @@ pub struct Transmit {
     pub own: Option<IpAddr>,
     /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the datagram has to come.
     pub from: Option<SocketAddr>,
+    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or `None` for any: an
+    /// answer to a marker, whose addresses anyone can forge, goes to nobody elsewhere.
+    pub interface: Option<u32>,
     /// Its length in bytes.
     pub len: usize,
 }
@@ -144,7 +150,7 @@ enum Outgoing {
     Epoch(SessionNumber),
     Quack(SessionNumber),
     Bare(Peer, Bare),
-    Answer(Answer, Option<u16>),
+    Answer(OutgoingAnswer),
 }
 
 /// An answer to somebody without a session.
@@ -169,9 +175,10 @@ pub struct Observer {
     public: PublicKey,
     numbers: Numbers,
     mint: Mint,
-    announced: Announced,
-    recent: Recent,
-    handshakes: Handshakes,
+    addresses: Addresses,
+    answered: Answered,
+    /// Handshakes of senders that have proven an address, and of those that have proven a path.
+    handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
     /// Every session is to be told goodbye.
@@ -189,7 +196,7 @@ impl Observer {
         config.check()?;
         let mut numbers = Numbers::new(seed);
         let mut hidden = Numbers::new(seed.map(|byte| !byte));
-        let (places, seed_of_table) = (hidden.array(), hidden.array());
+        let (of_handshakes, seed_of_table, of_answers) = (hidden.array(), hidden.array(), hidden.array());
         let drawn = SecretKey(numbers.array());
         let key = config.key.clone().unwrap_or(drawn);
         Ok(Self {
@@ -197,9 +204,9 @@ impl Observer {
             key,
             mint: Mint::new(numbers.array()),
             numbers,
-            announced: Announced::default(),
-            recent: Recent::default(),
-            handshakes: Handshakes::new(places),
+            addresses: Addresses::default(),
+            answered: Answered::new(of_answers),
+            handshakes: Limiter::new(of_handshakes),
             table: Table::new(config.max_sessions, u64::from_be_bytes(seed_of_table)),
             waiting: VecDeque::with_capacity(MAX_WAITING),
             closing: false,
@@ -208,8 +215,8 @@ impl Observer {
         })
     }
 
-    /// Takes over other limits for what begins from now on, and forgets the addresses that were announced: announce those that
-    /// hold. Sessions stay as they were agreed, also where there are more than may be; the key and the shard stay, too.
+    /// Takes over other limits for what begins from now on. Sessions stay as they were agreed, also where there are more
+    /// than may be; the addresses, the key and the shard stay, too.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be; nothing has changed then.
@@ -217,8 +224,12 @@ impl Observer {
         config.check()?;
         self.config = ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
         self.table.make_room(self.config.max_sessions);
-        self.announced = Announced::default();
         Ok(())
+    }
+
+    /// Replaces what the observer knows of its machine's addresses. It knows none at first, and answers no markers.
+    pub fn set_addresses(&mut self, addresses: Addresses) {
+        self.addresses = addresses.canonical();
     }
 
     /// The key by which senders know this proxy.
@@ -275,7 +286,8 @@ impl Observer {
     fn count(&mut self, place: &Place, seen: &Seen<'_>, interface: u32, now: Instant) -> Observed {
         let Seen { flow, payload } = seen;
         if path::may_be_ours(*payload) {
-            if self.is_marker(flow, interface, *payload, now) {
+            if let Some(marker) = path::marker(*payload) {
+                self.answer_marker(&marker, flow, interface, now);
                 return Observed::Marker;
             }
             // An answer of another proxy, on its way along the path of the flow in the other direction.
@@ -551,9 +563,10 @@ impl Observer {
                     Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
                     Bare::UnknownSession(session) => Datagram::UnknownSession { session },
                 };
-                Transmit { to: to.address, own: to.own, from: None, len: datagram.emit(out).ok()? }
+                let len = datagram.emit(out).ok()?;
+                Transmit { to: to.address, own: to.own, from: None, interface: None, len }
             }
-            Outgoing::Answer(answer, adjacent) => return path::emit(&answer, adjacent, out),
+            Outgoing::Answer(answer) => return answer.emit(out),
         })
     }
 

@@ -2,7 +2,8 @@
 
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::{
-    Flow, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig, Target, clock::Numbers,
+    Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig, Target,
+    clock::Numbers,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -79,7 +80,7 @@ pub(crate) fn key(seed: u64) -> [u8; 32] {
 /// A proxy that is reached at [`PROXY`].
 pub(crate) fn proxy(config: ObserverConfig, seed: u64) -> Observer {
     let mut proxy = Observer::new(config, key(seed)).unwrap();
-    proxy.announce(0, PROXY.parse().unwrap());
+    proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
     proxy
 }
 

@@ -45,6 +45,12 @@ impl Cookie {
     pub const LEN: usize = 20;
     /// Stands for no cookie.
     pub const NONE: Self = Self([0; Self::LEN]);
+
+    /// The MAC, which only its proxy can compute.
+    pub(crate) fn mac(&self) -> &[u8; 16] {
+        let [_, _, _, _, mac @ ..] = &self.0;
+        mac
+    }
 }
 
 impl fmt::Debug for Cookie {

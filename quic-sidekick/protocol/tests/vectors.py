@@ -7,6 +7,7 @@ Rust code: it is written from the specification, down to X25519 (RFC 7748), ChaC
 import hashlib
 import hmac
 import ipaddress
+import itertools
 import json
 import struct
 import sys
@@ -116,6 +117,16 @@ def path_head(first, f):
     return bytes([first]) + bytes.fromhex(f["handle"]) + b"Sidekick\1" + bytes.fromhex(f["nonce"])
 
 
+def mask(f):
+    """The same fields, with handle and nonce as an answer carries them."""
+    mac = bytes.fromhex(f["cookie"])[4:]
+    masked = {}
+    for name in ("handle", "nonce"):
+        plain = bytes.fromhex(f[name])
+        masked[name] = bytes(a ^ b for a, b in zip(plain, itertools.cycle(mac))).hex()
+    return {**f, **masked}
+
+
 def head(kind, f):
     return struct.pack(">BI", 0x10 | kind, f["session"])
 
@@ -126,7 +137,7 @@ def raw(f, *names):
 
 ENCODERS = {
     "marker": lambda f: (path_head(5, f) + struct.pack(">H", f["reply_port"])).ljust(128, b"\0"),
-    "answer": lambda f: path_head(6, f)
+    "answer": lambda f: path_head(6, mask(f))
     + family(f["proxy_address"])
     + address(f["proxy_address"], f["proxy_port"])
     + flow(f)

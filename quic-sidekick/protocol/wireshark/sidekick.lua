@@ -18,7 +18,7 @@
 
 local VERSION, PORT = 1, 5252
 local MAGIC_AT, MAGIC = 21, "Sidekick"
-local MARKER, ANSWER, MARKER_LEN = 5, 6, 128
+local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
 local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED = 1, 2, 3, 4, 5, 6
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
 local AT_END, MAX_OFFSET = 0xffff, 21
@@ -419,14 +419,28 @@ local function is_path(tvb)
     return (first == MARKER or first == ANSWER) and tvb:range(MAGIC_AT, #MAGIC):raw() == MAGIC
 end
 
+-- In an answer, handle and nonce are masked with the cookie's MAC, the answer's last bytes. They are shown unmasked.
+local function show_masked(r, tree, name, n, kind)
+    local len = r.tvb:captured_len()
+    if kind ~= ANSWER or len < MAC_LEN then
+        show(r, tree, name, n)
+        return
+    end
+    local bytes, mac = take(r, n):bytes(), r.tvb:range(len - MAC_LEN, MAC_LEN):bytes()
+    for i = 0, n - 1 do
+        bytes:set_index(i, bits.bxor(bytes:get_index(i), mac:get_index(i % MAC_LEN)))
+    end
+    tree:add(field[name], bytes:tvb("Unmasked " .. name):range())
+end
+
 local function dissect_path(r, tree, info)
     local kind = number(r, tree, "path_type", 1)
     info:set(kind == MARKER and "Marker" or "Answer")
-    show(r, tree, "handle", 20)
+    show_masked(r, tree, "handle", 20, kind)
     show(r, tree, "magic", #MAGIC)
     local version, item = number(r, tree, "path_version", 1)
     if version ~= VERSION then fail("version", item) end
-    show(r, tree, "nonce", 16)
+    show_masked(r, tree, "nonce", 16, kind)
     if kind == MARKER then
         local port
         port, item = number(r, tree, "reply_port", 2)

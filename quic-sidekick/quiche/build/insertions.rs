@@ -14,6 +14,7 @@ pub const SHA256_OF_ALL: &str = "f6decb7c0b35e1b947e632541b0de5728cce58ee50e221f
 /// SHA-256 of each file that gets an insertion.
 pub const SHA256: &[(&str, &str)] = &[
     ("lib.rs", "ba74f8c2e8e134312c30e55e76c57cf13e030872a6531512a108069540ff2fb2"),
+    ("packet.rs", "f1a3272710f294a730dd090c943a199fab48db0d65ef906abbea2479009e6eec"),
     ("recovery/mod.rs", "649bc3c1d42f62a8717b2d8316bc04e40668717b223ecd30ef4d8882cf155555"),
     ("recovery/congestion/mod.rs", "739dc321fb016b789d581bde930b2b73c2ae47467f6ccc3b09cbaa9643e0e99e"),
     ("recovery/congestion/recovery.rs", "8574077a38fbb70eb0e546e4173d6c2a458ee9332382194ca2a7b960e62c7cb3"),
@@ -129,6 +130,20 @@ pub const INSERTIONS: &[Insertion] = &[
         side: Side::Before,
         line: "if let Some(sent) = self.sidekick_speak(send_pid, out, now) { return Ok(sent); }",
         why: "sends what is not QUIC from the connection's own address and port",
+    },
+    Insertion {
+        file: "packet.rs",
+        anchor: "let dcid = b.get_bytes(dcid_len)?;",
+        side: Side::Before,
+        line: "let answered = crate::sidekick::answered_connection(b.buf(), dcid_len);",
+        why: "finds the connection that an answer to a marker is for, under the answer's mask",
+    },
+    Insertion {
+        file: "packet.rs",
+        anchor: "let dcid = b.get_bytes(dcid_len)?;",
+        side: Side::After,
+        line: "let dcid = answered.as_deref().unwrap_or(dcid.buf());",
+        why: "lets a socket that several connections share hand the answer to that connection",
     },
     // Early loss in the legacy stack.
     Insertion {

@@ -37,6 +37,7 @@ mod frequency;
 mod qlog;
 
 pub use again::repeat_handshakes;
+pub(crate) use beside::answered_connection;
 
 /// How many leading bytes of a datagram the log keeps.
 pub const HEAD_LEN: usize = 32;

@@ -69,11 +69,11 @@ impl Machine for Proxy {
 
     fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         let len = self.observer.transmit(out)?;
-        Some(Transmit { to: self.quack_to, own: None, from: None, len })
+        Some(Transmit { to: self.quack_to, own: None, from: None, interface: None, len })
     }
 
     /// There is no file for this wire.
-    fn reload(&mut self, _options: &Options, _own: SocketAddr) -> anyhow::Result<()> {
+    fn reload(&mut self, _options: &Options) -> anyhow::Result<()> {
         anyhow::bail!("this wire takes its settings from the command line")
     }
 

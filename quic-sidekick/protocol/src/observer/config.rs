@@ -77,6 +77,10 @@ pub struct ObserverStats {
     pub ignored: u64,
     /// Markers answered.
     pub markers: u64,
+    /// Markers not answered, because their addresses cannot be those of a flow on their interface.
+    pub markers_refused: u64,
+    /// Markers not answered, because there were too many from their source, or from all.
+    pub markers_deferred: u64,
     /// Datagrams at the proxy's port that were no message, or one that only a proxy sends.
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.

@@ -1,16 +1,15 @@
-//! How many handshakes a proxy takes on (SPEC.md, section 6.2): each costs some multiplications on the curve, during which
-//! packets wait to be counted.
+//! Limits on work and bytes that strangers can cause (SPEC.md, sections 6.1 and 6.2): a rate for all
+//! sources together, and a rate for each.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Time for a handshake, and how many may come at once after a rest, of all sources together; for those who have proven an
-/// address and for those who have proven a path alike, so that neither can keep out the other.
+/// The rate of all sources together, and how many may come at once after a rest.
 const ALL: Pace = Pace { interval: Duration::from_millis(4), burst: 256 };
 /// The same for the sources that share a place in the table.
 const EACH: Pace = Pace { interval: Duration::from_millis(50), burst: 64 };
-/// Places in the table. Which sources share one nobody can know.
+/// Places in the table. Nobody outside knows which sources share one.
 const PLACES: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
@@ -20,45 +19,44 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether one more may come at `now`, if so many are paid for until `until`; if so, takes note of it.
-    fn admit(self, until: &mut Option<Instant>, now: Instant) -> bool {
+    /// When the next one is due after one at `now`, or `None` if there are too many; `until` is
+    /// what the last call returned.
+    fn next(self, until: Option<Instant>, now: Instant) -> Option<Instant> {
         let from = until.map_or(now, |until| until.max(now));
         let admitted = from.saturating_duration_since(now) < self.interval * self.burst;
-        if admitted {
-            *until = Some(from + self.interval);
-        }
-        admitted
+        admitted.then(|| from + self.interval)
     }
 }
 
-/// What was taken on lately.
+/// Admits one event of a source at a time. Events are of `CLASSES` kinds: each kind has its own rate
+/// for all sources together, so that none keeps out another. A source's own rate covers all kinds.
 #[derive(Debug)]
-pub(super) struct Handshakes {
-    /// Of those who have proven an address, and of those who have proven a path.
-    all: [Option<Instant>; 2],
+pub(super) struct Limiter<const CLASSES: usize> {
+    all: [Option<Instant>; CLASSES],
     each: Box<[Option<Instant>; PLACES]>,
     key: [u8; 16],
 }
 
-impl Handshakes {
-    /// Nothing was taken on yet. `key` keeps from others which sources share a place.
+impl<const CLASSES: usize> Limiter<CLASSES> {
+    /// A limiter that has admitted nothing. `key` hides which sources share a place.
     pub(super) fn new(key: [u8; 16]) -> Self {
-        Self { all: [None; 2], each: Box::new([None; PLACES]), key }
+        Self { all: [None; CLASSES], each: Box::new([None; PLACES]), key }
     }
 
-    /// Whether a handshake of this source may be taken on.
-    pub(super) fn admit(&mut self, source: IpAddr, path_proven: bool, now: Instant) -> bool {
+    /// Admits an event of this source and class, a number below `CLASSES`, or returns false.
+    pub(super) fn admit(&mut self, source: IpAddr, class: usize, now: Instant) -> bool {
         let mut hasher = DefaultHasher::new();
-        (self.key, source).hash(&mut hasher);
+        (self.key, super::table::site(source)).hash(&mut hasher);
         let index = usize::try_from(hasher.finish()).unwrap_or(0) % PLACES;
-        let Some(each) = self.each.get_mut(index) else { return false };
-        let [address, path] = &mut self.all;
-        let mut next = *each;
-        if !EACH.admit(&mut next, now) || !ALL.admit(if path_proven { path } else { address }, now) {
-            return false;
+        let places = (self.each.get_mut(index), self.all.get_mut(class));
+        let (Some(each), Some(all)) = places else { return false };
+        match (EACH.next(*each, now), ALL.next(*all, now)) {
+            (Some(next_of_each), Some(next_of_all)) => {
+                (*each, *all) = (Some(next_of_each), Some(next_of_all));
+                true
+            }
+            _ => false,
         }
-        *each = next;
-        true
     }
 }
 
@@ -70,15 +68,25 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
     fn nobody_takes_more_than_a_share() {
         let now = Instant::now();
-        let mut handshakes = Handshakes::new([1; 16]);
+        let mut limiter = Limiter::<2>::new([1; 16]);
         let of = |last: u8| IpAddr::from([192, 0, 2, last]);
-        let admitted = |handshakes: &mut Handshakes, source, at| {
-            (0..1000).filter(|_| handshakes.admit(source, false, at)).count()
-        };
-        assert_eq!(admitted(&mut handshakes, of(1), now), 64);
-        let others: usize = (2..200).map(|last| admitted(&mut handshakes, of(last), now)).sum();
+        let admitted =
+            |limiter: &mut Limiter<2>, source, at| (0..1000).filter(|_| limiter.admit(source, 0, at)).count();
+        assert_eq!(admitted(&mut limiter, of(1), now), 64);
+        let others: usize = (2..200).map(|last| admitted(&mut limiter, of(last), now)).sum();
         assert_eq!(others, 256 - 64, "all together");
-        assert!(handshakes.admit(of(201), true, now), "but for who has proven a path");
-        assert_eq!(admitted(&mut handshakes, of(1), now + Duration::from_secs(1)), 20, "a second later");
+        assert!(limiter.admit(of(201), 1, now), "but for the other class");
+        assert!(!limiter.admit(of(201), 2, now), "there is no third");
+        assert_eq!(admitted(&mut limiter, of(1), now + Duration::from_secs(1)), 20, "a second later");
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+    fn addresses_that_one_host_can_take_share_a_rate() {
+        let now = Instant::now();
+        let mut limiter = Limiter::<1>::new([1; 16]);
+        let admitted = (0..1000u16)
+            .filter(|last| limiter.admit(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *last]), 0, now));
+        assert_eq!(admitted.count(), 64);
     }
 }

@@ -76,7 +76,7 @@ impl Observer {
         {
             return Err(self.refuse(from, hello, Refusal::Full));
         }
-        if !self.handshakes.admit(super::table::site(flow.source.ip()), path_proven, now) {
+        if !self.handshakes.admit(flow.source.ip(), usize::from(path_proven), now) {
             // It will be repeated.
             self.stats.handshakes_deferred += 1;
             return Err(HandleError::Busy);

@@ -27,7 +27,7 @@ fn bench(config: ObserverConfig) -> Bench {
     let flow =
         Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() };
     let mut observer = Observer::new(config, [5; 32]).unwrap();
-    observer.announce(0, "192.0.2.254:5252".parse().unwrap());
+    observer.set_addresses(Addresses::announcing(0, "192.0.2.254:5252".parse().unwrap()));
     Bench { observer, now: Instant::now(), flow, seals: HashMap::new(), cookie: Cookie::NONE }
 }
 
@@ -86,17 +86,28 @@ impl Bench {
 
     fn hello_of(&mut self, from: SocketAddr, number: u32, terms: Terms) -> Result<Accept, HandleError> {
         self.take_cookie(from);
-        let (outcome, mut initiator) = self.hello_from(from, number, terms);
-        outcome?;
-        let (transmit, bytes) = self.heard().unwrap();
-        assert_eq!(transmit.to, from);
+        let (outcome, initiator) = self.hello_from(from, number, terms);
+        outcome.map(|()| self.accepted(number, initiator))
+    }
+
+    /// Asks for a session with the cookie of a marker's answer.
+    fn hello_along_path(&mut self, number: u32) -> Result<Accept, HandleError> {
+        let nonce = u8::try_from(number).unwrap();
+        self.cookie = self.mark(nonce, Reply::Path).unwrap().1.cookie;
+        let (outcome, initiator) = self.hello_from(peer(), number, Terms::default());
+        outcome.map(|()| self.accepted(number, initiator))
+    }
+
+    /// Reads the ACCEPT that waits.
+    fn accepted(&mut self, number: u32, mut initiator: Initiator) -> Accept {
+        let (_, bytes) = self.heard().unwrap();
         let Datagram::Accept { session, handshake } = Datagram::parse(&bytes).unwrap() else { panic!() };
         assert_eq!(session, SessionNumber(number));
         let accept = initiator.read(handshake).unwrap();
         let (seal, key) = initiator.finish().unwrap();
         assert_eq!(key, self.observer.public_key());
         self.seals.insert(number, (accept.session, seal));
-        Ok(accept)
+        accept
     }
 
     fn say_from(&mut self, from: SocketAddr, number: u32, message: Message<'_>) -> Result<(), HandleError> {
@@ -571,7 +582,8 @@ fn a_marker_is_answered_as_it_asks() {
     let (transmit, _) = b.mark(2, Reply::Adjacent(5000)).unwrap();
     assert_eq!((transmit.to, transmit.from), (peer(), None));
     // An IPv6 flow, and there is no IPv6 address of ours.
-    b.flow = Flow { source: "[::1]:1".parse().unwrap(), destination: "[::2]:2".parse().unwrap() };
+    let v6 = |host: &str| format!("[2001:db8::{host}]:443").parse().unwrap();
+    b.flow = Flow { source: v6("1"), destination: v6("7") };
     assert!(b.mark(3, Reply::Path).is_none());
 }
 

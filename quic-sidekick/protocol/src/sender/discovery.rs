@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{Near, Simulation, proxy};
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::wire::path::Marker;
-use crate::{Observer, ObserverConfig, SecretKey};
+use crate::{Addresses, Observer, ObserverConfig, SecretKey};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -180,7 +180,7 @@ impl Chain {
         let addresses: [SocketAddr; 2] = ["10.0.1.1:5252", "10.0.2.1:5252"].map(|a| a.parse().unwrap());
         let proxies = [0, 1].map(|i| {
             let mut observer = Observer::new(ObserverConfig::default(), [i; 32]).unwrap();
-            observer.announce(0, addresses[usize::from(i)]);
+            observer.set_addresses(Addresses::announcing(0, addresses[usize::from(i)]));
             (addresses[usize::from(i)], observer)
         });
         let mut sender = Sender::new(SenderConfig::default(), [8; 32]);
@@ -335,7 +335,7 @@ fn what_was_seen_before_there_was_a_choice_does_not_count() {
     chain.stream(1500);
     assert_eq!(chain.sender.proxy().map(|(proxy, _)| proxy), Some(chain.proxies[0].0));
     chain.loss = [0, 6];
-    chain.proxies[1].1.announce(0, address);
+    chain.proxies[1].1.set_addresses(Addresses::announcing(0, address));
     let now = chain.now;
     chain.sender.search.begin(now);
     chain.stream(3000);

@@ -24,6 +24,16 @@ pub const NONCE_LEN: usize = 16;
 /// The length of every marker in bytes; no answer is longer.
 pub const MARKER_LEN: usize = 128;
 
+/// Masks handle or nonce of an answer, or removes the mask: XOR with the cookie's MAC, repeated.
+///
+/// Anyone can send a marker from a forged address. Without the mask, the proxy would then send
+/// bytes of the forger's choice to that address. The forger cannot predict the MAC.
+fn mask(bytes: &mut [u8], cookie: &Cookie) {
+    for (byte, mask) in bytes.iter_mut().zip(cookie.mac().iter().cycle()) {
+        *byte ^= mask;
+    }
+}
+
 /// How a sender wants to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -46,7 +56,7 @@ pub struct Marker {
     pub reply: Reply,
 }
 
-/// Proxy: there is.
+/// Proxy: there is. On the wire, handle and nonce are masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The marker's.
@@ -143,7 +153,7 @@ impl Answer {
     /// [`ParseError`] says why it is none.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(datagram);
-        let (handle, nonce) = read_head(&mut r, ANSWER_BYTE)?;
+        let (mut handle, mut nonce) = read_head(&mut r, ANSWER_BYTE)?;
         let proxy = read_address(&mut r, "proxy port")?;
         let flow = read_flow(&mut r)?;
         let cookie = Cookie(r.array()?);
@@ -151,6 +161,8 @@ impl Answer {
         if cookie == Cookie::NONE {
             return Err(ParseError::Field("cookie"));
         }
+        mask(&mut handle, &cookie);
+        mask(&mut nonce, &cookie);
         Ok(Self { handle, nonce, proxy, flow, cookie })
     }
 
@@ -160,7 +172,10 @@ impl Answer {
     /// [`BufferTooShort`]; what was written so far is of no use then.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
         let mut w = Writer::new(out);
-        write_head(&mut w, ANSWER_BYTE, &self.handle, &self.nonce)?;
+        let (mut handle, mut nonce) = (self.handle, self.nonce);
+        mask(&mut handle, &self.cookie);
+        mask(&mut nonce, &self.cookie);
+        write_head(&mut w, ANSWER_BYTE, &handle, &nonce)?;
         write_address(&mut w, self.proxy)?;
         write_flow(&mut w, &self.flow)?;
         w.put(&self.cookie.0)?;

@@ -4,7 +4,7 @@
 //! QUIC packet never begins so: its first or second bit is set.
 
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Instant;
 
 use crate::{BufFactory, Connection, RecvInfo, SendInfo};
@@ -33,6 +33,28 @@ fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
 /// Whether it may be carried beside QUIC.
 fn is_beside(datagram: &[u8]) -> bool {
     datagram.len() <= MAX_LEN && datagram.first().is_some_and(|first| FIRST_BYTES.contains(first))
+}
+
+/// The first byte of an answer to a marker, and the bytes of one.
+const ANSWER_BYTE: u8 = 6;
+const HANDLE: Range<usize> = 1..21;
+const MAGIC: &[u8] = b"Sidekick";
+/// The mask of the handle: the last bytes of the answer, over and over.
+const MASK_LEN: usize = 16;
+
+/// The first `len` bytes of the handle of an answer to a marker: the ID of the connection that sent
+/// the marker. `None` for any other datagram.
+///
+/// The handle is masked, since anyone can have a proxy send it to an address of their choice (SPEC.md,
+/// section 4.1 of the Sidekick protocol).
+pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
+    // Every short header is asked: nearly all end at their first byte.
+    if datagram.first() != Some(&ANSWER_BYTE) || !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
+        return None;
+    }
+    let mask = datagram.get(datagram.len().checked_sub(MASK_LEN)?..)?;
+    let handle = datagram.get(HANDLE)?.get(..len)?;
+    Some(handle.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect())
 }
 
 impl<F: BufFactory> Connection<F> {

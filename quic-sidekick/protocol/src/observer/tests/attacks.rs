@@ -2,11 +2,23 @@
 //! none of the answers that do not come to him.
 
 use super::*;
+use std::net::Ipv4Addr;
 
 const VICTIM: &str = "203.0.113.80:53";
 
 fn victim() -> SocketAddr {
     VICTIM.parse().unwrap()
+}
+
+/// The proxy's machine, which announces an address of each family.
+fn both_families() -> Addresses {
+    let own: [IpAddr; 2] = ["192.0.2.254".parse().unwrap(), "2001:db8::fe".parse().unwrap()];
+    Addresses {
+        announced: own.map(|ip| (0, SocketAddr::new(ip, 5252))).to_vec(),
+        own: own.to_vec(),
+        broadcast: vec!["192.0.2.255".parse().unwrap()],
+        loopback: Vec::new(),
+    }
 }
 
 /// Every kind of datagram that can be made without keys.
@@ -52,7 +64,7 @@ fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
             assert!(drawn <= datagram.len(), "{drawn} bytes for {}", datagram.len());
         }
     }
-    b.observer.announce(0, "[2001:db8::fe]:5252".parse().unwrap());
+    b.observer.set_addresses(both_families());
     let v4 = Flow { source: victim(), ..b.flow };
     let v6 = Flow {
         source: "[2001:db8::53]:53".parse().unwrap(),
@@ -96,13 +108,7 @@ fn a_session_is_for_one_s_own_flow() {
 #[test]
 fn a_flow_that_was_proven_along_its_path_is_not_taken_by_who_only_shares_the_address() {
     let mut b = bench(ObserverConfig::default());
-    b.cookie = b.mark(1, Reply::Path).unwrap().1.cookie;
-    let (outcome, mut initiator) = b.hello_from(peer(), 1, Terms::default());
-    outcome.unwrap();
-    let (_, bytes) = b.heard().unwrap();
-    let Datagram::Accept { handshake, .. } = Datagram::parse(&bytes).unwrap() else { panic!() };
-    let accept = initiator.read(handshake).unwrap();
-    b.seals.insert(1, (accept.session, initiator.finish().unwrap().0));
+    b.hello_along_path(1).unwrap();
     b.poll(1, 1, 1).unwrap();
     assert!(b.heard().is_some());
 
@@ -135,4 +141,109 @@ fn what_was_said_before_or_is_altered_changes_nothing() {
     assert_eq!(b.observer.handle(victim(), &buffer[..len], b.now), Err(HandleError::UnknownSession));
     assert!(b.heard().is_some_and(|(transmit, _)| transmit.len < len));
     assert_eq!(b.heard(), None);
+}
+
+/// SPEC.md, section 6.1: an answer goes only where a sender on the marker's interface can be.
+#[test]
+fn markers_with_impossible_addresses_are_not_answered() {
+    let mut b = bench(ObserverConfig::default());
+    b.observer.set_addresses(both_families());
+    let (source, destination) = (b.flow.source, b.flow.destination);
+    let mut nonce = 0;
+    for bad in ["127.0.0.1:53", "0.0.0.0:53", "192.0.2.254:53", "192.0.2.255:53", "224.0.0.251:53"] {
+        let bad = bad.parse().unwrap();
+        for flow in [Flow { source: bad, destination }, Flow { source, destination: bad }] {
+            for reply in [Reply::Path, Reply::Adjacent(53)] {
+                (b.flow, nonce) = (flow, nonce + 1);
+                assert_eq!(b.mark(nonce, reply), None, "{flow:?}");
+            }
+        }
+    }
+    assert_eq!(b.observer.stats().markers_refused, u64::from(nonce));
+    b.flow = Flow { source, destination };
+    let (transmit, _) = b.mark(nonce + 1, Reply::Path).unwrap();
+    assert_eq!(transmit.interface, Some(0), "it leaves where the marker came in");
+}
+
+/// Nothing that the forger of a marker has chosen goes out, but the addresses.
+#[test]
+fn an_answer_repeats_no_bytes_of_a_forger_s_choice() {
+    let mut b = bench(ObserverConfig::default());
+    for reply in [Reply::Path, Reply::Adjacent(53)] {
+        let (handle, nonce) = (*b"twenty bytes of text", *b"and sixteen more");
+        let mut buffer = [0; MARKER_LEN];
+        Marker { handle, nonce, reply }.emit(&mut buffer).unwrap();
+        b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
+        let Some((_, bytes)) = b.heard() else { continue };
+        for text in [&handle[..], &nonce[..]] {
+            let repeated = bytes.windows(4).filter(|window| text.windows(4).any(|part| part == *window));
+            assert_eq!(repeated.count(), 0, "{bytes:?}");
+        }
+        let answer = Answer::parse(&bytes).unwrap();
+        assert_eq!((answer.handle, answer.nonce), (handle, nonce), "its flow's sender reads it");
+    }
+}
+
+/// SPEC.md, section 6.1: a flood of markers draws bytes at a fixed rate, to one address and to all.
+#[test]
+fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
+    let drawn = |sources: u32| {
+        let mut b = bench(ObserverConfig::default());
+        let mut bytes = 0;
+        let seconds = 10;
+        for number in 0..20_000 * seconds {
+            b.flow.source = SocketAddr::from((Ipv4Addr::from(0x0a00_0001 + number % sources), 53));
+            let mut buffer = [0; MARKER_LEN];
+            let nonce = u128::from(number).to_be_bytes();
+            Marker { handle: [3; 20], nonce, reply: Reply::Path }.emit(&mut buffer).unwrap();
+            b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
+            while let Some((transmit, _)) = b.heard() {
+                bytes += transmit.len;
+            }
+            b.now += Duration::from_secs(1) / 20_000;
+        }
+        let stats = b.observer.stats();
+        assert_eq!(stats.markers + stats.markers_deferred, 20_000 * u64::from(seconds));
+        bytes / usize::try_from(seconds).unwrap()
+    };
+    // 20 and 250 answers a second, and what may come at once, over ten seconds.
+    assert!(drawn(1) <= (20 + 7) * MARKER_LEN);
+    assert!(drawn(10_000) <= (250 + 26) * MARKER_LEN);
+}
+
+/// Who has a thousand sessions of his own cannot tell the number of the next, and what he tries draws no more than he sends.
+#[test]
+fn session_numbers_are_not_guessed() {
+    let numbers = |seed: u8| {
+        let mut observer = Observer::new(ObserverConfig::default(), [seed; 32]).unwrap();
+        (0..1000).map(|_| observer.numbers.next_u32()).collect::<Vec<u32>>()
+    };
+    let (ours, others) = (numbers(1), numbers(2));
+    assert_eq!(ours.iter().filter(|number| others.contains(number)).count(), 0);
+    // No two differ by what two before them differed by, as those of a counter or a linear generator would.
+    let steps: Vec<u32> = ours.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    let mut distinct = steps.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    assert_eq!(distinct.len(), steps.len());
+
+    let mut b = bench(ObserverConfig::default());
+    b.open(1, Terms::default());
+    let (stats, ciphertext) = (*b.observer.stats(), [3; 40]);
+    let known = b.seals[&1].0;
+    let mut draw = |session: SessionNumber, from: SocketAddr| {
+        let outcome = b.hear_from(from, Datagram::Sealed { session, sequence: 1, ciphertext: &ciphertext });
+        let drawn = b.heard().map_or(0, |(_, bytes)| bytes.len());
+        (outcome, drawn)
+    };
+    for guess in ours.into_iter().map(SessionNumber).filter(|guess| *guess != known) {
+        for from in [victim(), peer()] {
+            let (outcome, drawn) = draw(guess, from);
+            assert!(outcome == Err(HandleError::UnknownSession) && drawn < ciphertext.len());
+        }
+    }
+    // The right one, from where its sender is: it takes a key, too.
+    assert_eq!(draw(known, peer()), (Err(HandleError::Forged), 0));
+    assert_eq!(b.observer.stats().forged, stats.forged + 1);
+    assert_eq!(b.poll(1, 1, 9), Ok(()), "the session goes on");
 }

@@ -1,0 +1,136 @@
+//! The addresses that a proxy announces, and those that no sender on its path can have (SPEC.md,
+//! section 6.1).
+
+use crate::Flow;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// More announced addresses than this are left out.
+const MAX_ANNOUNCED: usize = 256;
+
+/// The addresses of the proxy's machine, as the caller knows them. Interfaces have the numbers that
+/// [`Observer::observe`](super::Observer::observe) takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Where senders reach the proxy's port, by the interface on which their packets arrive. The
+    /// observer uses the first 256. It answers no marker of a family without one.
+    pub announced: Vec<(u32, SocketAddr)>,
+    /// All addresses of the machine. The observer answers no marker of a flow that begins or ends
+    /// at one of them, except on a loopback interface.
+    pub own: Vec<IpAddr>,
+    /// The broadcast addresses of the machine's networks.
+    pub broadcast: Vec<Ipv4Addr>,
+    /// The interfaces that loop back: only there can loopback addresses be a sender's.
+    pub loopback: Vec<u32>,
+}
+
+impl Addresses {
+    /// One announced address on one interface, and nothing known of the machine.
+    #[must_use]
+    pub fn announcing(interface: u32, address: SocketAddr) -> Self {
+        Self { announced: vec![(interface, address)], ..Self::default() }
+    }
+
+    /// The same with canonical addresses (an IPv4-mapped one as IPv4), each once.
+    pub(super) fn canonical(self) -> Self {
+        let mut announced = Vec::new();
+        for (interface, address) in self.announced {
+            let entry = (interface, crate::canonical(address));
+            if announced.len() < MAX_ANNOUNCED && !announced.contains(&entry) {
+                announced.push(entry);
+            }
+        }
+        let own = self.own.iter().map(IpAddr::to_canonical).collect();
+        Self { announced, own, ..self }
+    }
+
+    /// An address to announce to a sender of this flow: of the flow's family, of this interface if
+    /// possible.
+    pub(super) fn announced_for(&self, interface: u32, flow: &Flow) -> Option<SocketAddr> {
+        let reachable =
+            || self.announced.iter().filter(|(_, address)| address.is_ipv4() == flow.source.is_ipv4());
+        let here = reachable().find(|(number, _)| *number == interface);
+        here.or_else(|| reachable().next()).map(|(_, address)| *address)
+    }
+
+    /// Whether a datagram with these canonical addresses, which arrived on this interface, can be
+    /// of a flow between two other hosts. If not, its addresses are forged, or an answer would not
+    /// leave the machine, or would reach many.
+    pub(super) fn can_cross(&self, interface: u32, flow: &Flow) -> bool {
+        let Flow { source, destination } = flow;
+        let looped = self.loopback.contains(&interface);
+        let usable = |end: &SocketAddr| {
+            end.port() != 0 && (looped && end.ip().is_loopback() || self.is_of_another_host(end.ip()))
+        };
+        source.is_ipv4() == destination.is_ipv4()
+            && source != destination
+            && usable(source)
+            && usable(destination)
+    }
+
+    fn is_of_another_host(&self, ip: IpAddr) -> bool {
+        let special = match ip {
+            // RFC 6890: this network, link-local, reserved (with the limited broadcast address).
+            IpAddr::V4(v4) => {
+                let first = v4.octets()[0];
+                first == 0 || first >= 240 || v4.is_link_local() || self.broadcast.contains(&v4)
+            }
+            IpAddr::V6(v6) => v6.is_unspecified() || v6.is_unicast_link_local(),
+        };
+        !special && !ip.is_loopback() && !ip.is_multicast() && !self.own.contains(&ip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOPBACK: u32 = 7;
+
+    fn addresses() -> Addresses {
+        Addresses {
+            announced: Vec::new(),
+            own: vec!["192.0.2.254".parse().unwrap(), "::ffff:192.0.2.253".parse().unwrap()],
+            broadcast: vec!["192.0.2.255".parse().unwrap()],
+            loopback: vec![LOOPBACK],
+        }
+        .canonical()
+    }
+
+    #[test]
+    fn only_addresses_of_other_hosts_cross() {
+        let addresses = addresses();
+        let crosses = |interface, source: &str, destination: &str| {
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            addresses.can_cross(interface, &Flow { source, destination })
+        };
+        let (v4, v6) = ("198.51.100.7:443", "[2001:db8:1::7]:443");
+        for source in ["192.0.2.1:1", "10.0.0.1:4000", "203.0.113.80:65535"] {
+            assert!(crosses(0, source, v4) && crosses(0, v4, source), "{source}");
+        }
+        assert!(crosses(0, "[2001:db8::1]:1", v6));
+        for bad in [
+            "0.0.0.0:53",
+            "0.1.2.3:53",
+            "127.0.0.1:53",
+            "127.9.9.9:53",
+            "169.254.1.1:53",
+            "224.0.0.1:53",
+            "239.255.255.250:53",
+            "240.0.0.1:53",
+            "255.255.255.255:53",
+            "192.0.2.255:53",
+            "192.0.2.254:53",
+            "192.0.2.253:53",
+            "192.0.2.1:0",
+        ] {
+            assert!(!crosses(0, bad, v4) && !crosses(0, v4, bad), "{bad}");
+        }
+        for bad in ["[::]:53", "[::1]:53", "[fe80::1]:53", "[ff02::1]:53", "[2001:db8::1]:0"] {
+            assert!(!crosses(0, bad, v6) && !crosses(0, v6, bad), "{bad}");
+        }
+        assert!(!crosses(0, v4, v4), "from a host to itself");
+        assert!(!crosses(0, v4, v6), "between families");
+        assert!(crosses(LOOPBACK, "127.0.0.1:1", "127.0.0.1:2") && crosses(LOOPBACK, "[::1]:1", "[::1]:2"));
+        assert!(!crosses(LOOPBACK, "224.0.0.1:1", "127.0.0.1:2"));
+    }
+}
