@@ -46,7 +46,7 @@ impl Observer {
         }
         // An address proves no more than that flows from there may be one's own.
         if !path_proven && flow.source.ip() != from.address.ip().to_canonical()
-            || self.table.is_taken(&flow, path_proven)
+            || self.table.is_taken(&Key::of(&flow), path_proven)
         {
             return Err(self.refuse(from, hello, Refusal::Taken));
         }
@@ -67,13 +67,18 @@ impl Observer {
             }
             self.table.remove(index);
         }
-        if self.table.len() >= self.config.max_sessions {
+        let takes_a_place = self.is_source_full(&flow);
+        if !takes_a_place && self.table.len() >= self.config.max_sessions {
             // Who has asked and then said nothing makes room.
             self.table.evict_half_open();
         }
-        if self.table.len() >= self.config.max_sessions
-            || self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
-        {
+        // Neighbours behind one address cannot keep out a sender that has proven more than they have.
+        let has_place = if takes_a_place {
+            path_proven && self.table.has_unproven(flow.source.ip())
+        } else {
+            self.table.len() < self.config.max_sessions
+        };
+        if !has_place {
             return Err(self.refuse(from, hello, Refusal::Full));
         }
         if !self.handshakes.admit(flow.source.ip(), usize::from(path_proven), now) {
@@ -82,6 +87,11 @@ impl Observer {
             return Err(HandleError::Busy);
         }
         self.open(from, hello, (flow, path_proven), now)
+    }
+
+    /// Whether the flow's source has all the sessions that it may have.
+    fn is_source_full(&self, flow: &Flow) -> bool {
+        self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
     }
 
     /// Counts a flow for nobody, as if its sender had asked for it and been heard: for packets whose sender is not there to
@@ -177,6 +187,9 @@ impl Observer {
         };
         let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
         session.own = peer.own;
+        if path_proven && self.is_source_full(&flow) {
+            self.table.evict_unproven(flow.source.ip());
+        }
         self.stats.sessions_opened += 1;
         Ok(self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout)))
     }

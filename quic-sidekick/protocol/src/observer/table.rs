@@ -6,7 +6,7 @@ use crate::Flow;
 use crate::wire::SessionNumber;
 use foldhash::quality::FixedState;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -84,12 +84,24 @@ pub(super) struct Table {
     by_number: Map<SessionNumber, usize>,
     /// By where its messages come from and the number that the sender has chosen: a repeated HELLO.
     by_peer: Map<(SocketAddr, SessionNumber), usize>,
-    /// Sessions of each flow's source address.
-    sources: Map<IpAddr, usize>,
+    /// By [`site`] of the flow's source.
+    sources: Map<IpAddr, Source>,
+    /// Flows of sessions whose sender has proven the path and not spoken under seal yet, with their number.
+    awaited: Map<Key, usize>,
+    /// Sessions that were begun.
+    begun: u64,
     /// Sessions in the order in which they were begun, and among them all that are not confirmed.
     half_open: VecDeque<SessionNumber>,
     /// Exactly one deadline a session.
     deadlines: Deadlines,
+}
+
+/// The sessions of one source.
+#[derive(Debug, Default)]
+struct Source {
+    sessions: usize,
+    /// The places of those whose sender has proven no more than the address, from the oldest to the latest.
+    unproven: BTreeMap<u64, usize>,
 }
 
 /// A packet needs the flow and the beginning of the session.
@@ -100,6 +112,8 @@ struct Slot {
     flow: Key,
     session: Session,
     expires: Instant,
+    /// How many sessions were begun before it.
+    age: u64,
 }
 
 impl Table {
@@ -113,6 +127,8 @@ impl Table {
             by_number: Map::with_hasher(state()),
             by_peer: Map::with_hasher(state()),
             sources: Map::with_hasher(state()),
+            awaited: Map::with_hasher(state()),
+            begun: 0,
             half_open: VecDeque::new(),
             deadlines: Deadlines::default(),
         };
@@ -139,7 +155,23 @@ impl Table {
     }
 
     pub(super) fn of_source(&self, source: IpAddr) -> usize {
-        self.sources.get(&site(source)).copied().unwrap_or(0)
+        self.sources.get(&site(source)).map_or(0, |source| source.sessions)
+    }
+
+    /// Whether a session of this source is of a sender that has proven no more than its address.
+    pub(super) fn has_unproven(&self, source: IpAddr) -> bool {
+        self.sources.get(&site(source)).is_some_and(|source| !source.unproven.is_empty())
+    }
+
+    /// Ends a session of this source whose sender has proven no more than its address, if there is one: the oldest whose
+    /// sender has not spoken under seal, or else the oldest.
+    pub(super) fn evict_unproven(&mut self, source: IpAddr) {
+        let Some(Source { unproven, .. }) = self.sources.get(&site(source)) else { return };
+        let mut places = unproven.values();
+        let silent = places.clone().find(|place| self.get(**place).is_some_and(|session| !session.confirmed));
+        if let Some(&place) = silent.or_else(|| places.next()) {
+            self.remove(place);
+        }
     }
 
     /// Where the session stands that counts a flow.
@@ -193,10 +225,17 @@ impl Table {
             self.half_open.retain(|number| is_half_open(by_number, slots, *number));
         }
         self.half_open.push_back(session.agreed.number);
-        *self.sources.entry(site(session.agreed.flow.source.ip())).or_insert(0) += 1;
+        let (flow, age) = (Key::of(&session.agreed.flow), self.begun);
+        self.begun += 1;
+        let source = self.sources.entry(site(session.agreed.flow.source.ip())).or_default();
+        source.sessions += 1;
+        if session.agreed.path_proven {
+            *self.awaited.entry(flow).or_insert(0) += 1;
+        } else {
+            source.unproven.insert(age, index);
+        }
         self.deadlines.set(index, expires);
-        let flow = Key::of(&session.agreed.flow);
-        let slot = Some(Slot { flow, session, expires });
+        let slot = Some(Slot { flow, session, expires, age });
         match self.slots.get_mut(index) {
             Some(free) => *free = slot,
             None => self.slots.push(slot),
@@ -204,10 +243,22 @@ impl Table {
         index
     }
 
-    /// Whether a session has the flow that has proven more than one with this proof could.
-    pub(super) fn is_taken(&self, flow: &Flow, path_proven: bool) -> bool {
-        let owner = self.by_flow.get(&Key::of(flow)).and_then(|index| self.slots.get(*index)?.as_ref());
-        owner.is_some_and(|slot| slot.session.agreed.path_proven && !path_proven)
+    /// Whether a session has the flow, or waits for its sender's first sealed message to have it, that has proven more than
+    /// one with this proof could.
+    pub(super) fn is_taken(&self, flow: &Key, path_proven: bool) -> bool {
+        let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
+        let proven = || owner().is_some_and(|slot| slot.session.agreed.path_proven);
+        !path_proven && (self.awaited.contains_key(flow) || proven())
+    }
+
+    /// A session whose sender has proven the path is no longer waited for.
+    fn no_longer_awaited(&mut self, flow: Key) {
+        if let Entry::Occupied(mut waiting) = self.awaited.entry(flow) {
+            *waiting.get_mut() -= 1;
+            if *waiting.get() == 0 {
+                waiting.remove();
+            }
+        }
     }
 
     /// Ends the oldest session whose sender has not spoken under seal, if there is one.
@@ -229,9 +280,12 @@ impl Table {
         if !slot.session.confirmed {
             slot.session.confirmed = true;
             slot.session.agreed.answer = Box::default();
-            let Agreement { flow, path_proven, .. } = slot.session.agreed;
+            let (flow, path_proven) = (slot.flow, slot.session.agreed.path_proven);
+            if path_proven {
+                self.no_longer_awaited(flow);
+            }
             if !self.is_taken(&flow, path_proven) {
-                self.by_flow.insert(Key::of(&flow), index);
+                self.by_flow.insert(flow, index);
             }
         }
     }
@@ -247,16 +301,20 @@ impl Table {
         {
             owner.remove();
         }
-        if let Entry::Occupied(owner) = self.by_flow.entry(Key::of(&flow))
+        if let Entry::Occupied(owner) = self.by_flow.entry(slot.flow)
             && *owner.get() == index
         {
             owner.remove();
         }
-        if let Entry::Occupied(mut sessions) = self.sources.entry(site(flow.source.ip())) {
-            *sessions.get_mut() -= 1;
-            if *sessions.get() == 0 {
-                sessions.remove();
+        if let Entry::Occupied(mut source) = self.sources.entry(site(flow.source.ip())) {
+            source.get_mut().sessions -= 1;
+            source.get_mut().unproven.remove(&slot.age);
+            if source.get().sessions == 0 {
+                source.remove();
             }
+        }
+        if slot.session.agreed.path_proven && !slot.session.confirmed {
+            self.no_longer_awaited(slot.flow);
         }
         Some(slot.session)
     }
@@ -312,9 +370,14 @@ impl Table {
         assert_eq!(self.by_number.len(), live().count());
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
-        assert_eq!(self.sources.values().sum::<usize>(), live().count());
+        assert_eq!(self.sources.values().map(|source| source.sessions).sum::<usize>(), live().count());
+        let waits = |session: &Session| session.agreed.path_proven && !session.confirmed;
+        let awaited = live().filter(|(_, slot)| waits(&slot.session)).count();
+        assert_eq!(self.awaited.values().sum::<usize>(), awaited);
         self.deadlines.check();
-        for (index, Slot { flow, session, expires }) in live() {
+        for (index, Slot { flow, session, expires, age }) in live() {
+            let listed = &self.sources[&site(session.agreed.flow.source.ip())].unproven;
+            assert_eq!(listed.get(age), (!session.agreed.path_proven).then_some(&index));
             assert_eq!(*flow, Key::of(&session.agreed.flow));
             let deadline = self.deadlines.of(index).unwrap();
             let key = (session.agreed.peer, session.agreed.peer_number);

@@ -211,6 +211,80 @@ fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
     assert!(drawn(10_000) <= (250 + 26) * MARKER_LEN);
 }
 
+/// A neighbour takes all places of the address, and cannot prove a path.
+#[test]
+fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
+    let limit = 4;
+    let mut b = bench(ObserverConfig { max_sessions_per_source: limit, ..ObserverConfig::default() });
+    let neighbour: SocketAddr = "192.0.2.1:6000".parse().unwrap();
+    let taken: Vec<u16> = (7001..).take(limit).collect();
+    for port in &taken {
+        b.flow.source.set_port(*port);
+        b.hello_of(neighbour, (*port).into(), Terms::default()).unwrap();
+        // All but the last speak.
+        if port != taken.last().unwrap() {
+            b.say_from(neighbour, (*port).into(), Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))
+                .unwrap();
+        }
+        while b.heard().is_some() {}
+    }
+    b.flow.source.set_port(4000);
+    assert_eq!(
+        b.hello(1, Terms::default()).map(drop),
+        Err(HandleError::Refused),
+        "no more than he has proven"
+    );
+    while b.heard().is_some() {}
+    for number in 1..=u32::try_from(limit).unwrap() {
+        b.flow.source.set_port(4000 + u16::try_from(number).unwrap());
+        b.hello_along_path(number).unwrap();
+        b.observer.table.check();
+        assert_eq!(b.observer.sessions(), limit);
+    }
+    let stayed = taken.iter().filter(|port| {
+        let session = b.seals[&u32::from(**port)].0;
+        b.observer.table.by_number(session).is_some()
+    });
+    assert_eq!(stayed.count(), 0);
+    b.flow.source.set_port(4999);
+    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those have proven as much");
+}
+
+/// The one whose path is proven has not spoken yet, as its first message under seal is on its way.
+#[test]
+fn a_flow_that_was_proven_along_its_path_is_not_taken_before_its_sender_speaks() {
+    let neighbour = "192.0.2.1:6000".parse().unwrap();
+    let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
+    // He comes after it, or is there already.
+    for before in [false, true] {
+        let mut b = bench(ObserverConfig::default());
+        if before {
+            b.hello_of(neighbour, 2, Terms::default()).unwrap();
+        }
+        b.hello_along_path(1).unwrap();
+        if before {
+            b.say_from(neighbour, 2, poll).unwrap();
+        } else {
+            assert_eq!(b.hello_of(neighbour, 2, Terms::default()), Err(HandleError::Refused));
+        }
+        b.observer.table.check();
+        while b.heard().is_some() {}
+        assert_eq!(b.see(7, 0), Observed::NoSession, "nobody's yet; he was there before: {before}");
+        b.poll(1, 1, 2).unwrap();
+        assert_eq!(b.see(8, 0), Observed::Counted);
+        b.observer.table.check();
+    }
+    // Without a word of it the flow is free again.
+    let mut b = bench(ObserverConfig::default());
+    b.hello_along_path(1).unwrap();
+    b.now += PROOF_TIMEOUT;
+    b.observer.on_deadline(b.now);
+    b.observer.table.check();
+    b.hello_of(neighbour, 2, Terms::default()).unwrap();
+    b.say_from(neighbour, 2, poll).unwrap();
+    assert_eq!(b.see(7, 0), Observed::Counted);
+}
+
 /// Who has a thousand sessions of his own cannot tell the number of the next, and what he tries draws no more than he sends.
 #[test]
 fn session_numbers_are_not_guessed() {
