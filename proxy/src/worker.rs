@@ -287,10 +287,6 @@ impl<M: Machine> Worker<M> {
                 self.look_after();
             }
             self.count(AT_ONCE);
-            // Asked for only when there are some: at a high rate there is something to count each time.
-            if let Some(port) = port.as_mut().filter(|_| ready.port) {
-                self.read_port(port)?;
-            }
             if ready.letters && self.read_letters() {
                 return Ok(());
             }
@@ -299,6 +295,10 @@ impl<M: Machine> Worker<M> {
                 self.machine.on_deadline(now);
             }
             self.send_waiting();
+            // Last, and not all: anyone can send there, and a flood must hold up nothing else.
+            if let Some(port) = port.as_mut().filter(|_| ready.port) {
+                self.read_port(port)?;
+            }
         }
     }
 
@@ -405,24 +405,20 @@ impl<M: Machine> Worker<M> {
 
     /// Reads messages at the port, [`MESSAGES`] at most, and handles them or hands them on.
     fn read_port(&mut self, port: &mut PortBuffers<'_>) -> io::Result<()> {
-        loop {
-            let read = port.read()?;
-            if read > 0 {
-                self.count_all();
-            }
-            for index in 0..read {
-                let Some((peer, message)) = port.message(index) else { continue };
-                let shards = u16::try_from(self.mailboxes.len()).unwrap_or(1);
-                let shard = Shard::of_message(peer.address, message, shards);
-                match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
-                    Some(other) => self.late += u64::from(!other.hand_on(peer, message)),
-                    None => self.handle(peer, message),
-                }
-            }
-            if read < MESSAGES {
-                return Ok(());
+        let read = port.read()?;
+        if read > 0 {
+            self.count_all();
+        }
+        for index in 0..read {
+            let Some((peer, message)) = port.message(index) else { continue };
+            let shards = u16::try_from(self.mailboxes.len()).unwrap_or(1);
+            let shard = Shard::of_message(peer.address, message, shards);
+            match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
+                Some(other) => self.late += u64::from(!other.hand_on(peer, message)),
+                None => self.handle(peer, message),
             }
         }
+        Ok(())
     }
 
     fn handle(&mut self, from: Peer, message: &[u8]) {

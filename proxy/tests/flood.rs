@@ -1,0 +1,91 @@
+//! Floods at the proxy's port, where anyone can send: they hold up nothing else.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+
+mod common;
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::link::{bind, connected, send};
+use common::{Daemon, Peer, every_packets, get, hello, in_namespace};
+use nix::sys::signal::Signal;
+use nix::sys::socket::{setsockopt, sockopt};
+use sidekick_protocol::wire::Datagram;
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Terms};
+
+const HELLOS: usize = 3000;
+
+/// The proxy finds thousands of HELLOs waiting. A quACK that falls due meanwhile goes out between its answers to them.
+#[test]
+fn a_flood_at_the_port_holds_up_no_quack() {
+    in_namespace("a_flood_at_the_port_holds_up_no_quack", || {
+        let daemon = Daemon::start("-i lo --json --metrics off");
+        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let destination = sink.local_addr().unwrap();
+        let port = source.local_addr().unwrap().port();
+        let control = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
+        // All answers come to one socket, in their order.
+        setsockopt(&control, sockopt::RcvBufForce, &(16 << 20)).unwrap();
+        let terms = Terms { every: Some(Duration::from_millis(1)), ..Terms::default() };
+        let peer = Peer::open(control, port, destination, terms);
+        daemon.hold();
+        send(&source, destination, 0..5);
+        let flood = hello(port, destination);
+        for _ in 0..HELLOS {
+            peer.socket().send(&flood).unwrap();
+        }
+        daemon.signal(Signal::SIGCONT);
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let (mut retries, mut before_quack) = (0, None);
+        while retries < HELLOS || before_quack.is_none() {
+            let len = peer.socket().recv(&mut buffer).unwrap();
+            match Datagram::parse(&buffer[..len]).unwrap() {
+                Datagram::Retry { .. } => retries += 1,
+                Datagram::Sealed { .. } => before_quack = before_quack.or(Some(retries)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(before_quack < Some(HELLOS), "the quACK waited for the answers to all {HELLOS} HELLOs");
+        daemon.stop();
+    });
+}
+
+/// Sends HELLOs in trains, more than the proxy can answer, until it is told to stop.
+fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
+    let train = hello.repeat(60);
+    while !stop.load(Ordering::Relaxed) {
+        // What finds no room is lost.
+        let _ = socket.send(&train);
+    }
+}
+
+/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary.
+#[test]
+fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
+    in_namespace("a_flood_at_the_port_holds_up_neither_counting_nor_the_end", || {
+        let daemon = Daemon::start("-i lo --json --metrics 127.0.0.1:9252");
+        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let destination = sink.local_addr().unwrap();
+        let port = source.local_addr().unwrap().port();
+        let control = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
+        let peer = Peer::open(control, port, destination, every_packets(10, 20));
+        let (hello, stop) = (hello(port, destination), AtomicBool::new(false));
+        let flooder = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
+        setsockopt(&flooder, sockopt::UdpGsoSegment, &i32::try_from(hello.len()).unwrap()).unwrap();
+        let summary = thread::scope(|scope| {
+            scope.spawn(|| flood(&flooder, &hello, &stop));
+            for round in 1..=100 {
+                send(&source, destination, (round - 1) * 10..round * 10);
+                assert_eq!(u32::from(peer.count()), round * 10);
+            }
+            assert_eq!(get("127.0.0.1:9252", "/health").0, 200);
+            let ended = daemon.stop();
+            stop.store(true, Ordering::Relaxed);
+            ended.summary()
+        });
+        assert_eq!((&summary["sessions"], &summary["counted"]), (&1.into(), &1000.into()), "{summary}");
+    });
+}
