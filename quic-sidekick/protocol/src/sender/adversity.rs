@@ -1,6 +1,6 @@
 //! The sender against proxies, networks and callers that misbehave.
 
-use super::contact::Phase;
+use super::contact::{Phase, SILENCE};
 use super::rtt::NearRtt;
 use super::*;
 use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
@@ -256,22 +256,71 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
     let mut s = assisted(near(5));
     let stats = s.sender.stats();
     for _ in 0..100 {
-        let Phase::Joined(joined) = &s.sender.contacts[0].phase else { panic!() };
-        let unknown = Datagram::UnknownSession { session: joined.number };
-        let now = s.now;
-        let _ = s.sender.contacts[0].handle(unknown, 5, now);
+        claim(&mut s);
         s.stream(10, MS);
     }
     let after = s.sender.stats();
     assert_eq!((after.epochs, s.proxy.as_ref().unwrap().stats().hellos), (stats.epochs, 2));
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
-    // Each time that it is heard it costs a poll, and no more than one a near RTT.
-    assert!(after.polls - stats.polls <= 100, "{} polls", after.polls - stats.polls);
+    // The claims go on for a second: one doubt at its beginning, and one at its end.
+    assert!(after.polls - stats.polls <= 2, "{} polls", after.polls - stats.polls);
     // When it is true, nothing authentic comes.
+    s.stream(1000, MS);
     s.proxy = Some(proxy(ObserverConfig::default(), 77));
     s.stream(300, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     assert_eq!(s.proxy.as_ref().unwrap().sessions(), 1);
+}
+
+/// The claim that this contact's session is unknown, as anyone can make it who knows the number.
+fn claim(s: &mut Simulation) {
+    let Phase::Joined(joined) = &s.sender.contacts[0].phase else { return };
+    let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
+    let _ = s.sender.contacts[0].handle(unknown, 5, now);
+}
+
+/// Polls that a flow sends of itself in a while, and with a claim for each of its packets.
+#[test]
+fn a_flood_of_claims_that_the_session_is_unknown_draws_two_polls_a_second() {
+    for delay in [1, 5, 50] {
+        let polls = [false, true].map(|forged| {
+            let mut s = assisted(near(delay));
+            s.stream(1000, MS);
+            let (before, epochs) = (s.sender.stats().polls, s.sender.stats().epochs);
+            for _ in 0..1000 {
+                if forged {
+                    claim(&mut s);
+                }
+                s.stream(1, MS);
+            }
+            assert_eq!((s.sender.assistance(), s.sender.stats().epochs), (Assistance::Assisted, epochs));
+            s.sender.stats().polls - before
+        });
+        assert!(polls[1] <= polls[0] + 2, "{delay} ms: {} instead of {}", polls[1], polls[0]);
+    }
+}
+
+/// A false claim goes before a true one. The later the restart, the less is left of the interval between doubts.
+#[test]
+fn a_restart_behind_a_false_claim_is_noticed_soon() {
+    for (after, flooded) in [0, 100, 500, 900, 1100].into_iter().flat_map(|ms| [(ms, false), (ms, true)]) {
+        let mut s = assisted(near(5));
+        s.stream(1000, MS);
+        claim(&mut s);
+        s.stream(after, MS);
+        s.proxy = Some(proxy(ObserverConfig::default(), 77));
+        let restarted = s.now;
+        while s.proxy.as_ref().unwrap().sessions() == 0 {
+            let waited = s.now.saturating_duration_since(restarted);
+            assert!(waited < SILENCE + 200 * MS, "{after} ms, flooded {flooded}: {waited:?}");
+            if flooded {
+                claim(&mut s);
+            }
+            s.stream(1, MS);
+        }
+        s.stream(100, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "{after} ms, flooded {flooded}");
+    }
 }
 
 #[test]

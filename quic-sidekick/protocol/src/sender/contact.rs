@@ -59,6 +59,8 @@ pub(super) struct Joined {
     pub(super) renewing: Option<Backoff>,
     /// The proxy says that it does not know the session, or somebody else does.
     pub(super) doubt: Option<Doubt>,
+    /// Before this another doubt does not begin.
+    next_doubt: Instant,
     pub(super) last_heard: Instant,
     pub(super) last_said: Instant,
     pub(super) undecodable: u32,
@@ -80,14 +82,17 @@ pub(super) struct Joined {
 /// A claim that the session is unknown. When nothing authentic comes in answer to several polls, it is believed.
 #[derive(Debug)]
 pub(super) struct Doubt {
-    /// When the latest poll should have been answered.
+    /// When the next poll is due, or the claim is believed.
     pub(super) until: Instant,
     /// Polls that are still to be sent.
     pub(super) polls: u32,
 }
 
-/// After a claim that the session is unknown, as many polls follow the first before it is believed.
-const DOUBT_POLLS: u32 = 2;
+/// Polls that have to stay without an authentic answer before a claim that the session is unknown is believed.
+const DOUBT_POLLS: u32 = 3;
+/// From the last poll of one doubt to the first of the next. Anyone can forge a claim, and each doubt costs a poll. A
+/// restart right behind a false claim is noticed about as soon as a proxy that falls silent.
+const DOUBT_INTERVAL: Duration = SILENCE;
 
 /// How a proxy came to be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -365,6 +370,7 @@ impl Contact {
             sequence: None,
             renewing: None,
             doubt: None,
+            next_doubt: now,
             last_heard: now,
             last_said: now,
             undecodable: 0,
@@ -380,20 +386,35 @@ impl Contact {
         self.begin_epoch(1, now);
     }
 
-    /// The proxy, or somebody else, says that there is no such session. It gets a chance to prove the opposite.
+    /// The proxy, or somebody else, says that there is no such session. It gets a chance to prove the opposite, once the last
+    /// such chance is long enough ago.
     fn on_unknown(&mut self, number: SessionNumber, now: Instant) -> Result<(), HandleError> {
-        let patience = self.near_rtt.retry_interval();
         match &mut self.phase {
             Phase::Joined(joined) if joined.number == number => {
                 if joined.doubt.is_some() {
                     return Err(HandleError::Outdated);
                 }
-                joined.doubt = Some(Doubt { until: now + patience, polls: DOUBT_POLLS });
-                self.poll(now);
+                joined.doubt = Some(Doubt { until: joined.next_doubt.max(now), polls: DOUBT_POLLS });
+                self.on_doubt(now);
                 Ok(())
             }
             _ => Err(HandleError::OtherSession),
         }
+    }
+
+    /// Polls if the doubt's time has come, and after the last poll believes the claim.
+    pub(super) fn on_doubt(&mut self, now: Instant) {
+        let patience = self.near_rtt.retry_interval();
+        let Phase::Joined(joined) = &mut self.phase else { return };
+        let Some(doubt) = joined.doubt.as_mut().filter(|doubt| doubt.until <= now) else { return };
+        if doubt.polls == 0 {
+            self.restarted(now);
+            return;
+        }
+        doubt.polls -= 1;
+        doubt.until = now + patience;
+        joined.next_doubt = now + DOUBT_INTERVAL;
+        self.poll(now);
     }
 
     fn on_sealed(

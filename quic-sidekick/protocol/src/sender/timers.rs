@@ -227,15 +227,7 @@ impl Contact {
                     joined.last_said = now;
                     self.say_new_epoch = true;
                 }
-                if let Some(doubt) = joined.doubt.as_mut().filter(|doubt| doubt.until <= now) {
-                    if doubt.polls == 0 {
-                        self.restarted(now);
-                        return;
-                    }
-                    doubt.polls -= 1;
-                    doubt.until = now + self.near_rtt.retry_interval();
-                    self.poll(now);
-                }
+                self.on_doubt(now);
                 let Phase::Joined(_) = &self.phase else { return };
                 if due(self.silent_at()) {
                     self.leave();
@@ -258,7 +250,7 @@ impl Contact {
     }
 
     /// The proxy does not know the session any more. It is joined again at once; but only once until a quACK decodes.
-    fn restarted(&mut self, now: Instant) {
+    pub(super) fn restarted(&mut self, now: Instant) {
         if self.failures == 0 {
             self.failures = 1;
             self.missed |= self.assistance == Assistance::Assisted;
