@@ -118,7 +118,8 @@ pub struct Options {
     pub idle_timeout: u64,
 
     /// Keep the proxy's secret key in this file, which is made if there is none; senders can then pin the public
-    /// key, which is shown at the start. Without it the key lasts as long as the program
+    /// key, which is shown at the start. It has to be a regular file that only its owner can read and write. Without
+    /// it the key lasts as long as the program
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
@@ -170,7 +171,7 @@ pub struct Options {
 /// What the program does instead of running.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Instead {
-    /// Look a configuration file over, and say what it comes to or what is wrong; start nothing
+    /// Look a configuration file over, and its key; say what it comes to or what is wrong; start and make nothing
     Check {
         /// The file
         file: PathBuf,
@@ -421,9 +422,8 @@ mod tests {
     }
 
     fn with_file(text: &str, flags: &str) -> Result<Options, clap::Error> {
-        let directory = std::env::temp_dir().join(format!("sidekick-proxy-config-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let path = directory.join(std::thread::current().name().unwrap_or("test").replace("::", "-"));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sidekick-proxy.toml");
         std::fs::write(&path, text).unwrap();
         options(&format!("sidekick-proxy --config {} {flags}", path.display()))
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use sidekick_proxy::cli::{Instead, Options};
 use sidekick_proxy::monitor::ask::{ask, show};
 use sidekick_proxy::monitor::{self, Place};
-use sidekick_proxy::{daemon, replay};
+use sidekick_proxy::{daemon, key, replay};
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -102,7 +102,8 @@ fn check(options: Options, file: &Path) -> ExitCode {
             for remark in remarks {
                 eprintln!("sidekick-proxy: {}: {remark}", file.display());
             }
-            end(print(&options.to_file()))
+            let key = options.key.as_deref().map_or(Ok(()), key::look_over);
+            end(print(&options.to_file()).and(key))
         }
         Err(error) => {
             eprintln!("sidekick-proxy: {error}");

@@ -115,7 +115,8 @@ fn every_ending_signal_ends_it_well() {
 #[test]
 fn a_service_manager_is_told() {
     in_namespace("a_service_manager_is_told", || {
-        let path = std::env::temp_dir().join(format!("sidekick-proxy-manager-{}", std::process::id()));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("manager");
         let manager = UnixDatagram::bind(&path).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let hears = || {
@@ -128,7 +129,36 @@ fn a_service_manager_is_told() {
         daemon.signal(Signal::SIGTERM);
         assert_eq!(hears(), "STOPPING=1\n");
         assert_eq!(daemon.wait().status.code(), Some(0));
-        std::fs::remove_file(path).unwrap();
+    });
+}
+
+/// What is no key file, or one that others can read, is named at once, in a sentence; and `check` says the same.
+#[test]
+fn a_key_file_that_will_not_do_is_named() {
+    in_namespace("a_key_file_that_will_not_do_is_named", || {
+        let directory = tempfile::tempdir().unwrap();
+        let [pipe, open, made, config] =
+            ["pipe", "open", "made", "config"].map(|name| directory.path().join(name).display().to_string());
+        run(&format!("mkfifo {pipe}"));
+        std::fs::write(&open, "0".repeat(64)).unwrap();
+        run(&format!("chmod 640 {open}"));
+        let check = |key: &str| {
+            std::fs::write(&config, format!("interfaces = [\"lo\"]\nkey = {key:?}\n")).unwrap();
+            Command::new(env!("CARGO_BIN_EXE_sidekick-proxy")).args(["check", &config]).output().unwrap()
+        };
+        let remedy = format!("`chmod 600 {open}`");
+        for (key, sentence) in [(&pipe, "is no regular file"), (&open, remedy.as_str())] {
+            let (status, stdout, stderr) = fails(&mut proxy(&format!("-i lo --key {key}")));
+            assert_eq!(status.code(), Some(1));
+            assert_sentence((&stdout, &stderr), &[key, sentence]);
+            let checked = check(key);
+            assert_eq!(checked.status.code(), Some(1));
+            assert_eq!(String::from_utf8(checked.stderr).unwrap(), stderr);
+        }
+        assert!(check(&made).status.success());
+        assert!(!std::fs::exists(&made).unwrap(), "check makes nothing");
+        Daemon::start(&format!("-i lo --key {made}")).stop();
+        assert!(check(&made).status.success());
     });
 }
 
