@@ -13,12 +13,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use sidekick_protocol::{Flow, Payload};
 
 /// Most VLAN tags that are looked through: a customer tag and a service tag, and one to spare.
-const MAX_TAGS: usize = 3;
+pub(crate) const MAX_TAGS: usize = 3;
 /// Most IPv6 extension headers that are looked through; real traffic carries none or one.
 const MAX_EXTENSIONS: usize = 8;
 
 const ETHERNET_LEN: usize = 14;
-const TAG_LEN: usize = 4;
+/// Bytes of a VLAN tag, its EtherType for what follows among them.
+pub(crate) const TAG_LEN: usize = 4;
 /// Without options.
 const IPV4_LEN: usize = 20;
 /// Without extension headers.

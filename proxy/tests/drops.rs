@@ -90,25 +90,29 @@ fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
 }
 
 /// Packets one by one, and in trains that are handed over as one frame each, of which a few fill the queue: while the proxy
-/// is held for a moment, and for longer than it leaves the kernel unasked.
+/// is held for a moment, and for longer than it leaves the kernel unasked. Jumbo frames, too, which are longer than a slot of
+/// the ring and queue beside it.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn quacks_tell_the_truth_through_a_flood() {
     in_namespace("quacks_tell_the_truth_through_a_flood", || {
         for capture in ["ring", "pnet"] {
-            for (train, held) in [(1, 0), (1, 1300), (40, 0), (40, 1300)] {
-                let what = format!("{capture}, trains of {train}, held for {held} ms");
+            let jumbo = [(1, 8900, 0), (1, 8900, 1300), (7, 8900, 1300)];
+            for (train, len, held) in
+                [(1, 1200, 0), (1, 1200, 1300), (40, 1200, 0), (40, 1200, 1300)].into_iter().chain(jumbo)
+            {
+                let what = format!("{capture}, trains of {train} of {len} bytes, held for {held} ms");
                 let (flow, control) = across_a_link();
                 let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
                 let daemon =
                     Daemon::start(&format!("-i near0 --json --buffer 1 --metrics off --capture {capture}"));
                 control.connect("10.9.0.1:5252").unwrap();
                 let peer = Peer::open(control, 4000, destination, Terms { threshold: 4, ..Terms::default() });
-                setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
+                setsockopt(&flow, sockopt::UdpGsoSegment, &i32::try_from(len).unwrap()).unwrap();
                 let mut sent: Vec<Vec<u8>> = Vec::new();
                 let send_train = |sent: &mut Vec<Vec<u8>>| {
                     let number = u32::try_from(sent.len()).unwrap();
-                    let packets: Vec<_> = (number..number + train).map(|n| datagram(n, 1200)).collect();
+                    let packets: Vec<_> = (number..number + train).map(|n| datagram(n, len)).collect();
                     flow.send_to(&packets.concat(), destination).unwrap();
                     sent.extend(packets);
                     sent.len()

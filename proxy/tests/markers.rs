@@ -33,7 +33,7 @@ struct Host {
 impl Host {
     /// The host at the other end of a new link, `near0`.
     fn new() -> Self {
-        link("near0", ("10.9.0.1/24", "10.9.0.2/24"), || {
+        link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], || {
             run("ip route add default via 10.9.0.1");
             let (flow, adjacent) = (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"));
             for socket in [&flow, &adjacent] {
@@ -80,7 +80,7 @@ fn assert_silent(socket: &UdpSocket) {
 fn an_answer_leaves_only_where_its_marker_came_in() {
     in_namespace("an_answer_leaves_only_where_its_marker_came_in", || {
         let mut host = Host::new();
-        let victim = link("side0", ("10.8.0.1/24", "10.8.0.2/24"), || bind("10.8.0.2:53"));
+        let victim = link("side0", ("10.8.0.1/24", "10.8.0.2/24"), &[], || bind("10.8.0.2:53"));
         let daemon = Daemon::start("-i near0 --json");
         for reply in [Reply::Path, Reply::Adjacent(53)] {
             host.mark(address("10.8.0.2:53"), address(SERVER), reply);

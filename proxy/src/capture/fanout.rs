@@ -15,6 +15,7 @@ use super::bpf::{
     SHIFT_RIGHT, STORE, XOR_X, op,
 };
 use super::socket::options::{Fanout, FanoutProgram};
+use crate::packet::{MAX_TAGS, TAG_LEN};
 
 /// Makes the bound sockets of one interface a group: packets of a source come to the socket whose place in the list is the
 /// index of its shard.
@@ -50,23 +51,44 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
     Ok(kind == incoming)
 }
 
+/// EtherTypes that say that a tag follows; behind it stands the next EtherType.
+const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
+
 /// Says for a packet a number whose remainder is the shard; the kernel divides by the number of sockets.
 ///
-/// It runs on what follows the link's own header. One VLAN tag that the kernel has left there is looked through; what lies
-/// deeper is all for the first.
+/// It runs on what follows the link's own header. As many VLAN tags are looked through there as the parser looks through; what
+/// lies deeper is not counted, and is all for the first.
 fn program() -> Vec<libc::sock_filter> {
-    vec![
-        op(SET_X, 0, 0, 0),
-        op(LOAD_HALF, ETHERTYPE, 0, 0),
-        op(IF_EQUAL, 0x0800, 7, 0),
-        op(IF_EQUAL, 0x86dd, 8, 0),
-        op(IF_EQUAL, 0x8100, 1, 0),
-        op(IF_EQUAL, 0x88a8, 0, 22),
-        // Behind a tag: its EtherType, then the packet.
-        op(SET_X, 4, 0, 0),
-        op(LOAD_HALF, 2, 0, 0),
-        op(IF_EQUAL, 0x0800, 1, 0),
-        op(IF_EQUAL, 0x86dd, 2, 18),
+    const TYPES: usize = 2;
+    /// The tests of one EtherType, and what leads to the next.
+    const LEVEL: usize = TYPES + TAGS.len() + 2;
+    const FIRST: usize = 2;
+    const V4: usize = FIRST + LEVEL * MAX_TAGS + TYPES;
+    const V6: usize = V4 + 2;
+    const SPREAD: usize = V6 + 13;
+    const NONE: usize = SPREAD + 3;
+    let mut program = vec![op(SET_X, 0, 0, 0), op(LOAD_HALF, ETHERTYPE, 0, 0)];
+    // Jumps are counted from the next instruction on, and are short.
+    let skip = |from: usize, to: usize| u8::try_from(to - from - 1).unwrap_or(u8::MAX);
+    for (tags, offset) in (0..=MAX_TAGS).zip((0_u32..).step_by(TAG_LEN)) {
+        let mut test = |ethertype, then, or_else: Option<usize>| {
+            let at = program.len();
+            let or_else = or_else.map_or(0, |to| skip(at, to));
+            program.push(op(IF_EQUAL, ethertype, skip(at, then), or_else));
+        };
+        let innermost = tags == MAX_TAGS;
+        test(0x0800, V4, None);
+        test(0x86dd, V6, innermost.then_some(NONE));
+        if innermost {
+            break;
+        }
+        let behind = FIRST + LEVEL * (tags + 1) - 2;
+        for (index, tag) in TAGS.into_iter().enumerate() {
+            test(tag, behind, (index + 1 == TAGS.len()).then_some(NONE));
+        }
+        program.extend([op(LOAD_HALF, offset + 2, 0, 0), op(SET_X, offset + 4, 0, 0)]);
+    }
+    program.extend([
         // IPv4: the source.
         op(LOAD_WORD_AT_X, 12, 0, 0),
         op(JUMP, 13, 0, 0),
@@ -89,7 +111,8 @@ fn program() -> Vec<libc::sock_filter> {
         op(SHIFT_RIGHT, 16, 0, 0),
         op(RETURN_A, 0, 0, 0),
         op(RETURN, 0, 0, 0),
-    ]
+    ]);
+    program
 }
 
 #[cfg(test)]
@@ -120,16 +143,17 @@ mod tests {
                 [(IpAddr::V4(spread.into()), 0x0800_u16), (IpAddr::V6(v6.into()), 0x86dd)]
             {
                 let packet = packet(source);
-                let tagged = [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
                 for of in 1..=8 {
                     let shard = u32::from(Shard::of_source(source, of));
                     assert_eq!(run(&program, &packet, ethertype) % u32::from(of), shard, "{source} of {of}");
-                    for tag in [0x8100, 0x88a8] {
-                        assert_eq!(
-                            run(&program, &tagged, tag) % u32::from(of),
-                            shard,
-                            "{source} of {of}, tagged"
-                        );
+                    for tag in [0x8100_u16, 0x88a8, 0x9100] {
+                        let mut tagged = [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
+                        for tags in 1..=MAX_TAGS {
+                            let found = run(&program, &tagged, tag) % u32::from(of);
+                            assert_eq!(found, shard, "{source} of {of}, {tags} tags of {tag:x}");
+                            tagged = [&[0x20, 7][..], &tag.to_be_bytes(), &tagged].concat();
+                        }
+                        assert_eq!(run(&program, &tagged, tag), 0, "deeper than the parser looks");
                     }
                 }
             }

@@ -30,15 +30,18 @@ pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -
         .collect()
 }
 
-/// Makes a virtual Ethernet link called `name` to another host, with these addresses at our end and at the other. `there`
-/// runs in the other host's namespace once the link is up; the sockets that it makes stay there.
+/// Makes a virtual Ethernet link for jumbo frames, called `name`, to another host, whose end is called `name`-peer, with these
+/// addresses at our end and at the other. `prepare` are command lines that run before the link is up. `there` runs in the
+/// other host's namespace once it is; the sockets that it makes stay there.
 pub fn link<T: Send + 'static>(
     name: &str,
     (ours, theirs): (&str, &str),
+    prepare: &[&str],
     there: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let peer = format!("{name}-peer");
-    run(&format!("ip link add {name} type veth peer name {peer}"));
+    run(&format!("ip link add {name} mtu 9000 type veth peer name {peer} mtu 9000"));
+    prepare.iter().for_each(|line| run(line));
     run(&format!("ip address add {ours} dev {name}"));
     run(&format!("ip link set {name} up"));
     let ((tell, told), (moved, wait)) = (mpsc::channel(), mpsc::channel::<()>());
@@ -61,5 +64,11 @@ pub fn link<T: Send + 'static>(
 /// A link to the sender's host (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the
 /// sender's: for its flow, and to the proxy.
 pub fn across_a_link() -> (UdpSocket, UdpSocket) {
-    link("near0", ("10.9.0.1/24", "10.9.0.2/24"), || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001")))
+    across_a_prepared_link(&[])
+}
+
+/// As [`across_a_link`], after these command lines about the link.
+pub fn across_a_prepared_link(prepare: &[&str]) -> (UdpSocket, UdpSocket) {
+    let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"));
+    link("near0", ("10.9.0.1/24", "10.9.0.2/24"), prepare, sockets)
 }
