@@ -38,14 +38,34 @@ fn statements(spec: &str) -> Vec<&str> {
     found
 }
 
-#[test]
-fn every_must_names_its_tests() {
+/// The specification, and the names of all tests of the workspace.
+fn spec_and_tests() -> (String, BTreeSet<String>) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let spec = fs::read_to_string(here.join("SPEC.md")).unwrap();
     let mut known = BTreeSet::new();
-    for folder in ["quic-sidekick", "proxy"] {
+    for folder in ["quic-sidekick", "proxy", "examples", "interop", "netem"] {
         tests_below(&here.join("../..").join(folder), &mut known);
     }
+    (fs::read_to_string(here.join("SPEC.md")).unwrap(), known)
+}
+
+#[test]
+fn every_attack_names_its_tests() {
+    let (spec, known) = spec_and_tests();
+    let (_, table) = spec.split_once("### 9.1").unwrap();
+    let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() >= 10, "{} attacks", rows.len());
+    for row in rows {
+        let mut tests = row.split('`').skip(1).step_by(2).peekable();
+        assert!(tests.peek().is_some(), "no test is named for: {row}");
+        for test in tests {
+            assert!(known.contains(test), "there is no test {test}, which is named for: {row}");
+        }
+    }
+}
+
+#[test]
+fn every_must_names_its_tests() {
+    let (spec, known) = spec_and_tests();
     let statements = statements(&spec);
     assert!(statements.len() >= 12, "{} statements", statements.len());
     for statement in statements {
