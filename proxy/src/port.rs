@@ -12,6 +12,7 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use sidekick_protocol::is_network_error;
 use thiserror::Error;
 
 use crate::route::{self, Route};
@@ -140,7 +141,7 @@ impl Receiver<'_> {
     /// Reads a datagram, if one is there; a longer one than `buffer` is cut.
     ///
     /// # Errors
-    /// When the socket fails; a signal is no failure.
+    /// When the socket is of no more use; a signal is no failure, nor is what the network reports.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         loop {
             let mut data = [IoSliceMut::new(buffer)];
@@ -149,9 +150,10 @@ impl Receiver<'_> {
                 recvmsg::<SockaddrStorage>(fd, &mut data, Some(&mut self.control), MsgFlags::MSG_DONTWAIT);
             let received = match received {
                 Ok(received) => received,
-                // ECONNREFUSED: a peer's machine said by ICMP that nobody listens there any more.
-                Err(Errno::EINTR | Errno::ECONNREFUSED) => continue,
+                Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => return Ok(None),
+                // Linux tells a socket without a peer nothing of ICMP; other systems do.
+                Err(errno) if is_network_error(&errno.into()) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             };
             let Some(from) = received.address.as_ref().and_then(socket_addr) else { continue };

@@ -2,7 +2,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, UdpSocket};
+use std::process::{Command, Stdio};
 
 use common::{PATIENCE, in_namespace};
 use sidekick_proxy::port::Port;
@@ -37,6 +39,36 @@ fn answers_come_from_the_address_spoken_to() {
             // A connected socket takes only what comes from the address it spoke to.
             let len = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");
+        }
+    });
+}
+
+/// Somebody who knows the ports forges all ICMP errors that there are: the port neither hears of them nor stops.
+#[test]
+fn forged_errors_do_not_reach_the_port() {
+    in_namespace("forged_errors_do_not_reach_the_port", || {
+        for (listen, ip) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
+            let ip: IpAddr = ip.parse().unwrap();
+            let port = Port::open(listen.parse().unwrap()).unwrap();
+            let peer = UdpSocket::bind((ip, 0)).unwrap();
+            peer.set_read_timeout(Some(PATIENCE)).unwrap();
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/forge.py");
+            let mut python = Command::new("python3");
+            let mut forger = python.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut rounds = BufReader::new(forger.stdout.take().unwrap()).lines();
+            let mut receiver = port.receiver();
+            for _ in 0..5 {
+                rounds.next().unwrap().unwrap();
+                port.send(b"quACK", peer.local_addr().unwrap(), Route::default()).unwrap();
+                let (len, from) = peer.recv_from(&mut [0; 64]).unwrap();
+                assert_eq!(len, 5);
+                assert!(receiver.receive(&mut [0; 64]).unwrap().is_none());
+                peer.send_to(b"poll", from).unwrap();
+                assert_eq!(receiver.receive(&mut [0; 64]).unwrap().unwrap().len, 4);
+            }
+            drop(forger.stdin.take());
+            rounds.for_each(drop);
+            assert!(forger.wait().unwrap().success());
         }
     });
 }

@@ -6,6 +6,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
+use sidekick_protocol::is_network_error;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -152,60 +153,110 @@ pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result
     }
 }
 
-/// Takes in what waits at a socket that does not block, up to a batch; the rest is still there when [`wait`] looks. That
-/// nobody listens at the other end (an ICMP message says so) is no error: somebody may, soon.
-///
-/// # Errors
-/// The system's.
-pub fn receive(socket: &UdpSocket, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
-    let mut buffer = [0; RECEIVE_LEN];
-    for _ in 0..BATCH {
-        match socket.recv_from(&mut buffer) {
-            Ok((len, from)) => take(buffer.get(..len).unwrap_or_default(), from),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
+/// A UDP socket that does not block. What the network says of it is counted, and ends nothing: anyone can say that.
+#[derive(Debug)]
+pub struct Socket {
+    udp: UdpSocket,
+    errors: u64,
 }
 
-/// Whether a socket's error says something about the network, which may be better soon, and not about the socket. What
-/// such an error kept from being sent is as good as lost.
-#[must_use]
-pub fn is_passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        AddrNotAvailable, ConnectionRefused, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
-        PermissionDenied, WouldBlock,
-    };
-    // A packet filter or a route that forbids the way answers that it is not permitted.
-    let kinds = [
-        AddrNotAvailable,
-        ConnectionRefused,
-        HostUnreachable,
-        NetworkUnreachable,
-        NetworkDown,
-        PermissionDenied,
-        Interrupted,
-        WouldBlock,
-    ];
-    let numbers = [Errno::ENOBUFS as i32, Errno::EMSGSIZE as i32];
-    kinds.contains(&error.kind()) || error.raw_os_error().is_some_and(|number| numbers.contains(&number))
+impl Socket {
+    /// A socket at `own`.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn bind(own: SocketAddr) -> io::Result<Self> {
+        let udp = UdpSocket::bind(own)?;
+        udp.set_nonblocking(true)?;
+        Ok(Self { udp, errors: 0 })
+    }
+
+    /// Has it speak with `peer` alone.
+    ///
+    /// # Errors
+    /// The system's, if there is no way to that address.
+    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
+        self.udp.connect(peer)
+    }
+
+    /// Its own address.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Errors that the network has reported. A host where nobody listens reports some, and so does anyone who forges ICMP.
+    #[must_use]
+    pub fn errors(&self) -> u64 {
+        self.errors
+    }
+
+    /// Takes in what waits, up to a batch; the rest is still there when [`wait`] looks.
+    ///
+    /// # Errors
+    /// The system's, if the socket is of no more use.
+    pub fn receive(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
+        let mut buffer = [0; RECEIVE_LEN];
+        for _ in 0..BATCH {
+            match self.udp.recv_from(&mut buffer) {
+                Ok((len, from)) => take(buffer.get(..len).unwrap_or_default(), from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => self.note(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends to the peer that it is connected to. A datagram that the network does not take is lost, as others are on their
+    /// way.
+    ///
+    /// # Errors
+    /// The system's, if the socket is of no more use.
+    pub fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
+        self.attempt(|udp| udp.send(datagram))
+    }
+
+    /// As [`Socket::send`], to `peer`.
+    ///
+    /// # Errors
+    /// As of [`Socket::send`].
+    pub fn send_to(&mut self, datagram: &[u8], peer: SocketAddr) -> io::Result<()> {
+        self.attempt(|udp| udp.send_to(datagram, peer))
+    }
+
+    /// Sends, once more if the network reports an error: that is about an earlier datagram, and this one has not left.
+    fn attempt(&mut self, send: impl Fn(&UdpSocket) -> io::Result<usize>) -> io::Result<()> {
+        match send(&self.udp) {
+            Err(error) if is_network_error(&error) => self.errors += 1,
+            outcome => return outcome.map(drop).or_else(|error| self.note(error)),
+        }
+        send(&self.udp).map(drop).or_else(|error| self.note(error))
+    }
+
+    /// Passes over what the network reports, and what only stands for now.
+    fn note(&mut self, error: io::Error) -> io::Result<()> {
+        if is_network_error(&error) {
+            self.errors += 1;
+            return Ok(());
+        }
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(()),
+            _ => Err(error),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.udp.as_fd()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_a_firewall_or_a_route_forbids_may_be_allowed_later() {
-        for number in [Errno::EPERM, Errno::EACCES, Errno::EHOSTUNREACH, Errno::ENOBUFS, Errno::EMSGSIZE] {
-            assert!(is_passing(&io::Error::from_raw_os_error(number as i32)), "{number}");
-        }
-        for number in [Errno::EBADF, Errno::EINVAL, Errno::ENOTSOCK] {
-            assert!(!is_passing(&io::Error::from_raw_os_error(number as i32)), "{number}");
-        }
-    }
     use std::fs::{self, File};
     use std::io::Read as _;
     use std::os::unix::fs::PermissionsExt as _;

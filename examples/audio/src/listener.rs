@@ -442,6 +442,7 @@ impl Listener {
             rtt_ms: self.rtt.smoothed().map(|rtt| rtt.as_secs_f64() * 1000.0),
             quality: self.quality(),
             concealed: None,
+            socket_errors: 0,
         }
     }
 

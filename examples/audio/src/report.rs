@@ -29,6 +29,10 @@ pub struct TalkerReport {
     pub near_rtt_ms: Option<f64>,
     /// Round trip to the listener, by its reports, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
+    /// Errors that the network reported at the program's sockets, by ICMP mostly. They end nothing, since anyone can forge
+    /// them.
+    #[serde(default)]
+    pub socket_errors: u64,
 }
 
 /// Counts of media datagrams.
@@ -86,6 +90,10 @@ pub struct ListenerReport {
     pub quality: Option<Quality>,
     /// Packets in whose place a guess was played, if somebody plays.
     pub concealed: Option<u64>,
+    /// Errors that the network reported at the program's socket, by ICMP mostly. They end nothing, since anyone can forge
+    /// them.
+    #[serde(default)]
+    pub socket_errors: u64,
 }
 
 /// De-jitter latency: from a packet's arrival until every packet before it has arrived (or was given up), in

@@ -219,7 +219,10 @@ fn a_receiver_that_is_not_there_is_named() {
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains(&dest) && said.contains("audio-receive") && said.trim_end().lines().count() == 1,
+        said.contains(&dest)
+            && said.contains("audio-receive")
+            && said.contains("the network reported ")
+            && said.trim_end().lines().count() == 1,
         "{said}"
     );
     assert!(!talker_report(&output).acknowledged);

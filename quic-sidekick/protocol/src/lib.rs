@@ -45,6 +45,7 @@
 mod allowance;
 mod clock;
 mod cookie;
+mod errors;
 mod identify;
 pub mod keys;
 pub mod observer;
@@ -60,6 +61,7 @@ mod vectors;
 pub mod wire;
 
 pub use allowance::Allowance;
+pub use errors::is_network_error;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{

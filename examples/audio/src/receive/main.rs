@@ -4,14 +4,14 @@ mod cli;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use audio::edge::{self, Interrupts, Status, clock};
+use audio::edge::{self, Interrupts, Socket, Status, clock};
 use audio::listener::Handled;
 use audio::player::{PlayError, Player};
 use audio::session::MasterKey;
@@ -43,9 +43,8 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut description = plan.description;
     let listener = Listener::new(config, description.session.clone())?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let socket = UdpSocket::bind(plan.listen)
+    let socket = Socket::bind(plan.listen)
         .with_context(|| format!("cannot listen on {}; give another address with --listen", plan.listen))?;
-    socket.set_nonblocking(true).context("cannot set up the socket")?;
     if let Some(path) = &cli.hgrm {
         // It is written when all is over, which is no time to find out that it cannot be.
         let opened = File::options().append(true).create(true).open(path);
@@ -64,6 +63,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut call = Call { listener, player, full: false, socket, talker: None };
     let interrupted = call.listen(&interrupts)?;
     let mut report = call.listener.report();
+    report.socket_errors = call.socket.errors();
     if let Some(player) = call.player {
         report.concealed = Some(player.concealed());
         player.finish()?;
@@ -94,7 +94,7 @@ struct Call {
     player: Option<Player<BufWriter<File>>>,
     /// Whether it was said that the player's file is.
     full: bool,
-    socket: UdpSocket,
+    socket: Socket,
     /// Where the last datagram came from that belongs to the call.
     talker: Option<SocketAddr>,
 }
@@ -105,12 +105,12 @@ impl Call {
         let mut status = Status::new();
         loop {
             let Self { listener, socket, talker, .. } = self;
-            edge::receive(socket, |datagram, from| {
+            let take = |datagram: &[u8], from| {
                 if listener.handle(datagram, clock()) == Ok(Handled::New) {
                     *talker = Some(from);
                 }
-            })
-            .context("cannot receive")?;
+            };
+            socket.receive(take).context("cannot receive")?;
             listener.on_deadline(clock());
             let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
             if interrupted {
@@ -131,12 +131,7 @@ impl Call {
         let mut datagram = Vec::new();
         while self.listener.transmit(&mut datagram) {
             let Some(talker) = self.talker else { continue };
-            match self.socket.send_to(&datagram, talker) {
-                Err(error) if !edge::is_passing(&error) => {
-                    return Err(error).with_context(|| format!("cannot send to {talker}"));
-                }
-                _ => {}
-            }
+            self.socket.send_to(&datagram, talker).with_context(|| format!("cannot send to {talker}"))?;
         }
         if let Some(player) = &mut self.player {
             while let Some(frame) = self.listener.next_frame() {
@@ -205,6 +200,9 @@ fn summary(report: &ListenerReport) -> String {
             "at best, with a delay of {:.0} ms in the player: MOS {:.2} (R {:.0}), {:.2} % of packets too late for it\n",
             quality.buffer_ms, quality.mos, quality.r, quality.lost_percent
         );
+    }
+    if report.socket_errors > 0 {
+        text += &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
     }
     if let Some(concealed) = report.concealed {
         text += &format!("{concealed} packets concealed in the WAV file\n");

@@ -7,12 +7,12 @@ mod cli;
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
-use audio::edge::{self, Interrupts, Status, clock};
+use audio::edge::{self, Interrupts, Socket, Status, clock};
 use audio::session::{Encoding, MasterKey};
 use audio::source::{OpusSource, RandomBytes, Source, Tone, WavSource};
 use audio::{Reinject, Talker, TalkerConfig, TalkerReport};
@@ -34,16 +34,23 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<()> {
     let plan = cli.plan(MasterKey::new(random()?))?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let report = Call::new(cli, &plan)?.talk(&interrupts)?;
+    let mut call = Call::new(cli, &plan)?;
+    let report = call.talk(&interrupts)?;
     let text = if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) };
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     let dest = plan.description.destination;
     match report.ending.as_str() {
         "silent" => bail!("{dest} was heard, and then no more; see whether audio-receive still runs there"),
-        "unanswered" | "talking" if !cli.one_way => bail!(
-            "{dest} has not confirmed the end of the stream; see that audio-receive listens there with the same session \
-             description, and that the way is open"
-        ),
+        "unanswered" | "talking" if !cli.one_way => {
+            let errors = match call.media.errors() {
+                0 => String::new(),
+                count => format!(" (the network reported {count} errors, as it does where nothing listens)"),
+            };
+            bail!(
+                "{dest} has not confirmed the end of the stream{errors}; see that audio-receive listens there with the \
+                 same session description, and that the way is open"
+            )
+        }
         _ => Ok(()),
     }
 }
@@ -75,9 +82,9 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
 /// A talker with its sockets.
 struct Call {
     talker: Talker,
-    media: UdpSocket,
+    media: Socket,
     /// The socket for the proxy, which is no part of the stream; none if there is no way to it.
-    adjacent: Option<UdpSocket>,
+    adjacent: Option<Socket>,
 }
 
 impl Call {
@@ -119,7 +126,7 @@ impl Call {
         Ok(Self { talker, media, adjacent })
     }
 
-    fn talk(mut self, interrupts: &Interrupts) -> anyhow::Result<TalkerReport> {
+    fn talk(&mut self, interrupts: &Interrupts) -> anyhow::Result<TalkerReport> {
         let mut status = Status::new();
         let mut interrupted = false;
         loop {
@@ -144,21 +151,23 @@ impl Call {
             edge::wait(&sources, self.talker.next_deadline()).context("cannot wait for datagrams")?;
         }
         status.clear();
-        Ok(self.talker.report(clock()))
+        let mut report = self.talker.report(clock());
+        report.socket_errors = self.media.errors() + self.adjacent.as_ref().map_or(0, Socket::errors);
+        Ok(report)
     }
 
     fn take_in(&mut self) -> anyhow::Result<()> {
         let talker = &mut self.talker;
         // What is no datagram of the stream changes nothing, and there is nobody to tell.
-        edge::receive(&self.media, |datagram, _| {
+        let media = self.media.receive(|datagram, _| {
             let _ = talker.handle(datagram, clock());
-        })
-        .context("cannot receive from the listener")?;
-        if let Some(adjacent) = &self.adjacent {
-            edge::receive(adjacent, |datagram, from| {
+        });
+        media.context("cannot receive from the listener")?;
+        if let Some(adjacent) = &mut self.adjacent {
+            let messages = adjacent.receive(|datagram, from| {
                 let _ = talker.handle_proxy(from, datagram, clock());
-            })
-            .context("cannot receive from the proxy")?;
+            });
+            messages.context("cannot receive from the proxy")?;
         }
         Ok(())
     }
@@ -166,32 +175,22 @@ impl Call {
     fn give_out(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
         while self.talker.transmit(&mut datagram, clock()) {
-            sent(self.media.send(&datagram)).context("cannot send to the listener")?;
+            self.media.send(&datagram).context("cannot send to the listener")?;
         }
         let mut datagram = [0; MAX_DATAGRAM_LEN];
         while let Some((_, len)) = self.talker.transmit_to_proxy(&mut datagram) {
             // It is connected to the only proxy there is.
-            if let Some(adjacent) = &self.adjacent {
-                let datagram = datagram.get(..len).unwrap_or_default();
-                sent(adjacent.send(datagram)).context("cannot send to the proxy")?;
+            if let Some(adjacent) = &mut self.adjacent {
+                adjacent.send(datagram.get(..len).unwrap_or_default()).context("cannot send to the proxy")?;
             }
         }
         Ok(())
     }
 }
 
-/// A datagram that the network did not take is lost, as others are on their way.
-fn sent(result: io::Result<usize>) -> io::Result<()> {
-    match result {
-        Err(error) if !edge::is_passing(&error) => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<UdpSocket> {
-    let socket = UdpSocket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
+fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Socket> {
+    let socket = Socket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
     socket.connect(peer).with_context(|| format!("there is no way from {own} to {peer}"))?;
-    socket.set_nonblocking(true).context("cannot set up a socket")?;
     Ok(socket)
 }
 
@@ -235,6 +234,9 @@ fn summary(report: &TalkerReport) -> String {
     }
     if report.ending == "hung up" {
         text += "the receiver has hung up\n";
+    }
+    if report.socket_errors > 0 {
+        text += &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
     }
     text
 }

@@ -68,6 +68,7 @@ impl Talker {
             },
             near_rtt_ms: sidekick.and_then(Sender::near_rtt).map(ms),
             rtt_ms: self.rtt.smoothed().map(ms),
+            socket_errors: 0,
         }
     }
 }
