@@ -22,14 +22,15 @@
 //!     // ... send all that `conn.send` gives, then:
 //!     sidekick.on_sent(&mut conn, Instant::now());
 //!     while let Some((len, proxy)) = sidekick.send(&mut buf) {
-//!         adjacent.send_to(&buf[..len], proxy)?;
+//!         // What the network does not take is lost, as it could be anywhere: no error of it ends the connection.
+//!         let _ = adjacent.send_to(&buf[..len], proxy);
 //!     }
 //!     // ... wait for a datagram or for the earlier of `conn.timeout_instant()` and:
 //!     let deadline = sidekick.timeout_instant();
 //!     # let _ = deadline;
 //!     sidekick.on_timeout(&mut conn, Instant::now());
 //!     // ... and when a datagram has come to the adjacent socket:
-//!     let (len, from) = adjacent.recv_from(&mut buf)?;
+//!     let Ok((len, from)) = adjacent.recv_from(&mut buf) else { continue };
 //!     // True if it is worth asking `conn.send` again, as `on_sent` and `on_timeout` say, too:
 //!     let _again = sidekick.recv(&buf[..len], from, &mut conn, Instant::now());
 //! #   if conn.is_closed() { return Ok(()); }

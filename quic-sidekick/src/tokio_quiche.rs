@@ -27,8 +27,10 @@ use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
 use ::tokio_quiche::metrics::Metrics;
 use ::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
 use ::tokio_quiche::{ApplicationOverQuic, QuicResult};
+use sidekick_protocol::is_network_error;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
@@ -43,7 +45,7 @@ pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, H
         quiche::sidekick::repeat_handshakes(true);
     }
     let sidekick = Sidekick::new(config);
-    let handle = Handle { status: Arc::new(Mutex::new(sidekick.status())) };
+    let handle = Handle { status: Arc::new(Mutex::new(sidekick.status())), socket_errors: Arc::default() };
     (Assisted { app, sidekick, proxy, adjacent: None, handle: handle.clone() }, handle)
 }
 
@@ -51,6 +53,7 @@ pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, H
 #[derive(Clone, Debug)]
 pub struct Handle {
     status: Arc<Mutex<Status>>,
+    socket_errors: Arc<AtomicU64>,
 }
 
 impl Handle {
@@ -58,6 +61,19 @@ impl Handle {
     #[must_use]
     pub fn status(&self) -> Status {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Errors that the network reported at the socket for the proxy. They end nothing, since anyone can forge them.
+    #[must_use]
+    pub fn socket_errors(&self) -> u64 {
+        self.socket_errors.load(Ordering::Relaxed)
+    }
+
+    /// Whether the network reported this error, which is counted then.
+    fn passes_over(&self, error: &io::Error) -> bool {
+        let network = is_network_error(error);
+        self.socket_errors.fetch_add(network.into(), Ordering::Relaxed);
+        network
     }
 }
 
@@ -117,6 +133,7 @@ impl<A> Assisted<A> {
         while let Some((len, proxy)) = self.sidekick.send(&mut message) {
             let sent = self.adjacent.as_ref().map(|socket| socket.try_send_to(&message[..len], proxy));
             if let Some(Err(error)) = sent {
+                self.handle.passes_over(&error);
                 tracing::debug!(%error, %proxy, "a message to the proxy was not sent");
             }
         }
@@ -131,19 +148,16 @@ impl<A> Assisted<A> {
             match socket.try_recv_from(&mut datagram) {
                 // The worker sends after each of its rounds, whether or not there is a reason.
                 Ok((len, from)) => drop(self.sidekick.recv(&datagram[..len], from, conn, clock())),
-                Err(error) => match error.kind() {
-                    io::ErrorKind::WouldBlock => return,
-                    // Nobody listens there (yet), or there is no route: an earlier message's ICMP error, told once.
-                    io::ErrorKind::ConnectionRefused
-                    | io::ErrorKind::HostUnreachable
-                    | io::ErrorKind::NetworkUnreachable
-                    | io::ErrorKind::Interrupted => tracing::debug!(%error, "the proxy does not answer"),
-                    _ => {
-                        tracing::warn!(%error, proxy = ?self.proxy, "the socket for the proxy failed: unassisted");
-                        self.sidekick.abandon();
-                        self.adjacent = None;
-                    }
-                },
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if self.handle.passes_over(&error) => {
+                    tracing::debug!(%error, "the network reports an error at the socket for the proxy");
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    tracing::warn!(%error, proxy = ?self.proxy, "the socket for the proxy failed: unassisted");
+                    self.sidekick.abandon();
+                    self.adjacent = None;
+                }
             }
         }
     }

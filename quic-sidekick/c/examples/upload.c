@@ -60,7 +60,17 @@ struct upload {
     size_t from, to; /* what is left of the chunk */
     bool all_read, body_sent, answered;
     int status;
+    unsigned long long socket_errors; /* that the network reported */
+    int last_error;
 };
+
+/* Takes note of why a call on a socket failed, if it is not that it would have to wait. The network reports errors on
+   anyone's word, since ICMP can be forged: none of them is a reason to end. */
+static void note_error(struct upload *up) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return;
+    up->socket_errors++;
+    up->last_error = errno;
+}
 
 /* Sends what the connection and the help have to send. */
 static void send_all(struct upload *up) {
@@ -75,8 +85,8 @@ static void send_all(struct upload *up) {
             ssize_t len = quiche_conn_send(up->conn, packet, sizeof packet, &info);
             if (len == QUICHE_ERR_DONE) break;
             if (len < 0) fail("the connection failed (%zd)", len);
-            /* A packet that the network does not take is a lost one. */
-            if (send(up->sock, packet, (size_t)len, 0) < 0 && errno == EMSGSIZE) fail("the path takes no packets of %d bytes", PAYLOAD);
+            /* An error is about an earlier packet, and this one has not left. If it still does not, it is a lost one. */
+            for (int attempt = 0; attempt < 2 && send(up->sock, packet, (size_t)len, 0) < 0; attempt++) note_error(up);
         }
         /* Sidekick: what was sent, and what is to be said to the proxy. */
         again = sidekick_on_sent(up->help, up->conn);
@@ -85,7 +95,7 @@ static void send_all(struct upload *up) {
         socklen_t proxy_len;
         size_t len;
         while ((len = sidekick_send(up->help, message, sizeof message, &proxy, &proxy_len)) > 0) {
-            sendto(up->adjacent, message, len, 0, (struct sockaddr *)&proxy, proxy_len);
+            if (sendto(up->adjacent, message, len, 0, (struct sockaddr *)&proxy, proxy_len) < 0) note_error(up);
         }
     }
 }
@@ -104,6 +114,7 @@ static void receive_all(struct upload *up) {
         /* What cannot be read is none of the connection's. */
         quiche_conn_recv(up->conn, datagram, (size_t)len, &info);
     }
+    note_error(up);
     /* Sidekick */
     struct sockaddr_storage from;
     socklen_t from_len = sizeof from;
@@ -111,6 +122,7 @@ static void receive_all(struct upload *up) {
         sidekick_recv(up->help, up->conn, datagram, (size_t)len, (struct sockaddr *)&from, from_len);
         from_len = sizeof from;
     }
+    note_error(up);
 }
 
 static quiche_h3_header header(const char *name, const char *value) {
@@ -210,7 +222,10 @@ static void wait_for_something(struct upload *up) {
 
 /* Why there is no answer. */
 static void explain(struct upload *up) {
-    if (quiche_conn_is_timed_out(up->conn)) fail("the server does not answer");
+    if (quiche_conn_is_timed_out(up->conn)) {
+        if (up->socket_errors == 0) fail("the server does not answer");
+        fail("the server does not answer; the network reported %llu errors, the last of them: %s", up->socket_errors, strerror(up->last_error));
+    }
     bool app;
     uint64_t code;
     const uint8_t *reason;
@@ -349,7 +364,7 @@ int main(int argc, char **argv) {
             sidekick_status told;
             sidekick_get_status(up.help, &told);
             sidekick_assistance(up.help, sentence, sizeof sentence);
-            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost);
+            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost, up.socket_errors);
             sidekick_stop(up.help);
             quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
             closing = true;

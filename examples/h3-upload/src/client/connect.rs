@@ -33,6 +33,9 @@ pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Room for 100 Mbit/s at 200 ms (2.5 MB) several times over.
 const WINDOW: u64 = 16 * 1024 * 1024;
 
+/// How long a server may take to answer after the network has said that nothing listens there.
+const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
+
 /// An established connection.
 pub(crate) struct Link {
     pub(crate) controller: ClientH3Controller,
@@ -205,7 +208,12 @@ async fn handshake<A: ApplicationOverQuic>(
         Host::Ipv4(_) | Host::Ipv6(_) => None,
     };
 
-    let refused = refusal(Arc::clone(&socket.recv));
+    // Anyone can forge a refusal. A server that is there answers all the same.
+    let udp = Arc::clone(&socket.recv);
+    let refused = async {
+        refusal(udp).await;
+        tokio::time::sleep(ANSWER_IN_SPITE_OF_REFUSAL.min(patience / 2)).await;
+    };
     let started = now();
     let handshake = connect_with_config(socket, name, &params, app);
     let outcome = tokio::select! {

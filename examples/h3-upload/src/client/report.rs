@@ -126,6 +126,8 @@ struct Report<'a> {
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
+    /// Errors that the network reported at the plugin's socket. Those at the connection's own stay with tokio-quiche.
+    socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
     server: SocketAddr,
@@ -207,6 +209,7 @@ impl<'a> Report<'a> {
                 polls: stats.polls,
                 malformed: stats.malformed,
             },
+            socket_errors: outcome.socket_errors,
             near_rtt_ms: outcome.sidekick.as_ref().and_then(|s| s.near_rtt).map(milliseconds),
             rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
             server: outcome.server,

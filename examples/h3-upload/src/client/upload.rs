@@ -54,6 +54,8 @@ pub(crate) struct Outcome {
     pub(crate) found: Found,
     /// `None` if no help was asked for.
     pub(crate) sidekick: Option<Status>,
+    /// Errors that the network reported at the plugin's socket.
+    pub(crate) socket_errors: u64,
 }
 
 impl Outcome {
@@ -190,6 +192,7 @@ async fn request(
     }
     let time = connect::now().saturating_duration_since(link.started);
     let sidekick = link.sidekick.as_ref().map(Handle::status);
+    let socket_errors = link.sidekick.as_ref().map_or(0, Handle::socket_errors);
     let packets = packets(link).await?;
     let sent = match sent {
         Some(sent) => sent,
@@ -201,7 +204,8 @@ async fn request(
         "the server took the file but did not say what it stored: it is not an h3-upload-server, so look \
          there yourself",
     )?;
-    Ok(Outcome { sent, receipt, time, packets, server: link.server, found: link.found, sidekick })
+    let (server, found) = (link.server, link.found);
+    Ok(Outcome { sent, receipt, time, packets, server, found, sidekick, socket_errors })
 }
 
 fn headers(plan: &Plan, len: Option<u64>) -> Vec<h3::Header> {

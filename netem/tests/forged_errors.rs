@@ -1,0 +1,152 @@
+//! Somebody who knows the ports forges all the ICMP errors that there are, for all sockets of a path's three hosts, from before
+//! the handshakes on. The call has a test of its own beside its programs.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/enclosed.rs"]
+mod enclosed;
+
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::path::Path as FilePath;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use enclosed::enclosed;
+use serde_json::Value;
+use sidekick_netem::namespace::Namespace;
+use sidekick_netem::path::{Backend, Path};
+use sidekick_netem::programs::{Program, Programs};
+use sidekick_netem::scenario::Scenario;
+use sidekick_netem::source::{SourceFile, sha256};
+use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+
+/// Longest wait for anything; only a failing test gets that far.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The server's, beside its address.
+const NAME: &str = "upload.example";
+
+/// Forges on one host as long as it is there.
+struct Forger(Child);
+
+impl Forger {
+    /// `kinds`: all if nothing is said.
+    fn start(host: &Namespace, kinds: Option<&str>) -> Self {
+        let script = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/tests/common/forge.py");
+        let mut python = Command::new("python3");
+        python.arg(script).args(kinds).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Self(host.enter(move || python.spawn()).unwrap().unwrap())
+    }
+
+    /// Stops it, and tells how often it has forged everything.
+    fn stop(mut self) -> usize {
+        drop(self.0.stdin.take());
+        let mut rounds = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut rounds).unwrap();
+        assert!(self.0.wait().unwrap().success());
+        rounds.lines().count()
+    }
+}
+
+impl Drop for Forger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Builds the example in C against the library beside the lab.
+fn build(libraries: &FilePath, directory: &FilePath) {
+    let mut flags = Command::new("pkg-config");
+    flags.args(["--cflags", "--libs", "quic-sidekick"]).env("PKG_CONFIG_PATH", libraries);
+    let flags = String::from_utf8(flags.output().unwrap().stdout).unwrap();
+    let source = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
+    let mut gcc = Command::new("gcc");
+    gcc.arg(source).args(flags.split_whitespace()).arg("-o").arg(directory.join("upload"));
+    assert!(gcc.status().unwrap().success());
+}
+
+#[test]
+fn forged_errors_end_no_upload() {
+    enclosed("forged_errors_end_no_upload", || {
+        let mut scenario = Scenario::load("upload-paper").unwrap();
+        scenario.apply(&["near.loss_percent=1"]).unwrap();
+        let path = Path::build(Backend::User, &scenario, 7).unwrap();
+        let hosts = path.topology();
+        let directory = tempfile::tempdir().unwrap();
+        let beside = FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent().unwrap();
+        build(beside, directory.path());
+        let (ours, in_c) =
+            (Programs::find(Some(beside)).unwrap(), Programs::find(Some(directory.path())).unwrap());
+        let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
+        std::fs::create_dir(&store).unwrap();
+        let [store_text, ca, host] =
+            [store.display().to_string(), ca.display().to_string(), RECEIVER.to_string()];
+        let start = |programs, name, arguments: &[&str], host| {
+            let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+            Program::start(programs, name, &arguments, host, directory.path()).unwrap()
+        };
+        let server = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
+        let names = ["--self-signed", NAME, "--self-signed", &host];
+        let arguments = ["--dir", &store_text, "--listen", &server, "--write-ca", &ca];
+        let arguments = [&arguments[..], &names].concat();
+        let mut serving = start(&ours, "h3-upload-server", &arguments, &hosts.receiver);
+        let known = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
+        let arguments = ["--interface", NEAR, "--listen", &known, "--json"];
+        let mut proxy = start(&ours, "sidekick-proxy", &arguments, &hosts.proxy);
+        serving.wait_until_ready().unwrap();
+        proxy.wait_until_ready().unwrap();
+        let file = SourceFile::generate(&directory.path().join("file"), 1_000_000, 7).unwrap();
+        let (text, port) = (file.path.display().to_string(), SERVER_PORT.to_string());
+
+        let forgers = [&hosts.sender, &hosts.proxy, &hosts.receiver].map(|host| Forger::start(host, None));
+        let url = format!("https://{server}/h3-upload");
+        let trust = ["--cafile", &ca, "--sidekick", "pacubic", "--proxy", &known];
+        let in_h3_upload = [&[text.as_str(), &url, "--json", "--quiet"][..], &trust].concat();
+        let in_interop = [&["--server", &server, "--name", NAME], &trust[..], &["put", &text]].concat();
+        let line_in_c =
+            ["-c", &ca, "-n", NAME, "-m", "pacubic", "-p", &known, &text, &host, &port, "/upload"];
+        for (programs, name, line, stored) in [
+            (&ours, "h3-upload", &in_h3_upload[..], "h3-upload"),
+            (&ours, "interop-client", &in_interop, ""),
+            (&in_c, "upload", &line_in_c, "upload"),
+        ] {
+            let mut upload = start(programs, name, line, &hosts.sender);
+            let ended = upload.wait(PATIENCE).unwrap().unwrap();
+            println!("{name}: {} {}", ended.output, ended.last_words);
+            assert!(ended.status.success(), "{name}: {}", ended.last_words);
+            if !stored.is_empty() {
+                assert_eq!(sha256(&store.join(stored)).unwrap(), file.sha256, "{name}");
+            }
+            match serde_json::from_str::<Value>(ended.output.lines().last().unwrap_or_default()) {
+                Ok(report) if name != "upload" => {
+                    assert_eq!(
+                        (&report["assisted"], &report["sha256"]),
+                        (&true.into(), &file.sha256.clone().into())
+                    );
+                    assert!(report["socket_errors"].is_u64(), "{report}");
+                }
+                _ => {
+                    // Its connection's socket is connected, and hears of them.
+                    assert!(ended.last_words.contains("assisted by the proxy"), "{}", ended.last_words);
+                    assert!(!ended.last_words.ends_with(" 0 socket errors"), "{}", ended.last_words);
+                }
+            }
+        }
+        for forger in forgers {
+            let rounds = forger.stop();
+            println!("{rounds} rounds");
+            assert!(rounds > 1);
+        }
+
+        // Where a server answers, it listens, whatever the network says during the handshake.
+        let forger = Forger::start(&hosts.sender, Some("refusals"));
+        let url = format!("https://{server}/in-spite-of-refusals");
+        let line = [text.as_str(), &url, "--quiet", "--cafile", &ca];
+        let ended = start(&ours, "h3-upload", &line, &hosts.sender).wait(PATIENCE).unwrap().unwrap();
+        assert!(ended.status.success(), "{}", ended.last_words);
+        assert!(forger.stop() > 1);
+        assert_eq!(proxy.ended().unwrap(), None, "the proxy goes on");
+        assert_eq!(serving.ended().unwrap(), None, "the server goes on");
+    });
+}
