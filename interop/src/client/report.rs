@@ -37,6 +37,8 @@ pub(crate) struct Report {
     at_new_port: u64,
     resumed: bool,
     early_data_accepted: bool,
+    /// Errors that the network reported at the client's sockets.
+    socket_errors: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -83,6 +85,7 @@ impl Report {
             at_new_port: session.at_new_port(),
             resumed: conn.is_resumed(),
             early_data_accepted: session.early_data_accepted(),
+            socket_errors: session.socket_errors(),
         }
     }
 

@@ -14,7 +14,7 @@ use quiche::{Connection, PathEvent, QlogLevel, h3};
 use crate::cli::Cli;
 use crate::endpoint::outbox::Outbox;
 use crate::endpoint::random::{connection_id, reset_token};
-use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
 use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 use crate::exchange::Exchange;
 
@@ -30,8 +30,8 @@ pub(crate) struct Session {
     conn: Connection,
     server: SocketAddr,
     /// The connection's own; the second one from a change of the port on.
-    sockets: Vec<(UdpSocket, SocketAddr)>,
-    adjacent: UdpSocket,
+    sockets: Vec<(Socket, SocketAddr)>,
+    adjacent: Socket,
     help: Option<Sidekick>,
     /// The plugin's word at the end, before it said goodbye.
     helped: Option<Status>,
@@ -137,14 +137,14 @@ impl Session {
 
     fn receive(&mut self) -> anyhow::Result<()> {
         for (index, (socket, local)) in self.sockets.iter().enumerate() {
-            while let Some((len, from)) = sockets::receive(socket, &mut self.buffer)? {
+            while let Some((len, from)) = socket.receive(&mut self.buffer)? {
                 self.at_new_port += u64::from(index > 0);
                 let info = quiche::RecvInfo { from, to: *local };
                 // What cannot be read is none of the connection's.
                 let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
             }
         }
-        while let Some((len, from)) = sockets::receive(&self.adjacent, &mut self.buffer)? {
+        while let Some((len, from)) = self.adjacent.receive(&mut self.buffer)? {
             if let Some(help) = &mut self.help {
                 help.recv(self.buffer.get(..len).unwrap_or_default(), from, &mut self.conn, now());
             }
@@ -172,7 +172,7 @@ impl Session {
             let put = |packet: &[u8], info: &quiche::SendInfo| {
                 *longest = packet.len().max(*longest);
                 if let Some((socket, _)) = sockets.iter().find(|(_, local)| *local == info.from) {
-                    sockets::send(socket, packet, info.to);
+                    socket.send(packet, info.to);
                 }
             };
             self.outbox.send(&mut self.conn, now, put).context("the connection cannot send")?;
@@ -180,7 +180,7 @@ impl Session {
             let again = help.on_sent(&mut self.conn, now());
             let mut message = [0; MAX_DATAGRAM_LEN];
             while let Some((len, proxy)) = help.send(&mut message) {
-                sockets::send(&self.adjacent, message.get(..len).unwrap_or_default(), proxy);
+                self.adjacent.send(message.get(..len).unwrap_or_default(), proxy);
             }
             if !again || self.outbox.release().is_some() {
                 return Ok(());
@@ -306,6 +306,12 @@ impl Session {
         if self.migration == Migration::Done { self.at_new_port } else { 0 }
     }
 
+    /// Errors that the network reported at any of the sockets.
+    pub(crate) fn socket_errors(&self) -> u64 {
+        let sockets = self.sockets.iter().map(|(socket, _)| socket);
+        sockets.chain([&self.adjacent]).map(Socket::errors).sum()
+    }
+
     pub(crate) fn key_updates(&self) -> u32 {
         self.key_updates.load(Ordering::Relaxed)
     }
@@ -342,9 +348,9 @@ fn own_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     Ok(SocketAddr::new(probe.local_addr()?.ip(), 0))
 }
 
-fn bound(address: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
+fn bound(address: SocketAddr) -> anyhow::Result<(Socket, SocketAddr)> {
     let socket =
-        sockets::bind(address).with_context(|| format!("cannot open a socket at {}", address.ip()))?;
+        Socket::bind(address).with_context(|| format!("cannot open a socket at {}", address.ip()))?;
     let address = socket.local_addr()?;
     Ok((socket, address))
 }

@@ -1,17 +1,18 @@
 //! What the loop does for a Sidekick, if it has one.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use quiche::Connection;
 
 use super::report::Helped;
+use crate::endpoint::sockets::Socket;
 
 /// The sender's side of Sidekick for one connection.
 pub(crate) trait Help {
     /// Where the proxy's messages come in.
-    fn socket(&self) -> &UdpSocket;
+    fn socket(&self) -> &Socket;
     /// Takes in what has come there.
     fn receive(&mut self, conn: &mut Connection) -> io::Result<()>;
     /// After everything that the connection had to send was sent. True if it may have more.

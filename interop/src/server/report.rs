@@ -13,6 +13,8 @@ pub(crate) struct Report {
     assisted: bool,
     assistance: String,
     packets: Packets,
+    /// Errors that the network has reported, at the server's socket and at that for the proxy.
+    socket_errors: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -29,16 +31,24 @@ pub(crate) struct Helped {
     pub(crate) assistance: String,
     pub(crate) lost_early: u64,
     pub(crate) spurious: u64,
+    pub(crate) socket_errors: u64,
 }
 
 impl Report {
-    /// Whether and how a connection is helped now, and what has become of its packets.
-    pub(crate) fn of(conn: &Connection, help: Option<&dyn Help>) -> Self {
-        let off = Helped { assisted: false, assistance: "off".to_owned(), lost_early: 0, spurious: 0 };
-        let Helped { assisted, assistance, lost_early, spurious } = help.map_or(off, Help::helped);
+    /// Whether and how a connection is helped now, and what has become of its packets. `errors`: of the server's socket.
+    pub(crate) fn of(conn: &Connection, help: Option<&dyn Help>, errors: u64) -> Self {
+        let off = Helped {
+            assisted: false,
+            assistance: "off".to_owned(),
+            lost_early: 0,
+            spurious: 0,
+            socket_errors: 0,
+        };
+        let Helped { assisted, assistance, lost_early, spurious, socket_errors } =
+            help.map_or(off, Help::helped);
         let stats = conn.stats();
         let packets = Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
-        Self { assisted, assistance, packets }
+        Self { assisted, assistance, packets, socket_errors: errors + socket_errors }
     }
 
     pub(crate) fn print(&self) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use quiche::{Connection, ConnectionId};
@@ -13,7 +13,7 @@ use super::report::Report;
 use super::service::Service;
 use crate::endpoint::outbox::Outbox;
 use crate::endpoint::random::{connection_id, reset_token};
-use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
 use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 
 /// More clients than these are not served.
@@ -44,7 +44,7 @@ type Key = (Vec<u8>, Option<SocketAddr>);
 struct Server<'a> {
     options: &'a Options,
     config: quiche::Config,
-    socket: UdpSocket,
+    socket: Socket,
     local: SocketAddr,
     clients: HashMap<u64, Client>,
     next: u64,
@@ -55,7 +55,7 @@ struct Server<'a> {
 /// Serves until the process is ended, or its first connection is.
 pub(crate) fn serve(options: &Options, helper: Helper<'_>) -> anyhow::Result<()> {
     let config = config(options).context("quiche refuses the settings")?;
-    let socket = sockets::bind(options.listen).with_context(|| {
+    let socket = Socket::bind(options.listen).with_context(|| {
         format!("cannot listen on {}: choose another address with --listen", options.listen)
     })?;
     let local = socket.local_addr()?;
@@ -101,7 +101,7 @@ impl Server<'_> {
             client.work(&self.options.root);
             client.send(&self.socket);
             if std::mem::take(&mut client.heard) {
-                client.report = Report::of(&client.conn, client.help.as_deref());
+                client.report = Report::of(&client.conn, client.help.as_deref(), self.socket.errors());
             }
         }
         let Self { clients, keys, options, .. } = self;
@@ -122,7 +122,7 @@ impl Server<'_> {
 
     fn receive(&mut self) -> anyhow::Result<()> {
         let mut buffer = vec![0; DATAGRAM];
-        while let Some((len, from)) = sockets::receive(&self.socket, &mut buffer)? {
+        while let Some((len, from)) = self.socket.receive(&mut buffer)? {
             let datagram = buffer.get_mut(..len).unwrap_or_default();
             let Some(number) = self.client_of(datagram, from)? else { continue };
             if let Some(client) = self.clients.get_mut(&number) {
@@ -161,7 +161,7 @@ impl Server<'_> {
         self.next += 1;
         self.keys.insert(key, number);
         self.keys.insert(self::key(&id, from), number);
-        let report = Report::of(&conn, help.as_deref());
+        let report = Report::of(&conn, help.as_deref(), self.socket.errors());
         let client = Client { conn, service: None, help, outbox: Outbox::default(), heard: false, report };
         self.clients.insert(number, client);
         Ok(Some(number))
@@ -192,9 +192,9 @@ impl Client {
         }
     }
 
-    fn send(&mut self, socket: &UdpSocket) {
+    fn send(&mut self, socket: &Socket) {
         loop {
-            let put = |packet: &[u8], info: &quiche::SendInfo| sockets::send(socket, packet, info.to);
+            let put = |packet: &[u8], info: &quiche::SendInfo| socket.send(packet, info.to);
             if let Err(error) = self.outbox.send(&mut self.conn, now, put) {
                 eprintln!("interop-server: a connection cannot send: {error}");
                 let _ = self.conn.close(false, 1, b"");

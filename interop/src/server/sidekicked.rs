@@ -1,20 +1,20 @@
 //! The plugin in the server's loop.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::time::Instant;
 
 use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Sidekick};
 use quiche::Connection;
 
-use crate::endpoint::sockets::{self, DATAGRAM, now};
+use crate::endpoint::sockets::{DATAGRAM, Socket, now};
 use crate::server::help::Help;
 use crate::server::report::Helped;
 
 /// A connection's help, with an adjacent socket of its own.
 pub(crate) struct Sidekicked {
     sidekick: Sidekick,
-    adjacent: UdpSocket,
+    adjacent: Socket,
     buffer: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl Sidekicked {
         mode: Mode,
         proxy: Option<SocketAddr>,
     ) -> io::Result<Option<Box<dyn Help>>> {
-        let adjacent = sockets::bind(SocketAddr::new(local.ip(), 0))?;
+        let adjacent = Socket::bind(SocketAddr::new(local.ip(), 0))?;
         let mut sidekick = Sidekick::new(Config { proxy, ..Config::discover(mode) });
         sidekick.set_adjacent_port(adjacent.local_addr()?.port());
         sidekick.attach(conn);
@@ -35,18 +35,18 @@ impl Sidekicked {
     fn speak(&mut self) {
         let mut message = [0; MAX_DATAGRAM_LEN];
         while let Some((len, proxy)) = self.sidekick.send(&mut message) {
-            sockets::send(&self.adjacent, message.get(..len).unwrap_or_default(), proxy);
+            self.adjacent.send(message.get(..len).unwrap_or_default(), proxy);
         }
     }
 }
 
 impl Help for Sidekicked {
-    fn socket(&self) -> &UdpSocket {
+    fn socket(&self) -> &Socket {
         &self.adjacent
     }
 
     fn receive(&mut self, conn: &mut Connection) -> io::Result<()> {
-        while let Some((len, from)) = sockets::receive(&self.adjacent, &mut self.buffer)? {
+        while let Some((len, from)) = self.adjacent.receive(&mut self.buffer)? {
             self.sidekick.recv(self.buffer.get(..len).unwrap_or_default(), from, conn, now());
         }
         Ok(())
@@ -74,6 +74,7 @@ impl Help for Sidekicked {
             assistance: status.assistance.to_string(),
             lost_early: status.stats.early_lost,
             spurious: status.stats.spurious,
+            socket_errors: self.adjacent.errors(),
         }
     }
 }
