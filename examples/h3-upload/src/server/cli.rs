@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::limits::Limits;
+
 /// Store files that are uploaded over HTTP/3 (PUT or POST /NAME).
 #[derive(Debug, Parser)]
 #[command(name = "h3-upload-server", version)]
@@ -27,10 +29,9 @@ pub(crate) struct Cli {
     /// Write the made-up root certificate here, for the client's --cafile
     #[arg(long, value_name = "FILE", requires = "self_signed")]
     pub(crate) write_ca: Option<PathBuf>,
-    /// Refuse longer files
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) max_bytes: Option<u64>,
     /// Give up a connection that has been silent for this long
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
 }

@@ -1,4 +1,4 @@
-//! The QUIC endpoint: its settings, its connections, and an orderly end.
+//! The QUIC endpoint: its settings, which connections it takes, and an orderly end.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bytes::Bytes;
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,15 +13,15 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
+use crate::connection::{Service, serve_connection};
 use crate::identity::{Identity, RootFile};
-use crate::request;
-use crate::store::Store;
+use crate::limits::{Client, Limits};
 
-/// What one upload may have on its way: 100 Mbit/s at more than a second of round trip.
-const STREAM_WINDOW: u32 = 16 * 1024 * 1024;
-/// The same for all uploads of a connection together.
-const CONNECTION_WINDOW: u32 = 64 * 1024 * 1024;
-const CONCURRENT_UPLOADS: u32 = 100;
+/// Control stream, QPACK encoder and decoder, and a few that extensions or GREASE want.
+const UNIDIRECTIONAL_STREAMS: u32 = 8;
+/// First packets that wait for their turn, and their bytes. The server takes them as they come.
+const INCOMING: usize = 1024;
+const INCOMING_BYTES: u64 = 4 * 1024 * 1024;
 /// How long the clients may take to hear that the server is going.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
@@ -34,11 +33,11 @@ pub(crate) async fn serve(
     identity: Identity,
     identity_file: RootFile,
     idle: Duration,
-    store: Store,
+    service: Service,
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let endpoint = Endpoint::server(config(identity, idle)?, listen)
+    let endpoint = Endpoint::server(config(identity, idle, service.limits())?, listen)
         .with_context(|| format!("cannot listen on {listen}: choose another address with --listen"))?;
     // Only now: another server's clients may still need the file that was there.
     identity_file.write()?;
@@ -53,7 +52,7 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             incoming = endpoint.accept() => match incoming {
-                Some(incoming) => { connections.spawn(connection(incoming, store.clone())); }
+                Some(incoming) => admit(incoming, &service, &mut connections),
                 None => break,
             },
             // Finished connections are forgotten as they finish.
@@ -70,7 +69,28 @@ pub(crate) async fn serve(
     Ok(())
 }
 
-fn config(identity: Identity, idle: Duration) -> anyhow::Result<ServerConfig> {
+/// Takes a connection if there is room for it.
+fn admit(incoming: quinn::Incoming, service: &Service, connections: &mut JoinSet<()>) {
+    let peer = incoming.remote_address();
+    let client = Client::of(peer.ip());
+    // An address that somebody made up must not take the places of others (RFC 9000, section 8.1.2).
+    if !incoming.remote_address_validated() && service.connections().is_busy(client) {
+        // Refused where it cannot be asked to retry.
+        let _ = incoming.retry();
+        return;
+    }
+    match service.connections().take(client) {
+        Ok(place) => {
+            connections.spawn(serve_connection(incoming, service.clone(), client, place));
+        }
+        Err(full) => {
+            debug!(%peer, %full, "connection refused");
+            incoming.refuse();
+        }
+    }
+}
+
+fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result<ServerConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut tls = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -83,42 +103,18 @@ fn config(identity: Identity, idle: Duration) -> anyhow::Result<ServerConfig> {
 
     let mut transport = TransportConfig::default();
     transport
-        .stream_receive_window(STREAM_WINDOW.into())
-        .receive_window(CONNECTION_WINDOW.into())
-        .max_concurrent_bidi_streams(CONCURRENT_UPLOADS.into())
+        .stream_receive_window(limits.window.into())
+        .receive_window(limits.window.into())
+        .max_concurrent_bidi_streams(limits.max_uploads_per_connection.into())
+        .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS.into())
+        .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle)?))
         // The server sends little but acknowledgements: nothing to gain from larger packets.
         .mtu_discovery_config(None);
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
-    config.transport_config(Arc::new(transport));
+    config
+        .transport_config(Arc::new(transport))
+        .max_incoming(INCOMING)
+        .incoming_buffer_size_total(INCOMING_BYTES);
     Ok(config)
-}
-
-/// One connection, from handshake to the end of its last request.
-async fn connection(incoming: quinn::Incoming, store: Store) {
-    let peer = incoming.remote_address();
-    let quic = match incoming.await {
-        Ok(quic) => quic,
-        Err(error) => return debug!(%peer, %error, "no connection"),
-    };
-    let mut http = match h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(quic)).await {
-        Ok(http) => http,
-        Err(error) => return debug!(%peer, %error, "no HTTP/3"),
-    };
-    let mut requests = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = http.accept() => match accepted {
-                Ok(Some(resolver)) => { requests.spawn(request::serve(resolver, store.clone(), peer)); }
-                Ok(None) => break,
-                Err(error) => {
-                    debug!(%peer, %error, "connection ended");
-                    break;
-                }
-            },
-            Some(_) = requests.join_next() => {}
-        }
-    }
-    // What was received whole is still stored; what was not fails by itself now.
-    while requests.join_next().await.is_some() {}
 }

@@ -7,17 +7,28 @@
 //! |---|---|
 //! | `cli.rs` | the command line |
 //! | `identity.rs` | certificate and key, from files or made up for a test |
-//! | `endpoint.rs` | the QUIC endpoint, its connections, an orderly end |
+//! | `limits.rs` | what clients may take at most, together and each |
+//! | `endpoint.rs` | the QUIC endpoint, which connections it takes, an orderly end |
+//! | `connection.rs` | one connection, from handshake to the end of its last request |
+//! | `transport.rs`, `frames.rs` | quinn as h3 sees it, so that h3 keeps little |
 //! | `request.rs` | one HTTP request, from headers to answer |
-//! | `name.rs` | which names a client may store under |
+//! | `name.rs`, `../text.rs` | which names a client may store under |
 //! | `store.rs` | a file that appears only when it is complete |
+//! | `leftovers.rs` | what a killed server left in the directory |
 
 mod cli;
+mod connection;
 mod endpoint;
+mod frames;
 mod identity;
+mod leftovers;
+mod limits;
 mod name;
 mod request;
 mod store;
+#[path = "../text.rs"]
+mod text;
+mod transport;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -42,10 +53,17 @@ fn run(cli: cli::Cli) -> anyhow::Result<()> {
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,h3_upload_server=info"));
     let ansi = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
-    let store = store::Store::new(&cli.dir, cli.max_bytes)?;
+    cli.limits.provide_descriptors()?;
+    let store = store::Store::new(&cli.dir, &cli.limits)?;
     let (identity, root) = identity::load(&cli)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     // Dropping the runtime drops every unfinished upload, and with it its temporary file.
     let idle = Duration::from_secs(cli.idle_timeout.into());
-    runtime.block_on(endpoint::serve(cli.listen, identity, root, idle, store))
+    runtime.block_on(endpoint::serve(
+        cli.listen,
+        identity,
+        root,
+        idle,
+        connection::Service::new(cli.limits, store),
+    ))
 }

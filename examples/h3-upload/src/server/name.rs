@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use percent_encoding::percent_decode_str;
 use thiserror::Error;
 
+use crate::text::misleads;
+
 /// What file systems take at most (NAME_MAX).
 const LONGEST: usize = 255;
 
@@ -18,14 +20,18 @@ pub(crate) enum NameError {
     NotOneSegment,
     #[error("a name cannot begin with a dot")]
     Hidden,
-    #[error("a name cannot contain control characters")]
-    Control,
+    #[error("a name cannot begin with a dash, which programs take for an option")]
+    Dash,
+    #[error(
+        "a name cannot contain control characters, nor any that are invisible or change the direction of text"
+    )]
+    Misleading,
     #[error("a name has at most {LONGEST} bytes")]
     TooLong,
 }
 
 /// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above 0x7f
-/// passes: names need not be UTF-8.
+/// passes that is not part of a character: names need not be UTF-8.
 pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
     let segment = path.strip_prefix('/').unwrap_or(path);
     let name: Vec<u8> = percent_decode_str(segment).collect();
@@ -34,7 +40,8 @@ pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
         name if name.iter().any(|b| matches!(b, b'/' | b'\\')) => Err(NameError::NotOneSegment),
         // "." and ".." too; and our own temporary files.
         [b'.', ..] => Err(NameError::Hidden),
-        name if name.iter().any(u8::is_ascii_control) => Err(NameError::Control),
+        [b'-', ..] => Err(NameError::Dash),
+        name if name.utf8_chunks().any(|part| part.valid().contains(misleads)) => Err(NameError::Misleading),
         name if name.len() > LONGEST => Err(NameError::TooLong),
         _ => Ok(OsString::from_vec(name)),
     }
@@ -54,6 +61,7 @@ mod tests {
             // Not an escape, so it stands for itself.
             ("/100%", "100%"),
             ("/a..b", "a..b"),
+            ("/a-b", "a-b"),
             ("/gr%C3%BC%C3%9Fe", "grüße"),
         ] {
             assert_eq!(file_name(path), Ok(name.into()), "{path}");
@@ -79,9 +87,16 @@ mod tests {
             ("/..", NameError::Hidden),
             ("/%2e%2E", NameError::Hidden),
             ("/.bashrc", NameError::Hidden),
-            ("/a%00b", NameError::Control),
-            ("/a%0ab", NameError::Control),
-            ("/a%7f", NameError::Control),
+            ("/-rf", NameError::Dash),
+            ("/%2drf", NameError::Dash),
+            ("/a%00b", NameError::Misleading),
+            ("/a%0ab", NameError::Misleading),
+            ("/a%7f", NameError::Misleading),
+            // U+009B, the CSI of eight-bit terminals; U+202E, right-to-left override; U+200B, zero-width space.
+            ("/a%c2%9b2J", NameError::Misleading),
+            ("/a%e2%80%aegpj.exe", NameError::Misleading),
+            ("/a%e2%80%8bb", NameError::Misleading),
+            ("/%ffa%e2%81%a6", NameError::Misleading),
             (long.as_str(), NameError::TooLong),
         ] {
             assert_eq!(file_name(path), Err(error), "{path}");

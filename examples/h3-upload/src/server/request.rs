@@ -1,20 +1,38 @@
 //! One HTTP request, from its headers to its answer.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use h3::error::Code;
 use h3::server::{RequestResolver, RequestStream};
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
+use rustix::io::Errno;
 use serde::Serialize;
 use thiserror::Error;
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
+use crate::connection::Service;
+use crate::limits::{Client, Full};
 use crate::name::{NameError, file_name};
-use crate::store::{Store, StoreError};
+use crate::store::{StoreError, Upload};
+use crate::transport;
 
-type Stream = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+type Stream = RequestStream<transport::BidiStream, Bytes>;
+
+/// How a stream ended, for its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// There was a request, and it has its answer or the client has left.
+    Answered,
+    /// There was no request.
+    Broken,
+    /// Its headers did not end in time.
+    Endless,
+}
 
 /// Why a file was not taken.
 #[derive(Debug, Error)]
@@ -27,6 +45,10 @@ enum Refusal {
     LengthHeader,
     #[error("{announced} bytes were announced and {received} came")]
     Length { announced: u64, received: u64 },
+    #[error(transparent)]
+    Full(#[from] Full),
+    #[error("the body gained less than {least} bytes in {seconds} s and did not end: send it faster")]
+    Stalled { least: u64, seconds: u16 },
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The client went away; nobody is left to answer.
@@ -41,9 +63,22 @@ impl Refusal {
                 StatusCode::BAD_REQUEST
             }
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Full(Full::Client(..)) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Full(Full::Total(..)) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
             Self::Store(StoreError::TooLong(_)) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Store(StoreError::Io(_)) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Store(StoreError::NoRoom(_)) => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Store(StoreError::Io(error)) => of_io(error),
         }
+    }
+}
+
+/// The status for an error of the file system: some end by themselves.
+fn of_io(error: &io::Error) -> StatusCode {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE) => StatusCode::SERVICE_UNAVAILABLE,
+        Some(Errno::NOSPC | Errno::DQUOT) => StatusCode::INSUFFICIENT_STORAGE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
@@ -57,70 +92,82 @@ struct Receipt {
 
 /// Serves one request.
 pub(crate) async fn serve(
-    resolver: RequestResolver<h3_quinn::Connection, Bytes>,
-    store: Store,
+    resolver: RequestResolver<transport::Connection, Bytes>,
+    service: Service,
+    client: Client,
     peer: SocketAddr,
-) {
-    let (request, mut stream) = match resolver.resolve_request().await {
-        Ok(resolved) => resolved,
-        Err(error) => return debug!(%peer, %error, "no request"),
+) -> Ended {
+    let patience = service.limits().request_timeout();
+    let (request, mut stream) = match timeout(patience, resolver.resolve_request()).await {
+        Ok(Ok(resolved)) => resolved,
+        Ok(Err(error)) => {
+            debug!(%peer, %error, "no request");
+            return Ended::Broken;
+        }
+        Err(_) => {
+            debug!(%peer, "the headers of a request did not end in time");
+            return Ended::Endless;
+        }
     };
-    if request.method() == Method::GET && request.uri().path() == "/" {
-        let hello = "h3-upload-server: PUT /NAME stores a file\n";
-        return sent(
-            answer(&mut stream, StatusCode::OK, "text/plain; charset=utf-8", hello.into()).await,
-            peer,
-        );
-    }
-    debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
-    match take(&request, &mut stream, &store).await {
-        Ok(receipt) => {
-            info!(%peer, name = receipt.name, bytes = receipt.bytes, "stored");
-            let json = serde_json::to_string(&receipt).unwrap_or_default();
-            sent(answer(&mut stream, StatusCode::CREATED, "application/json", json).await, peer);
+    let reply = if request.method() == Method::GET && request.uri().path() == "/" {
+        Reply::text(StatusCode::OK, "h3-upload-server: PUT /NAME stores a file\n".to_owned())
+    } else {
+        debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
+        match take(&request, &mut stream, &service, client).await {
+            Ok(receipt) => {
+                info!(%peer, name = receipt.name, bytes = receipt.bytes, "stored");
+                Reply::receipt(&receipt)
+            }
+            Err(Refusal::Broken(error)) => {
+                info!(%peer, %error, "an upload broke off, nothing was stored");
+                return Ended::Answered;
+            }
+            Err(refusal) => {
+                warn!(%peer, path = request.uri().path(), %refusal, "refused");
+                Reply::refusal(&refusal, service.limits().stall_timeout())
+            }
         }
-        Err(Refusal::Broken(error)) => info!(%peer, %error, "an upload broke off, nothing was stored"),
-        Err(refusal) => {
-            warn!(%peer, path = request.uri().path(), %refusal, "refused");
-            let text = format!("{refusal}\n");
-            let answered = answer(&mut stream, refusal.status(), "text/plain; charset=utf-8", text).await;
-            // The rest of the body is not wanted, and that is no error (RFC 9114, section 4.1).
-            stream.stop_sending(Code::H3_NO_ERROR);
-            sent(answered, peer);
+    };
+    let answered = timeout(patience, reply.send(&mut stream)).await;
+    // What is left of the body is not wanted, and that is no error (RFC 9114, section 4.1).
+    stream.stop_sending(Code::H3_NO_ERROR);
+    match answered {
+        Ok(Ok(())) => {}
+        // A client may leave without waiting for its answer.
+        Ok(Err(error)) => debug!(%peer, %error, "the answer was not taken"),
+        Err(_) => {
+            debug!(%peer, "the answer was not taken in time");
+            stream.stop_stream(Code::H3_REQUEST_CANCELLED);
         }
     }
+    Ended::Answered
 }
 
-/// A client may leave without waiting for its answer.
-fn sent(answered: Result<(), h3::error::StreamError>, peer: SocketAddr) {
-    if let Err(error) = answered {
-        debug!(%peer, %error, "the answer was not taken");
-    }
-}
-
-async fn take(request: &Request<()>, stream: &mut Stream, store: &Store) -> Result<Receipt, Refusal> {
+async fn take(
+    request: &Request<()>,
+    stream: &mut Stream,
+    service: &Service,
+    client: Client,
+) -> Result<Receipt, Refusal> {
     if !matches!(*request.method(), Method::PUT | Method::POST) {
         return Err(Refusal::Method);
     }
     let name = file_name(request.uri().path())?;
     let announced = content_length(request.headers())?;
+    let store = service.store();
     if let Some(announced) = announced {
         store.check_length(announced)?;
     }
-    let mut upload = store.begin()?;
+    let _place = service.uploads().take(client)?;
+    let mut upload = store.begin(announced)?;
     debug!(name = %name.display(), announced, "receiving");
-    while let Some(mut data) = stream.recv_data().await? {
-        while data.has_remaining() {
-            let chunk = data.chunk();
-            let len = chunk.len();
-            upload.write(chunk).await?;
-            data.advance(len);
-        }
-        if let Some(announced) = announced
-            && upload.bytes() > announced
-        {
-            return Err(Refusal::Length { announced, received: upload.bytes() });
-        }
+    let limits = service.limits();
+    let mut more = true;
+    while more {
+        let gain = gain(stream, &mut upload, announced, limits.min_progress);
+        more = timeout(limits.stall_timeout(), gain)
+            .await
+            .map_err(|_| Refusal::Stalled { least: limits.min_progress, seconds: limits.stall_timeout })??;
     }
     let received = upload.bytes();
     if let Some(announced) = announced
@@ -130,6 +177,32 @@ async fn take(request: &Request<()>, stream: &mut Stream, store: &Store) -> Resu
     }
     let sha256 = upload.finish(&name).await?;
     Ok(Receipt { name: name.to_string_lossy().into_owned(), bytes: received, sha256 })
+}
+
+/// Receives `least` bytes, or to the end of the body. Returns whether there may be more.
+async fn gain(
+    stream: &mut Stream,
+    upload: &mut Upload,
+    announced: Option<u64>,
+    least: u64,
+) -> Result<bool, Refusal> {
+    let goal = upload.bytes().saturating_add(least);
+    while upload.bytes() < goal {
+        let Some(mut data) = stream.recv_data().await? else { return Ok(false) };
+        while data.has_remaining() {
+            let chunk = data.chunk();
+            let len = chunk.len();
+            upload.write(chunk).await?;
+            data.advance(len);
+        }
+        let received = upload.bytes();
+        if let Some(announced) = announced
+            && received > announced
+        {
+            return Err(Refusal::Length { announced, received });
+        }
+    }
+    Ok(true)
 }
 
 /// The announced length of the body, if any; several headers must not disagree.
@@ -150,25 +223,52 @@ fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     Ok(announced)
 }
 
-async fn answer(
-    stream: &mut Stream,
+/// An answer.
+struct Reply {
     status: StatusCode,
-    content_type: &str,
+    content_type: &'static str,
     body: String,
-) -> Result<(), h3::error::StreamError> {
-    let mut response = Response::new(());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    if let Ok(value) = content_type.parse() {
-        headers.insert(CONTENT_TYPE, value);
+    retry_after: Option<Duration>,
+}
+
+impl Reply {
+    fn text(status: StatusCode, body: String) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body, retry_after: None }
     }
-    headers.insert(CONTENT_LENGTH, body.len().into());
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        headers.insert(ALLOW, http::HeaderValue::from_static("PUT, POST"));
+
+    fn receipt(receipt: &Receipt) -> Self {
+        let body = serde_json::to_string(receipt).unwrap_or_default();
+        Self { status: StatusCode::CREATED, content_type: "application/json", body, retry_after: None }
     }
-    stream.send_response(response).await?;
-    stream.send_data(body.into()).await?;
-    stream.finish().await
+
+    /// Within `patience`, what stands still has made room.
+    fn refusal(refusal: &Refusal, patience: Duration) -> Self {
+        let status = refusal.status();
+        let passing = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::INSUFFICIENT_STORAGE
+        );
+        Self { retry_after: passing.then_some(patience), ..Self::text(status, format!("{refusal}\n")) }
+    }
+
+    async fn send(self, stream: &mut Stream) -> Result<(), h3::error::StreamError> {
+        let mut response = Response::new(());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(self.content_type));
+        headers.insert(CONTENT_LENGTH, self.body.len().into());
+        if self.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, http::HeaderValue::from_static("PUT, POST"));
+        }
+        if let Some(patience) = self.retry_after {
+            headers.insert(RETRY_AFTER, patience.as_secs().into());
+        }
+        stream.send_response(response).await?;
+        stream.send_data(self.body.into()).await?;
+        stream.finish().await
+    }
 }
 
 #[cfg(test)]

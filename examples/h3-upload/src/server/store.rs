@@ -1,27 +1,37 @@
 //! A directory in which a file appears only when it is complete.
 
 use std::ffi::OsStr;
-use std::fs::Permissions;
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempPath;
 use thiserror::Error;
 use tokio::fs::File;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncWriteExt as _, BufWriter};
 
-/// Hidden, as no client's file can be: see `name.rs`.
-const TEMPORARY: &str = ".h3-upload-";
+use crate::leftovers::{self, Claim};
+use crate::limits::Limits;
+
+/// How an unfinished file's name begins and ends. It is hidden, as no client's file can be: see `name.rs`.
+pub(crate) const TEMPORARY: &str = ".h3-upload-";
+pub(crate) const PART: &str = ".part";
+
+/// What is written at a time, in bytes: a body may come in pieces of one.
+const BUFFER: usize = 32 * 1024;
 
 /// Why a file was not stored.
 #[derive(Debug, Error)]
 pub(crate) enum StoreError {
     #[error("this server takes at most {0} bytes")]
     TooLong(u64),
+    #[error("the server has {0} bytes for unfinished files, and too few are left: try again later")]
+    NoRoom(u64),
     #[error("the server cannot store the file: {0}")]
     Io(#[from] io::Error),
 }
@@ -31,16 +41,52 @@ pub(crate) enum StoreError {
 pub(crate) struct Store {
     dir: Arc<Path>,
     max_bytes: u64,
+    room: Arc<Room>,
+    /// Kept, so that no other server takes unfinished files for leftovers.
+    _claim: Arc<Claim>,
+}
+
+/// The bytes of all unfinished files.
+#[derive(Debug)]
+struct Room {
+    most: u64,
+    used: AtomicU64,
+}
+
+impl Room {
+    /// Whether `bytes` more would fit.
+    fn check(&self, bytes: u64) -> Result<(), StoreError> {
+        let left = self.most.saturating_sub(self.used.load(Ordering::Relaxed));
+        if bytes > left { Err(StoreError::NoRoom(self.most)) } else { Ok(()) }
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), StoreError> {
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= self.most);
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(StoreError::NoRoom(self.most)),
+        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 impl Store {
-    /// Checks that files can be created in `dir`.
-    pub(crate) fn new(dir: &Path, max_bytes: Option<u64>) -> anyhow::Result<Self> {
+    /// Checks that files can be created in `dir`, and removes those that a killed server left there.
+    pub(crate) fn new(dir: &Path, limits: &Limits) -> anyhow::Result<Self> {
         ensure!(dir.is_dir(), "{} is not a directory: create it, or name another with --dir", dir.display());
+        let claim = leftovers::claim(dir);
         temporary(dir).with_context(|| {
             format!("cannot write to {}: allow it, or name another directory with --dir", dir.display())
         })?;
-        Ok(Self { dir: dir.into(), max_bytes: max_bytes.unwrap_or(u64::MAX) })
+        Ok(Self {
+            dir: dir.into(),
+            max_bytes: limits.max_bytes.unwrap_or(u64::MAX),
+            room: Arc::new(Room { most: limits.max_unfinished_bytes, used: AtomicU64::new(0) }),
+            _claim: Arc::new(claim),
+        })
     }
 
     /// Whether a file of `bytes` would be taken.
@@ -48,31 +94,39 @@ impl Store {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
     }
 
-    /// Begins a file. Dropped without [`Upload::finish`], it leaves no trace.
-    pub(crate) fn begin(&self) -> Result<Upload, StoreError> {
+    /// Begins a file that is `announced` to have so many bytes. Dropped without [`Upload::finish`], it leaves no trace.
+    pub(crate) fn begin(&self, announced: Option<u64>) -> Result<Upload, StoreError> {
+        self.room.check(announced.unwrap_or(0))?;
         let (file, path) = temporary(&self.dir)?.into_parts();
-        Ok(Upload { store: self.clone(), file: File::from_std(file), path, hash: Sha256::new(), bytes: 0 })
+        Ok(Upload {
+            store: self.clone(),
+            file: BufWriter::with_capacity(BUFFER, File::from_std(file)),
+            path: Some(path),
+            hash: Sha256::new(),
+            bytes: 0,
+        })
     }
 }
 
 fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
-    // The umask has its say, as with any other new file.
-    let permissions = Permissions::from_mode(0o666);
-    tempfile::Builder::new().prefix(TEMPORARY).suffix(".part").permissions(permissions).tempfile_in(dir)
+    // Opened here, since tempfile's own errors have lost their number, and have the path, which is no client's
+    // business. The umask has its say, as with any other new file.
+    let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
+    tempfile::Builder::new().prefix(TEMPORARY).suffix(PART).make_in(dir, open)
 }
 
 /// A file on its way in.
 pub(crate) struct Upload {
     store: Store,
-    file: File,
-    /// Removes the temporary file when dropped.
-    path: TempPath,
+    file: BufWriter<File>,
+    /// Removes the temporary file when dropped. `None` once the file has its name.
+    path: Option<TempPath>,
     hash: Sha256,
     bytes: u64,
 }
 
 impl Upload {
-    /// Bytes written so far.
+    /// Bytes so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -81,9 +135,10 @@ impl Upload {
     pub(crate) async fn write(&mut self, data: &[u8]) -> Result<(), StoreError> {
         let bytes = self.bytes + data.len() as u64;
         self.store.check_length(bytes)?;
+        self.store.room.take(data.len() as u64)?;
+        self.bytes = bytes;
         self.file.write_all(data).await?;
         self.hash.update(data);
-        self.bytes = bytes;
         Ok(())
     }
 
@@ -92,14 +147,35 @@ impl Upload {
     pub(crate) async fn finish(mut self, name: &OsStr) -> Result<String, StoreError> {
         self.file.flush().await?;
         let target: PathBuf = self.store.dir.join(name);
-        self.path.persist(target).map_err(|e| e.error)?;
-        Ok(self.hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+        if let Some(path) = self.path.take() {
+            path.persist(target).map_err(|e| e.error)?;
+        }
+        let hash = std::mem::take(&mut self.hash);
+        Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        // The bytes are free once the file is gone.
+        self.path = None;
+        self.store.room.give_back(self.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn store(dir: &Path, options: &[&str]) -> Store {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            limits: Limits,
+        }
+        let only: Only = clap::Parser::parse_from(["server"].iter().chain(options));
+        Store::new(dir, &only.limits).unwrap()
+    }
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(dir).unwrap();
@@ -109,8 +185,8 @@ mod tests {
     #[tokio::test]
     async fn a_file_appears_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path(), None).unwrap();
-        let mut upload = store.begin().unwrap();
+        let store = store(dir.path(), &[]);
+        let mut upload = store.begin(None).unwrap();
         upload.write(b"ab").await.unwrap();
         assert!(names(dir.path()).iter().all(|name| name.starts_with('.')));
         upload.write(b"c").await.unwrap();
@@ -125,8 +201,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_finished_leaves_no_trace() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path(), Some(3)).unwrap();
-        let mut upload = store.begin().unwrap();
+        let store = store(dir.path(), &["--max-bytes", "3"]);
+        let mut upload = store.begin(None).unwrap();
         upload.write(b"abc").await.unwrap();
         assert!(matches!(upload.write(b"d").await, Err(StoreError::TooLong(3))));
         drop(upload);
@@ -134,12 +210,31 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn unfinished_files_share_their_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), &["--max-unfinished-bytes", "5"]);
+        assert!(matches!(store.begin(Some(6)), Err(StoreError::NoRoom(5))));
+        let mut one = store.begin(Some(5)).unwrap();
+        one.write(b"abc").await.unwrap();
+        assert!(matches!(store.begin(Some(3)), Err(StoreError::NoRoom(5))));
+        let mut other = store.begin(None).unwrap();
+        assert!(matches!(other.write(b"def").await, Err(StoreError::NoRoom(5))));
+        other.write(b"de").await.unwrap();
+        // Finished or dropped, they make room.
+        one.finish(OsStr::new("x")).await.unwrap();
+        other.write(b"fgh").await.unwrap();
+        drop(other);
+        store.begin(Some(5)).unwrap().write(b"abcde").await.unwrap();
+        assert_eq!(names(dir.path()), ["x"]);
+    }
+
+    #[tokio::test]
     async fn a_link_is_replaced_and_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let outside = tempfile::NamedTempFile::new().unwrap();
         std::os::unix::fs::symlink(outside.path(), dir.path().join("x")).unwrap();
-        let store = Store::new(dir.path(), None).unwrap();
-        let mut upload = store.begin().unwrap();
+        let store = store(dir.path(), &[]);
+        let mut upload = store.begin(None).unwrap();
         upload.write(b"new").await.unwrap();
         upload.finish(OsStr::new("x")).await.unwrap();
         assert_eq!(std::fs::read(outside.path()).unwrap(), b"");
@@ -150,8 +245,8 @@ mod tests {
     async fn a_directory_is_not_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("x")).unwrap();
-        let store = Store::new(dir.path(), None).unwrap();
-        let upload = store.begin().unwrap();
+        let store = store(dir.path(), &[]);
+        let upload = store.begin(None).unwrap();
         assert!(matches!(upload.finish(OsStr::new("x")).await, Err(StoreError::Io(_))));
         assert_eq!(names(dir.path()), ["x"]);
     }

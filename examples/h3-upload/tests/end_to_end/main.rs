@@ -5,10 +5,14 @@
 mod endings;
 mod first_flight;
 mod https_records;
+mod leftovers;
+mod limits;
+mod memory;
 mod name_server;
 mod peer;
 mod programs;
 mod qlog;
+mod raw;
 mod refusals;
 mod relay;
 mod trust;

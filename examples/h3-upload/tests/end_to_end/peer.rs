@@ -20,33 +20,68 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &'static [u8],
 ) -> (StatusCode, String) {
-    let mut request = Request::builder().method(method).uri(format!("https://127.0.0.1:{port}{path}"));
-    for (name, value) in headers {
-        request = request.header(*name, *value);
-    }
-    let request = request.body(()).unwrap();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut client = Client::connect(port, ca).await;
+        let mut request = client.begin(method, path, headers, body).await;
+        let _ = request.finish().await;
+        let answer = answer(&mut request).await;
+        (answer.0.status(), answer.1)
+    })
+}
+
+type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+
+/// A connection of quinn and h3.
+pub(crate) struct Client {
+    port: u16,
+    sender: h3::client::SendRequest<h3_quinn::OpenStreams, Bytes>,
+    _driving: tokio::task::JoinHandle<()>,
+}
+
+impl Client {
+    pub(crate) async fn connect(port: u16, ca: &Path) -> Self {
         let endpoint = quinn::Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let connecting = endpoint.connect_with(client_config(ca), address, "127.0.0.1").unwrap();
         let quic = h3_quinn::Connection::new(connecting.await.unwrap());
-        let (mut driver, mut sender) = h3::client::new(quic).await.unwrap();
-        let driving = tokio::spawn(async move { driver.wait_idle().await });
-        let mut stream = sender.send_request(request).await.unwrap();
+        let (mut driver, sender) = h3::client::new(quic).await.unwrap();
+        let driving = tokio::spawn(async move {
+            driver.wait_idle().await;
+        });
+        Self { port, sender, _driving: driving }
+    }
+
+    /// A request, and as much of its body as is given.
+    pub(crate) async fn begin(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &'static [u8],
+    ) -> Stream {
+        let uri = format!("https://127.0.0.1:{}{path}", self.port);
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut stream = self.sender.send_request(request.body(()).unwrap()).await.unwrap();
         // A server may refuse before it has the whole body.
         let _ = stream.send_data(Bytes::from_static(body)).await;
-        let _ = stream.finish().await;
-        let status = stream.recv_response().await.unwrap().status();
-        let mut text = Vec::new();
-        while let Some(data) = stream.recv_data().await.unwrap() {
-            text.extend_from_slice(data.chunk());
-        }
-        driving.abort();
-        (status, String::from_utf8(text).unwrap())
-    })
+        stream
+    }
 }
 
-fn client_config(ca: &Path) -> quinn::ClientConfig {
+/// The answer to a request, and its body.
+pub(crate) async fn answer(stream: &mut Stream) -> (Response<()>, String) {
+    let response = stream.recv_response().await.unwrap();
+    let mut text = Vec::new();
+    while let Some(data) = stream.recv_data().await.unwrap() {
+        text.extend_from_slice(data.chunk());
+    }
+    (response, String::from_utf8(text).unwrap())
+}
+
+pub(crate) fn client_config(ca: &Path) -> quinn::ClientConfig {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -118,7 +153,7 @@ async fn serve(
     Ok(())
 }
 
-fn server_config() -> quinn::ServerConfig {
+pub(crate) fn server_config() -> quinn::ServerConfig {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -18,6 +18,7 @@ pub(crate) struct Server {
     pub(crate) child: Child,
     log: BufReader<ChildStderr>,
     scratch: TempDir,
+    stored: PathBuf,
     pub(crate) port: u16,
 }
 
@@ -46,9 +47,23 @@ impl Server {
 
     fn spawn(options: impl FnOnce(&mut Command, &Path)) -> Self {
         let scratch = tempfile::tempdir().unwrap();
-        std::fs::create_dir(scratch.path().join("stored")).unwrap();
+        let stored = scratch.path().join("stored");
+        std::fs::create_dir(&stored).unwrap();
+        Self::spawn_in(scratch, stored, options)
+    }
+
+    /// A server that stores where `other` does.
+    pub(crate) fn beside(other: &Self) -> Self {
+        let scratch = tempfile::tempdir().unwrap();
+        let ca = scratch.path().join("ca.pem");
+        Self::spawn_in(scratch, other.dir(), |command, _| {
+            command.args(["--self-signed", "127.0.0.1", "--write-ca"]).arg(ca);
+        })
+    }
+
+    fn spawn_in(scratch: TempDir, stored: PathBuf, options: impl FnOnce(&mut Command, &Path)) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload-server"));
-        command.arg("--dir").arg(scratch.path().join("stored")).args(["--listen", "127.0.0.1:0"]);
+        command.arg("--dir").arg(&stored).args(["--listen", "127.0.0.1:0"]);
         options(&mut command, scratch.path());
         command.env("RUST_LOG", "h3_upload_server=debug");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -57,7 +72,7 @@ impl Server {
         let address = ready.strip_prefix("ready: listening on ").unwrap_or_else(|| panic!("said {ready:?}"));
         let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        Self { child, log, scratch, port }
+        Self { child, log, scratch, stored, port }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -69,7 +84,14 @@ impl Server {
     }
 
     pub(crate) fn dir(&self) -> PathBuf {
-        self.scratch.path().join("stored")
+        self.stored.clone()
+    }
+
+    /// A line of its `/proc/PID/status`, in KiB.
+    pub(crate) fn memory(&self, line: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
+        value.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// Everything in the server's directory, hidden files included.

@@ -28,6 +28,10 @@ fn no_name_leads_out_of_the_directory() {
         "/%2e",
         "/.hidden",
         "/nul%00byte",
+        "/csi%c2%9b2J",
+        "/gpj%e2%80%ae.exe",
+        "/zero%e2%80%8bwidth",
+        "/-rf",
         "/",
     ] {
         let (status, said) = ask(server.port, &server.ca(), "PUT", path, &[], b"payload");

@@ -1,0 +1,112 @@
+//! One connection, from handshake to the end of its last request.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quinn::VarInt;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use crate::frames::LONGEST_KEPT;
+use crate::limits::{Client, Limits, Place, Quota};
+use crate::request::{self, Ended};
+use crate::store::Store;
+use crate::transport;
+
+/// H3_NO_ERROR and H3_EXCESSIVE_LOAD (RFC 9114, section 8.1).
+const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
+const H3_EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
+/// Streams that end without a request. h3 remembers each of them until the connection ends.
+const MOST_BROKEN: u32 = 1000;
+
+/// What all connections share.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    limits: Arc<Limits>,
+    store: Store,
+    connections: Arc<Quota>,
+    uploads: Arc<Quota>,
+}
+
+impl Service {
+    pub(crate) fn new(limits: Limits, store: Store) -> Self {
+        let connections =
+            Quota::new("connections", limits.max_connections, limits.max_connections_per_client);
+        let uploads = Quota::new("uploads", limits.max_uploads, limits.max_uploads_per_client);
+        Self { limits: Arc::new(limits), store, connections, uploads }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn connections(&self) -> &Arc<Quota> {
+        &self.connections
+    }
+
+    pub(crate) fn uploads(&self) -> &Arc<Quota> {
+        &self.uploads
+    }
+}
+
+/// Serves one connection, which has its `place` until it ends.
+pub(crate) async fn serve_connection(
+    incoming: quinn::Incoming,
+    service: Service,
+    client: Client,
+    place: Place,
+) {
+    let peer = incoming.remote_address();
+    let patience = service.limits.request_timeout();
+    let quic = match timeout(patience, incoming).await {
+        Ok(Ok(quic)) => quic,
+        Ok(Err(error)) => return debug!(%peer, %error, "no connection"),
+        Err(_) => return debug!(%peer, "no connection in time"),
+    };
+    let mut builder = h3::server::builder();
+    builder.max_field_section_size(LONGEST_KEPT.into());
+    let settings_sent = timeout(patience, builder.build(transport::Connection::new(quic.clone()))).await;
+    let mut http: h3::server::Connection<_, Bytes> = match settings_sent {
+        Ok(Ok(http)) => http,
+        Ok(Err(error)) => return debug!(%peer, %error, "no HTTP/3"),
+        Err(_) => return quic.close(H3_EXCESSIVE_LOAD, b"there was no stream for the settings"),
+    };
+    let mut requests = JoinSet::new();
+    let mut broken = 0;
+    loop {
+        tokio::select! {
+            accepted = http.accept() => match accepted {
+                Ok(Some(resolver)) => {
+                    requests.spawn(request::serve(resolver, service.clone(), client, peer));
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    debug!(%peer, %error, "connection ended");
+                    break;
+                }
+            },
+            Some(ended) = requests.join_next() => match ended {
+                Ok(Ended::Answered) => {}
+                Ok(Ended::Broken) if broken < MOST_BROKEN => broken += 1,
+                Ok(Ended::Broken) => {
+                    quic.close(H3_EXCESSIVE_LOAD, b"too many streams have ended without a request");
+                }
+                Ok(Ended::Endless) => quic.close(H3_EXCESSIVE_LOAD, b"the headers of a request did not end in time"),
+                Err(error) => debug!(%peer, %error, "a request"),
+            },
+            () = sleep(patience), if requests.is_empty() => {
+                debug!(%peer, "connection closed for want of a request");
+                quic.close(H3_NO_ERROR, b"there was no request for a while");
+                break;
+            }
+        }
+    }
+    // What was received whole is still stored; what was not fails by itself now.
+    while requests.join_next().await.is_some() {}
+    drop(place);
+}

@@ -1,0 +1,215 @@
+//! Where the frames of an HTTP/3 stream begin and end (RFC 9114, section 7.1).
+//!
+//! h3 keeps a frame other than DATA until the whole of it is there, however long it says it is. And of a
+//! stream it takes more at a time than it uses, so that it keeps most of a body in short DATA frames. A
+//! client could fill the memory with either. Besides, h3 takes an empty DATA frame, and a stream that ends
+//! within one, for the end of the body. With [`Frames`], `transport.rs` gives h3 one frame header or
+//! payload at a time and no empty DATA frame, and refuses what is too long to be kept or ends too early.
+
+use std::mem;
+
+use bytes::{Buf as _, Bytes};
+
+/// What a frame other than DATA may have, and what is announced for headers (RFC 9114, section 4.2.2), in bytes.
+pub(crate) const LONGEST_KEPT: u32 = 16 * 1024;
+/// DATA (RFC 9114, section 7.2.1).
+const DATA: u64 = 0;
+/// A control stream (RFC 9114, section 6.2.1).
+const CONTROL: u64 = 0;
+
+/// A frame that h3 would have to keep is too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+/// Where in its frames a stream is.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    at: At,
+    /// What has come of a frame's type and length, or of a stream's type: 16 bytes at most.
+    header: Vec<u8>,
+    integer: Integer,
+}
+
+#[derive(Debug)]
+enum At {
+    /// The type of a unidirectional stream.
+    StreamType,
+    FrameType,
+    Length {
+        data: bool,
+    },
+    Payload {
+        left: u64,
+    },
+    /// A stream that is not made of frames. h3 reads its type and no further, or stops it.
+    Unframed {
+        left: u64,
+    },
+}
+
+impl Frames {
+    fn new(at: At) -> Self {
+        Self { at, header: Vec::new(), integer: Integer::default() }
+    }
+
+    /// Of a request stream.
+    pub(crate) fn of_request() -> Self {
+        Self::new(At::FrameType)
+    }
+
+    /// Of a unidirectional stream.
+    pub(crate) fn of_unidirectional() -> Self {
+        Self::new(At::StreamType)
+    }
+
+    /// Takes from `read` what h3 gets next: a header, or a payload as far as it is there. `None` if more has to be read.
+    pub(crate) fn next(&mut self, read: &mut Bytes) -> Result<Option<Bytes>, TooLong> {
+        while !read.is_empty() {
+            match &mut self.at {
+                At::Payload { left } => {
+                    let piece = read.split_to(take(left, read.len()));
+                    if *left == 0 {
+                        self.at = At::FrameType;
+                    }
+                    return Ok(Some(piece));
+                }
+                At::Unframed { left: 0 } => return Err(TooLong),
+                At::Unframed { left } => return Ok(Some(read.split_to(take(left, read.len())))),
+                At::StreamType | At::FrameType | At::Length { .. } => {
+                    if let Some(header) = self.header_byte(read.get_u8())? {
+                        return Ok(Some(header));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The header, once `byte` was its last.
+    fn header_byte(&mut self, byte: u8) -> Result<Option<Bytes>, TooLong> {
+        self.header.push(byte);
+        let Some(value) = self.integer.push(byte) else { return Ok(None) };
+        self.at = match self.at {
+            At::StreamType if value == CONTROL => At::FrameType,
+            At::StreamType => At::Unframed { left: LONGEST_KEPT.into() },
+            At::Length { data: false } if value > LONGEST_KEPT.into() => return Err(TooLong),
+            At::Length { data: true } if value == 0 => {
+                self.header.clear();
+                At::FrameType
+            }
+            At::Length { .. } if value == 0 => At::FrameType,
+            At::Length { .. } => At::Payload { left: value },
+            At::FrameType | At::Payload { .. } | At::Unframed { .. } => At::Length { data: value == DATA },
+        };
+        let whole = !matches!(self.at, At::Length { .. }) && !self.header.is_empty();
+        Ok(whole.then(|| mem::take(&mut self.header).into()))
+    }
+
+    /// Whether a stream may end here (RFC 9114, section 7.1).
+    pub(crate) fn may_end(&self) -> bool {
+        match self.at {
+            At::FrameType => self.header.is_empty(),
+            At::Length { .. } | At::Payload { .. } => false,
+            At::StreamType | At::Unframed { .. } => true,
+        }
+    }
+}
+
+/// Takes at most `most` off `left`.
+fn take(left: &mut u64, most: usize) -> usize {
+    let len = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
+    *left -= len as u64;
+    len
+}
+
+/// A variable-length integer that comes byte by byte (RFC 9000, section 16).
+#[derive(Debug, Default)]
+struct Integer {
+    value: u64,
+    missing: usize,
+}
+
+impl Integer {
+    /// The integer, once `byte` was its last.
+    fn push(&mut self, byte: u8) -> Option<u64> {
+        if self.missing == 0 {
+            self.missing = 1 << (byte >> 6);
+            self.value = (byte & 0x3f).into();
+        } else {
+            self.value = self.value << 8 | u64::from(byte);
+        }
+        self.missing -= 1;
+        (self.missing == 0).then_some(self.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The pieces of `stream`, which comes `at_once` bytes at a time.
+    fn pieces(mut frames: Frames, stream: &[u8], at_once: usize) -> Result<Vec<Bytes>, TooLong> {
+        let mut pieces = Vec::new();
+        for chunk in stream.chunks(at_once) {
+            let mut read = Bytes::copy_from_slice(chunk);
+            while let Some(piece) = frames.next(&mut read)? {
+                assert!(!piece.is_empty());
+                pieces.push(piece);
+            }
+            assert!(read.is_empty() && frames.header.len() < 16);
+        }
+        Ok(pieces)
+    }
+
+    #[test]
+    fn headers_and_payloads_come_apart() {
+        // HEADERS of 2 bytes, DATA of 1, DATA of none, an unknown one of none, DATA of 3 with long integers.
+        let stream = b"\x01\x02ab\x00\x01c\x00\x00\x21\x00\x40\x00\x40\x03def";
+        let expected: [&[u8]; 7] =
+            [b"\x01\x02", b"ab", b"\x00\x01", b"c", b"\x21\x00", b"\x40\x00\x40\x03", b"def"];
+        assert_eq!(pieces(Frames::of_request(), stream, 100).unwrap(), expected);
+        let control = b"\x00\x04\x00\x21\x01x";
+        let expected: [&[u8]; 4] = [b"\x00", b"\x04\x00", b"\x21\x01", b"x"];
+        assert_eq!(pieces(Frames::of_unidirectional(), control, 100).unwrap(), expected);
+    }
+
+    #[test]
+    fn nothing_is_lost_however_it_comes() {
+        let stream: Vec<u8> = (1..100).flat_map(|n| [0x40, n, 2, n, n]).collect();
+        for at_once in 1..20 {
+            assert_eq!(pieces(Frames::of_request(), &stream, at_once).unwrap().concat(), stream);
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_between_frames() {
+        let stream = b"\x01\x01a\x00\x40\x02bc";
+        let may: Vec<usize> = (0..=stream.len())
+            .filter(|&len| {
+                let mut frames = Frames::of_request();
+                let mut read = Bytes::copy_from_slice(&stream[..len]);
+                while frames.next(&mut read).unwrap().is_some() {}
+                frames.may_end()
+            })
+            .collect();
+        assert_eq!(may, [0, 3, stream.len()]);
+    }
+
+    #[test]
+    fn only_a_body_is_long() {
+        // Lengths of 16,384 and one more, then the longest there is.
+        for (length, kept) in
+            [(&b"\x80\x00\x40\x00"[..], true), (b"\x80\x00\x40\x01", false), (&[0xff; 8], false)]
+        {
+            for kind in [&b"\x00"[..], b"\x01", b"\x21", b"\x04", b"\xc0\x00\x00\x00\x00\x00\x00\x02"] {
+                let stream = [kind, length].concat();
+                let taken = pieces(Frames::of_request(), &stream, 3);
+                assert_eq!(taken.is_ok(), kept || kind == b"\x00", "{kind:?} {length:?}");
+            }
+        }
+        let endless = [&b"\x02"[..], &[0; LONGEST_KEPT as usize]].concat();
+        assert!(pieces(Frames::of_unidirectional(), &endless, 1000).is_ok());
+        let endless = [&endless[..], b"\x00"].concat();
+        assert_eq!(pieces(Frames::of_unidirectional(), &endless, 1000), Err(TooLong));
+    }
+}

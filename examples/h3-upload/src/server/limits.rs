@@ -1,0 +1,217 @@
+//! What clients may take at most, together and each.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use thiserror::Error;
+
+/// Descriptors that are no client's: standard streams, the socket, the directory, the runtime's own.
+const OWN_DESCRIPTORS: u64 = 64;
+
+/// The limits of the command line.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Limits (a client is an IPv4 address or an IPv6 /64)")]
+pub(crate) struct Limits {
+    /// Refuse longer files
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_bytes: Option<u64>,
+    /// Connections at once; further ones are refused in the handshake
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
+    /// Connections of one client at once
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections_per_client: u32,
+    /// Uploads at once, each with an open file; further ones get status 503. At the start the server raises the limit of
+    /// open files to suit
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) max_uploads: u32,
+    /// Uploads of one client at once; further ones get status 429
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_uploads_per_client: u32,
+    /// Requests of one connection at once; further ones wait at the client for their stream (MAX_STREAMS)
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) max_uploads_per_connection: u32,
+    /// Bytes of all unfinished files together; what goes beyond gets status 507
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 30)]
+    pub(crate) max_unfinished_bytes: u64,
+    /// A body must gain --min-progress bytes within this time, or end; otherwise it gets status 408
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) stall_timeout: u16,
+    /// See --stall-timeout
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) min_progress: u64,
+    /// Close a connection that has no request for this long, whose request headers do not end within it, or that does
+    /// not take its answer
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) request_timeout: u16,
+    /// Bytes that a connection may have on their way (flow control). The default is good for 100 Mbit/s at 0.6 s of round
+    /// trip. A hostile client can make the server keep 2.5 times as much for a connection, and 250 KiB for each of its
+    /// requests: by default 28 MiB, 0.9 GiB for all connections of a client and 3.5 GiB for all there can be
+    #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(65536..=1 << 30))]
+    pub(crate) window: u32,
+}
+
+impl Limits {
+    pub(crate) fn stall_timeout(&self) -> Duration {
+        Duration::from_secs(self.stall_timeout.into())
+    }
+
+    pub(crate) fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.request_timeout.into())
+    }
+
+    /// Makes sure that there are descriptors for all uploads at once.
+    ///
+    /// # Errors
+    /// When the limit of open files is too low, and cannot be raised.
+    pub(crate) fn provide_descriptors(&self) -> anyhow::Result<()> {
+        let needed = u64::from(self.max_uploads) + OWN_DESCRIPTORS;
+        // No limit is `None`.
+        let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+        if current.is_none_or(|current| current >= needed) {
+            return Ok(());
+        }
+        let most = maximum.unwrap_or(u64::MAX);
+        ensure!(
+            most >= needed,
+            "only {most} files can be open and --max-uploads {} needs {needed}: raise the limit (ulimit -Hn), or \
+             lower --max-uploads",
+            self.max_uploads
+        );
+        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })
+            .with_context(|| format!("cannot raise the limit of open files to {needed}: lower --max-uploads"))
+    }
+}
+
+/// Whom the limits of one client count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Client(IpAddr);
+
+impl Client {
+    /// The client behind an address. An IPv6 host has a whole /64 to choose its addresses from.
+    pub(crate) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
+            v4 => v4,
+        })
+    }
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(crate) enum Full {
+    #[error("your address has {0} {1} at once already: wait until one of them ends")]
+    Client(u32, &'static str),
+    #[error("the server has {0} {1} at once already: try again later")]
+    Total(u32, &'static str),
+}
+
+/// Places for something that clients take, in total and each.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    what: &'static str,
+    total: u32,
+    each: u32,
+    /// At most `total` entries, since each of them has a place.
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    total: u32,
+    by: HashMap<Client, u32>,
+}
+
+impl Quota {
+    /// Places for `what`, in the plural.
+    pub(crate) fn new(what: &'static str, total: u32, each: u32) -> Arc<Self> {
+        Arc::new(Self { what, total, each, taken: Mutex::default() })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        // Counting does not panic half-way.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, until it is dropped.
+    pub(crate) fn take(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
+        let mut taken = self.taken();
+        let own = taken.by.get(&client).copied().unwrap_or(0);
+        if own >= self.each {
+            return Err(Full::Client(self.each, self.what));
+        }
+        if taken.total >= self.total {
+            return Err(Full::Total(self.total, self.what));
+        }
+        taken.total += 1;
+        taken.by.insert(client, own + 1);
+        Ok(Place { quota: Arc::clone(self), client })
+    }
+
+    /// Whether half the places are taken, of all or of this client's.
+    pub(crate) fn is_busy(&self, client: Client) -> bool {
+        let taken = self.taken();
+        let own = taken.by.get(&client).copied().unwrap_or(0);
+        taken.total >= self.total.div_ceil(2) || own >= self.each.div_ceil(2)
+    }
+}
+
+/// A place that is taken.
+#[derive(Debug)]
+pub(crate) struct Place {
+    quota: Arc<Quota>,
+    client: Client,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.quota.taken();
+        taken.total -= 1;
+        match taken.by.get_mut(&self.client) {
+            Some(own) if *own > 1 => *own -= 1,
+            _ => {
+                taken.by.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(address: &str) -> Client {
+        Client::of(address.parse().unwrap())
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_network() {
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:0:0:1"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(client("192.0.2.1"), client("::ffff:192.0.2.1"));
+    }
+
+    #[test]
+    fn places_end_and_come_back() {
+        let (one, other, third) = (client("192.0.2.1"), client("192.0.2.2"), client("192.0.2.3"));
+        let quota = Quota::new("uploads", 3, 2);
+        let first = quota.take(one).unwrap();
+        assert!(!quota.is_busy(other) && quota.is_busy(one));
+        let second = quota.take(one).unwrap();
+        assert_eq!(quota.take(one).unwrap_err(), Full::Client(2, "uploads"));
+        let _third = quota.take(other).unwrap();
+        assert_eq!(quota.take(third).unwrap_err(), Full::Total(3, "uploads"));
+        assert!(quota.is_busy(third));
+        drop(first);
+        drop(quota.take(third).unwrap());
+        drop(second);
+        assert_eq!(quota.taken().by.len(), 1, "only who has a place is remembered");
+        assert_eq!(quota.taken().total, 1);
+    }
+}

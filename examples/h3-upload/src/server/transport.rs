@@ -1,0 +1,308 @@
+//! quinn as h3 sees it.
+//!
+//! `h3-quinn` would do, but that it hands over all that has come (see `frames.rs`), and panics where a
+//! stream is stopped while it is being read.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, Bytes};
+use h3::error::Code;
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
+use quinn::VarInt;
+use tokio::io::ReadBuf;
+
+use crate::frames::{Frames, TooLong};
+
+/// What is read at a time, in bytes.
+const CHUNK: usize = 16 * 1024;
+
+type Coming<T> = Pin<Box<dyn Future<Output = Result<T, quinn::ConnectionError>> + Send>>;
+type Pair = (quinn::SendStream, quinn::RecvStream);
+
+/// A connection.
+pub(crate) struct Connection {
+    quic: quinn::Connection,
+    requests: Option<Coming<Pair>>,
+    unidirectional: Option<Coming<quinn::RecvStream>>,
+    opening: Option<Coming<quinn::SendStream>>,
+}
+
+impl Connection {
+    pub(crate) fn new(quic: quinn::Connection) -> Self {
+        Self { quic, requests: None, unidirectional: None, opening: None }
+    }
+}
+
+/// Polls the future in `slot`, which `begin` puts there.
+fn poll_in<T>(
+    slot: &mut Option<Coming<T>>,
+    begin: impl FnOnce() -> Coming<T>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<T, ConnectionErrorIncoming>> {
+    let coming = ready!(slot.get_or_insert_with(begin).as_mut().poll(cx));
+    *slot = None;
+    Poll::Ready(coming.map_err(connection_error))
+}
+
+impl quic::Connection<Bytes> for Connection {
+    type RecvStream = RecvStream;
+    type OpenStreams = Self;
+
+    fn poll_accept_recv(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::RecvStream, ConnectionErrorIncoming>> {
+        let quic = self.quic.clone();
+        let begin = || Box::pin(async move { quic.accept_uni().await }) as _;
+        let stream = ready!(poll_in(&mut self.unidirectional, begin, cx))?;
+        Poll::Ready(Ok(RecvStream::new(stream, Frames::of_unidirectional(), self.quic.clone())))
+    }
+
+    fn poll_accept_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::BidiStream, ConnectionErrorIncoming>> {
+        let quic = self.quic.clone();
+        let begin = || Box::pin(async move { quic.accept_bi().await }) as _;
+        let (send, receive) = ready!(poll_in(&mut self.requests, begin, cx))?;
+        Poll::Ready(Ok(BidiStream {
+            send: SendStream { stream: send, writing: None },
+            receive: RecvStream::new(receive, Frames::of_request(), self.quic.clone()),
+        }))
+    }
+
+    fn opener(&self) -> Self::OpenStreams {
+        Self::new(self.quic.clone())
+    }
+}
+
+impl quic::OpenStreams<Bytes> for Connection {
+    type BidiStream = BidiStream;
+    type SendStream = SendStream;
+
+    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
+        // RFC 9114, section 6.1: HTTP/3 does not use server-initiated bidirectional streams.
+        let error = ConnectionErrorIncoming::InternalError("a server opens no requests".to_owned());
+        Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error }))
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self::SendStream, StreamErrorIncoming>> {
+        let quic = self.quic.clone();
+        let begin = || Box::pin(async move { quic.open_uni().await }) as _;
+        let opened = ready!(poll_in(&mut self.opening, begin, cx));
+        Poll::Ready(match opened {
+            Ok(stream) => Ok(SendStream { stream, writing: None }),
+            Err(connection_error) => Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error }),
+        })
+    }
+
+    fn close(&mut self, code: Code, reason: &[u8]) {
+        self.quic.close(wire(code.value()), reason);
+    }
+}
+
+/// A request.
+pub(crate) struct BidiStream {
+    send: SendStream,
+    receive: RecvStream,
+}
+
+impl quic::BidiStream<Bytes> for BidiStream {
+    type SendStream = SendStream;
+    type RecvStream = RecvStream;
+
+    fn split(self) -> (Self::SendStream, Self::RecvStream) {
+        (self.send, self.receive)
+    }
+}
+
+impl quic::RecvStream for BidiStream {
+    type Buf = Bytes;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        self.receive.poll_data(cx)
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        self.receive.stop_sending(error_code);
+    }
+
+    fn recv_id(&self) -> StreamId {
+        self.receive.recv_id()
+    }
+}
+
+impl quic::SendStream<Bytes> for BidiStream {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.send.poll_ready(cx)
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        self.send.send_data(data)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.send.poll_finish(cx)
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        self.send.reset(reset_code);
+    }
+
+    fn send_id(&self) -> StreamId {
+        self.send.send_id()
+    }
+}
+
+/// What the client sends on a stream.
+pub(crate) struct RecvStream {
+    stream: quinn::RecvStream,
+    frames: Frames,
+    /// What has been read and h3 has not had yet.
+    read: Bytes,
+    quic: quinn::Connection,
+}
+
+impl RecvStream {
+    fn new(stream: quinn::RecvStream, frames: Frames, quic: quinn::Connection) -> Self {
+        Self { stream, frames, read: Bytes::new(), quic }
+    }
+
+    /// Closes the connection.
+    fn refuse(&self, code: Code, reason: &str) -> StreamErrorIncoming {
+        self.quic.close(wire(code.value()), reason.as_bytes());
+        let connection_error = ConnectionErrorIncoming::ApplicationClose { error_code: code.value() };
+        StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
+    }
+}
+
+impl quic::RecvStream for RecvStream {
+    type Buf = Bytes;
+
+    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        loop {
+            match self.frames.next(&mut self.read) {
+                Ok(Some(piece)) => {
+                    // A short piece that h3 keeps must not keep the rest.
+                    let short = piece.len() < CHUNK / 16 && !self.read.is_empty();
+                    return Poll::Ready(Ok(Some(if short { Bytes::copy_from_slice(&piece) } else { piece })));
+                }
+                Ok(None) => {}
+                Err(TooLong) => {
+                    return Poll::Ready(Err(self.refuse(Code::H3_EXCESSIVE_LOAD, "a frame is too long")));
+                }
+            }
+            // Copied, since a byte of a datagram would keep all of it.
+            let mut space = [0; CHUNK];
+            let mut buffer = ReadBuf::new(&mut space);
+            ready!(self.stream.poll_read_buf(cx, &mut buffer)).map_err(read_error)?;
+            match buffer.filled() {
+                [] if self.frames.may_end() => return Poll::Ready(Ok(None)),
+                [] => {
+                    return Poll::Ready(Err(
+                        self.refuse(Code::H3_FRAME_ERROR, "a stream ended within a frame")
+                    ));
+                }
+                read => self.read = Bytes::copy_from_slice(read),
+            }
+        }
+    }
+
+    fn stop_sending(&mut self, error_code: u64) {
+        // Nothing to stop where all has come.
+        let _ = self.stream.stop(wire(error_code));
+    }
+
+    fn recv_id(&self) -> StreamId {
+        id(self.stream.id())
+    }
+}
+
+/// What the server sends on a stream.
+pub(crate) struct SendStream {
+    stream: quinn::SendStream,
+    writing: Option<WriteBuf<Bytes>>,
+}
+
+impl quic::SendStream<Bytes> for SendStream {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        while let Some(data) = &mut self.writing {
+            if data.has_remaining() {
+                let written = ready!(Pin::new(&mut self.stream).poll_write(cx, data.chunk()));
+                data.advance(written.map_err(write_error)?);
+            } else {
+                self.writing = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        if self.writing.is_some() {
+            let error =
+                ConnectionErrorIncoming::InternalError("a write before the last one's end".to_owned());
+            return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error });
+        }
+        self.writing = Some(data.into());
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        Poll::Ready(self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(error.into())))
+    }
+
+    fn reset(&mut self, reset_code: u64) {
+        // Nothing to reset where the client has stopped it.
+        let _ = self.stream.reset(wire(reset_code));
+    }
+
+    fn send_id(&self) -> StreamId {
+        id(self.stream.id())
+    }
+}
+
+/// A code as it goes into a packet; those of HTTP/3 all fit.
+fn wire(code: u64) -> VarInt {
+    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+}
+
+#[allow(clippy::expect_used, reason = "both are integers below 2^62 (RFC 9000, section 2.1)")]
+fn id(id: quinn::StreamId) -> StreamId {
+    u64::from(VarInt::from(id)).try_into().expect("a stream's ID")
+}
+
+fn connection_error(error: quinn::ConnectionError) -> ConnectionErrorIncoming {
+    match error {
+        quinn::ConnectionError::ApplicationClosed(close) => {
+            ConnectionErrorIncoming::ApplicationClose { error_code: close.error_code.into() }
+        }
+        quinn::ConnectionError::TimedOut => ConnectionErrorIncoming::Timeout,
+        other => ConnectionErrorIncoming::Undefined(Arc::new(other)),
+    }
+}
+
+fn read_error(error: quinn::ReadError) -> StreamErrorIncoming {
+    match error {
+        quinn::ReadError::Reset(code) => StreamErrorIncoming::StreamTerminated { error_code: code.into() },
+        quinn::ReadError::ConnectionLost(error) => {
+            StreamErrorIncoming::ConnectionErrorIncoming { connection_error: connection_error(error) }
+        }
+        other => StreamErrorIncoming::Unknown(other.into()),
+    }
+}
+
+fn write_error(error: quinn::WriteError) -> StreamErrorIncoming {
+    match error {
+        quinn::WriteError::Stopped(code) => StreamErrorIncoming::StreamTerminated { error_code: code.into() },
+        quinn::WriteError::ConnectionLost(error) => {
+            StreamErrorIncoming::ConnectionErrorIncoming { connection_error: connection_error(error) }
+        }
+        other => StreamErrorIncoming::Unknown(other.into()),
+    }
+}
