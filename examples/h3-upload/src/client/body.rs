@@ -49,37 +49,55 @@ pub(crate) struct Sent {
     pub(crate) sha256: String,
 }
 
+/// How far sending has come.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    /// Bytes handed over.
+    pub(crate) handed: AtomicU64,
+    /// Counts the beginnings and ends of reads: odd while the file is read, which takes long where it is a pipe.
+    pub(crate) reads: AtomicU64,
+}
+
+impl Counted {
+    fn read(&self, file: &mut impl Read) -> io::Result<Bytes> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let chunk = read_chunk(file);
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        chunk
+    }
+}
+
 /// How sending ended.
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
 /// Sends the whole file down `to` and says what it was. `None` if the driver stopped taking it, in which
-/// case the connection or the server's answer says why. `progress` counts bytes as they are handed over.
+/// case the connection or the server's answer says why. `counted` follows.
 pub(crate) fn spawn(
     source: Source,
     to: mpsc::Sender<OutboundFrame>,
-    progress: Arc<AtomicU64>,
+    counted: Arc<Counted>,
 ) -> anyhow::Result<oneshot::Receiver<Done>> {
     let (tell, done) = oneshot::channel();
     std::thread::Builder::new()
         .name("read-file".to_owned())
         .spawn(move || {
-            let _ = tell.send(send(source, &to, &progress));
+            let _ = tell.send(send(source, &to, &counted));
         })
         .context("cannot start a thread to read the file")?;
     Ok(done)
 }
 
-fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, progress: &AtomicU64) -> Done {
+fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> Done {
     let Source { mut file, path, len } = source;
     let cannot = || format!("cannot read {}", path.display());
     let changed = || format!("{} changed while it was being sent; try again", path.display());
     let mut hash = Sha256::new();
     let mut bytes = 0;
     // One chunk ahead, so that the last one can carry the end of the stream.
-    let mut chunk = read_chunk(&mut file).with_context(cannot)?;
+    let mut chunk = counted.read(&mut file).with_context(cannot)?;
     loop {
         let next = match chunk.len() {
-            CHUNK => read_chunk(&mut file).with_context(cannot)?,
+            CHUNK => counted.read(&mut file).with_context(cannot)?,
             _ => Bytes::new(),
         };
         let last = next.is_empty();
@@ -90,7 +108,7 @@ fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, progress: &AtomicU64) 
         if to.blocking_send(OutboundFrame::Body(chunk, last)).is_err() {
             return Ok(None);
         }
-        progress.store(bytes, Ordering::Relaxed);
+        counted.handed.store(bytes, Ordering::Relaxed);
         if last {
             return Ok(Some(Sent { bytes, sha256: hex(&hash.finalize()) }));
         }
@@ -122,7 +140,7 @@ mod tests {
         let mut source = Source::open(file.path()).unwrap();
         source.len = len.or(source.len);
         let (to, mut frames) = mpsc::channel(64);
-        let done = send(source, &to, &AtomicU64::new(0));
+        let done = send(source, &to, &Counted::default());
         drop(to);
         let mut got = Vec::new();
         while let Ok(frame) = frames.try_recv() {
@@ -174,7 +192,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (to, frames) = mpsc::channel(1);
         drop(frames);
-        let done = send(Source::open(file.path()).unwrap(), &to, &AtomicU64::new(0));
+        let done = send(Source::open(file.path()).unwrap(), &to, &Counted::default());
         assert_eq!(done.unwrap(), None);
     }
 

@@ -59,6 +59,9 @@ pub(crate) struct Cli {
     /// How long to wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
+    /// Give up when the server takes nothing of the file, or has all of it and sends no answer, for this long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
+    stall_timeout: Duration,
     /// Ask this name server about the URL's host: for its HTTPS record, which may name another port or server (RFC 9460), and for
     /// its addresses [default: the system's; default port: 53]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_resolver)]
@@ -193,6 +196,7 @@ pub(crate) struct Plan {
     pub(crate) assistance: Option<Assistance>,
     pub(crate) trust: Trust,
     pub(crate) timeout: Duration,
+    pub(crate) stall_timeout: Duration,
     /// The name server to ask; `None` for the system's.
     pub(crate) resolver: Option<SocketAddr>,
     pub(crate) qlog: Option<PathBuf>,
@@ -256,6 +260,7 @@ impl Cli {
             assistance,
             trust,
             timeout: self.timeout,
+            stall_timeout: self.stall_timeout,
             resolver: self.resolver,
             qlog: self.qlog,
             json: self.json,

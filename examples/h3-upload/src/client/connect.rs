@@ -24,14 +24,21 @@ use crate::discover::{Found, Route};
 use crate::qlog::Qlog;
 use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
-use crate::watch::{LastWords, Watched};
+use crate::watch::{Seen, Watched};
 
 /// Fits every path that QUIC runs on today, tunnels included; discovery would only cost probes here.
 const UDP_PAYLOAD: usize = 1350;
 /// A connection that has been silent for this long is given up.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Room for 100 Mbit/s at 200 ms (2.5 MB) several times over.
-const WINDOW: u64 = 16 * 1024 * 1024;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// What the server may send before it is read, in bytes: on all streams together, on the request, and on each of the few
+/// streams that it may open. Its answer is short, and what else it sends would only fill the memory.
+const CONNECTION_WINDOW: u64 = 256 * 1024;
+const ANSWER_WINDOW: u64 = 128 * 1024;
+const UNIDIRECTIONAL_WINDOW: u64 = 16 * 1024;
+/// Control stream, QPACK encoder and decoder, and a few that extensions or GREASE want.
+const UNIDIRECTIONAL_STREAMS: u64 = 8;
+/// The longest headers of an answer, in bytes.
+const LONGEST_HEADERS: u64 = 16 * 1024;
 
 /// How long a server may take to answer after the network has said that nothing listens there.
 const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
@@ -39,7 +46,7 @@ const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
 /// An established connection.
 pub(crate) struct Link {
     pub(crate) controller: ClientH3Controller,
-    pub(crate) last_words: LastWords,
+    pub(crate) seen: Arc<Seen>,
     /// The plugin's view, if help was asked for.
     pub(crate) sidekick: Option<Handle>,
     /// When the first packet was sent.
@@ -154,17 +161,19 @@ async fn attempt(
     patience: Duration,
 ) -> anyhow::Result<Link> {
     let &Route { address: server, found, .. } = route;
-    let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
+    let mut settings = Http3Settings::default();
+    settings.max_header_list_size = Some(LONGEST_HEADERS);
+    let (driver, controller) = ClientH3Driver::new(settings);
     // This is all that Sidekick asks of an application.
     let Some(assistance) = &plan.assistance else {
-        let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
-        return Ok(Link { controller, last_words, sidekick: None, started, server, found });
+        let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
+        return Ok(Link { controller, seen, sidekick: None, started, server, found });
     };
     // The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
     let proxy = proxies.iter().find(|proxy| proxy.is_ipv4() == server.is_ipv4()).or(proxies.first()).copied();
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
-    let (started, last_words) = establish(plan, verifier, server, patience, driver).await?;
-    Ok(Link { controller, last_words, sidekick: Some(sidekick), started, server, found })
+    let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
+    Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
 }
 
 /// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then on, also if it failed.
@@ -174,7 +183,7 @@ async fn establish<A: ApplicationOverQuic>(
     server: SocketAddr,
     patience: Duration,
     app: A,
-) -> anyhow::Result<(Instant, LastWords)> {
+) -> anyhow::Result<(Instant, Arc<Seen>)> {
     let mut inputs = vec![plan.file.as_path()];
     if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
         inputs.push(cafile);
@@ -195,11 +204,11 @@ async fn handshake<A: ApplicationOverQuic>(
     patience: Duration,
     settings: QuicSettings,
     app: A,
-) -> anyhow::Result<(Instant, LastWords)> {
+) -> anyhow::Result<(Instant, Arc<Seen>)> {
     let socket = socket(server)
         .await
         .with_context(|| format!("cannot send to {server}: check the address and the network"))?;
-    let (app, last_words) = Watched::new(app);
+    let (app, seen) = Watched::new(app);
     let hooks = Hooks { connection_hook: Some(Arc::clone(&verifier) as _) };
     let params = ConnectionParams::new_client(settings, Some(NO_CERTIFICATE), hooks);
     // An address goes into no SNI (RFC 6066, section 3); the verifier checks it all the same.
@@ -230,7 +239,7 @@ async fn handshake<A: ApplicationOverQuic>(
         );
     }
     match outcome {
-        Ok(Ok(_connection)) => Ok((started, last_words)),
+        Ok(Ok(_connection)) => Ok((started, seen)),
         Ok(Err(error)) => Err(explain(plan, server, &error)),
         Err(_) => bail!(
             "no answer from {server} within {:.1} s: check the address, and that UDP port {} is open on the way",
@@ -262,8 +271,13 @@ fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
     settings.discover_path_mtu = false;
     settings.max_idle_timeout = Some(IDLE_TIMEOUT);
     settings.handshake_timeout = Some(plan.timeout);
-    settings.initial_max_data = WINDOW;
-    settings.initial_max_stream_data_bidi_local = WINDOW;
+    settings.initial_max_data = CONNECTION_WINDOW;
+    settings.max_connection_window = CONNECTION_WINDOW;
+    settings.initial_max_stream_data_bidi_local = ANSWER_WINDOW;
+    settings.max_stream_window = ANSWER_WINDOW;
+    settings.initial_max_stream_data_uni = UNIDIRECTIONAL_WINDOW;
+    settings.initial_max_streams_uni = UNIDIRECTIONAL_STREAMS;
+    settings.initial_max_streams_bidi = 0;
     settings.enable_dgram = false;
     settings.qlog_dir = qlog.map(|qlog| qlog.dir().to_owned());
     settings

@@ -11,18 +11,22 @@
 //! | `connect.rs` | sockets, QUIC settings, the handshake, `assist` |
 //! | `tls.rs` | which certificates are trusted, and for whom |
 //! | `watch.rs` | a wrapper that keeps a connection's last words, and lets it end at once |
+//! | `patience.rs` | when a server that does nothing is given up |
 //! | `qlog.rs` | the connection's qlog file |
 //! | `body.rs` | reads and hashes the file on a thread of its own |
 //! | `upload.rs` | one request: headers, body, the server's answer |
-//! | `report.rs` | progress, the summary, the JSON object |
+//! | `report.rs`, `../text.rs` | progress, the summary, the JSON object, what a terminal may be shown |
 
 mod body;
 mod cli;
 mod connect;
 mod discover;
+mod patience;
 mod qlog;
 mod report;
 mod resolver;
+#[path = "../text.rs"]
+mod text;
 mod tls;
 mod upload;
 mod watch;

@@ -11,11 +11,17 @@ use serde::Serialize;
 
 use crate::cli::Plan;
 use crate::discover::Found;
+use crate::text::misleads;
 use crate::upload::Outcome;
 
 /// One sentence on standard error.
 pub(crate) fn complain(error: &anyhow::Error) {
-    eprintln!("h3-upload: {error:#}");
+    eprintln!("h3-upload: {}", harmless(&format!("{error:#}")));
+}
+
+/// `text` without what steers a terminal: parts of it may be the server's.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().filter(|&c| !misleads(c)).collect()
 }
 
 /// How far the upload has come, for somebody who watches.
@@ -285,6 +291,14 @@ mod tests {
         assert_eq!(step(1000, Some(1000)), 9);
         assert_eq!(step(u64::MAX, Some(u64::MAX)), 9);
         assert_eq!(step(250 * 1024 * 1024, None), 2);
+    }
+
+    #[test]
+    fn a_server_cannot_garble_the_terminal() {
+        assert_eq!(
+            harmless("no\x1b[2J\u{9b}2J such\u{202e} na\u{200b}me\r\n: grüße"),
+            "no[2J2J such name: grüße"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -19,14 +19,17 @@ use tokio_quiche::http3::driver::{
 use tokio_quiche::quic::{ConnectionShutdownBehaviour, QuicCommand, QuicConnectionStats};
 use tokio_quiche::quiche::h3::{self, NameValue as _};
 
-use crate::body::{self, Sent, Source};
+use crate::body::{self, Counted, Sent, Source};
 use crate::cli::Plan;
-use crate::connect::{self, IDLE_TIMEOUT, Link};
+use crate::connect::{self, Link};
 use crate::discover::Found;
-use crate::report::Progress;
+use crate::patience::stalled;
+use crate::report::{Progress, harmless};
 
 /// An answer longer than this is not ours to read.
 const LONGEST_ANSWER: usize = 64 * 1024;
+/// What is shown of what the server says, in characters.
+const LONGEST_SENTENCE: usize = 300;
 /// How long the last packets may take on their way out of this machine.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// How often the progress is looked at.
@@ -108,15 +111,16 @@ pub(crate) async fn upload(plan: &Plan, mut stop: oneshot::Receiver<()>) -> anyh
         _ = &mut stop => bail!("stopped"),
     };
     let mut events = link.controller.take_event_receiver();
-    let counted = Arc::new(AtomicU64::new(0));
+    let counted = Arc::<Counted>::default();
     let progress = Progress::new(plan, len);
 
     let outcome = tokio::select! {
         outcome = request(plan, source, &link, &mut events, Arc::clone(&counted)) => outcome,
         _ = &mut stop => Err(anyhow!("stopped")),
+        error = stalled(plan.stall_timeout, &counted, &link.seen) => Err(error),
         never = watch(&progress, &counted, link.sidekick.as_ref()) => match never {},
     };
-    progress.finish(counted.load(Ordering::Relaxed));
+    progress.finish(counted.handed.load(Ordering::Relaxed));
     // Before the goodbye, which would put words of our own in the server's mouth.
     let outcome = outcome.map_err(|error| why(error, &link));
     let code = if outcome.is_ok() { H3_NO_ERROR } else { H3_REQUEST_CANCELLED };
@@ -127,7 +131,7 @@ pub(crate) async fn upload(plan: &Plan, mut stop: oneshot::Receiver<()>) -> anyh
 /// Shows the progress until the upload ends.
 async fn watch(
     progress: &Progress,
-    counted: &AtomicU64,
+    counted: &Counted,
     sidekick: Option<&Handle>,
 ) -> std::convert::Infallible {
     if progress.is_silent() {
@@ -137,7 +141,7 @@ async fn watch(
     loop {
         ticks.tick().await;
         let early = sidekick.map(|handle| handle.status().stats.early_lost);
-        progress.show(counted.load(Ordering::Relaxed), early);
+        progress.show(counted.handed.load(Ordering::Relaxed), early);
     }
 }
 
@@ -147,7 +151,7 @@ async fn request(
     source: Source,
     link: &Link,
     events: &mut ClientEventStream,
-    counted: Arc<AtomicU64>,
+    counted: Arc<Counted>,
 ) -> anyhow::Result<Outcome> {
     let (body_writer, body) = oneshot::channel::<OutboundFrameSender>();
     let request = NewClientRequest {
@@ -176,16 +180,28 @@ async fn request(
                     bail!("the server broke off the upload: look at its log for the reason");
                 }
                 Some(ClientH3Event::Core(H3Event::ConnectionError(error))) => {
-                    bail!("the server did not keep to HTTP/3 ({error}): it cannot be used");
+                    bail!("the server broke the protocol of HTTP/3 ({error}): it cannot be used");
                 }
                 Some(_) => {}
             }
         }
     };
     let status = status(&answer);
-    let text = timeout(IDLE_TIMEOUT, read_answer(&mut answer))
+    // The driver hands on the first headers alone.
+    ensure!(
+        !status.starts_with('1'),
+        "the server sent an interim answer (status {status}), and this program hears no other: ask its operator to send none"
+    );
+    let answered = async {
+        tokio::select! {
+            text = read_answer(&mut answer) => text,
+            // Read, so that they do not pile up.
+            never = async { while events.recv().await.is_some() {} pending().await } => never,
+        }
+    };
+    let text = timeout(plan.stall_timeout, answered)
         .await
-        .context("the server began an answer and never ended it")??;
+        .map_err(|_| anyhow!("the server began an answer and did not end it: look at its log"))??;
     if status != "201" && status != "200" {
         let said = String::from_utf8_lossy(&text);
         bail!("the server refused the upload (status {status}): {}", sentence(&said));
@@ -225,7 +241,7 @@ fn headers(plan: &Plan, len: Option<u64>) -> Vec<h3::Header> {
 
 fn status(answer: &IncomingH3Headers) -> String {
     let found = answer.headers.iter().find(|header| header.name() == b":status");
-    found.map(|header| String::from_utf8_lossy(header.value()).into_owned()).unwrap_or_default()
+    found.map(|header| sentence(&String::from_utf8_lossy(header.value()))).unwrap_or_default()
 }
 
 /// The body of the answer. The driver forgets to mark its end if the server also stopped the upload, so
@@ -242,9 +258,10 @@ async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> 
     Ok(text)
 }
 
-/// The first line of what a server says, if it is fit to be shown.
+/// The first line of what a server says, as far as it is fit to be shown.
 fn sentence(said: &str) -> String {
-    let line: String = said.trim().lines().next().unwrap_or("").chars().filter(|c| !c.is_control()).collect();
+    let line =
+        harmless(said.trim().lines().next().unwrap_or("")).chars().take(LONGEST_SENTENCE).collect::<String>();
     if line.is_empty() { "it does not say why".to_owned() } else { line }
 }
 
@@ -277,7 +294,7 @@ fn lost() -> anyhow::Error {
 }
 
 fn why(error: anyhow::Error, link: &Link) -> anyhow::Error {
-    match (error.downcast_ref::<Lost>(), link.last_words.get()) {
+    match (error.downcast_ref::<Lost>(), link.seen.ending.get()) {
         (Some(Lost), Some(ending)) => anyhow!("the upload failed: {ending}; try again"),
         _ => error,
     }

@@ -1,10 +1,11 @@
-//! A wrapper around any tokio-quiche application that keeps a connection's last words.
+//! A wrapper around any tokio-quiche application that keeps a connection's last words, and counts what was acknowledged.
 //!
 //! tokio-quiche's HTTP/3 driver does not say why a connection ended: its event channel just closes. And
 //! once closed, the connection lingers for three probe timeouts (RFC 9000, section 10.2), which a program
 //! about to exit has no use for. This wrapper notes the reason, and ends the worker as soon as the
 //! CONNECTION_CLOSE frame is out or in.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio_quiche::metrics::Metrics;
@@ -39,19 +40,26 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// Where a [`Watched`] application leaves word of how its connection ended.
-pub(crate) type LastWords = Arc<OnceLock<Ending>>;
+/// What a [`Watched`] application leaves word of.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// How its connection ended.
+    pub(crate) ending: OnceLock<Ending>,
+    /// How many bytes the server has acknowledged, without what it brought about itself: an upload receives a
+    /// fraction of what it sends, so a quarter of what came counts against it.
+    pub(crate) taken: AtomicU64,
+}
 
 /// The wrapper: everything is handed on to `app`.
 pub(crate) struct Watched<A> {
     app: A,
-    last_words: LastWords,
+    seen: Arc<Seen>,
 }
 
 impl<A> Watched<A> {
-    pub(crate) fn new(app: A) -> (Self, LastWords) {
-        let last_words = LastWords::default();
-        (Self { app, last_words: Arc::clone(&last_words) }, last_words)
+    pub(crate) fn new(app: A) -> (Self, Arc<Seen>) {
+        let seen = Arc::<Seen>::default();
+        (Self { app, seen: Arc::clone(&seen) }, seen)
     }
 }
 
@@ -75,6 +83,9 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
     }
 
     fn process_reads(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
+        let stats = conn.stats();
+        let taken = stats.acked_bytes.saturating_sub(stats.recv_bytes / 4);
+        self.seen.taken.fetch_max(taken, Ordering::Relaxed);
         self.app.process_reads(conn)
     }
 
@@ -89,7 +100,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         result: &QuicResult<()>,
     ) {
         if let Some(ending) = ending(conn) {
-            let _ = self.last_words.set(ending);
+            let _ = self.seen.ending.set(ending);
         }
         self.app.on_conn_close(conn, metrics, result);
     }

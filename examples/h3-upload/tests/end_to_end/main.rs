@@ -4,6 +4,7 @@
 
 mod endings;
 mod first_flight;
+mod hostile_servers;
 mod https_records;
 mod leftovers;
 mod limits;

@@ -1,6 +1,7 @@
 //! HTTP/3 by hand over quinn, for what no HTTP/3 library would do.
 
 use std::any::Any;
+use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,12 +10,13 @@ use std::time::Duration;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{Connection, Endpoint, RecvStream, SendStream, TransportConfig};
 
-use crate::peer::client_config;
+use crate::peer::{client_config, server_config};
 
 /// Frame types and error codes of RFC 9114, sections 7.2 and 8.1.
 pub(crate) const DATA: u64 = 0x0;
 pub(crate) const HEADERS: u64 = 0x1;
 pub(crate) const SETTINGS: u64 = 0x4;
+pub(crate) const GOAWAY: u64 = 0x7;
 pub(crate) const H3_NO_ERROR: u32 = 0x100;
 pub(crate) const H3_FRAME_ERROR: u32 = 0x106;
 pub(crate) const H3_EXCESSIVE_LOAD: u32 = 0x107;
@@ -46,6 +48,11 @@ pub(crate) fn put(path: &str, length: Option<u64>) -> Vec<u8> {
     section.extend(field(1, path.as_bytes()));
     section.extend(length.map(|length| field(4, length.to_string().as_bytes())).unwrap_or_default());
     frame(HEADERS, &section)
+}
+
+/// The header of an answer, as a frame.
+pub(crate) fn status(status: &[u8]) -> Vec<u8> {
+    frame(HEADERS, &[vec![0, 0], field(24, status)].concat())
 }
 
 /// A client's connection, kept alive by PINGs. Its control stream is open, and must stay so.
@@ -147,4 +154,35 @@ fn read_integer(bytes: &[u8]) -> (u64, usize) {
     let len = 1 << (bytes[0] >> 6);
     let first = u64::from(bytes[0] & 0x3f);
     (bytes[1..len].iter().fold(first, |value, byte| value << 8 | u64::from(*byte)), len)
+}
+
+/// A server whose connections are handled by hand. It goes when dropped.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    _runtime: tokio::runtime::Runtime,
+}
+
+/// Starts a server that does `handle` with each connection. Its control stream is open, and given with it.
+pub(crate) fn serve<F>(
+    transport: TransportConfig,
+    handle: impl Fn(Connection, SendStream) -> F + Send + 'static,
+) -> Server
+where
+    F: Future<Output = Result<(), Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut config = server_config();
+    config.transport_config(Arc::new(transport));
+    let endpoint =
+        runtime.block_on(async { Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()) }).unwrap();
+    let port = endpoint.local_addr().unwrap().port();
+    runtime.spawn(async move {
+        while let Some(incoming) = endpoint.accept().await {
+            let Ok(quic) = incoming.await else { continue };
+            let Ok(control) = open_control(&quic).await else { continue };
+            // A client that leaves in the middle is what these servers are to bring about.
+            tokio::spawn(handle(quic, control));
+        }
+    });
+    Server { port, _runtime: runtime }
 }

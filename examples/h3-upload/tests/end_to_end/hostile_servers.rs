@@ -1,0 +1,240 @@
+//! Servers that mean harm: the client ends with a sentence, in bounded time and memory.
+
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use quinn::{Connection, RecvStream, SendStream, TransportConfig, VarInt};
+use tempfile::tempdir;
+use tokio::time::interval;
+
+use crate::programs::{assert_complains, file};
+use crate::raw::{DATA, GOAWAY, H3_NO_ERROR, HEADERS, frame, integer, serve, status};
+
+type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+/// Address space of the client, in KiB. An upload takes half of it.
+const MEMORY: u32 = 256 * 1024;
+
+/// What the client says to a server that has `transport` and does `act` with the request.
+fn said_to<F>(
+    transport: TransportConfig,
+    act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
+) -> Output
+where
+    F: Future<Output = Outcome> + Send + 'static,
+{
+    let server = serve(transport, move |quic, control| {
+        let act = act.clone();
+        async move {
+            let (send, receive) = quic.accept_bi().await?;
+            let acted = act(quic.clone(), control, send, receive).await;
+            quic.closed().await;
+            acted
+        }
+    });
+    let scratch = tempdir().unwrap();
+    let path = file(&scratch, "x", 2_000_000);
+    let mut command = Command::new("sh");
+    let limit = format!("ulimit -v {MEMORY}; exec \"$@\"");
+    command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_h3-upload")]).arg(path);
+    command.arg(format!("https://127.0.0.1:{}/", server.port));
+    command.args(["--insecure", "--quiet", "--stall-timeout", "1"]).output().unwrap()
+}
+
+fn plain() -> TransportConfig {
+    let mut transport = TransportConfig::default();
+    // What it says keeps the connection.
+    transport.keep_alive_interval(Some(Duration::from_millis(100)));
+    transport
+}
+
+/// Reads the whole request.
+async fn read(receive: &mut RecvStream) -> Outcome {
+    receive.read_to_end(usize::MAX).await?;
+    Ok(())
+}
+
+/// Writes `bytes` for as long as the client takes them: `slowly`, or else as fast as it does.
+async fn forever(mut to: SendStream, bytes: &[u8], slowly: bool) -> Outcome {
+    let mut ticks = interval(Duration::from_millis(20));
+    while to.write_all(bytes).await.is_ok() {
+        if slowly {
+            ticks.tick().await;
+        }
+    }
+    std::future::pending().await
+}
+
+const BROKE: &str = "broke the protocol";
+const NO_ANSWER: &str = "took nothing and sent no answer for 1 s";
+
+#[test]
+fn servers_that_never_answer() {
+    // It acknowledges all of it.
+    let output = said_to(plain(), |_, control, send, mut receive| async move {
+        read(&mut receive).await?;
+        let _open = (control, send);
+        std::future::pending().await
+    });
+    assert_complains(&output, NO_ANSWER);
+    // It gives no flow control credit: for the connection, for the stream, for streams.
+    let mut stingy = [plain(), plain(), plain()];
+    stingy[0].receive_window(VarInt::from_u32(1000));
+    stingy[1].stream_receive_window(VarInt::from_u32(1000));
+    stingy[2].max_concurrent_bidi_streams(VarInt::from_u32(0));
+    for transport in stingy {
+        let output = said_to(transport, |_, control, send, receive| async move {
+            let _open = (control, send, receive);
+            std::future::pending().await
+        });
+        assert_complains(&output, NO_ANSWER);
+    }
+    // It wants no more of the body, and then says nothing.
+    let output = said_to(plain(), |_, control, send, mut receive| async move {
+        receive.stop(VarInt::from_u32(H3_NO_ERROR))?;
+        let _open = (control, send, receive);
+        std::future::pending().await
+    });
+    assert_complains(&output, NO_ANSWER);
+}
+
+#[test]
+fn servers_whose_answer_has_no_beginning() {
+    for (bytes, slowly, words) in [
+        // Headers that do not end, as long as they are taken and longer.
+        ([integer(HEADERS), integer(1 << 14)].concat(), true, NO_ANSWER),
+        ([integer(HEADERS), integer((1 << 24) - 1)].concat(), false, BROKE),
+        ([integer(HEADERS), integer(1 << 40)].concat(), false, BROKE),
+        // Frames that are not known.
+        (frame(0x21, &[7; 10_000]), false, NO_ANSWER),
+        (frame(0x21, b""), true, NO_ANSWER),
+        ([integer(0x21), integer(1 << 40)].concat(), false, BROKE),
+        // Field lines that QPACK does not have.
+        (frame(HEADERS, &[0xff; 100]), true, BROKE),
+        (frame(DATA, b"before the headers"), true, ""),
+        (frame(GOAWAY, &[0]), true, ""),
+    ] {
+        let output = said_to(plain(), move |_, control, send, receive| {
+            let bytes = bytes.clone();
+            async move {
+                let _open = (control, receive);
+                let mut send = send;
+                send.write_all(&bytes).await?;
+                forever(send, &bytes, slowly).await
+            }
+        });
+        assert_complains(&output, words);
+    }
+}
+
+#[test]
+fn servers_whose_answer_has_no_end() {
+    for (begin, more, slowly, words) in [
+        (status(b"201"), frame(DATA, b"x"), true, "did not end it"),
+        (status(b"201"), frame(0x21, b"x"), true, "did not end it"),
+        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
+        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
+        (status(b"100"), status(b"100"), true, "interim answer (status 100)"),
+        (status(b"103"), status(b"103"), false, "interim answer (status 103)"),
+    ] {
+        let output = said_to(plain(), move |_, control, send, mut receive| {
+            let (begin, more) = (begin.clone(), more.clone());
+            async move {
+                read(&mut receive).await?;
+                let _open = control;
+                let mut send = send;
+                send.write_all(&begin).await?;
+                forever(send, &more, slowly).await
+            }
+        });
+        assert_complains(&output, words);
+    }
+}
+
+#[test]
+fn servers_that_speak_elsewhere() {
+    for (bytes, opens, words) in [
+        // On its control stream: GOAWAY, once more, and one that takes back less.
+        (frame(GOAWAY, &[0]), false, NO_ANSWER),
+        ([frame(GOAWAY, &[0]), frame(GOAWAY, &[4])].concat(), false, BROKE),
+        (frame(GOAWAY, &[1]), false, BROKE),
+        (frame(0x21, &[7; 5000]), false, NO_ANSWER),
+        // On a stream of a type that is not known, and on one that only clients may open.
+        ([integer(0x21), vec![7; 5000]].concat(), true, NO_ANSWER),
+        // A QPACK encoder stream with an instruction that there is no room for.
+        ([integer(2), vec![0xff; 5000]].concat(), true, NO_ANSWER),
+    ] {
+        let output = said_to(plain(), move |quic, control, send, receive| {
+            let bytes = bytes.clone();
+            async move {
+                let _open = (send, receive);
+                if opens {
+                    let _control = control;
+                    forever(quic.open_uni().await?, &bytes, false).await
+                } else {
+                    forever(control, &bytes, false).await
+                }
+            }
+        });
+        assert_complains(&output, words);
+    }
+}
+
+#[test]
+fn servers_whose_words_steer_a_terminal() {
+    const STEERING: &str = "no\x1b]0;owned\x07\x1b[2J\u{9b}2J \u{202e}such\u{2066} na\u{200b}me";
+    let receipt = format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(STEERING).unwrap());
+    let answers = [
+        (status(STEERING.as_bytes()), String::new(), "status no]0;owned[2J2J such name"),
+        (status(b"500"), STEERING.to_owned(), "no]0;owned[2J2J such name"),
+        (status(b"500"), "x".repeat(60_000), "xxx"),
+        (status(b"201"), receipt, "its SHA-256 is no]0;owned[2J2J such name"),
+        (status(b"201"), STEERING.to_owned(), "did not say what it stored"),
+    ];
+    for (header, body, words) in answers {
+        let output = said_to(plain(), move |_, control, mut send, mut receive| {
+            let answer = [header.clone(), frame(DATA, body.as_bytes())].concat();
+            async move {
+                read(&mut receive).await?;
+                let _open = control;
+                send.write_all(&answer).await?;
+                send.finish()?;
+                std::future::pending().await
+            }
+        });
+        assert_complains(&output, words);
+        assert_harmless(&output);
+    }
+    let output = said_to(plain(), |quic, _, _, _| async move {
+        quic.close(VarInt::from_u32(H3_NO_ERROR), STEERING.as_bytes());
+        Ok(())
+    });
+    assert_complains(&output, "the server closed the connection: no]0;owned[2J2J such name");
+    assert_harmless(&output);
+}
+
+fn assert_harmless(output: &Output) {
+    let said = std::str::from_utf8(&output.stderr).unwrap();
+    let steers = |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}".contains(c));
+    assert!(!said.contains(steers), "{said:?}");
+    assert!(said.len() < 1000, "{} bytes", said.len());
+}
+
+#[test]
+fn servers_that_reset_what_they_began() {
+    for begin in [vec![], status(b"201"), [status(b"201"), frame(DATA, b"{")].concat()] {
+        // A reset may overtake what went before it.
+        let words = if begin.is_empty() { "broke off the upload" } else { "" };
+        let output = said_to(plain(), move |_, control, mut send, mut receive| {
+            let begin = begin.clone();
+            async move {
+                read(&mut receive).await?;
+                let _open = control;
+                send.write_all(&begin).await?;
+                send.reset(VarInt::from_u32(0x102))?;
+                std::future::pending().await
+            }
+        });
+        assert_complains(&output, words);
+    }
+}
