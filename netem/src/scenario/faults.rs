@@ -70,15 +70,15 @@ pub enum Place {
     Far,
 }
 
-/// What a lying proxy does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a lying proxy does, and to which share of the packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lie {
-    /// For one in four packets it counts a second that nobody sent.
-    TooMuch,
-    /// It does not count one in four packets that it forwards.
-    TooLittle,
-    /// It counts every packet under a random identifier in place of its own.
-    Garbage,
+    /// For each packet of the share it counts a second one that nobody sent. The usual share is 25 %.
+    TooMuch(Percent),
+    /// It does not count the share, but forwards it. The usual share is 25 %.
+    TooLittle(Percent),
+    /// It counts the share under random identifiers in place of its own. The usual share is 100 %.
+    Garbage(Percent),
 }
 
 impl Event {

@@ -11,7 +11,7 @@ pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 
     WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, far-outage, \
     near-delay MS, far-delay MS, near-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate PERCENT, \
     quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` how long it is away), \
-    proxy-lies too-much|too-little|garbage, capture-drops PERCENT or nat-rebinding (without `for`)";
+    proxy-lies too-much|too-little|garbage [PERCENT], capture-drops PERCENT or nat-rebinding (without `for`)";
 
 /// A fault that an event can name.
 struct Kind {
@@ -25,6 +25,7 @@ struct Kind {
 const PERCENT: &str = "percent from 0 to 100";
 const MS: &str = "milliseconds from 0 to 60000";
 const RATE: &str = "Mbit/s from 0.001 to 100000, or unlimited";
+const LIES: &str = "too-much, too-little or garbage, and percent from 0 to 100 if not the usual share";
 const NAT_REBINDING: &str = "nat-rebinding";
 
 const KINDS: &[Kind] = &[
@@ -44,11 +45,7 @@ const KINDS: &[Kind] = &[
     Kind { name: "quack-corrupt", takes: PERCENT, read: |value| Some(Fault::QuackCorrupt(percent(value)?)) },
     Kind { name: "quack-delay", takes: MS, read: |value| Some(Fault::QuackDelay(milliseconds(value)?)) },
     Kind { name: "proxy-restart", takes: "", read: |_| Some(Fault::ProxyRestart) },
-    Kind {
-        name: "proxy-lies",
-        takes: "too-much, too-little or garbage",
-        read: |value| Some(Fault::ProxyLies(lie(value)?)),
-    },
+    Kind { name: "proxy-lies", takes: LIES, read: |value| Some(Fault::ProxyLies(lie(value)?)) },
     Kind { name: "capture-drops", takes: PERCENT, read: |value| Some(Fault::CaptureDrops(percent(value)?)) },
     Kind { name: NAT_REBINDING, takes: "", read: |_| Some(Fault::NatRebinding) },
 ];
@@ -64,11 +61,14 @@ fn rate(value: &str) -> Option<Option<BitRate>> {
     }
 }
 
+/// A lie, and the share of packets that it is about.
 fn lie(value: &str) -> Option<Lie> {
-    match value {
-        "too-much" => Some(Lie::TooMuch),
-        "too-little" => Some(Lie::TooLittle),
-        "garbage" => Some(Lie::Garbage),
+    let (lie, share) = value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
+    let share_or = |usual: f64| share.map_or_else(|| Percent::new(usual), percent);
+    match lie {
+        "too-much" => share_or(25.0).map(Lie::TooMuch),
+        "too-little" => share_or(25.0).map(Lie::TooLittle),
+        "garbage" => share_or(100.0).map(Lie::Garbage),
         _ => None,
     }
 }
@@ -111,14 +111,19 @@ fn event(text: &str) -> Result<Event, ScenarioError> {
 
 /// Reads an event, or says what was expected.
 fn read(text: &str) -> Result<Event, String> {
-    let mut words = text.split_whitespace();
+    let mut words = text.split_whitespace().peekable();
     let name = words.next().unwrap_or_default();
     let kind = KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
         let names = KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
         format!("an event begins with one of {names}")
     })?;
-    let value = if kind.takes.is_empty() { "" } else { words.next().unwrap_or_default() };
-    let fault = (kind.read)(value).ok_or_else(|| format!("{name} takes {}", kind.takes))?;
+    let mut value = Vec::new();
+    while !kind.takes.is_empty()
+        && let Some(word) = words.next_if(|word| *word != "at")
+    {
+        value.push(word);
+    }
+    let fault = (kind.read)(&value.join(" ")).ok_or_else(|| format!("{name} takes {}", kind.takes))?;
     let begin = "then comes `at` and when it begins, in milliseconds from 0 to 3600000";
     let at = match words.next() {
         Some("at") => words.next().and_then(time).ok_or(begin)?,

@@ -8,12 +8,9 @@ use sidekick_protocol::wire::path::Marker;
 use super::{Chance, Schedule};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
-use crate::units::Percent;
 
 /// Where the senders of the lab have the proxy look for an identifier of four bytes: the default.
 const IDENTIFIER: std::ops::Range<usize> = 21..25;
-/// The share of packets that a proxy lies about which claims too much or too little.
-const SHARE_PERCENT: f64 = 25.0;
 
 /// What the observer does not see, sees without its being there, and takes for another.
 #[derive(Debug)]
@@ -24,6 +21,7 @@ pub(in crate::sim) struct Lies {
     addition: Chance,
     invention: Chance,
     garbage: Chance,
+    garbling: Chance,
     /// A packet was renamed since the last quACK.
     unsaid: bool,
     /// What has happened so far.
@@ -31,7 +29,7 @@ pub(in crate::sim) struct Lies {
 }
 
 impl Lies {
-    /// The lies of a run with these faults, which draw from streams 8 to 12 of the faults.
+    /// The lies of a run with these faults, which draw from streams 8 to 13 of the faults.
     pub(in crate::sim) fn new(schedule: Schedule, seed: u64) -> Self {
         let chance = |number| Chance::new(seed, number);
         Self {
@@ -41,6 +39,7 @@ impl Lies {
             addition: chance(10),
             invention: chance(11),
             garbage: chance(12),
+            garbling: chance(13),
             unsaid: false,
             counts: FaultCounts::default(),
         }
@@ -53,7 +52,10 @@ impl Lies {
             _ => None,
         });
         let missed = self.capture.strikes(drops);
-        let omitted = self.omission.strikes(self.share_of(Lie::TooLittle, now));
+        let omitted = self.omission.strikes(match self.lie(now) {
+            Some(Lie::TooLittle(share)) => Some(share),
+            _ => None,
+        });
         if missed || omitted {
             self.counts.packets_not_seen += 1;
         }
@@ -62,7 +64,11 @@ impl Lies {
 
     /// The head of a packet that nobody sent, but that the observer is to count now.
     pub(in crate::sim) fn invents(&mut self, now: Instant) -> Option<[u8; HEAD_LEN]> {
-        if !self.addition.strikes(self.share_of(Lie::TooMuch, now)) {
+        let share = match self.lie(now) {
+            Some(Lie::TooMuch(share)) => Some(share),
+            _ => None,
+        };
+        if !self.addition.strikes(share) {
             return None;
         }
         self.counts.packets_invented += 1;
@@ -78,9 +84,10 @@ impl Lies {
     /// The head of the packet with this payload, under a random identifier in place of its own, if the proxy tells garbage
     /// now. Markers are no packets of the flow, and it answers them.
     pub(in crate::sim) fn renames(&mut self, payload: &[u8], now: Instant) -> Option<[u8; HEAD_LEN]> {
-        let random = self.garbage.next();
+        let (random, chance) = (self.garbage.next(), self.garbling.next());
         let mut head = *payload.first_chunk::<HEAD_LEN>()?;
-        if self.lie(now) != Some(Lie::Garbage) || Marker::parse(payload).is_ok() {
+        let garbled = matches!(self.lie(now), Some(Lie::Garbage(share)) if share.strikes(chance));
+        if !garbled || Marker::parse(payload).is_ok() {
             return None;
         }
         let [identifier @ .., _, _, _, _] = random.to_be_bytes();
@@ -103,10 +110,6 @@ impl Lies {
             Fault::ProxyLies(lie) => Some(lie),
             _ => None,
         })
-    }
-
-    fn share_of(&self, lie: Lie, now: Instant) -> Option<Percent> {
-        (self.lie(now) == Some(lie)).then(|| Percent::new(SHARE_PERCENT)).flatten()
     }
 }
 
@@ -136,6 +139,8 @@ mod tests {
             ("capture-drops 5 at 0", 450..550, 0..1),
             ("proxy-lies too-little at 0", 2300..2700, 0..1),
             ("proxy-lies too-much at 0", 0..1, 2300..2700),
+            ("proxy-lies too-little 10 at 0", 900..1100, 0..1),
+            ("proxy-lies too-much 5 at 0", 0..1, 450..550),
         ] {
             let (no, more) = shares(events);
             assert!(unseen.contains(&no) && invented.contains(&more), "{events}: {no}, {more}");
