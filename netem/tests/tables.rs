@@ -113,6 +113,11 @@ fn who_is_helped_shares_as_without_help() {
         ("sidekick.mode=auto", "flow.cc=bbr2", "competitor.cc=bbr2"),
         ("sidekick.mode=pacubic", "flow.cc=cubic-rfc9438", "competitor.cc=cubic-rfc9438"),
         ("sidekick.mode=pacubic", "flow.cc=cubic-rfc9438", "competitor.cc=reno"),
+        ("sidekick.mode=path-aware-bbr", "flow.cc=bbr2", "competitor.cc=bbr2"),
+        ("sidekick.mode=reinject", "flow.cc=cubic", "competitor.cc=cubic"),
+        ("sidekick.mode=reinject", "flow.cc=cubic-rfc9438", "competitor.cc=cubic-rfc9438"),
+        ("sidekick.mode=reinject", "flow.cc=reno", "competitor.cc=reno"),
+        ("sidekick.mode=reinject", "flow.cc=bbr2", "competitor.cc=bbr2"),
     ];
     for bottleneck in bottlenecks {
         for (helped, alone, beside) in pairs {

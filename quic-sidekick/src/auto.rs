@@ -63,8 +63,10 @@ impl fmt::Display for Chosen {
 pub(crate) struct Measured {
     /// Round-trip time to the proxy, smoothed.
     pub(crate) near: Duration,
-    /// By how much the near segment's queue delays packets now.
+    /// By how much the near segment delays packets now, smoothed: by a queue, or by a radio.
     pub(crate) queueing: Duration,
+    /// By how much it has delayed each of the latest packets at least: by a queue.
+    pub(crate) standing: Duration,
     /// Round-trip time of the whole path.
     pub(crate) whole: Duration,
 }
@@ -102,9 +104,9 @@ impl Auto {
     /// Packets were lost before the proxy: whether that is congestion. Of use to every mode that would hide the losses from
     /// the congestion controller.
     pub(crate) fn is_congested(&mut self, measured: Option<Measured>, now: Instant) -> bool {
-        if let Some(Measured { near, queueing, .. }) = measured {
+        if let Some(Measured { near, queueing, standing, .. }) = measured {
             let empty = near.saturating_sub(queueing);
-            if queueing > STANDING_QUEUE.max(empty) {
+            if standing > STANDING_QUEUE.max(empty) {
                 self.congested_until = Some(now + MEMORY);
             }
         }
@@ -145,7 +147,8 @@ mod tests {
     }
 
     fn measured(near: u32, queueing: u32, whole: u32) -> Option<Measured> {
-        Some(Measured { near: near * MS, queueing: queueing * MS, whole: whole * MS })
+        let queueing = queueing * MS;
+        Some(Measured { near: near * MS, queueing, standing: queueing, whole: whole * MS })
     }
 
     #[test]
@@ -164,6 +167,13 @@ mod tests {
             assert_eq!(auto.chosen(), Chosen { mode, why }, "{measured:?}");
         }
         assert_eq!(Auto::default().choose(None, now), Mode::EarlyLoss);
+    }
+
+    /// Some packets are delayed, others are not: a queue would delay them all.
+    #[test]
+    fn jitter_is_no_queue() {
+        let jitter = measured(12, 10, 60).map(|measured| Measured { standing: MS, ..measured });
+        assert_eq!(Auto::default().choose(jitter, start()), Mode::Reinject);
     }
 
     #[test]

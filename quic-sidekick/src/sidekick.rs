@@ -100,7 +100,8 @@ pub struct Sidekick {
     latest: u64,
     auto: Auto,
     early_lost: u64,
-    known_spurious: u64,
+    known_refuted: u64,
+    known_undecided: u64,
     stopped: bool,
     /// The receiver was asked for fewer acknowledgements, if it can be.
     asked: bool,
@@ -136,7 +137,8 @@ impl Sidekick {
             latest: 0,
             auto: Auto::default(),
             early_lost: 0,
-            known_spurious: 0,
+            known_refuted: 0,
+            known_undecided: 0,
             stopped: false,
             asked: false,
             unfit: MAX_UNFIT,
@@ -302,16 +304,14 @@ impl Sidekick {
 
     fn measured<F: BufFactory>(&self, conn: &Connection<F>, path_id: usize) -> Option<Measured> {
         let (near, whole) = (self.sender.near_rtt()?, conn.sidekick_rtt(path_id)?);
-        Some(Measured { near, whole, queueing: self.sender.near_queueing().unwrap_or_default() })
+        let queueing = self.sender.near_queueing().unwrap_or_default();
+        let standing = self.sender.near_standing_queue().unwrap_or_default();
+        Some(Measured { near, whole, queueing, standing })
     }
 
     /// Hands the losses found to the connection, and learns from it which of them were none.
     fn apply<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
-        let known = conn.sidekick_spurious() + conn.sidekick_needless();
-        // The connection forgets those of a path that it drops.
-        let more = known.saturating_sub(self.known_spurious);
-        self.known_spurious = known;
-        self.sender.on_spurious(more);
+        let more = self.judge(conn);
         self.qlog.early_loss_spurious(conn, more, self.sender.stats().spurious, now);
         self.sender.drain_lost(&mut self.lost);
         if self.config.mode == Mode::AckReduction && self.unfit >= MAX_UNFIT {
@@ -359,6 +359,17 @@ impl Sidekick {
         }
     }
 
+    /// Tells the sender what the receiver has made of the reports; returns how many it has refuted.
+    fn judge<F: BufFactory>(&mut self, conn: &Connection<F>) -> u64 {
+        // The connection forgets those of a path that it drops.
+        let more = |known: &mut u64, now: u64| now.saturating_sub(std::mem::replace(known, now));
+        let undecided = more(&mut self.known_undecided, conn.sidekick_undecided());
+        self.sender.on_undecided(undecided);
+        let refuted = more(&mut self.known_refuted, conn.sidekick_refuted());
+        self.sender.on_spurious(refuted);
+        refuted
+    }
+
     /// Has lost packets sent again as they were; `lost` keeps those. The others, which are too far behind or no longer kept,
     /// or for which the budget does not last, move to `late`.
     fn reinject<F: BufFactory>(&mut self, conn: &mut Connection<F>, path_id: usize, now: Instant) {
@@ -386,22 +397,16 @@ impl Sidekick {
         now: Instant,
     ) -> Option<Reaction> {
         let measured = self.measured(conn, path_id);
-        let mode = match self.config.mode {
-            Mode::Auto => {
-                let before = self.auto.chosen();
-                let mode = self.auto.choose(measured, now);
-                let chosen = self.auto.chosen();
-                if chosen != before {
-                    tracing::info!(%chosen, "another repair was chosen");
-                }
-                mode
-            }
-            // What is hidden from the controller, or half so, must not be congestion.
-            Mode::PathAwareBbr | Mode::Reinject if self.auto.is_congested(measured, now) => Mode::EarlyLoss,
-            Mode::Pacubic if self.auto.is_overflowing(measured, now) => Mode::EarlyLoss,
-            mode => mode,
+        let congested = match self.config.mode {
+            Mode::Pacubic => self.auto.is_overflowing(measured, now),
+            _ => self.auto.is_congested(measured, now),
         };
-        match mode {
+        if self.config.mode == Mode::Auto {
+            return self.automatic(measured, congested, now);
+        }
+        match self.config.mode {
+            // What is hidden from the controller, or half so, must not be congestion.
+            _ if congested => Some(Reaction::Congestion),
             Mode::EarlyLoss | Mode::AckReduction => Some(Reaction::Loss),
             Mode::PathAwareBbr => Some(Reaction::Neutered),
             Mode::Pacubic => match measured {
@@ -411,6 +416,21 @@ impl Sidekick {
                 _ => Some(Reaction::Loss),
             },
             Mode::Reinject | Mode::Auto => None,
+        }
+    }
+
+    /// The same, as what is measured suggests.
+    fn automatic(&mut self, measured: Option<Measured>, congested: bool, now: Instant) -> Option<Reaction> {
+        let before = self.auto.chosen();
+        let mode = self.auto.choose(measured, now);
+        let chosen = self.auto.chosen();
+        if chosen != before {
+            tracing::info!(%chosen, "another repair was chosen");
+        }
+        match mode {
+            Mode::Reinject => None,
+            _ if congested => Some(Reaction::Congestion),
+            _ => Some(Reaction::Loss),
         }
     }
 

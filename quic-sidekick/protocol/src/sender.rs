@@ -209,14 +209,20 @@ impl Sender {
         self.stopped = Some((Assistance::Unassisted(Reason::ProxyLost), self.near_rtt()));
     }
 
-    /// The receiver has acknowledged `count` packets that [`Sender::drain_lost`] had given out as lost. When that
-    /// happens too often, the reports are wrong and the sender stands down for good (SPEC.md, section 7.6).
+    /// The receiver has refuted the loss of `count` packets that [`Sender::drain_lost`] had given out: it had them in their
+    /// turn. When that happens too often, the reports are wrong and the sender stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
         if self.distrust.spurious(count) && self.flow.is_some() {
             self.stop();
             self.stood_down = true;
         }
+    }
+
+    /// Whether `count` packets that [`Sender::drain_lost`] had given out were lost, nothing will tell: they say nothing for
+    /// the reports, and nothing against them.
+    pub fn on_undecided(&mut self, count: u64) {
+        self.distrust.undecided(count);
     }
 
     /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number). Datagrams that do not
@@ -436,6 +442,13 @@ impl Sender {
     #[must_use]
     pub fn near_queueing(&self) -> Option<Duration> {
         self.leading().and_then(|contact| contact.near_rtt.queueing())
+    }
+
+    /// By how much the near segment's round-trip time was longer than the shortest of the last ten seconds each time of the
+    /// last 16 that it was measured: by a queue. A radio does not delay all packets.
+    #[must_use]
+    pub fn near_standing_queue(&self) -> Option<Duration> {
+        self.leading().and_then(|contact| contact.near_rtt.standing())
     }
 
     /// The terms granted, while there is a session.

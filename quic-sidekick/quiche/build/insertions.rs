@@ -174,6 +174,20 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "if self.sidekick.holds(unacked.pkt_num, now, &mut self.loss_time) { continue; }",
         why: "waits for a packet that was sent again",
     },
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "self.sent_packets.pop_front();",
+        side: Side::Before,
+        line: "if self.sent_packets.front().is_some_and(|packet| self.sidekick.is_open(packet.pkt_num)) { break; }",
+        why: "keeps the record of an early loss until the receiver has confirmed it",
+    },
+    Insertion {
+        file: "recovery/congestion/recovery.rs",
+        anchor: "if let Some(pkt) = loss.largest_lost_pkt {",
+        side: Side::Before,
+        line: "self.sidekick_confirm(epoch, now);",
+        why: "has the controller hear of early losses that the receiver has confirmed",
+    },
     // Early loss in the gcongestion stack.
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
@@ -202,6 +216,27 @@ pub const INSERTIONS: &[Insertion] = &[
         side: Side::Before,
         line: "if self.sidekick.holds(*pkt_num, now, &mut self.loss_time) { continue; }",
         why: "waits for a packet that was sent again",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "self.sent_packets.pop_front();",
+        side: Side::Before,
+        line: "if self.sent_packets.front().is_some_and(|packet| self.sidekick.is_open(packet.pkt_num)) { break; }",
+        why: "keeps the record of an early loss until the receiver has confirmed it",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "fn least_unacked(&self) -> u64 {",
+        side: Side::After,
+        line: "if let Some(least) = self.sidekick.least_open(self.sent_packets.iter().find(|packet| matches!(packet.status, SentStatus::Sent { .. })).map(|packet| packet.pkt_num)) { return least; }",
+        why: "keeps what BBR2 knows of such a packet, too",
+    },
+    Insertion {
+        file: "recovery/gcongestion/recovery.rs",
+        anchor: "for pkt in pmtud_lost_packets {",
+        side: Side::Before,
+        line: "self.sidekick_confirm(epoch, now);",
+        why: "has BBR2 hear of early losses that the receiver has confirmed, together with those found end to end",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",

@@ -21,11 +21,10 @@
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::ranges::RangeSet;
 use crate::recovery::{Recovery, RecoveryOps};
 use crate::{BufFactory, Connection};
 
@@ -35,15 +34,14 @@ mod beside;
 mod frequency;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod reports;
 
 pub use again::repeat_handshakes;
 pub(crate) use beside::answered_connection;
+pub(crate) use reports::{EarlyLosses, Report};
 
 /// How many leading bytes of a datagram the log keeps.
 pub const HEAD_LEN: usize = 32;
-
-/// Early losses whose acknowledgement is still looked for, per path; past it, the lowest packet number is forgotten.
-const MAX_AWAITED: usize = 1024;
 
 /// A datagram that begins with a 1-RTT packet, as it was handed to the event loop.
 ///
@@ -73,11 +71,16 @@ pub struct SentPacket {
     pub datagram: Vec<u8>,
 }
 
-/// How the congestion controller learns of an early loss.
+/// How the congestion controller learns of an early loss, once the receiver has confirmed it: it has acknowledged later
+/// packets, as many or as much later as loss detection waits for. A proxy's word alone moves no controller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// As of any loss.
     Loss,
+    /// As of any loss, which is one of congestion: to BBR2 the packet stays in flight until the loss is confirmed, as it does
+    /// without a proxy. What a queue before the proxy has dropped makes room for nothing. To the other controllers it is a
+    /// [`Loss`](Self::Loss).
+    Congestion,
     /// As of a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its reaction by it; to the
     /// other controllers it is a [`Loss`](Self::Loss).
     NearLoss {
@@ -85,7 +88,7 @@ pub enum Reaction {
         /// anything else outside the range makes the loss a [`Loss`](Self::Loss).
         ratio: f64,
     },
-    /// Not at all: the packets leave the flight, and BBR2 forgets that it sent them. The controllers that keep no model
+    /// Not at all: BBR2 forgets that it sent the packets. The controllers that keep no model
     /// of the path (Reno and both CUBICs) take it for a [`Loss`](Self::Loss).
     Neutered,
 }
@@ -128,8 +131,10 @@ impl<F: BufFactory> Connection<F> {
     /// packets were declared.
     ///
     /// `path_id` is the one that the log gave with the packet. Numbers that were never sent on that path, that are
-    /// acknowledged or already lost, and path MTU probes (whose loss is an answer) are skipped. The connection's count of
-    /// lost packets, `Stats::lost`, remains that of the losses found end to end; `PathStats::lost` counts these too.
+    /// acknowledged or already lost, and path MTU probes (whose loss is an answer) are skipped, and so are those past 4096
+    /// on which the receiver's word is still to come. The packets leave the flight; one that is acknowledged after
+    /// all comes back into it before, and is then a packet like any other. The connection's count of lost packets,
+    /// `Stats::lost`, remains that of the losses found end to end; `PathStats::lost` counts these too, once confirmed.
     pub fn sidekick_early_lost(
         &mut self,
         path_id: usize,
@@ -183,16 +188,29 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Whether a packet of the Application space was declared lost early and may still be acknowledged. Of each path the
-    /// 1024 highest of such numbers are known.
+    /// 1024 highest of such numbers are known, and all that the receiver has not confirmed.
     pub fn sidekick_is_early_lost(&self, path_id: usize, packet_number: u64) -> bool {
         let Ok(path) = self.paths.get(path_id) else { return false };
-        early_losses(&path.recovery).awaited.contains_key(&packet_number)
+        early_losses(&path.recovery).awaits(packet_number)
     }
 
     /// How many packets declared lost early were acknowledged by the receiver after all, on the connection's present
-    /// paths. Their frames have been resent in vain; a growing number means that the reports are wrong.
+    /// paths. Their frames have been resent in vain.
     pub fn sidekick_spurious(&self) -> u64 {
         self.early_losses().map(|losses| losses.spurious).sum()
+    }
+
+    /// How many reports the receiver has refuted, on the connection's present paths: it acknowledged the packet in its turn,
+    /// before it acknowledged what was sent later. Reordering does not count. A growing number means that the reports are
+    /// wrong.
+    pub fn sidekick_refuted(&self) -> u64 {
+        self.early_losses().map(|losses| losses.refuted).sum()
+    }
+
+    /// How many packets were sent again as they were without a sign of which attempt has arrived, on the connection's
+    /// present paths, such as when the receiver acknowledges many packets at once.
+    pub fn sidekick_undecided(&self) -> u64 {
+        self.early_losses().map(|losses| losses.undecided).sum()
     }
 
     /// The smoothed end-to-end round-trip time of a path, once it was measured.
@@ -312,80 +330,6 @@ impl State {
             self.dropped += 1;
         }
         self.log.push_back(packet);
-    }
-}
-
-/// The early losses of one packet number space on one path, until their end-to-end fate is known.
-#[derive(Debug, Default)]
-pub(crate) struct EarlyLosses {
-    /// Packet number, and whether the packet counted as in flight.
-    awaited: BTreeMap<u64, bool>,
-    declared: u64,
-    spurious: u64,
-    /// Packets that were sent again: when, and until when only that attempt counts.
-    held: BTreeMap<u64, (Instant, Instant)>,
-    needless: u64,
-}
-
-impl EarlyLosses {
-    pub(crate) fn declare(&mut self, packet_number: u64, in_flight: bool) {
-        self.awaited.insert(packet_number, in_flight);
-        self.held.remove(&packet_number);
-        if self.awaited.len() > MAX_AWAITED {
-            self.awaited.pop_first();
-        }
-        self.declared += 1;
-    }
-
-    /// A packet goes out again; a loss of it is not looked for before `until`.
-    pub(crate) fn hold(&mut self, packet_number: u64, now: Instant, until: Instant) {
-        self.held.insert(packet_number, (now, until));
-        if self.held.len() > MAX_AWAITED {
-            self.held.pop_first();
-        }
-    }
-
-    /// Whether a packet's second attempt is under way. If so, `look_again` is brought to its end; BBR2's loss detection
-    /// prefers the time of the next packet that may be lost, and looks again then.
-    pub(crate) fn holds(&mut self, packet_number: u64, now: Instant, look_again: &mut Option<Instant>) -> bool {
-        let Some(&(_, until)) = self.held.get(&packet_number) else { return false };
-        if until <= now {
-            self.held.remove(&packet_number);
-            return false;
-        }
-        *look_again = Some(look_again.map_or(until, |at| at.min(until)));
-        true
-    }
-
-    /// These ranges are acknowledged, over a path whose shortest round trip is `min_rtt`.
-    pub(crate) fn release(&mut self, ranges: &RangeSet, min_rtt: Option<Duration>, now: Instant) {
-        if self.held.is_empty() {
-            return;
-        }
-        for range in ranges.iter() {
-            while let Some((&packet_number, &(resent, _))) = self.held.range(range.clone()).next() {
-                self.held.remove(&packet_number);
-                self.needless += u64::from(min_rtt.is_some_and(|rtt| now < resent + rtt));
-            }
-        }
-    }
-
-    pub(crate) fn needless(&self) -> u64 {
-        self.needless
-    }
-
-    /// Takes the early losses that these ranges acknowledge, and names each to `found` with whether it was in flight.
-    pub(crate) fn take_acknowledged(&mut self, ranges: &RangeSet, mut found: impl FnMut(u64, bool)) {
-        if self.awaited.is_empty() {
-            return;
-        }
-        for range in ranges.iter() {
-            while let Some((&packet_number, &in_flight)) = self.awaited.range(range.clone()).next() {
-                self.awaited.remove(&packet_number);
-                self.spurious += 1;
-                found(packet_number, in_flight);
-            }
-        }
     }
 }
 

@@ -105,7 +105,7 @@ impl EarlyLoss {
         reaction: Option<Reaction>,
     ) -> Self {
         let (reaction, rtt_ratio) = match reaction {
-            Some(Reaction::Loss) => ("loss", None),
+            Some(Reaction::Loss | Reaction::Congestion) => ("loss", None),
             Some(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
             Some(Reaction::Neutered) => ("neutered", None),
             None => ("reinjected", None),

@@ -313,7 +313,7 @@ impl Contact {
         let (Some(sent), Phase::Seeking { attempts, .. }) = (self.hello_sent, &self.phase) else { return };
         let time = now.saturating_duration_since(sent);
         if *attempts == 1 {
-            self.near_rtt.sample(super::rtt::Sample::Answer(time), now);
+            self.near_rtt.sample(super::rtt::Sample::Handshake(time), now);
         } else {
             self.near_rtt.guess(time);
         }

@@ -1,19 +1,24 @@
 //! The near segment's round-trip time, measured (SPEC.md, section 7.2).
 
 use crate::clock::scale;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Timers are no finer than this (RFC 9002, section 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// How long a shortest sample counts at least.
 const RECENT: Duration = Duration::from_secs(10);
+/// Samples that tell a queue from jitter.
+const LAST: usize = 16;
 /// Taken while nothing was measured.
 const INITIAL: Duration = Duration::from_millis(100);
 
 /// A measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
-    /// From a message to its answer.
+    /// From a HELLO to its answer.
+    Handshake(Duration),
+    /// From a poll to its answer.
     Answer(Duration),
     /// From sending a packet to the quACK that names it last, and how long the proxy says that it waited with it.
     Report(Duration, Duration),
@@ -28,9 +33,10 @@ pub(super) struct NearRtt {
     /// From a repeated message to an answer that may be to an earlier one: no measurement, but better than nothing.
     guess: Option<Duration>,
     recent: Recent,
+    last: VecDeque<Duration>,
 }
 
-/// The shortest sample of the last ten to twenty seconds: a path may become longer for good.
+/// The shortest sample of a quACK in the last ten to twenty seconds: a path may become longer for good.
 #[derive(Debug, Default)]
 struct Recent {
     begun: Option<Instant>,
@@ -57,8 +63,10 @@ impl Recent {
 
 impl NearRtt {
     pub(super) fn sample(&mut self, sample: Sample, now: Instant) {
+        // A proxy may be slower to make a quACK than to answer a HELLO. That is no queue.
+        let of_quack = !matches!(sample, Sample::Handshake(_));
         let sample = match (sample, self.least) {
-            (Sample::Answer(time), least) => {
+            (Sample::Handshake(time) | Sample::Answer(time), least) => {
                 self.least = Some(least.map_or(time, |least| least.min(time)));
                 time
             }
@@ -66,7 +74,11 @@ impl NearRtt {
             (Sample::Report(..), _) => return,
         };
         self.latest = sample;
-        self.recent.note(sample, now);
+        if of_quack {
+            self.recent.note(sample, now);
+            self.last.truncate(LAST - 1);
+            self.last.push_front(sample);
+        }
         self.smoothed = Some(match self.smoothed {
             None => sample,
             Some(smoothed) => scale(smoothed, 7, 8) + sample / 8,
@@ -90,6 +102,12 @@ impl NearRtt {
     /// By how much it is longer now, smoothed, than at its shortest lately.
     pub(super) fn queueing(&self) -> Option<Duration> {
         self.smoothed.zip(self.recent.least()).map(|(smoothed, least)| smoothed.saturating_sub(least))
+    }
+
+    /// By how much each of the last samples was longer at least.
+    pub(super) fn standing(&self) -> Option<Duration> {
+        let least = self.recent.least()?;
+        self.last.iter().min().map(|latest| latest.saturating_sub(least))
     }
 
     fn bound(&self) -> Duration {

@@ -69,7 +69,7 @@ impl fmt::Display for Reason {
 pub struct SenderStats {
     /// Packets declared lost on the near segment.
     pub early_lost: u64,
-    /// Of these, packets that the receiver has acknowledged after all.
+    /// Of these, packets that the receiver has acknowledged in their turn: they were not lost.
     pub spurious: u64,
     /// quACKs taken in.
     pub quacks_received: u64,
@@ -135,6 +135,10 @@ impl Distrust {
             self.declared /= 2;
             self.spurious /= 2;
         }
+    }
+
+    pub(super) fn undecided(&mut self, count: u64) {
+        self.declared = self.declared.saturating_sub(count);
     }
 
     /// True when of the recent losses more than 16, and more than one in four, were none: no longer reordering, but a

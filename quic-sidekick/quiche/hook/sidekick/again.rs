@@ -140,10 +140,10 @@ impl<F: BufFactory> Connection<F> {
         held
     }
 
-    /// How many packets on the connection's present paths were acknowledged too soon after they were sent again for the
-    /// second attempt to be the one that arrived: they had not been lost.
+    /// How many packets on the connection's present paths were sent again in vain: they were acknowledged too soon for the
+    /// second attempt to be the one that arrived, or before packets that were sent earlier than that.
     pub fn sidekick_needless(&self) -> u64 {
-        self.early_losses().map(|losses| losses.needless()).sum()
+        self.early_losses().map(|losses| losses.needless).sum()
     }
 
     /// Keeps a datagram that begins with a long header for its repetitions. Early data and probes are not repeated.

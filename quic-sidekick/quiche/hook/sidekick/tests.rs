@@ -6,6 +6,7 @@ use smallvec::smallvec;
 use super::*;
 use crate::frame::Frame;
 use crate::packet::Epoch;
+use crate::ranges::RangeSet;
 use crate::recovery::{HandshakeStatus, RecoveryConfig, Sent};
 use crate::{test_utils, Config, CongestionControlAlgorithm, StartupExitReason};
 
@@ -89,10 +90,36 @@ impl Sender {
         outcome.unwrap().spurious_losses
     }
 
+    /// Has the controller take the flow for one that its application limits.
+    fn app_limit(&mut self) {
+        if let Recovery::Legacy(recovery) = &mut self.recovery {
+            recovery.congestion.app_limited = true;
+        }
+    }
+
+    fn hold(&mut self, number: u64) -> bool {
+        match &mut self.recovery {
+            Recovery::Legacy(recovery) => recovery.sidekick_hold(number, self.now),
+            Recovery::GCongestion(recovery) => recovery.sidekick_hold(number, self.now),
+        }
+    }
+
+    fn losses(&self) -> &EarlyLosses {
+        early_losses(&self.recovery)
+    }
+
     fn spurious(&self) -> u64 {
+        self.losses().spurious
+    }
+
+    fn refuted(&self) -> u64 {
+        self.losses().refuted
+    }
+
+    fn recovery_name(&self) -> &'static str {
         match &self.recovery {
-            Recovery::Legacy(recovery) => recovery.sidekick_losses().spurious,
-            Recovery::GCongestion(recovery) => recovery.sidekick_losses().spurious,
+            Recovery::Legacy(recovery) => recovery.sidekick_congestion_control().unwrap(),
+            Recovery::GCongestion(_) => "bbr2_gcongestion",
         }
     }
 
@@ -237,19 +264,76 @@ fn acknowledged_after_all_is_counted_and_changes_no_threshold() {
     });
 }
 
+/// A wrong report leaves nothing behind but the repetition: what the receiver has is as if nobody had reported it.
 #[test]
-fn stock_cubic_undoes_the_reduction_of_a_wrong_report() {
-    let mut sender = Sender::new("cubic");
-    // Out of slow start, into which stock CUBIC does not go back.
-    sender.send(10);
-    sender.lose(&[0], Reaction::Loss);
-    sender.ack(1..10);
-    sender.send(10);
-    let before = sender.recovery.cwnd();
-    sender.lose(&[15], Reaction::Loss);
-    assert!(sender.recovery.cwnd() < before);
-    sender.ack([15]);
-    assert_eq!(sender.recovery.cwnd(), before);
+fn a_refuted_report_leaves_no_trace() {
+    each(|mut sender, reaction| {
+        let mut untold = Sender::new(sender.recovery_name());
+        untold.now = sender.now;
+        for (round, numbers) in [(0, [2, 3, 7]), (10, [11, 12, 19]), (20, [20, 25, 26])] {
+            sender.send(10);
+            untold.send(10);
+            assert_eq!(sender.lose(&numbers, reaction), 3);
+            sender.assert_in_flight(7);
+            for number in round..round + 10 {
+                assert_eq!((sender.ack([number]), untold.ack([number])), (0, 0));
+                sender.now -= RTT;
+                untold.now -= RTT;
+            }
+            sender.assert_in_flight(0);
+            assert_eq!(sender.recovery.cwnd(), untold.recovery.cwnd());
+            assert_eq!(sender.recovery.rtt(), untold.recovery.rtt());
+            assert_eq!(sender.recovery.delivery_rate(), untold.recovery.delivery_rate());
+            assert_eq!(sender.recovery.lost_count(), 0);
+            assert_eq!(sender.take_lost(), numbers);
+            // What is acknowledged need not be resent: the connection hears of it.
+            let acknowledged = |sender: &mut Sender| {
+                std::iter::from_fn(|| sender.recovery.next_acked_frame(Epoch::Application)).count()
+            };
+            assert_eq!(acknowledged(&mut sender), acknowledged(&mut untold));
+        }
+        assert_eq!((sender.spurious(), sender.refuted()), (9, 9));
+    });
+}
+
+/// The first attempt that arrives is acknowledged before what was sent behind it, the second one after that.
+#[test]
+fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
+    for controller in CONTROLLERS {
+        for (acknowledged, needless, undecided) in [
+            (&[&[0, 1, 2, 3][..]][..], 1, 0),
+            (&[&[0, 1, 2], &[0, 1, 2, 3, 4]], 1, 0),
+            // The second attempt fills a gap.
+            (&[&[0, 1, 2, 4], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]], 0, 0),
+            // One acknowledgement for all of them says nothing.
+            (&[&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]], 0, 1),
+        ] {
+            let mut sender = Sender::new(controller);
+            sender.send(10);
+            assert!(sender.hold(3));
+            sender.send(2);
+            // Late enough for either.
+            for numbers in acknowledged {
+                sender.ack(numbers.iter().copied());
+            }
+            let losses = sender.losses();
+            assert_eq!((losses.needless, losses.refuted), (needless, needless), "{controller}, {acknowledged:?}");
+            assert_eq!(losses.undecided, undecided, "{controller}, {acknowledged:?}");
+        }
+    }
+}
+
+#[test]
+fn as_many_reports_as_can_be_judged_are_acted_on() {
+    each(|mut sender, reaction| {
+        let most = reports::MAX_OPEN as u64;
+        sender.send(most + 10);
+        let all: Vec<_> = (0..most + 10).collect();
+        assert_eq!(sender.lose(&all, reaction) as u64, most);
+        // The receiver's word on some makes room for others.
+        sender.ack(0..10);
+        assert_eq!(sender.lose(&[most + 5], reaction), 1);
+    });
 }
 
 #[test]
@@ -289,6 +373,10 @@ fn controllers_react_once_per_round_trip() {
         let before = sender.recovery.cwnd() as f64;
         sender.lose(&[3], reaction);
         sender.lose(&[5], reaction);
+        assert_eq!(sender.recovery.cwnd() as f64, before, "the proxy's word alone");
+        // Nothing that would let the window grow.
+        sender.app_limit();
+        sender.ack([9]);
         let after = sender.recovery.cwnd() as f64;
         assert!((after - before * left).abs() < 2.0, "{controller} {reaction:?}: {before} to {after}");
     }
@@ -315,18 +403,30 @@ fn bbr2_does_not_hear_of_neutered_packets() {
 }
 
 #[test]
-fn awaited_early_losses_are_bounded() {
+fn confirmed_early_losses_are_bounded() {
     let mut losses = EarlyLosses::default();
-    for number in 0..3 * MAX_AWAITED as u64 {
-        losses.declare(number, true);
+    let report = || Report {
+        reaction: Reaction::Loss,
+        reported: Instant::now(),
+        time_sent: Instant::now(),
+        size: SIZE,
+        in_flight: true,
+        ack_eliciting: true,
+        has_data: true,
+        frames: smallvec![],
+    };
+    let most = reports::MAX_CONFIRMED as u64;
+    for number in 0..3 * most {
+        losses.declare(number, report());
     }
-    assert_eq!(losses.awaited.len(), MAX_AWAITED);
+    assert_eq!(losses.take_confirmed(Some(u64::MAX / 2), Some(3), None).len() as u64, 3 * most);
     let mut ranges = RangeSet::new(4);
     ranges.insert(0..u64::MAX);
-    let mut found = 0;
-    losses.take_acknowledged(&ranges, |_, in_flight| found += usize::from(in_flight));
-    assert_eq!(found, MAX_AWAITED);
-    assert!(losses.awaited.is_empty());
+    let acknowledged = losses.take_acknowledged(&ranges);
+    assert_eq!(acknowledged.len() as u64, most);
+    assert!(acknowledged.iter().all(|(_, report)| report.is_none()));
+    assert_eq!((losses.spurious, losses.refuted), (most, 0));
+    assert!(losses.take_acknowledged(&ranges).is_empty());
 }
 
 #[test]

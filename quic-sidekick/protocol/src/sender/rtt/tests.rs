@@ -1,3 +1,4 @@
+use super::{NearRtt, Sample};
 use crate::testing::{Near, Simulation, configured};
 use crate::{Assistance, ObserverConfig, SenderConfig};
 use std::time::Duration;
@@ -45,4 +46,25 @@ fn a_long_near_rtt_is_measured() {
         assert_eq!(s.sender.near_rtt(), Some(2 * delay * MS), "{delay} ms away");
         assert_eq!(s.sender.stats().epochs, 1, "{delay} ms away");
     }
+}
+
+/// A queue delays every packet, a radio only some.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+fn a_queue_stands_while_no_packet_passes_without_delay() {
+    let (now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
+    rtt.sample(Sample::Handshake(MS), now);
+    assert_eq!(rtt.standing(), None, "a slow proxy is no queue");
+    let mut sample = |time| {
+        rtt.sample(Sample::Answer(time), now);
+        rtt.standing()
+    };
+    assert_eq!(sample(2 * MS), Some(Duration::ZERO));
+    let mut last = Some(Duration::ZERO);
+    for _ in 0..16 {
+        assert_eq!(last, Some(Duration::ZERO), "the shortest is one of the last sixteen");
+        last = sample(40 * MS);
+    }
+    assert_eq!(last, Some(38 * MS));
+    assert_eq!(sample(3 * MS), Some(MS));
 }

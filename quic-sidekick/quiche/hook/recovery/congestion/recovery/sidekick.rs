@@ -1,7 +1,8 @@
 //! Early loss for the controllers of the legacy stack (Reno and both CUBICs).
 //!
-//! A packet declared lost early goes the way of any lost packet: it is marked, its frames move to the retransmission
-//! queue, it leaves the flight, and the controller hears of it. The record stays until the stock code drains it.
+//! A packet declared lost early goes the way of any lost packet: it is marked, its frames go to the retransmission queue,
+//! and it leaves the flight. The controller hears of it when the receiver has confirmed the loss; until then the record
+//! stays, for the packet may be acknowledged after all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -12,18 +13,25 @@ use crate::packet::Epoch;
 use crate::ranges::RangeSet;
 use crate::recovery::congestion::CongestionControlOps;
 use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY, MAX_PTO_PROBES_COUNT};
-use crate::sidekick::{EarlyLosses, Reaction};
+use crate::sidekick::{EarlyLosses, Reaction, Report};
 use crate::CongestionControlAlgorithm;
 
 /// What stays in flight of a packet that a proxy has, in bytes.
 const RESIDUE: usize = 1;
 
-/// The packets of one report that were in flight, as the controller wants to hear of them.
+/// Packets that were in flight.
 #[derive(Default)]
 struct Loss {
     packets: usize,
     bytes: usize,
-    largest: Option<Sent>,
+}
+
+/// Confirmed losses, as the controller wants to hear of them.
+struct Event {
+    reaction: Reaction,
+    at: Instant,
+    bytes: usize,
+    largest: Sent,
 }
 
 impl LegacyRecovery {
@@ -37,17 +45,14 @@ impl LegacyRecovery {
     ) -> usize {
         let epoch = &mut self.epochs[Epoch::Application];
         let mut loss = Loss::default();
-        let declared =
-            packet_numbers.iter().filter(|&&number| epoch.lose_early(number, now, &mut loss)).count();
+        let declared = packet_numbers
+            .iter()
+            .filter(|&&number| epoch.lose_early(number, (reaction, now), &mut loss))
+            .count();
         if declared == 0 {
             return 0;
         }
-        if let Some(largest) = loss.largest {
-            self.react(&largest, loss.bytes, reaction, now);
-            self.bytes_in_flight.saturating_subtract(loss.bytes, now);
-        }
-        // Stock CUBIC takes an episode for spurious that lost few packets by this count.
-        self.congestion.lost_count += declared;
+        self.bytes_in_flight.saturating_subtract(loss.bytes, now);
 
         let loss_delay = self.rtt_stats.loss_delay(self.time_thresh);
         let epoch = &mut self.epochs[Epoch::Application];
@@ -108,7 +113,7 @@ impl LegacyRecovery {
     }
 
     /// Holds the loss detection of a packet of the Application space that goes out again; see
-    /// `Connection::sidekick_resend`. False if it is not outstanding.
+    /// `Connection::sidekick_resend`. False if it is not outstanding, or too many are held.
     pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
         let rtt = &self.rtt_stats;
         let delay = rtt.latest_rtt.max(rtt.rtt()).mul_f64(self.time_thresh) + rtt.max_ack_delay;
@@ -117,10 +122,12 @@ impl LegacyRecovery {
         let outstanding = sent.ok().and_then(|index| epoch.sent_packets.get(index)).is_some_and(|packet| {
             packet.time_acked.is_none() && packet.time_lost.is_none() && !packet.is_pmtud_probe
         });
-        if outstanding {
-            epoch.sidekick.hold(number, now, now + delay.max(GRANULARITY));
+        let held = outstanding && epoch.sidekick.may_hold(number);
+        if held {
+            let last = epoch.sent_packets.back().map_or(number, |last| last.pkt_num);
+            epoch.sidekick.hold(number, last, now, now + delay.max(GRANULARITY));
         }
-        outstanding
+        held
     }
 
     /// Ends the back-off of the probe timeout, as an acknowledgement does.
@@ -148,36 +155,85 @@ impl LegacyRecovery {
     }
 
     /// Tells the controller, in the order in which the stock loss detection does.
-    fn react(&mut self, largest: &Sent, bytes: usize, reaction: Reaction, now: Instant) {
+    fn react(&mut self, event: &Event) {
+        let Event { reaction, at, bytes, largest } = event;
         let congestion = &mut self.congestion;
         if !congestion.in_congestion_recovery(largest.time_sent) {
             (congestion.cc_ops.checkpoint)(congestion);
         }
         let near_ratio = match reaction {
-            Reaction::NearLoss { ratio } => Some(ratio),
-            Reaction::Loss | Reaction::Neutered => None,
+            Reaction::NearLoss { ratio } => Some(*ratio),
+            Reaction::Loss | Reaction::Congestion | Reaction::Neutered => None,
         };
         congestion.cubic_rfc9438_state.set_near_ratio(near_ratio);
         let bytes_in_flight = self.bytes_in_flight.get();
-        (congestion.cc_ops.congestion_event)(congestion, bytes_in_flight, bytes, largest, now);
+        (congestion.cc_ops.congestion_event)(congestion, bytes_in_flight, *bytes, largest, *at);
         congestion.cubic_rfc9438_state.set_near_ratio(None);
     }
 
-    /// Closes the early losses that an ACK frame proves wrong. Runs before the frame is applied.
-    ///
-    /// The stock code would take them for reordering and wait longer for every loss from then on; a wrong report says
-    /// nothing about the order on the path. The reduction of the window is undone as the stock code would.
+    /// Takes from an ACK frame what it says of reports. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let min_rtt = self.min_rtt();
-        let RecoveryEpoch { sidekick, sent_packets, .. } = &mut self.epochs[epoch];
-        sidekick.release(ranges, min_rtt, now);
-        let mut undo = false;
-        sidekick.take_acknowledged(ranges, |number, in_flight| {
-            undo |= in_flight;
-            if let Ok(index) = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) {
-                sent_packets[index].time_acked = Some(now);
+        let known = self.epochs[epoch].largest_acked_packet;
+        self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
+        self.take_back(ranges, epoch, now);
+    }
+
+    /// Has the controller hear of the reports that the receiver has confirmed by now. Runs where the stock code does that for
+    /// the losses that were just found end to end.
+    pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
+        let delay = self.rtt_stats.latest_rtt.max(self.rtt_stats.rtt()).mul_f64(self.time_thresh);
+        let sent_before = now.checked_sub(delay.max(GRANULARITY));
+        let RecoveryEpoch { sidekick, sent_packets, largest_acked_packet, .. } = &mut self.epochs[epoch];
+        let confirmed = sidekick.take_confirmed(*largest_acked_packet, Some(self.pkt_thresh), sent_before);
+        let mut events: Vec<Event> = Vec::new();
+        for (number, report) in &confirmed {
+            let index = sent_packets.binary_search_by_key(number, |packet| packet.pkt_num);
+            let packet = index.ok().and_then(|index| sent_packets.get(index));
+            let Some(packet) = packet.filter(|packet| packet.in_flight && packet.size > 0) else { continue };
+            let largest = packet.clone();
+            // The near window answers as if it had done so when the proxy said so.
+            let at = if matches!(report.reaction, Reaction::NearLoss { .. }) { report.reported } else { now };
+            match events.last_mut().filter(|event| event.at == at && event.reaction == report.reaction) {
+                Some(event) => (event.bytes, event.largest) = (event.bytes + largest.size, largest),
+                None => {
+                    let (reaction, bytes) = (report.reaction, largest.size);
+                    events.push(Event { reaction, at, bytes, largest });
+                }
             }
-        });
+        }
+        events.iter().for_each(|event| self.react(event));
+        // Stock CUBIC takes an episode for spurious that lost few packets by this count.
+        self.congestion.lost_count += confirmed.len();
+    }
+
+    /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
+    ///
+    /// The stock code would take it for reordering and wait longer for every loss from then on; a wrong report says nothing
+    /// about the order on the path. Where the receiver had confirmed the loss, the reduction of the window is undone as the
+    /// stock code would.
+    fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
+        let RecoveryEpoch { sidekick, sent_packets, in_flight_count, .. } = &mut self.epochs[epoch];
+        let mut undo = false;
+        for (number, report) in sidekick.take_acknowledged(ranges) {
+            let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
+            let packet = index.ok().and_then(|index| sent_packets.get_mut(index));
+            match (report, packet) {
+                (Some(report), Some(packet)) => {
+                    packet.time_lost = None;
+                    packet.frames = report.frames;
+                    if packet.in_flight {
+                        *in_flight_count += 1;
+                        self.bytes_in_flight.add(packet.size, now);
+                    }
+                }
+                (None, Some(packet)) => {
+                    undo |= packet.in_flight;
+                    packet.time_acked = Some(now);
+                }
+                (_, None) => {}
+            }
+        }
         if undo {
             (self.congestion.cc_ops.rollback)(&mut self.congestion);
         }
@@ -186,26 +242,33 @@ impl LegacyRecovery {
 
 impl RecoveryEpoch {
     /// Marks one packet lost. Returns whether it was there to lose.
-    fn lose_early(&mut self, number: u64, now: Instant, loss: &mut Loss) -> bool {
+    fn lose_early(&mut self, number: u64, (reaction, now): (Reaction, Instant), loss: &mut Loss) -> bool {
         let Ok(index) = self.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) else {
             return false;
         };
         let packet = &mut self.sent_packets[index];
-        if packet.time_acked.is_some() || packet.time_lost.is_some() || packet.is_pmtud_probe {
+        let settled = packet.time_acked.is_some() || packet.time_lost.is_some() || packet.is_pmtud_probe;
+        if settled || !self.sidekick.has_room() {
             return false;
         }
         packet.time_lost = Some(now);
-        self.lost_frames_ack.extend(packet.frames.drain(..));
+        self.lost_frames_ack.extend(packet.frames.iter().cloned());
         if packet.in_flight {
             self.in_flight_count = self.in_flight_count.saturating_sub(1);
             loss.packets += 1;
             loss.bytes += packet.size;
-            let larger = loss.largest.as_ref().is_none_or(|largest| largest.pkt_num < number);
-            if packet.size > 0 && larger {
-                loss.largest = Some(packet.clone());
-            }
         }
-        self.sidekick.declare(number, packet.in_flight);
+        let report = Report {
+            reaction,
+            reported: now,
+            time_sent: packet.time_sent,
+            size: packet.size,
+            in_flight: packet.in_flight,
+            ack_eliciting: packet.ack_eliciting,
+            has_data: packet.has_data,
+            frames: std::mem::take(&mut packet.frames),
+        };
+        self.sidekick.declare(number, report);
         true
     }
 

@@ -1,7 +1,9 @@
 //! Early loss for the controllers of the gcongestion stack (BBR2).
 //!
-//! Either as any loss, or neutered: the packet leaves the flight and the bandwidth sampler forgets it, so that a loss
-//! on the near segment neither lowers BBR2's bounds nor ends its search for bandwidth.
+//! The packet leaves the flight at once, unless the loss is congestion. When the receiver has confirmed it, BBR2 hears of it
+//! as of any loss, or the packet is neutered: the bandwidth sampler forgets it, so that a loss on the near segment neither
+//! lowers BBR2's bounds nor ends its search for bandwidth. Until then the record stays, for the packet may be acknowledged
+//! after all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -11,7 +13,20 @@ use super::{GRecovery, Lost, RecoveryEpoch, SentPacket, SentStatus};
 use crate::packet::Epoch;
 use crate::ranges::RangeSet;
 use crate::recovery::{HandshakeStatus, RecoveryOps, MAX_PTO_PROBES_COUNT};
-use crate::sidekick::{EarlyLosses, Reaction};
+use crate::sidekick::{EarlyLosses, Reaction, Report};
+
+/// Packets that were in flight.
+#[derive(Default)]
+struct Loss {
+    packets: usize,
+    bytes: usize,
+}
+
+/// Whether a packet leaves the flight before the receiver has confirmed its loss. BBR2 sends what the flight has room for:
+/// where the loss is congestion, it must have no more room than without a proxy.
+fn leaves_at_once(reaction: Reaction) -> bool {
+    reaction != Reaction::Congestion
+}
 
 impl GRecovery {
     /// Declares packets of the Application space lost; see `Connection::sidekick_early_lost`.
@@ -23,39 +38,20 @@ impl GRecovery {
         now: Instant,
     ) -> usize {
         let epoch = &mut self.epochs[Epoch::Application];
-        let lost = &mut self.lost_reuse;
-        lost.clear();
-        let declared = packet_numbers.iter().filter(|&&number| epoch.lose_early(number, lost)).count();
+        let mut lost = Loss::default();
+        let declared = packet_numbers
+            .iter()
+            .filter(|&&number| epoch.lose_early(number, (reaction, now), &mut lost))
+            .count();
         if declared == 0 {
             return 0;
         }
-        let prior_in_flight = self.bytes_in_flight.get();
-        let in_flight = lost.len();
-        let lost_bytes = lost.iter().map(|packet| packet.bytes_lost).sum();
-        self.bytes_in_flight.saturating_subtract(lost_bytes, now);
-        match reaction {
-            Reaction::Neutered => {
-                lost.iter().for_each(|packet| self.pacer.on_packet_neutered(packet.packet_number));
-                self.pacer.sidekick_make_up(lost.len());
-            }
-            Reaction::Loss | Reaction::NearLoss { .. } if lost.is_empty() => {}
-            Reaction::Loss | Reaction::NearLoss { .. } => {
-                // The sampler wants them in order: the last one stands for the report.
-                lost.sort_unstable_by_key(|packet| packet.packet_number);
-                self.pacer.on_congestion_event(
-                    false,
-                    prior_in_flight,
-                    self.bytes_in_flight.get(),
-                    now,
-                    &[],
-                    &self.lost_reuse,
-                    self.epochs[Epoch::Application].least_unacked(),
-                    &self.rtt_stats,
-                    &mut self.recovery_stats,
-                );
-            }
+        if leaves_at_once(reaction) {
+            self.bytes_in_flight.saturating_subtract(lost.bytes, now);
         }
-        self.lost_count += declared;
+        if reaction == Reaction::Neutered {
+            self.pacer.sidekick_make_up(lost.packets);
+        }
 
         let loss_delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh());
         let epoch = &mut self.epochs[Epoch::Application];
@@ -63,14 +59,14 @@ impl GRecovery {
         // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
         // window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
-            epoch.loss_probes = epoch.loss_probes.max(in_flight.min(MAX_PTO_PROBES_COUNT));
+            epoch.loss_probes = epoch.loss_probes.max(lost.packets.min(MAX_PTO_PROBES_COUNT));
         }
         self.set_loss_detection_timer(handshake_status, now);
         declared
     }
 
     /// Holds the loss detection of a packet of the Application space that goes out again, and lets it go at once; see
-    /// `Connection::sidekick_resend`. False if it is not outstanding.
+    /// `Connection::sidekick_resend`. False if it is not outstanding, or too many are held.
     pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
         let delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()) + self.rtt_stats.max_ack_delay;
         let epoch = &mut self.epochs[Epoch::Application];
@@ -78,11 +74,13 @@ impl GRecovery {
         let outstanding = sent.ok().and_then(|index| epoch.sent_packets.get(index)).is_some_and(|packet| {
             matches!(packet.status, SentStatus::Sent { is_pmtud_probe: false, .. })
         });
-        if outstanding {
-            epoch.sidekick.hold(number, now, now + delay);
+        let held = outstanding && epoch.sidekick.may_hold(number);
+        if held {
+            let last = epoch.sent_packets.back().map_or(number, |last| last.pkt_num);
+            epoch.sidekick.hold(number, last, now, now + delay);
             self.pacer.sidekick_make_up(1);
         }
-        outstanding
+        held
     }
 
     /// A packet has gone out again.
@@ -95,39 +93,95 @@ impl GRecovery {
         &self.epochs[Epoch::Application].sidekick
     }
 
-    /// Closes the early losses that an ACK frame proves wrong. Runs before the frame is applied.
-    ///
-    /// The stock code would take them for reordering and wait longer for every loss from then on; a wrong report says
-    /// nothing about the order on the path.
+    /// Takes from an ACK frame what it says of reports. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let min_rtt = self.min_rtt();
-        let RecoveryEpoch { sidekick, sent_packets, .. } = &mut self.epochs[epoch];
-        sidekick.release(ranges, min_rtt, now);
-        sidekick.take_acknowledged(ranges, |number, _| {
-            if let Ok(index) = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) {
-                sent_packets[index].status.ack();
+        let known = self.epochs[epoch].largest_acked_packet;
+        self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
+        self.take_back(ranges, epoch, now);
+    }
+
+    /// Adds the reports that the receiver has confirmed by now to the losses that were just found end to end, or forgets
+    /// the packets. Runs when these are out of the flight, before BBR2 hears of them.
+    pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
+        let sent_before = now.checked_sub(self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()));
+        let packets = self.loss_thresh.pkt_thresh();
+        let RecoveryEpoch { sidekick, pkts_in_flight, largest_acked_packet, .. } = &mut self.epochs[epoch];
+        let confirmed = sidekick.take_confirmed(*largest_acked_packet, packets, sent_before);
+        if confirmed.is_empty() {
+            return;
+        }
+        for (packet_number, report) in confirmed.iter().filter(|(_, report)| report.in_flight) {
+            if report.reaction == Reaction::Neutered {
+                self.pacer.on_packet_neutered(*packet_number);
+                continue;
             }
-        });
+            self.lost_reuse.push(Lost { packet_number: *packet_number, bytes_lost: report.size });
+            if !leaves_at_once(report.reaction) {
+                self.bytes_in_flight.saturating_subtract(report.size, now);
+                *pkts_in_flight = pkts_in_flight.saturating_sub(1);
+            }
+        }
+        // The sampler wants them in order: the last one stands for all.
+        self.lost_reuse.sort_unstable_by_key(|packet| packet.packet_number);
+        self.lost_count += confirmed.len();
+    }
+
+    /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
+    ///
+    /// The stock code would take it for reordering and wait longer for every loss from then on; a wrong report says nothing
+    /// about the order on the path.
+    fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
+        let RecoveryEpoch { sidekick, sent_packets, pkts_in_flight, .. } = &mut self.epochs[epoch];
+        for (number, report) in sidekick.take_acknowledged(ranges) {
+            let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
+            let Some(packet) = index.ok().and_then(|index| sent_packets.get_mut(index)) else { continue };
+            let Some(report) = report else {
+                packet.status.ack();
+                continue;
+            };
+            if report.in_flight && leaves_at_once(report.reaction) {
+                *pkts_in_flight += 1;
+                self.bytes_in_flight.add(report.size, now);
+            }
+            packet.status = SentStatus::Sent {
+                time_sent: report.time_sent,
+                ack_eliciting: report.ack_eliciting,
+                in_flight: report.in_flight,
+                has_data: report.has_data,
+                is_pmtud_probe: false,
+                sent_bytes: report.size,
+                frames: report.frames,
+            };
+        }
     }
 }
 
 impl RecoveryEpoch {
-    /// Marks one packet lost, and adds it to `lost` if it was in flight. Returns whether it was there to lose.
-    fn lose_early(&mut self, number: u64, lost: &mut Vec<Lost>) -> bool {
+    /// Marks one packet lost. Returns whether it was there to lose.
+    fn lose_early(&mut self, number: u64, (reaction, now): (Reaction, Instant), loss: &mut Loss) -> bool {
         let Ok(index) = self.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) else {
             return false;
         };
         let status = &mut self.sent_packets[index].status;
-        if matches!(status, SentStatus::Sent { is_pmtud_probe: true, .. }) {
+        if matches!(status, SentStatus::Sent { is_pmtud_probe: true, .. }) || !self.sidekick.has_room() {
             return false;
         }
-        let SentStatus::Sent { in_flight, sent_bytes, frames, .. } = status.lose() else { return false };
-        self.lost_frames_ack.extend(frames);
+        let SentStatus::Sent { time_sent, ack_eliciting, in_flight, has_data, sent_bytes, frames, .. } =
+            status.lose()
+        else {
+            return false;
+        };
+        self.lost_frames_ack.extend(frames.iter().cloned());
         if in_flight {
-            self.pkts_in_flight = self.pkts_in_flight.saturating_sub(1);
-            lost.push(Lost { packet_number: number, bytes_lost: sent_bytes });
+            self.pkts_in_flight -= usize::from(leaves_at_once(reaction)).min(self.pkts_in_flight);
+            loss.packets += 1;
+            loss.bytes += sent_bytes;
         }
-        self.sidekick.declare(number, in_flight);
+        let size = sent_bytes;
+        let report =
+            Report { reaction, reported: now, time_sent, size, in_flight, ack_eliciting, has_data, frames };
+        self.sidekick.declare(number, report);
         true
     }
 
