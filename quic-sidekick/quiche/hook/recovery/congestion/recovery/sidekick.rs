@@ -136,6 +136,12 @@ impl LegacyRecovery {
         self.pto_count = 0;
     }
 
+    /// Leaves the window no room, as a reaction to losses does.
+    #[cfg(test)]
+    pub(crate) fn sidekick_shrink_window(&mut self) {
+        self.congestion.congestion_window = self.bytes_in_flight.get() / 2;
+    }
+
     /// The early losses of the Application space.
     pub(crate) fn sidekick_losses(&self) -> &EarlyLosses {
         &self.epochs[Epoch::Application].sidekick
