@@ -1,5 +1,6 @@
-//! Somebody who knows the ports forges all the ICMP errors that there are, for all sockets of a path's three hosts, from before
-//! the handshakes on. The call has a test of its own beside its programs.
+//! Somebody who knows the ports forges all the ICMP errors that there are, for all sockets of a
+//! path's three hosts, from before the handshakes on. The call has a test of its own beside its
+//! programs.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/enclosed.rs"]

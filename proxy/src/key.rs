@@ -28,13 +28,15 @@ pub fn random() -> Result<[u8; 32]> {
 /// Longer than a key and its line's end: there is more in the file.
 const TOO_LONG: u64 = 66;
 
-/// The key in `file`, 64 hexadecimal digits; a file that does not exist is made, readable by its owner alone.
+/// The key in `file`, 64 hexadecimal digits; a file that does not exist is made, readable by its
+/// owner alone.
 ///
 /// # Errors
-/// When the file can be neither read nor made, holds something else, is no regular file, or can be read or written by others
-/// than its owner.
+/// When the file can be neither read nor made, holds something else, is no regular file, or can be
+/// read or written by others than its owner.
 pub fn load(file: &Path) -> Result<SecretKey> {
-    // There first, so that nothing is made where something is, a link to a file that is missing among it.
+    // There first, so that nothing is made where something is, a link to a file that is missing
+    // among it.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(made) => write(made, file),
         Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) => {
@@ -79,8 +81,8 @@ fn write(mut made: File, file: &Path) -> Result<SecretKey> {
 fn read(file: &Path) -> Result<SecretKey> {
     let name = file.display();
     let unreadable = || format!("cannot read the key in {name}");
-    // A named pipe is opened at once, too, instead of when somebody writes into it. A link may lead to the file: secrets are
-    // often handed over so.
+    // A named pipe is opened at once, too, instead of when somebody writes into it. A link may lead
+    // to the file: secrets are often handed over so.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
         // What Linux says of a socket.

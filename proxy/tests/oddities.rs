@@ -1,5 +1,5 @@
-//! Frames that no well-meaning sender makes, on an interface where sessions run: each quACK is of what a next hop would take,
-//! and the capture goes on.
+//! Frames that no well-meaning sender makes, on an interface where sessions run: each quACK is of
+//! what a next hop would take, and the capture goes on.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -12,7 +12,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Puts frames on the link as they are, each behind the header in which a virtual machine says how it is to be cut.
+/// Puts frames on the link as they are, each behind the header in which a virtual machine says how
+/// it is to be cut.
 const INJECTOR: &str = r#"
 import socket, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

@@ -1,4 +1,5 @@
-//! Somebody who knows the ports of a call forges all the ICMP errors that there are, for all its sockets, while it runs.
+//! Somebody who knows the ports of a call forges all the ICMP errors that there are, for all its
+//! sockets, while it runs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 /// Says to the test that it runs in a namespace of its own.
 const MARK: &str = "AUDIO_TEST_NAMESPACE";
 
-/// Runs the test of this name again, in a network namespace of its own, which ends with all that it has started.
+/// Runs the test of this name again, in a network namespace of its own, which ends with all that it
+/// has started.
 fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());

@@ -13,12 +13,14 @@ const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;
 
 /// Whether a UDP socket's error is about the network, and the socket can still be used.
 ///
-/// A kernel hands the socket what ICMP says about its datagrams. Anyone who knows the ports can forge that. So a program
-/// that drives one of the machines counts such an error and goes on. Whatever the error kept from being sent is lost, as it
-/// can be anywhere on its way. Only the program's own timers end a flow whose other end is gone.
+/// A kernel hands the socket what ICMP says about its datagrams. Anyone who knows the ports can
+/// forge that. So a program that drives one of the machines counts such an error and goes on.
+/// Whatever the error kept from being sent is lost, as it can be anywhere on its way. Only the
+/// program's own timers end a flow whose other end is gone.
 ///
-/// What is left are the errors of a wrong call: those come again each time. They are named here, and not the others, since
-/// each system has its own table of what ICMP becomes. `WouldBlock` and `Interrupted` are not about the network, either.
+/// What is left are the errors of a wrong call: those come again each time. They are named here,
+/// and not the others, since each system has its own table of what ICMP becomes. `WouldBlock` and
+/// `Interrupted` are not about the network, either.
 #[must_use]
 pub fn is_network_error(error: &io::Error) -> bool {
     let about_the_call = match error.kind() {
@@ -35,7 +37,8 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// What Linux makes of ICMP and ICMPv6 (`icmp_err_convert`, `tab_unreach`), of a packet filter and of a full queue.
+    /// What Linux makes of ICMP and ICMPv6 (`icmp_err_convert`, `tab_unreach`), of a packet filter
+    /// and of a full queue.
     #[cfg(target_os = "linux")]
     #[test]
     fn what_the_network_says_ends_no_socket() {
