@@ -1,9 +1,10 @@
 //! Which characters of other people's text are shown or stored. Both programs have this module.
 
-/// Whether `c` steers a terminal or changes how the text around it looks, rather than standing for itself.
+/// Whether `c` steers a terminal or changes how the text around it looks, rather than standing for
+/// itself.
 ///
-/// These are control characters (C0, DEL and C1), line and paragraph separators, Unicode's controls of
-/// direction, and characters without a width.
+/// These are control characters (C0, DEL and C1), line and paragraph separators, Unicode's
+/// controls of direction, and characters without a width.
 pub(crate) fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -54,7 +54,8 @@ pub(crate) struct Sent {
 pub(crate) struct Counted {
     /// Bytes handed over.
     pub(crate) handed: AtomicU64,
-    /// Counts the beginnings and ends of reads: odd while the file is read, which takes long where it is a pipe.
+    /// Counts the beginnings and ends of reads: odd while the file is read, which takes long where
+    /// it is a pipe.
     pub(crate) reads: AtomicU64,
 }
 

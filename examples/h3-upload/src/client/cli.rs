@@ -59,7 +59,8 @@ pub(crate) struct Cli {
     /// How long to wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
-    /// Give up when the server takes nothing of the file, or has all of it and sends no answer, for this long, in seconds
+    /// Give up when the server takes nothing of the file, or has all of it and sends no answer,
+    /// for this long, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     stall_timeout: Duration,
     /// Ask this name server about the URL's host: for its HTTPS record, which may name another port or server (RFC 9460), and for

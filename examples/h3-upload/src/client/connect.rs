@@ -30,8 +30,9 @@ use crate::watch::{Seen, Watched};
 const UDP_PAYLOAD: usize = 1350;
 /// A connection that has been silent for this long is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the server may send before it is read, in bytes: on all streams together, on the request, and on each of the few
-/// streams that it may open. Its answer is short, and what else it sends would only fill the memory.
+/// What the server may send before it is read, in bytes: on all streams together, on the request,
+/// and on each of the few streams that it may open. Its answer is short, and what else it sends
+/// would only fill the memory.
 const CONNECTION_WINDOW: u64 = 256 * 1024;
 const ANSWER_WINDOW: u64 = 128 * 1024;
 const UNIDIRECTIONAL_WINDOW: u64 = 16 * 1024;

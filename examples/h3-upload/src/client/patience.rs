@@ -11,12 +11,13 @@ use crate::watch::Seen;
 
 /// What a server has to take, in bytes per second.
 const LEAST: u64 = 512;
-/// Acknowledgements beyond the file count up to here, in bytes: those of the handshake, and of small files.
+/// Acknowledgements beyond the file count up to here, in bytes: those of the handshake, and of
+/// small files.
 const SLACK: u64 = 64 * 1024;
 
-/// Returns once the server has neither taken [`LEAST`] bytes per second nor answered for `patience`, though the file did
-/// not keep it waiting. So an upload ends about when its file would
-/// at that rate, whatever the server does.
+/// Returns once the server has neither taken [`LEAST`] bytes per second nor answered for
+/// `patience`, though the file did not keep it waiting. So an upload ends about when its file
+/// would at that rate, whatever the server does.
 pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) -> anyhow::Error {
     let mut before = Progress::now(counted, seen);
     loop {
@@ -32,8 +33,8 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
     }
 }
 
-/// How far an upload has come. There is an end to it: the file is read once, and acknowledgements count up to a little
-/// more than what was read of it.
+/// How far an upload has come. There is an end to it: the file is read once, and acknowledgements
+/// count up to a little more than what was read of it.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     reads: u64,

@@ -1,4 +1,5 @@
-//! A wrapper around any tokio-quiche application that keeps a connection's last words, and counts what was acknowledged.
+//! A wrapper around any tokio-quiche application that keeps a connection's last words, and counts
+//! what was acknowledged.
 //!
 //! tokio-quiche's HTTP/3 driver does not say why a connection ended: its event channel just closes. And
 //! once closed, the connection lingers for three probe timeouts (RFC 9000, section 10.2), which a program
@@ -45,8 +46,8 @@ impl std::fmt::Display for Ending {
 pub(crate) struct Seen {
     /// How its connection ended.
     pub(crate) ending: OnceLock<Ending>,
-    /// How many bytes the server has acknowledged, without what it brought about itself: an upload receives a
-    /// fraction of what it sends, so a quarter of what came counts against it.
+    /// How many bytes the server has acknowledged, without what it brought about itself: an upload
+    /// receives a fraction of what it sends, so a quarter of what came counts against it.
     pub(crate) taken: AtomicU64,
 }
 

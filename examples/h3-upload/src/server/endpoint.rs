@@ -73,7 +73,8 @@ pub(crate) async fn serve(
 fn admit(incoming: quinn::Incoming, service: &Service, connections: &mut JoinSet<()>) {
     let peer = incoming.remote_address();
     let client = Client::of(peer.ip());
-    // An address that somebody made up must not take the places of others (RFC 9000, section 8.1.2).
+    // An address that somebody made up must not take the places of others (RFC 9000, section
+    // 8.1.2).
     if !incoming.remote_address_validated() && service.connections().is_busy(client) {
         // Refused where it cannot be asked to retry.
         let _ = incoming.retry();

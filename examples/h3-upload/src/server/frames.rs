@@ -1,16 +1,18 @@
 //! Where the frames of an HTTP/3 stream begin and end (RFC 9114, section 7.1).
 //!
-//! h3 keeps a frame other than DATA until the whole of it is there, however long it says it is. And of a
-//! stream it takes more at a time than it uses, so that it keeps most of a body in short DATA frames. A
-//! client could fill the memory with either. Besides, h3 takes an empty DATA frame, and a stream that ends
-//! within one, for the end of the body. With [`Frames`], `transport.rs` gives h3 one frame header or
-//! payload at a time and no empty DATA frame, and refuses what is too long to be kept or ends too early.
+//! h3 keeps a frame other than DATA until the whole of it is there, however long it says it is.
+//! And of a stream it takes more at a time than it uses, so that it keeps most of a body in short
+//! DATA frames. A client could fill the memory with either. Besides, h3 takes an empty DATA frame,
+//! and a stream that ends within one, for the end of the body. With [`Frames`], `transport.rs`
+//! gives h3 one frame header or payload at a time and no empty DATA frame, and refuses what is too
+//! long to be kept or ends too early.
 
 use std::mem;
 
 use bytes::{Buf as _, Bytes};
 
-/// What a frame other than DATA may have, and what is announced for headers (RFC 9114, section 4.2.2), in bytes.
+/// What a frame other than DATA may have, and what is announced for headers (RFC 9114, section
+/// 4.2.2), in bytes.
 pub(crate) const LONGEST_KEPT: u32 = 16 * 1024;
 /// DATA (RFC 9114, section 7.2.1).
 const DATA: u64 = 0;
@@ -62,7 +64,8 @@ impl Frames {
         Self::new(At::StreamType)
     }
 
-    /// Takes from `read` what h3 gets next: a header, or a payload as far as it is there. `None` if more has to be read.
+    /// Takes from `read` what h3 gets next: a header, or a payload as far as it is there. `None`
+    /// if more has to be read.
     pub(crate) fn next(&mut self, read: &mut Bytes) -> Result<Option<Bytes>, TooLong> {
         while !read.is_empty() {
             match &mut self.at {
@@ -163,7 +166,8 @@ mod tests {
 
     #[test]
     fn headers_and_payloads_come_apart() {
-        // HEADERS of 2 bytes, DATA of 1, DATA of none, an unknown one of none, DATA of 3 with long integers.
+        // HEADERS of 2 bytes, DATA of 1, DATA of none, an unknown one of none, DATA of 3 with long
+        // integers.
         let stream = b"\x01\x02ab\x00\x01c\x00\x00\x21\x00\x40\x00\x40\x03def";
         let expected: [&[u8]; 7] =
             [b"\x01\x02", b"ab", b"\x00\x01", b"c", b"\x21\x00", b"\x40\x00\x40\x03", b"def"];

@@ -1,7 +1,8 @@
 //! What a killed server left in the directory.
 //!
-//! A server holds a shared lock on its directory for as long as it runs. Where one can lock it for itself
-//! alone at its start, no other server runs there, and unfinished files have nobody who would finish them.
+//! A server holds a shared lock on its directory for as long as it runs. Where one can lock it for
+//! itself alone at its start, no other server runs there, and no program would finish what
+//! is unfinished.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

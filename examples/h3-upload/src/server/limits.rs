@@ -10,7 +10,8 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
-/// Descriptors that are no client's: standard streams, the socket, the directory, the runtime's own.
+/// Descriptors that are no client's: standard streams, the socket, the directory, the runtime's
+/// own.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// The limits of the command line.
@@ -26,14 +27,15 @@ pub(crate) struct Limits {
     /// Connections of one client at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections_per_client: u32,
-    /// Uploads at once, each with an open file; further ones get status 503. At the start the server raises the limit of
-    /// open files to suit
+    /// Uploads at once, each with an open file; further ones get status 503. At the start the
+    /// server raises the limit of open files to suit
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_uploads: u32,
     /// Uploads of one client at once; further ones get status 429
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_uploads_per_client: u32,
-    /// Requests of one connection at once; further ones wait at the client for their stream (MAX_STREAMS)
+    /// Requests of one connection at once; further ones wait at the client for their stream
+    /// (MAX_STREAMS)
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_uploads_per_connection: u32,
     /// Bytes of all unfinished files together; what goes beyond gets status 507
@@ -45,13 +47,14 @@ pub(crate) struct Limits {
     /// See --stall-timeout
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) min_progress: u64,
-    /// Close a connection that has no request for this long, whose request headers do not end within it, or that does
-    /// not take its answer
+    /// Close a connection that has no request for this long, whose request headers do not end
+    /// within it, or that does not take its answer
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_timeout: u16,
-    /// Bytes that a connection may have on their way (flow control). The default is good for 100 Mbit/s at 0.6 s of round
-    /// trip. A hostile client can make the server keep 2.5 times as much for a connection, and 250 KiB for each of its
-    /// requests: by default 28 MiB, 0.9 GiB for all connections of a client and 3.5 GiB for all there can be
+    /// Bytes that a connection may have on their way (flow control). The default is good for 100
+    /// Mbit/s at 0.6 s of round trip. A hostile client can make the server keep 2.5 times as much
+    /// for a connection, and 250 KiB for each of its requests: by default 28 MiB, 0.9 GiB for all
+    /// connections of a client and 3.5 GiB for all there can be
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(65536..=1 << 30))]
     pub(crate) window: u32,
 }

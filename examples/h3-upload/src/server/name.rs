@@ -92,7 +92,8 @@ mod tests {
             ("/a%00b", NameError::Misleading),
             ("/a%0ab", NameError::Misleading),
             ("/a%7f", NameError::Misleading),
-            // U+009B, the CSI of eight-bit terminals; U+202E, right-to-left override; U+200B, zero-width space.
+            // U+009B, the CSI of eight-bit terminals; U+202E, right-to-left override; U+200B,
+            // zero-width space.
             ("/a%c2%9b2J", NameError::Misleading),
             ("/a%e2%80%aegpj.exe", NameError::Misleading),
             ("/a%e2%80%8bb", NameError::Misleading),

@@ -18,7 +18,8 @@ use tokio::io::{AsyncWriteExt as _, BufWriter};
 use crate::leftovers::{self, Claim};
 use crate::limits::Limits;
 
-/// How an unfinished file's name begins and ends. It is hidden, as no client's file can be: see `name.rs`.
+/// How an unfinished file's name begins and ends. It is hidden, as no client's file can be: see
+/// `name.rs`.
 pub(crate) const TEMPORARY: &str = ".h3-upload-";
 pub(crate) const PART: &str = ".part";
 
@@ -74,7 +75,8 @@ impl Room {
 }
 
 impl Store {
-    /// Checks that files can be created in `dir`, and removes those that a killed server left there.
+    /// Checks that files can be created in `dir`, and removes those that a killed server left
+    /// there.
     pub(crate) fn new(dir: &Path, limits: &Limits) -> anyhow::Result<Self> {
         ensure!(dir.is_dir(), "{} is not a directory: create it, or name another with --dir", dir.display());
         let claim = leftovers::claim(dir);
@@ -94,7 +96,8 @@ impl Store {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
     }
 
-    /// Begins a file that is `announced` to have so many bytes. Dropped without [`Upload::finish`], it leaves no trace.
+    /// Begins a file that is `announced` to have so many bytes. Dropped without
+    /// [`Upload::finish`], it leaves no trace.
     pub(crate) fn begin(&self, announced: Option<u64>) -> Result<Upload, StoreError> {
         self.room.check(announced.unwrap_or(0))?;
         let (file, path) = temporary(&self.dir)?.into_parts();
@@ -109,8 +112,8 @@ impl Store {
 }
 
 fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
-    // Opened here, since tempfile's own errors have lost their number, and have the path, which is no client's
-    // business. The umask has its say, as with any other new file.
+    // Opened here, since tempfile's own errors have lost their number, and have the path, which is
+    // no client's business. The umask has its say, as with any other new file.
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
     tempfile::Builder::new().prefix(TEMPORARY).suffix(PART).make_in(dir, open)
 }

@@ -1,7 +1,7 @@
 //! quinn as h3 sees it.
 //!
-//! `h3-quinn` would do, but that it hands over all that has come (see `frames.rs`), and panics where a
-//! stream is stopped while it is being read.
+//! `h3-quinn` would do, but that it hands over all that has come (see `frames.rs`), and panics
+//! where a stream is stopped while it is being read.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -109,7 +109,8 @@ fn unfinished_files_have_only_so_many_bytes() {
         let mut client = Client::connect(server.port, &server.ca()).await;
         let mut first = client.begin("PUT", "/a", &[], &[7; 90_000]).await;
         server.wait_for("receiving");
-        // Once the first has come whole, what is announced does not fit; until then, it does not come.
+        // Once the first has come whole, what is announced does not fit; until then, it does not
+        // come.
         let (refusal, said) = loop {
             let mut second = client.begin("PUT", "/b", &[("content-length", "10001")], b"").await;
             let _ = second.finish().await;

@@ -33,7 +33,8 @@ pub(crate) fn frame(kind: u64, payload: &[u8]) -> Vec<u8> {
     [integer(kind), integer(payload.len() as u64), payload.to_vec()].concat()
 }
 
-/// A field line whose name is in QPACK's static table, and its value a literal (RFC 9204, section 4.5.4).
+/// A field line whose name is in QPACK's static table, and its value a literal (RFC 9204, section
+/// 4.5.4).
 fn field(index: u8, value: &[u8]) -> Vec<u8> {
     let name = if index < 15 { vec![0x50 | index] } else { vec![0x5f, index - 15] };
     let len = vec![u8::try_from(value.len()).ok().filter(|len| *len < 127).expect("a short value")];
@@ -162,7 +163,8 @@ pub(crate) struct Server {
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Starts a server that does `handle` with each connection. Its control stream is open, and given with it.
+/// Starts a server that does `handle` with each connection. Its control stream is open, and given
+/// with it.
 pub(crate) fn serve<F>(
     transport: TransportConfig,
     handle: impl Fn(Connection, SendStream) -> F + Send + 'static,
