@@ -72,6 +72,11 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
+    /// Whether this delay before the proxy is a queue that fills up.
+    fn is_queue(&self, delay: Duration) -> bool {
+        delay > STANDING_QUEUE.max(self.near.saturating_sub(self.queueing))
+    }
+
     /// Whether the proxy is nearer to the receiver than to the sender, by time.
     pub(crate) fn is_far_proxy(&self) -> bool {
         self.near > self.whole.mul_f64(NEAR_SHARE)
@@ -104,19 +109,22 @@ impl Auto {
     /// Packets were lost before the proxy: whether that is congestion. Of use to every mode that would hide the losses from
     /// the congestion controller.
     pub(crate) fn is_congested(&mut self, measured: Option<Measured>, now: Instant) -> bool {
-        if let Some(Measured { near, queueing, standing, .. }) = measured {
-            let empty = near.saturating_sub(queueing);
-            if standing > STANDING_QUEUE.max(empty) {
-                self.congested_until = Some(now + MEMORY);
-            }
-        }
-        self.congested_until.is_some_and(|until| now < until)
+        self.remember(measured.is_some_and(|measured| measured.is_queue(measured.standing)), now)
     }
 
-    /// The same for a controller that fills queues.
+    /// The same for a controller that fills queues, and with quACKs so far apart that a queue has drained before it stands.
     pub(crate) fn is_overflowing(&mut self, measured: Option<Measured>, now: Instant) -> bool {
-        let full = |measured: &Measured| measured.queueing > measured.whole.mul_f64(FULL_QUEUE);
-        self.is_congested(measured.filter(full), now)
+        let full = |measured: Measured| {
+            measured.queueing > measured.whole.mul_f64(FULL_QUEUE) && measured.is_queue(measured.queueing)
+        };
+        self.remember(measured.is_some_and(full), now)
+    }
+
+    fn remember(&mut self, congested: bool, now: Instant) -> bool {
+        if congested {
+            self.congested_until = Some(now + MEMORY);
+        }
+        self.congested_until.is_some_and(|until| now < until)
     }
 
     /// Packets were lost before the proxy: what to do about these. Without measurements they count as any loss.

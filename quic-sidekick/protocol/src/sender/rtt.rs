@@ -33,10 +33,12 @@ pub(super) struct NearRtt {
     /// From a repeated message to an answer that may be to an earlier one: no measurement, but better than nothing.
     guess: Option<Duration>,
     recent: Recent,
+    /// The same of quACKs alone.
+    recent_quacks: Recent,
     last: VecDeque<Duration>,
 }
 
-/// The shortest sample of a quACK in the last ten to twenty seconds: a path may become longer for good.
+/// The shortest sample of the last ten to twenty seconds: a path may become longer for good.
 #[derive(Debug, Default)]
 struct Recent {
     begun: Option<Instant>,
@@ -74,8 +76,9 @@ impl NearRtt {
             (Sample::Report(..), _) => return,
         };
         self.latest = sample;
+        self.recent.note(sample, now);
         if of_quack {
-            self.recent.note(sample, now);
+            self.recent_quacks.note(sample, now);
             self.last.truncate(LAST - 1);
             self.last.push_front(sample);
         }
@@ -106,7 +109,7 @@ impl NearRtt {
 
     /// By how much each of the last samples was longer at least.
     pub(super) fn standing(&self) -> Option<Duration> {
-        let least = self.recent.least()?;
+        let least = self.recent_quacks.least()?;
         self.last.iter().min().map(|latest| latest.saturating_sub(least))
     }
 
