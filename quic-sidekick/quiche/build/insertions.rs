@@ -228,7 +228,7 @@ pub const INSERTIONS: &[Insertion] = &[
         file: "recovery/gcongestion/recovery.rs",
         anchor: "fn least_unacked(&self) -> u64 {",
         side: Side::After,
-        line: "if let Some(least) = self.sidekick.least_open(self.sent_packets.iter().find(|packet| matches!(packet.status, SentStatus::Sent { .. })).map(|packet| packet.pkt_num)) { return least; }",
+        line: "if let Some(least) = self.sidekick.least_open(|| self.sent_packets.iter().find(|packet| matches!(packet.status, SentStatus::Sent { .. })).map(|packet| packet.pkt_num)) { return least; }",
         why: "keeps what BBR2 knows of such a packet, too",
     },
     Insertion {

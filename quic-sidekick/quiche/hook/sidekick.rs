@@ -72,7 +72,8 @@ pub struct SentPacket {
 }
 
 /// How the congestion controller learns of an early loss, once the receiver has confirmed it: it has acknowledged later
-/// packets, as many or as much later as loss detection waits for. A proxy's word alone moves no controller.
+/// packets, as many or as much later as loss detection waits for. A proxy's word alone moves no
+/// controller, but for [`Connection::sidekick_received`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// As of any loss.

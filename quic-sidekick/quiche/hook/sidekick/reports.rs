@@ -16,6 +16,8 @@ use crate::ranges::RangeSet;
 
 /// Reports per path on which the receiver's word is still to come. While there are as many, no more are acted on.
 pub(super) const MAX_OPEN: usize = 4096;
+/// The same as bytes, in congestion windows.
+const MAX_OPEN_WINDOWS: usize = 2;
 /// Packets per path that are on their way again as they were.
 const MAX_HELD: usize = 1024;
 /// Confirmed losses whose acknowledgement is still looked for, per path; past it, the lowest packet number is forgotten.
@@ -49,6 +51,8 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct EarlyLosses {
     open: BTreeMap<u64, Report>,
+    /// Bytes of these packets.
+    open_bytes: usize,
     confirmed: BTreeSet<u64>,
     pub(super) declared: u64,
     pub(super) spurious: u64,
@@ -59,13 +63,18 @@ pub(crate) struct EarlyLosses {
 }
 
 impl EarlyLosses {
-    /// Whether another packet may be declared lost.
-    pub(crate) fn has_room(&self) -> bool {
-        self.open.len() < MAX_OPEN
+    /// Whether a packet of `size` bytes may be declared lost, with such a congestion window.
+    ///
+    /// What is declared lost leaves the flight, and makes room for more. The receiver has not confirmed
+    /// that it left the path. So no more than two windows of it wait for the receiver's word, however
+    /// much a proxy reports; at half of the packets lost, one does.
+    pub(crate) fn has_room(&self, size: usize, window: usize) -> bool {
+        self.open.len() < MAX_OPEN && self.open_bytes + size <= MAX_OPEN_WINDOWS * window
     }
 
     pub(crate) fn declare(&mut self, packet_number: u64, report: Report) {
         self.held.remove(&packet_number);
+        self.open_bytes += report.size;
         self.open.insert(packet_number, report);
         self.declared += 1;
     }
@@ -75,10 +84,17 @@ impl EarlyLosses {
         self.open.contains_key(&packet_number)
     }
 
-    /// The lowest packet number of those, if it is below that of every packet in flight.
-    pub(crate) fn least_open(&self, in_flight: Option<u64>) -> Option<u64> {
+    /// The lowest packet number of those, if it is below `in_flight`, the lowest of all in flight.
+    pub(crate) fn least_open(&self, in_flight: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let least = *self.open.keys().next()?;
-        in_flight.is_none_or(|in_flight| least < in_flight).then_some(least)
+        in_flight().is_none_or(|in_flight| least < in_flight).then_some(least)
+    }
+
+    /// Takes a report whose fate is known.
+    fn close(&mut self, packet_number: u64) -> Option<Report> {
+        let report = self.open.remove(&packet_number)?;
+        self.open_bytes = self.open_bytes.saturating_sub(report.size);
+        Some(report)
     }
 
     pub(super) fn awaits(&self, packet_number: u64) -> bool {
@@ -152,7 +168,7 @@ impl EarlyLosses {
         }
         for range in ranges.iter() {
             while let Some((&packet_number, _)) = self.open.range(range.clone()).next() {
-                acknowledged.push((packet_number, self.open.remove(&packet_number)));
+                acknowledged.push((packet_number, self.close(packet_number)));
                 self.refuted += 1;
             }
             while let Some(&packet_number) = self.confirmed.range(range.clone()).next() {
@@ -184,6 +200,6 @@ impl EarlyLosses {
         while self.confirmed.len() > MAX_CONFIRMED {
             self.confirmed.pop_first();
         }
-        numbers.into_iter().filter_map(|number| Some((number, self.open.remove(&number)?))).collect()
+        numbers.into_iter().filter_map(|number| Some((number, self.close(number)?))).collect()
     }
 }

@@ -26,8 +26,14 @@ struct Sender {
 
 impl Sender {
     fn new(controller: &str) -> Self {
+        Self::with_window(controller, 10)
+    }
+
+    /// With an initial window of so many packets.
+    fn with_window(controller: &str, packets: usize) -> Self {
         let mut config = Config::new(crate::PROTOCOL_VERSION).unwrap();
         config.set_cc_algorithm_name(controller).unwrap();
+        config.set_initial_congestion_window_packets(packets);
         let recovery = Recovery::new_with_config(&RecoveryConfig::from_config(&config));
         Self { recovery, now: Instant::now(), next: 0 }
     }
@@ -145,10 +151,14 @@ impl Sender {
 
 /// Every controller with every reaction.
 fn each(test: impl Fn(Sender, Reaction)) {
+    each_with_window(10, test);
+}
+
+fn each_with_window(packets: usize, test: impl Fn(Sender, Reaction)) {
     for controller in CONTROLLERS {
         for reaction in REACTIONS {
             println!("{controller}, {reaction:?}");
-            test(Sender::new(controller), reaction);
+            test(Sender::with_window(controller, packets), reaction);
         }
     }
 }
@@ -325,14 +335,29 @@ fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
 
 #[test]
 fn as_many_reports_as_can_be_judged_are_acted_on() {
-    each(|mut sender, reaction| {
-        let most = reports::MAX_OPEN as u64;
+    let most = reports::MAX_OPEN as u64;
+    each_with_window(reports::MAX_OPEN, |mut sender, reaction| {
         sender.send(most + 10);
         let all: Vec<_> = (0..most + 10).collect();
         assert_eq!(sender.lose(&all, reaction) as u64, most);
         // The receiver's word on some makes room for others.
         sender.ack(0..10);
         assert_eq!(sender.lose(&[most + 5], reaction), 1);
+    });
+}
+
+/// A proxy that reports everything as lost cannot have more than two windows sent before the receiver's word.
+#[test]
+fn two_windows_at_most_wait_for_the_receiver_s_word() {
+    each(|mut sender, reaction| {
+        let most = 2 * sender.recovery.cwnd() / SIZE;
+        let mut lost = 0;
+        for _ in 0..10 {
+            let begin = sender.next;
+            sender.send(most as u64);
+            lost += sender.lose(&(begin..sender.next).collect::<Vec<_>>(), reaction);
+        }
+        assert_eq!(lost, most);
     });
 }
 

@@ -43,11 +43,12 @@ impl LegacyRecovery {
         handshake_status: HandshakeStatus,
         now: Instant,
     ) -> usize {
+        let window = self.congestion.congestion_window;
         let epoch = &mut self.epochs[Epoch::Application];
         let mut loss = Loss::default();
         let declared = packet_numbers
             .iter()
-            .filter(|&&number| epoch.lose_early(number, (reaction, now), &mut loss))
+            .filter(|&&number| epoch.lose_early(number, (reaction, now), window, &mut loss))
             .count();
         if declared == 0 {
             return 0;
@@ -248,13 +249,19 @@ impl LegacyRecovery {
 
 impl RecoveryEpoch {
     /// Marks one packet lost. Returns whether it was there to lose.
-    fn lose_early(&mut self, number: u64, (reaction, now): (Reaction, Instant), loss: &mut Loss) -> bool {
+    fn lose_early(
+        &mut self,
+        number: u64,
+        (reaction, now): (Reaction, Instant),
+        window: usize,
+        loss: &mut Loss,
+    ) -> bool {
         let Ok(index) = self.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) else {
             return false;
         };
         let packet = &mut self.sent_packets[index];
         let settled = packet.time_acked.is_some() || packet.time_lost.is_some() || packet.is_pmtud_probe;
-        if settled || !self.sidekick.has_room() {
+        if settled || !self.sidekick.has_room(packet.size, window) {
             return false;
         }
         packet.time_lost = Some(now);

@@ -37,11 +37,12 @@ impl GRecovery {
         handshake_status: HandshakeStatus,
         now: Instant,
     ) -> usize {
+        let window = self.cwnd();
         let epoch = &mut self.epochs[Epoch::Application];
         let mut lost = Loss::default();
         let declared = packet_numbers
             .iter()
-            .filter(|&&number| epoch.lose_early(number, (reaction, now), &mut lost))
+            .filter(|&&number| epoch.lose_early(number, (reaction, now), window, &mut lost))
             .count();
         if declared == 0 {
             return 0;
@@ -159,12 +160,19 @@ impl GRecovery {
 
 impl RecoveryEpoch {
     /// Marks one packet lost. Returns whether it was there to lose.
-    fn lose_early(&mut self, number: u64, (reaction, now): (Reaction, Instant), loss: &mut Loss) -> bool {
+    fn lose_early(
+        &mut self,
+        number: u64,
+        (reaction, now): (Reaction, Instant),
+        window: usize,
+        loss: &mut Loss,
+    ) -> bool {
         let Ok(index) = self.sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num) else {
             return false;
         };
         let status = &mut self.sent_packets[index].status;
-        if matches!(status, SentStatus::Sent { is_pmtud_probe: true, .. }) || !self.sidekick.has_room() {
+        let SentStatus::Sent { is_pmtud_probe: false, sent_bytes, .. } = *status else { return false };
+        if !self.sidekick.has_room(sent_bytes, window) {
             return false;
         }
         let SentStatus::Sent { time_sent, ack_eliciting, in_flight, has_data, sent_bytes, frames, .. } =
