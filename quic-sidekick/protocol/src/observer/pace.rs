@@ -28,19 +28,29 @@ impl Pace {
     }
 }
 
-/// Admits one event of a source at a time. Events are of `CLASSES` kinds: each kind has its own rate
-/// for all sources together, so that none keeps out another. A source's own rate covers all kinds.
+/// Admits one event of a source at a time. Events are of `CLASSES` kinds, each with rates of its own,
+/// so that none keeps out another.
 #[derive(Debug)]
 pub(super) struct Limiter<const CLASSES: usize> {
-    all: [Option<Instant>; CLASSES],
-    each: Box<[Option<Instant>; PLACES]>,
+    classes: Box<[Class; CLASSES]>,
+    all: Pace,
     key: [u8; 16],
 }
 
+/// When the next event is due: of all sources, and of those that share a place.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    all: Option<Instant>,
+    each: [Option<Instant>; PLACES],
+}
+
 impl<const CLASSES: usize> Limiter<CLASSES> {
-    /// A limiter that has admitted nothing. `key` hides which sources share a place.
-    pub(super) fn new(key: [u8; 16]) -> Self {
-        Self { all: [None; CLASSES], each: Box::new([None; PLACES]), key }
+    /// A limiter that has admitted nothing, one of so many that share the rate of all sources. `key` hides which sources share a place.
+    pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
+        let class = Class { all: None, each: [None; PLACES] };
+        let shards = u32::from(shards.max(1));
+        let all = Pace { interval: ALL.interval * shards, burst: ALL.burst.div_ceil(shards) };
+        Self { classes: Box::new([class; CLASSES]), all, key }
     }
 
     /// Admits an event of this source and class, a number below `CLASSES`, or returns false.
@@ -48,9 +58,9 @@ impl<const CLASSES: usize> Limiter<CLASSES> {
         let mut hasher = DefaultHasher::new();
         (self.key, super::table::site(source)).hash(&mut hasher);
         let index = usize::try_from(hasher.finish()).unwrap_or(0) % PLACES;
-        let places = (self.each.get_mut(index), self.all.get_mut(class));
-        let (Some(each), Some(all)) = places else { return false };
-        match (EACH.next(*each, now), ALL.next(*all, now)) {
+        let Some(Class { all, each }) = self.classes.get_mut(class) else { return false };
+        let Some(each) = each.get_mut(index) else { return false };
+        match (EACH.next(*each, now), self.all.next(*all, now)) {
             (Some(next_of_each), Some(next_of_all)) => {
                 (*each, *all) = (Some(next_of_each), Some(next_of_all));
                 true
@@ -68,23 +78,38 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
     fn nobody_takes_more_than_a_share() {
         let now = Instant::now();
-        let mut limiter = Limiter::<2>::new([1; 16]);
+        let mut limiter = Limiter::<2>::new([1; 16], 1);
         let of = |last: u8| IpAddr::from([192, 0, 2, last]);
         let admitted =
             |limiter: &mut Limiter<2>, source, at| (0..1000).filter(|_| limiter.admit(source, 0, at)).count();
         assert_eq!(admitted(&mut limiter, of(1), now), 64);
         let others: usize = (2..200).map(|last| admitted(&mut limiter, of(last), now)).sum();
         assert_eq!(others, 256 - 64, "all together");
-        assert!(limiter.admit(of(201), 1, now), "but for the other class");
+        assert!(limiter.admit(of(1), 1, now), "the other class has its own");
         assert!(!limiter.admit(of(201), 2, now), "there is no third");
         assert_eq!(admitted(&mut limiter, of(1), now + Duration::from_secs(1)), 20, "a second later");
     }
 
     #[test]
     #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+    fn shards_share_the_rate_of_all() {
+        let now = Instant::now();
+        let admitted = |shards: u16| {
+            let mut limiter = Limiter::<1>::new([1; 16], shards);
+            let sources = (0..1000).map(|n: u32| IpAddr::from(n.to_be_bytes()));
+            let (begin, later) = (now, now + Duration::from_secs(1));
+            let first = sources.clone().filter(|source| limiter.admit(*source, 0, begin)).count();
+            (first, sources.filter(|source| limiter.admit(*source, 0, later)).count())
+        };
+        assert_eq!(admitted(1), (256, 250));
+        assert_eq!(admitted(4), (64, 62));
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
     fn addresses_that_one_host_can_take_share_a_rate() {
         let now = Instant::now();
-        let mut limiter = Limiter::<1>::new([1; 16]);
+        let mut limiter = Limiter::<1>::new([1; 16], 1);
         let admitted = (0..1000u16)
             .filter(|last| limiter.admit(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *last]), 0, now));
         assert_eq!(admitted.count(), 64);

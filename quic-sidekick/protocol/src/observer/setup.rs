@@ -67,16 +67,12 @@ impl Observer {
             }
             self.table.remove(index);
         }
-        let takes_a_place = self.is_source_full(&flow);
-        if !takes_a_place && self.table.len() >= self.config.max_sessions {
-            // Who has asked and then said nothing makes room.
-            self.table.evict_half_open();
-        }
-        // Neighbours behind one address cannot keep out a sender that has proven more than they have.
-        let has_place = if takes_a_place {
+        // Neighbours behind one address cannot keep out a sender that has proven more than they have. Who has asked and then
+        // said nothing makes room for others.
+        let has_place = if self.is_source_full(&flow) {
             path_proven && self.table.has_unproven(flow.source.ip())
         } else {
-            self.table.len() < self.config.max_sessions
+            self.table.len() < self.config.max_sessions || self.table.has_half_open()
         };
         if !has_place {
             return Err(self.refuse(from, hello, Refusal::Full));
@@ -189,6 +185,8 @@ impl Observer {
         session.own = peer.own;
         if path_proven && self.is_source_full(&flow) {
             self.table.evict_unproven(flow.source.ip());
+        } else if self.table.len() >= self.config.max_sessions {
+            self.table.evict_half_open();
         }
         self.stats.sessions_opened += 1;
         Ok(self.table.insert(session, now + PROOF_TIMEOUT.min(self.config.idle_timeout)))

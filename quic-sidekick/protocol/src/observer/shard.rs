@@ -38,6 +38,11 @@ impl Shard {
         (index < of && of <= Self::MOST).then_some(Self { index, of })
     }
 
+    /// How many shards there are.
+    pub(super) fn count(self) -> u16 {
+        self.of
+    }
+
     /// The index of the shard that serves flows from this address, where there are `of`.
     #[must_use]
     pub fn of_source(source: IpAddr, of: u16) -> u16 {

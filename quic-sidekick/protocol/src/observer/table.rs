@@ -261,15 +261,24 @@ impl Table {
         }
     }
 
-    /// Ends the oldest session whose sender has not spoken under seal, if there is one.
-    pub(super) fn evict_half_open(&mut self) {
-        while let Some(number) = self.half_open.pop_front() {
-            if is_half_open(&self.by_number, &self.slots, number)
-                && let Some(&index) = self.by_number.get(&number)
-            {
-                self.remove(index);
-                return;
+    /// Whether there is a session whose sender has not spoken under seal.
+    pub(super) fn has_half_open(&mut self) -> bool {
+        while let Some(number) = self.half_open.front() {
+            if is_half_open(&self.by_number, &self.slots, *number) {
+                return true;
             }
+            self.half_open.pop_front();
+        }
+        false
+    }
+
+    /// Ends the oldest of these sessions, if there is one.
+    pub(super) fn evict_half_open(&mut self) {
+        if self.has_half_open()
+            && let Some(number) = self.half_open.pop_front()
+            && let Some(&index) = self.by_number.get(&number)
+        {
+            self.remove(index);
         }
     }
 
