@@ -1,5 +1,6 @@
 //! The machine's addresses: where senders reach the proxy, and what no sender can have.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
@@ -13,20 +14,46 @@ use crate::crew::Crew;
 /// The number of an address that belongs to no interface in particular.
 const ANY_INTERFACE: u32 = u32::MAX;
 
-/// The name and the kernel's index of the bridge or bond that an interface is a port of.
-pub(crate) fn master(interface: &NetworkInterface) -> Option<(String, u32)> {
-    let directory = Path::new("/sys/class/net").join(&interface.name);
-    let index = |path: &Path| std::fs::read_to_string(path.join("ifindex")).ok()?.trim().parse::<u32>().ok();
-    // sysfs may show another network namespace than this process has.
-    if index(&directory)? != interface.index {
-        return None;
-    }
-    let master = std::fs::read_link(directory.join("master")).ok()?;
-    Some((master.file_name()?.to_str()?.to_owned(), index(&directory.join("master"))?))
+/// Bridges and bonds on top of each other: more are not looked through.
+const MAX_MASTERS: usize = 8;
+
+/// What the workers need to know of the machine's interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// The machine's addresses.
+    pub addresses: Addresses,
+    /// The kernel's index of the interface by which the machine sends to where packets come from, for each interface that
+    /// is captured on: of the bridge or bond on top of it, or its own.
+    pub egress: Vec<(u32, u32)>,
 }
 
-/// The machine's addresses as they are now. `listen` is the address of the proxy's port.
-pub(crate) fn present(options: &Options, listen: SocketAddr) -> Addresses {
+/// The names and the kernel's indices of an interface and of the bridges and bonds that it is a port of, the topmost last.
+fn stack(interface: &NetworkInterface) -> Vec<(String, u32)> {
+    let class = Path::new("/sys/class/net");
+    let index = |name: &str| {
+        let text = std::fs::read_to_string(class.join(name).join("ifindex")).ok()?;
+        text.trim().parse::<u32>().ok()
+    };
+    let mut stack = vec![(interface.name.clone(), interface.index)];
+    // sysfs may show another network namespace than this process has.
+    if index(&interface.name) != Some(interface.index) {
+        return stack;
+    }
+    while let Some((name, _)) = stack.last()
+        && stack.len() <= MAX_MASTERS
+    {
+        let master = std::fs::read_link(class.join(name).join("master")).ok();
+        let master = master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).map(str::to_owned);
+        let Some((master, index)) = master.and_then(|name| index(&name).map(|index| (name, index))) else {
+            break;
+        };
+        stack.push((master, index));
+    }
+    stack
+}
+
+/// The machine's interfaces as they are now. `listen` is the address of the proxy's port.
+fn look(options: &Options, listen: SocketAddr) -> Surroundings {
     let interfaces = pnet_datalink::interfaces();
     let networks = || interfaces.iter().flat_map(|interface| &interface.ips);
     let broadcast = networks().filter_map(|network| match network.broadcast() {
@@ -35,15 +62,20 @@ pub(crate) fn present(options: &Options, listen: SocketAddr) -> Addresses {
         _ => None,
     });
     let named = |name: &str| interfaces.iter().find(|interface| interface.name == name);
-    let loopback = (0_u32..)
-        .zip(options.distinct_interfaces())
-        .filter(|(_, name)| named(name).is_some_and(NetworkInterface::is_loopback))
-        .map(|(number, _)| number);
-    Addresses {
-        announced: announced(options, listen, &interfaces),
-        own: networks().map(|network| network.ip()).collect(),
-        broadcast: broadcast.collect(),
-        loopback: loopback.collect(),
+    let captured = || {
+        (0_u32..).zip(options.distinct_interfaces()).filter_map(|(number, name)| Some((number, named(name)?)))
+    };
+    let loopback = captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
+    let egress = captured().filter_map(|(number, interface)| Some((number, stack(interface).last()?.1)));
+    Surroundings {
+        addresses: Addresses {
+            announced: announced(options, listen, &interfaces),
+            // RFC 4291, section 2.6.1: a router also has each network's own address.
+            own: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
+            broadcast: broadcast.collect(),
+            loopback: loopback.collect(),
+        },
+        egress: egress.collect(),
     }
 }
 
@@ -66,8 +98,8 @@ fn announced(
     let mut announced = Vec::new();
     for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
         // The port of a bridge has no address of its own; the bridge has.
-        let bridge = interfaces.iter().find(|i| i.name == name).and_then(master).map(|(bridge, _)| bridge);
-        let its = interfaces.iter().filter(|i| i.name == name || Some(&i.name) == bridge.as_ref());
+        let stack = interfaces.iter().find(|i| i.name == name).map(stack).unwrap_or_default();
+        let its = interfaces.iter().filter(|i| stack.iter().any(|(name, _)| *name == i.name));
         let usable =
             its.flat_map(|interface| &interface.ips).map(|network| network.ip()).filter(|ip| match ip {
                 IpAddr::V4(ip) => !ip.is_link_local(),
@@ -93,33 +125,33 @@ fn warn_of_silence(options: &Options, addresses: &Addresses) {
     }
 }
 
-/// Keeps the workers informed of the machine's addresses, which change while the proxy runs.
+/// Keeps the workers informed of the machine's interfaces, which change while the proxy runs.
 #[derive(Debug)]
 pub(crate) struct Watch {
     listen: SocketAddr,
-    known: Addresses,
+    known: Surroundings,
 }
 
 impl Watch {
-    /// The addresses as they are when the proxy starts.
+    /// The interfaces as they are when the proxy starts.
     pub(crate) fn begin(options: &Options, listen: SocketAddr) -> Self {
-        let known = present(options, listen);
-        warn_of_silence(options, &known);
+        let known = look(options, listen);
+        warn_of_silence(options, &known.addresses);
         Self { listen, known }
     }
 
-    /// The addresses that were last found.
-    pub(crate) fn known(&self) -> &Addresses {
+    /// What was last found.
+    pub(crate) fn known(&self) -> &Surroundings {
         &self.known
     }
 
     /// Looks again, and informs the workers of a change.
     pub(crate) fn refresh(&mut self, options: &Options, crew: &Crew) {
-        let present = present(options, self.listen);
-        if present != self.known && crew.set_addresses(&present) {
-            info!("the addresses of this machine have changed");
-            warn_of_silence(options, &present);
-            self.known = present;
+        let found = look(options, self.listen);
+        if found != self.known && crew.set_surroundings(&found) {
+            info!("the addresses or interfaces of this machine have changed");
+            warn_of_silence(options, &found.addresses);
+            self.known = found;
         }
     }
 }

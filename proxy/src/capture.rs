@@ -21,7 +21,6 @@ use sidekick_protocol::{Flow, Payload, Seen};
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
-use crate::addresses;
 use crate::offload::{self, Merging};
 use crate::packet::{self, Datagram, Link, Skip};
 use portable::Portable;
@@ -208,8 +207,6 @@ pub struct Capture {
     name: String,
     /// The kernel's number of the interface.
     index: u32,
-    /// That of the interface by which this machine sends to where packets come from: its bridge's, or its own.
-    egress: u32,
     link: Link,
     source: Box<dyn Source>,
     counters: Counters,
@@ -311,7 +308,6 @@ impl Capture {
         Ok(Self {
             name: name.clone(),
             index: interface.index,
-            egress: addresses::master(interface).map_or(interface.index, |(_, index)| index),
             link,
             source,
             counters: Counters::default(),
@@ -327,12 +323,6 @@ impl Capture {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The kernel's index of the interface by which answers to what is captured here leave.
-    #[must_use]
-    pub fn egress(&self) -> u32 {
-        self.egress
     }
 
     /// How packets are captured: `ring` or `pnet`.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
+use crate::addresses::Surroundings;
 use crate::capture::Capture;
 use crate::cli::Options;
 use crate::daemon::spawn;
@@ -32,6 +32,7 @@ impl Crew {
     pub fn start<M: Machine, E: From<News> + Send + 'static>(
         machines: Vec<M>,
         sockets: Sockets,
+        surroundings: &Surroundings,
         news: &Sender<E>,
     ) -> Result<Self> {
         let sockets = Arc::new(sockets);
@@ -43,7 +44,8 @@ impl Crew {
             let news = news.clone();
             // The main thread may be at its end.
             let tell = Box::new(move |what| drop(news.send(E::from(what))));
-            let worker = Worker::new(machine, inbox, readers, Arc::clone(&sockets), tell);
+            let mut worker = Worker::new(machine, inbox, readers, Arc::clone(&sockets), tell);
+            worker.set_surroundings(surroundings.clone());
             let processor = processors.get(index % processors.len().max(1)).copied();
             spawn(format!("worker-{index}"), move || {
                 if let Some(processor) = processor {
@@ -69,10 +71,10 @@ impl Crew {
         }
     }
 
-    /// Informs each worker of the machine's addresses; false if one has no room for it now.
+    /// Informs each worker of the machine's interfaces; false if one has no room for it now.
     #[must_use]
-    pub fn set_addresses(&self, addresses: &Addresses) -> bool {
-        self.0.iter().all(|mailbox| mailbox.put(Letter::Addresses(addresses.clone())))
+    pub fn set_surroundings(&self, surroundings: &Surroundings) -> bool {
+        self.0.iter().all(|mailbox| mailbox.put(Letter::Surroundings(surroundings.clone())))
     }
 
     /// How things stand with each worker that answers, with so many of its sessions at most.

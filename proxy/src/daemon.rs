@@ -32,8 +32,8 @@ use crate::worker::{News, Sockets, clock};
 
 /// How often progress is logged and the kernel asked for drops.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-/// How often an interface is looked for that has disappeared.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the machine's interfaces and addresses are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the main thread waits for.
 enum Event {
@@ -123,7 +123,7 @@ fn serve<M: Machine>(
     (options, reread): (&Options, Reread<'_>),
     signals: Signals,
     captures: Vec<Opened>,
-    mut machines: Vec<M>,
+    machines: Vec<M>,
     sockets: Sockets,
     (metrics, key): (Option<TcpListener>, Option<PublicKey>),
 ) -> Result<()> {
@@ -140,11 +140,8 @@ fn serve<M: Machine>(
         });
     })?;
     let address = sockets.port.address();
-    let mut addresses = Watch::begin(options, address);
-    for machine in &mut machines {
-        machine.set_addresses(addresses.known());
-    }
-    let crew = Crew::start(machines, sockets, &events)?;
+    let mut interfaces = Watch::begin(options, address);
+    let crew = Crew::start(machines, sockets, interfaces.known(), &events)?;
     let mut missing = Missing::default();
     for (number, captures) in captures {
         match captures {
@@ -167,9 +164,9 @@ fn serve<M: Machine>(
     tell_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
-    let mut present = options.clone();
+    let mut current = options.clone();
     let outcome = loop {
-        match inbox.recv_timeout(if missing.is_empty() { PROGRESS_INTERVAL } else { RETRY_INTERVAL }) {
+        match inbox.recv_timeout(LOOK_INTERVAL) {
             Ok(Event::Stop) => break Ok(()),
             Ok(Event::Reload) => {
                 let mut states = vec![NotifyState::Reloading];
@@ -182,8 +179,8 @@ fn serve<M: Machine>(
                     Ok(new) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
                         warn_of_the_rest(options, &new);
-                        present = running(&new);
-                        addresses.refresh(&present, &crew);
+                        current = running(&new);
+                        interfaces.refresh(&current, &crew);
                     }
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
@@ -200,7 +197,7 @@ fn serve<M: Machine>(
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
         missing.look(&names, options.capture(), &crew);
-        addresses.refresh(&present, &crew);
+        interfaces.refresh(&current, &crew);
         progress.log(&crew);
     };
     tell_manager(&[NotifyState::Stopping]);
@@ -260,10 +257,6 @@ struct Missing {
 }
 
 impl Missing {
-    fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
-    }
-
     /// False if it was known.
     fn add(&mut self, number: u32, reason: &CaptureError) -> bool {
         if matches!(reason, CaptureError::Stuck { .. }) && !self.not_by_ring.contains(&number) {

@@ -17,7 +17,7 @@
 //! [`privileges`] that are not needed any more are given up.
 //! [`daemon`] starts and ends all this, as [`signals`] say; [`cli`], [`summary`] and [`monitor`] are what the operator sees.
 
-mod addresses;
+pub mod addresses;
 pub mod capture;
 pub mod cli;
 pub mod compat;

@@ -17,7 +17,8 @@ use thiserror::Error;
 
 use crate::route::{self, Route};
 
-/// Bytes of messages that may wait, as the kernel counts them: some thousands, since after an outage all senders speak at once.
+/// Bytes of messages that may wait in each direction, as the kernel counts them: some thousands, since after an outage all
+/// senders speak at once, and since what is sent waits for answers to ARP.
 const WAITING_BYTES: usize = 4 << 20;
 
 /// Why the port cannot be opened.
@@ -87,6 +88,9 @@ impl Port {
         if setsockopt(&socket, sockopt::RcvBufForce, &WAITING_BYTES).is_err() {
             let _ = setsockopt(&socket, sockopt::RcvBuf, &WAITING_BYTES);
         }
+        if setsockopt(&socket, sockopt::SndBufForce, &WAITING_BYTES).is_err() {
+            let _ = setsockopt(&socket, sockopt::SndBuf, &WAITING_BYTES);
+        }
         if address.ip().is_unspecified() {
             let told = if address.is_ipv4() {
                 setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
@@ -103,6 +107,13 @@ impl Port {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The address under which a peer has spoken to it: `spoken_to`, or the one that it listens on, if either is known.
+    #[must_use]
+    pub fn own_address(&self, spoken_to: Option<IpAddr>) -> Option<SocketAddr> {
+        let ip = spoken_to.or_else(|| Some(self.address.ip()).filter(|ip| !ip.is_unspecified()))?;
+        Some(SocketAddr::new(ip, self.address.port()))
     }
 
     /// The receiving half.

@@ -10,7 +10,7 @@
 //! nor the daemon's word.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,9 +22,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{Addresses, MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
 use tracing::warn;
 
+use crate::addresses::Surroundings;
 use crate::capture::{Capture, CaptureError, Captured, Counters};
 use crate::cli::Options;
 use crate::machine::Machine;
@@ -55,6 +56,11 @@ pub(crate) fn clock() -> Instant {
     Instant::now()
 }
 
+/// Whether an address means nothing without its interface, which the raw socket is not told.
+fn is_scoped(address: SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
+
 /// What a worker is told.
 #[derive(Debug)]
 pub enum Letter {
@@ -64,8 +70,8 @@ pub enum Letter {
     Forget(u32),
     /// Say how things stand, with so many sessions at most.
     Report(usize, SyncSender<Report>),
-    /// These are the machine's addresses now.
-    Addresses(Addresses),
+    /// These are the machine's addresses and interfaces now.
+    Surroundings(Surroundings),
     /// Take over what may change.
     Reload(Arc<Options>, SyncSender<Result<()>>),
     /// Say goodbye, and how things stand, and end.
@@ -204,14 +210,18 @@ impl Outbox {
     }
 
     fn send(&self, transmit: &Transmit) -> io::Result<()> {
-        let Transmit { to, own, from, interface, len } = *transmit;
+        let Transmit { to, own, from, interface, in_session, len } = *transmit;
         let message = self.buffer.get(..len).unwrap_or_default();
         let egress = |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
-        // Nothing is captured there any more: the answer has no other way.
+        // The interface is gone: the answer has no other way.
         let interface = interface.map(|number| egress(number).ok_or(Errno::ENODEV)).transpose()?;
-        match (from, &self.sockets.path) {
-            (Some(receiver), Some(path)) => path.send(message, receiver, to, interface),
-            _ => self.sockets.port.send(message, to, Route { source: own, interface }),
+        let Sockets { port, path } = &*self.sockets;
+        // By the raw socket, too, goes what is for strangers: the kernel keeps it while nobody answers to ARP, on account of
+        // the socket, and that of the sessions must not be filled with it.
+        let from = from.or_else(|| port.own_address(own).filter(|_| !in_session && !is_scoped(to)));
+        match (from, path) {
+            (Some(from), Some(path)) => path.send(message, from, to, interface),
+            _ => port.send(message, to, Route { source: own, interface }),
         }
     }
 }
@@ -266,6 +276,12 @@ impl<M: Machine> Worker<M> {
             late: 0,
             gone: Counters::default(),
         }
+    }
+
+    /// Takes note of the machine's addresses and interfaces.
+    pub fn set_surroundings(&mut self, surroundings: Surroundings) {
+        self.machine.set_addresses(&surroundings.addresses);
+        self.outbox.egress = surroundings.egress;
     }
 
     /// Works until it is told to end, or cannot.
@@ -392,8 +408,7 @@ impl<M: Machine> Worker<M> {
 
     /// Lets go of the capture of this number; what it has seen stays in the totals.
     fn forget(&mut self, number: u32) {
-        let Self { captures, gone, outbox, .. } = self;
-        outbox.egress.retain(|(of, _)| *of != number);
+        let Self { captures, gone, .. } = self;
         captures.retain_mut(|(of, capture)| {
             let keep = *of != number;
             if !keep {
@@ -452,7 +467,6 @@ impl<M: Machine> Worker<M> {
             Letter::Capture(number, capture) => {
                 // Of what passed since it was captured on before, nobody knows.
                 self.machine.missed(number);
-                self.outbox.egress.push((number, capture.egress()));
                 self.captures.push((number, capture));
             }
             Letter::Forget(number) => self.forget(number),
@@ -461,7 +475,7 @@ impl<M: Machine> Worker<M> {
                 // Whoever asked may have lost patience.
                 let _ = to.try_send(self.report(sessions));
             }
-            Letter::Addresses(addresses) => self.machine.set_addresses(&addresses),
+            Letter::Surroundings(surroundings) => self.set_surroundings(surroundings),
             Letter::Reload(options, to) => {
                 let _ = to.try_send(self.machine.reload(&options));
             }

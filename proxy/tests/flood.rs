@@ -4,17 +4,18 @@
 
 mod common;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::link::{bind, connected, send};
+use common::link::{across_a_link, bind, connected, link, send};
 use common::{Daemon, Peer, every_packets, get, hello, in_namespace};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::wire::Datagram;
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Terms};
+use sidekick_proxy::path::PathSocket;
 
 const HELLOS: usize = 3000;
 
@@ -53,6 +54,31 @@ fn a_flood_at_the_port_holds_up_no_quack() {
     });
 }
 
+/// The answers to HELLOs from addresses that no host has wait in the kernel until ARP gives up. They take no room of the
+/// sessions' quACKs.
+#[test]
+fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
+    in_namespace("answers_to_hosts_that_are_not_there_hold_up_no_quack", || {
+        let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), PathSocket::open().unwrap());
+        let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
+        let daemon = Daemon::start("-i near0 --json --metrics off");
+        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        let port: SocketAddr = "10.9.0.1:5252".parse().unwrap();
+        control.connect(port).unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(10, 20));
+        let hello = hello(4000, destination);
+        for round in 1..=20 {
+            // Few enough for the table of neighbours, so that each keeps what waits for it.
+            for host in (3..250_u8).cycle().take(1000) {
+                forge.send(&hello, ([10, 9, 0, host], 5000).into(), port, None).unwrap();
+            }
+            send(&flow, destination, (u32::from(round) - 1) * 10..u32::from(round) * 10);
+            assert_eq!(peer.count(), round * 10);
+        }
+        daemon.stop();
+    });
+}
+
 /// Sends HELLOs in trains, more than the proxy can answer, until it is told to stop.
 fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
     let train = hello.repeat(60);
@@ -62,23 +88,23 @@ fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary.
+/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary. The flood comes over another
+/// interface than the packets, so that it takes no room of theirs.
 #[test]
 fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
     in_namespace("a_flood_at_the_port_holds_up_neither_counting_nor_the_end", || {
-        let daemon = Daemon::start("-i lo --json --metrics 127.0.0.1:9252");
-        let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-        let destination = sink.local_addr().unwrap();
-        let port = source.local_addr().unwrap().port();
-        let control = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
-        let peer = Peer::open(control, port, destination, every_packets(10, 20));
-        let (hello, stop) = (hello(port, destination), AtomicBool::new(false));
+        let (flow, control) = across_a_link();
+        let daemon = Daemon::start("-i near0 --json --metrics 127.0.0.1:9252");
+        let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
+        control.connect("10.9.0.1:5252").unwrap();
+        let peer = Peer::open(control, 4000, destination, every_packets(10, 20));
+        let (hello, stop) = (hello(4000, destination), AtomicBool::new(false));
         let flooder = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
         setsockopt(&flooder, sockopt::UdpGsoSegment, &i32::try_from(hello.len()).unwrap()).unwrap();
         let summary = thread::scope(|scope| {
             scope.spawn(|| flood(&flooder, &hello, &stop));
             for round in 1..=100 {
-                send(&source, destination, (round - 1) * 10..round * 10);
+                send(&flow, destination, (round - 1) * 10..round * 10);
                 assert_eq!(u32::from(peer.count()), round * 10);
             }
             assert_eq!(get("127.0.0.1:9252", "/health").0, 200);

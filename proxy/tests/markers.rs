@@ -133,7 +133,7 @@ fn a_new_address_of_the_proxy_is_noticed() {
         is_ready();
         run("ip address add 10.9.0.77/24 dev near0");
         let program = bind("10.9.0.77:53");
-        // It looks every ten seconds, and when it reads its file again.
+        // It looks every second, and when it reads its file again.
         daemon.signal(Signal::SIGHUP);
         is_ready();
         host.is_answered();

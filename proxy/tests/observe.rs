@@ -14,6 +14,7 @@ use std::time::Instant;
 use common::{Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run};
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer as Address, Seen, Transmit};
+use sidekick_proxy::addresses::Surroundings;
 use sidekick_proxy::cli::Options;
 use sidekick_proxy::crew::Crew;
 use sidekick_proxy::machine::Machine;
@@ -287,7 +288,11 @@ fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News
     let (news, inbox) = mpsc::channel::<News>();
     let address = port.address();
     let machines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
-    (Crew::start(machines, Sockets { port, path: None }, &news).unwrap(), address, inbox)
+    (
+        Crew::start(machines, Sockets { port, path: None }, &Surroundings::default(), &news).unwrap(),
+        address,
+        inbox,
+    )
 }
 
 impl Machine for Stuck {

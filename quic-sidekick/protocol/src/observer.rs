@@ -139,6 +139,9 @@ pub struct Transmit {
     /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or `None` for any: an
     /// answer to a marker, whose addresses anyone can forge, goes to nobody elsewhere.
     pub interface: Option<u32>,
+    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can wait in the system for an
+    /// answer to ARP, and must not hold up what is sent to sessions.
+    pub in_session: bool,
     /// Its length in bytes.
     pub len: usize,
 }
@@ -205,8 +208,8 @@ impl Observer {
             mint: Mint::new(numbers.array()),
             numbers,
             addresses: Addresses::default(),
-            answered: Answered::new(of_answers),
-            handshakes: Limiter::new(of_handshakes),
+            answered: Answered::new(of_answers, config.shard.count()),
+            handshakes: Limiter::new(of_handshakes, 1),
             table: Table::new(config.max_sessions, u64::from_be_bytes(seed_of_table)),
             waiting: VecDeque::with_capacity(MAX_WAITING),
             closing: false,
@@ -564,7 +567,7 @@ impl Observer {
                     Bare::UnknownSession(session) => Datagram::UnknownSession { session },
                 };
                 let len = datagram.emit(out).ok()?;
-                Transmit { to: to.address, own: to.own, from: None, interface: None, len }
+                Transmit { to: to.address, own: to.own, from: None, interface: None, in_session: false, len }
             }
             Outgoing::Answer(answer) => return answer.emit(out),
         })

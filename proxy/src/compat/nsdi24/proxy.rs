@@ -69,7 +69,7 @@ impl Machine for Proxy {
 
     fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         let len = self.observer.transmit(out)?;
-        Some(Transmit { to: self.quack_to, own: None, from: None, interface: None, len })
+        Some(Transmit { to: self.quack_to, own: None, from: None, interface: None, in_session: true, len })
     }
 
     /// There is no file for this wire.

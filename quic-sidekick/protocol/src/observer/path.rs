@@ -21,9 +21,9 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// None yet. `key` is that of a [`Limiter`].
-    pub(super) fn new(key: [u8; 16]) -> Self {
-        Self { nonces: Vec::new(), next: 0, limiter: Limiter::new(key) }
+    /// None yet. The arguments are those of [`Limiter::new`].
+    pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
+        Self { nonces: Vec::new(), next: 0, limiter: Limiter::new(key, shards) }
     }
 
     fn contains(&self, nonce: &[u8; NONCE_LEN]) -> bool {
@@ -62,7 +62,7 @@ impl OutgoingAnswer {
             Reply::Adjacent(port) => (SocketAddr::new(source.ip(), port), None),
             Reply::Path => (source, Some(destination)),
         };
-        Some(Transmit { to, own: None, from, interface: Some(self.interface), len })
+        Some(Transmit { to, own: None, from, interface: Some(self.interface), in_session: false, len })
     }
 }
 

@@ -143,7 +143,7 @@ impl Session {
 
     /// A datagram of so many bytes to the session's sender.
     pub(super) fn transmit(&self, len: usize) -> Transmit {
-        Transmit { to: self.agreed.peer, own: self.own, from: None, interface: None, len }
+        Transmit { to: self.agreed.peer, own: self.own, from: None, interface: None, in_session: true, len }
     }
 
     pub(super) fn status(&self) -> SessionStatus {
