@@ -30,7 +30,7 @@ pub(crate) enum NameError {
     TooLong,
 }
 
-/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above 0x7f
+/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above 0x9f
 /// passes that is not part of a character: names need not be UTF-8.
 pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
     let segment = path.strip_prefix('/').unwrap_or(path);
@@ -41,7 +41,13 @@ pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
         // "." and ".." too; and our own temporary files.
         [b'.', ..] => Err(NameError::Hidden),
         [b'-', ..] => Err(NameError::Dash),
-        name if name.utf8_chunks().any(|part| part.valid().contains(misleads)) => Err(NameError::Misleading),
+        name if name.utf8_chunks().any(|part| {
+            // The controls of 8-bit terminals: no part of a character in UTF-8, and none in Latin-1.
+            part.valid().contains(misleads) || part.invalid().iter().any(|byte| matches!(byte, 0x80..=0x9f))
+        }) =>
+        {
+            Err(NameError::Misleading)
+        }
         name if name.len() > LONGEST => Err(NameError::TooLong),
         _ => Ok(OsString::from_vec(name)),
     }
@@ -98,6 +104,8 @@ mod tests {
             ("/a%e2%80%aegpj.exe", NameError::Misleading),
             ("/a%e2%80%8bb", NameError::Misleading),
             ("/%ffa%e2%81%a6", NameError::Misleading),
+            // The same CSI as one byte.
+            ("/%9b31m", NameError::Misleading),
             (long.as_str(), NameError::TooLong),
         ] {
             assert_eq!(file_name(path), Err(error), "{path}");
