@@ -10,7 +10,7 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if path.is_dir() && !["target", "hook", "corpus"].contains(&name.as_str()) {
+        if path.is_dir() && !["target", "corpus"].contains(&name.as_str()) {
             tests_below(&path, found);
         } else if name.ends_with(".rs") {
             let text = fs::read_to_string(&path).unwrap();

@@ -101,8 +101,8 @@ mod tests {
             let first = sources.clone().filter(|source| limiter.admit(*source, 0, begin)).count();
             (first, sources.filter(|source| limiter.admit(*source, 0, later)).count())
         };
-        assert_eq!(admitted(1), (256, 250));
-        assert_eq!(admitted(4), (64, 62));
+        // One each 16 ms.
+        assert_eq!((admitted(1), admitted(4)), ((256, 250), (256 / 4, 1000_usize.div_ceil(16))));
     }
 
     #[test]
