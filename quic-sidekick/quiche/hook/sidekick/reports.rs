@@ -18,6 +18,8 @@ use crate::ranges::RangeSet;
 pub(super) const MAX_OPEN: usize = 4096;
 /// The same as bytes, in congestion windows.
 const MAX_OPEN_WINDOWS: usize = 2;
+/// What any connection may send before it knows the path, in bytes (RFC 9002, section 7.2).
+const INITIAL_WINDOW: usize = 14_720;
 /// Packets per path that are on their way again as they were.
 const MAX_HELD: usize = 1024;
 /// Confirmed losses whose acknowledgement is still looked for, per path; past it, the lowest packet number is forgotten.
@@ -67,9 +69,10 @@ impl EarlyLosses {
     ///
     /// What is declared lost leaves the flight, and makes room for more. The receiver has not confirmed
     /// that it left the path. So no more than two windows of it wait for the receiver's word, however
-    /// much a proxy reports; at half of the packets lost, one does.
+    /// much a proxy reports; at half of the packets lost, one does. An initial window may always wait.
     pub(crate) fn has_room(&self, size: usize, window: usize) -> bool {
-        self.open.len() < MAX_OPEN && self.open_bytes + size <= MAX_OPEN_WINDOWS * window
+        let most = (MAX_OPEN_WINDOWS * window).max(INITIAL_WINDOW);
+        self.open.len() < MAX_OPEN && self.open_bytes + size <= most
     }
 
     pub(crate) fn declare(&mut self, packet_number: u64, report: Report) {
