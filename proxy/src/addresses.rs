@@ -9,7 +9,6 @@ use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
 use crate::cli::Options;
-use crate::crew::Crew;
 
 /// The number of an address that belongs to no interface in particular.
 const ANY_INTERFACE: u32 = u32::MAX;
@@ -125,7 +124,7 @@ fn warn_of_silence(options: &Options, addresses: &Addresses) {
     }
 }
 
-/// Keeps the workers informed of the machine's interfaces, which change while the proxy runs.
+/// The machine's interfaces as the workers know them. They change while the proxy runs.
 #[derive(Debug)]
 pub(crate) struct Watch {
     listen: SocketAddr,
@@ -145,10 +144,11 @@ impl Watch {
         &self.known
     }
 
-    /// Looks again, and informs the workers of a change.
-    pub(crate) fn refresh(&mut self, options: &Options, crew: &Crew) {
+    /// Looks again, and passes a change to `inform`, which returns whether all workers have it. If
+    /// not, the next look passes it again.
+    pub(crate) fn refresh(&mut self, options: &Options, inform: impl FnOnce(&Surroundings) -> bool) {
         let found = look(options, self.listen);
-        if found != self.known && crew.set_surroundings(&found) {
+        if found != self.known && inform(&found) {
             info!("the addresses or interfaces of this machine have changed");
             warn_of_silence(options, &found.addresses);
             self.known = found;

@@ -180,7 +180,7 @@ fn serve<M: Machine>(
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
                         warn_of_the_rest(options, &new);
                         current = running(&new);
-                        interfaces.refresh(&current, &crew);
+                        interfaces.refresh(&current, |found| crew.set_surroundings(found));
                     }
                     Err(error) => error!("{error:#}; everything stays as it was"),
                 }
@@ -197,7 +197,7 @@ fn serve<M: Machine>(
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
         missing.look(&names, options.capture(), &crew);
-        interfaces.refresh(&current, &crew);
+        interfaces.refresh(&current, |found| crew.set_surroundings(found));
         progress.log(&crew);
     };
     tell_manager(&[NotifyState::Stopping]);

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::libc;
 use sidekick_protocol::{PublicKey, SecretKey};
 
-/// What a key file allows nobody but its owner.
+/// The rights of group and others, of which a key file has none.
 const OTHERS: u32 = 0o077;
 
 /// Random bytes from the system.

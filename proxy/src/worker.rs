@@ -216,8 +216,8 @@ impl Outbox {
         // The interface is gone: the answer has no other way.
         let interface = interface.map(|number| egress(number).ok_or(Errno::ENODEV)).transpose()?;
         let Sockets { port, path } = &*self.sockets;
-        // By the raw socket, too, goes what is for strangers: the kernel keeps it while nobody answers to ARP, on account of
-        // the socket, and that of the sessions must not be filled with it.
+        // The raw socket also sends what is for strangers. The kernel keeps such a datagram until ARP gives up, and charges
+        // it to its socket: the port's own room is for sessions.
         let from = from.or_else(|| port.own_address(own).filter(|_| !in_session && !is_scoped(to)));
         match (from, path) {
             (Some(from), Some(path)) => path.send(message, from, to, interface),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const ALL: Pace = Pace { interval: Duration::from_millis(4), burst: 256 };
 /// The same for the sources that share a place in the table.
 const EACH: Pace = Pace { interval: Duration::from_millis(50), burst: 64 };
-/// Places in the table. Nobody outside knows which sources share one.
+/// Places in the table. A secret key decides which sources share one.
 const PLACES: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
