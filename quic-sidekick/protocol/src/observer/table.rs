@@ -92,6 +92,8 @@ pub(super) struct Table {
     begun: u64,
     /// Sessions in the order in which they were begun, and among them all that are not confirmed.
     half_open: VecDeque<SessionNumber>,
+    /// Sessions that are not confirmed.
+    unconfirmed: usize,
     /// Exactly one deadline a session.
     deadlines: Deadlines,
 }
@@ -130,6 +132,7 @@ impl Table {
             awaited: Map::with_hasher(state()),
             begun: 0,
             half_open: VecDeque::new(),
+            unconfirmed: 0,
             deadlines: Deadlines::default(),
         };
         table.make_room(sessions);
@@ -225,6 +228,7 @@ impl Table {
             self.half_open.retain(|number| is_half_open(by_number, slots, *number));
         }
         self.half_open.push_back(session.agreed.number);
+        self.unconfirmed += 1;
         let (flow, age) = (Key::of(&session.agreed.flow), self.begun);
         self.begun += 1;
         let source = self.sources.entry(site(session.agreed.flow.source.ip())).or_default();
@@ -262,23 +266,19 @@ impl Table {
     }
 
     /// Whether there is a session whose sender has not spoken under seal.
-    pub(super) fn has_half_open(&mut self) -> bool {
-        while let Some(number) = self.half_open.front() {
-            if is_half_open(&self.by_number, &self.slots, *number) {
-                return true;
-            }
-            self.half_open.pop_front();
-        }
-        false
+    pub(super) fn has_half_open(&self) -> bool {
+        self.unconfirmed > 0
     }
 
     /// Ends the oldest of these sessions, if there is one.
     pub(super) fn evict_half_open(&mut self) {
-        if self.has_half_open()
-            && let Some(number) = self.half_open.pop_front()
-            && let Some(&index) = self.by_number.get(&number)
-        {
-            self.remove(index);
+        while let Some(number) = self.half_open.pop_front() {
+            if is_half_open(&self.by_number, &self.slots, number)
+                && let Some(&index) = self.by_number.get(&number)
+            {
+                self.remove(index);
+                return;
+            }
         }
     }
 
@@ -288,6 +288,7 @@ impl Table {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
         if !slot.session.confirmed {
             slot.session.confirmed = true;
+            self.unconfirmed -= 1;
             slot.session.agreed.answer = Box::default();
             let (flow, path_proven) = (slot.flow, slot.session.agreed.path_proven);
             if path_proven {
@@ -322,6 +323,7 @@ impl Table {
                 source.remove();
             }
         }
+        self.unconfirmed -= usize::from(!slot.session.confirmed);
         if slot.session.agreed.path_proven && !slot.session.confirmed {
             self.no_longer_awaited(slot.flow);
         }
@@ -380,6 +382,7 @@ impl Table {
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
         assert_eq!(self.sources.values().map(|source| source.sessions).sum::<usize>(), live().count());
+        assert_eq!(self.unconfirmed, live().filter(|(_, slot)| !slot.session.confirmed).count());
         let waits = |session: &Session| session.agreed.path_proven && !session.confirmed;
         let awaited = live().filter(|(_, slot)| waits(&slot.session)).count();
         assert_eq!(self.awaited.values().sum::<usize>(), awaited);
