@@ -182,7 +182,8 @@ impl Case {
         !matches!(self, Self::Download | Self::Requests | Self::EarlyData)
     }
 
-    /// Whether a sender that can be helped has to have been: in less than this a proxy may not be found in time.
+    /// Whether a sender that can be helped has to have been: in less than this a proxy may not be
+    /// found in time.
     pub(crate) fn has_to_be_assisted(self) -> bool {
         self.is_upload() && self.bytes() >= 1 << 20
     }

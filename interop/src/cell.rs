@@ -22,8 +22,8 @@ use crate::peer::Peer;
 /// How long a client may take. At a tenth of the slowest rate seen it would need less.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Has BoringSSL believe that this processor has no instructions for AES, so that a client prefers ChaCha20, and a server
-/// takes it. Only on x86 does it look there.
+/// Has BoringSSL believe that this processor has no instructions for AES, so that a client prefers
+/// ChaCha20, and a server takes it. Only on x86 does it look there.
 const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000");
 
 /// What is tried.
@@ -40,7 +40,8 @@ pub(crate) struct Cell<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub(crate) enum Outcome {
-    /// The bytes and their hash are right, and the client closed the connection without having heard of an error.
+    /// The bytes and their hash are right, and the client closed the connection without having
+    /// heard of an error.
     Passed(Measured),
     /// They are not.
     Failed { why: String },
@@ -88,7 +89,8 @@ pub(crate) struct Measured {
     /// Frames that this machine put out more than a millisecond late, in percent.
     #[serde(default)]
     pub(crate) late_percent: f64,
-    /// Frames that this machine lost, which was too slow for them, beside those that the path had to lose.
+    /// Frames that this machine lost, which was too slow for them, beside those that the path had
+    /// to lose.
     #[serde(default)]
     pub(crate) overruns: u64,
 }
@@ -127,7 +129,12 @@ impl Cell<'_> {
         }
     }
 
-    fn attempt(&self, files: &Files, caches: &FilePath, directory: &FilePath) -> anyhow::Result<Measured> {
+    fn attempt(
+        &self,
+        files: &Files,
+        caches: &FilePath,
+        directory: &FilePath,
+    ) -> anyhow::Result<Measured> {
         let mut scenario = Scenario::load("upload-paper")?;
         scenario.apply(&[format!("near.loss_percent={}", self.near_loss)])?;
         let mut path = Path::build(Backend::User, &scenario, self.seed)?;
@@ -170,7 +177,13 @@ impl Cell<'_> {
     ) -> anyhow::Result<Program> {
         let mut command = self.peer.serve(caches)?;
         command.args(["--listen", &self.server_address().to_string()]);
-        command.arg("--cert").arg(&files.chain).arg("--key").arg(&files.key).arg("--root").arg(&files.root);
+        command
+            .arg("--cert")
+            .arg(&files.chain)
+            .arg("--key")
+            .arg(&files.key)
+            .arg("--root")
+            .arg(&files.root);
         command.args(self.case.server_options()).current_dir(directory);
         if self.case == Case::ChaCha20 {
             command.env(NO_AES.0, NO_AES.1);
@@ -210,9 +223,9 @@ impl Cell<'_> {
             command.arg(&source.path).args(["--json", "--quiet"]);
             match resolver {
                 // The port that nobody listens at.
-                Some(resolver) => {
-                    command.arg(format!("https://{NAME}/upload")).args(["--resolver", &resolver.to_string()])
-                }
+                Some(resolver) => command
+                    .arg(format!("https://{NAME}/upload"))
+                    .args(["--resolver", &resolver.to_string()]),
                 None => command.arg(format!("https://{server}/upload")),
             };
             if let Some((name, _)) = self.sender.controller {
@@ -228,7 +241,12 @@ impl Cell<'_> {
         }
         command.arg("--cafile").arg(&files.root_certificate);
         if self.sender.helped {
-            command.args(["--sidekick", self.sender.name, "--proxy", &self.proxy_address().to_string()]);
+            command.args([
+                "--sidekick",
+                self.sender.name,
+                "--proxy",
+                &self.proxy_address().to_string(),
+            ]);
         }
         match self.case {
             case if case.is_for_h3_upload() => {}
@@ -236,7 +254,12 @@ impl Cell<'_> {
                 command.arg("put").arg(&source.path);
             }
             case => {
-                command.args(["get", &case.bytes().to_string(), "--times", &case.times().to_string()]);
+                command.args([
+                    "get",
+                    &case.bytes().to_string(),
+                    "--times",
+                    &case.times().to_string(),
+                ]);
             }
         }
         if self.case == Case::ChaCha20 {
@@ -251,7 +274,8 @@ impl Cell<'_> {
     }
 
     fn proxy_address(&self) -> SocketAddr {
-        let ip: IpAddr = if self.case == Case::Ipv6 { PROXY_NEAR_V6.into() } else { PROXY_NEAR.into() };
+        let ip: IpAddr =
+            if self.case == Case::Ipv6 { PROXY_NEAR_V6.into() } else { PROXY_NEAR.into() };
         (ip, PROXY_PORT).into()
     }
 
@@ -268,17 +292,26 @@ impl Cell<'_> {
             Case::EarlyData => {
                 ensure!(measured.early_data_accepted, "the server did not take the early data");
             }
-            Case::KeyUpdate => ensure!(measured.key_updates > 0, "the server did not update the keys"),
-            // The second half takes some 400 acknowledgements. A server that did not follow sends them to the old port.
+            Case::KeyUpdate => {
+                ensure!(measured.key_updates > 0, "the server did not update the keys")
+            }
+            // The second half takes some 400 acknowledgements. A server that did not follow sends
+            // them to the old port.
             Case::Migration => ensure!(
                 measured.at_new_port >= 100,
                 "the server did not follow to the new port: {} datagrams came there",
                 measured.at_new_port
             ),
             Case::HttpsRecord => {
-                ensure!(measured.found == "https-record", "the record was not used: {}", measured.found);
+                ensure!(
+                    measured.found == "https-record",
+                    "the record was not used: {}",
+                    measured.found
+                );
             }
-            Case::Aes => ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher),
+            Case::Aes => {
+                ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher)
+            }
             Case::ChaCha20 => {
                 ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher);
             }
@@ -307,8 +340,8 @@ fn check_cid(measured: &Measured, length: usize) -> anyhow::Result<()> {
 /// Waits for the client's end, and keeps its report beside what it said.
 pub(crate) fn finish(mut client: Program, directory: &FilePath) -> anyhow::Result<Ended> {
     let ended = client.wait(PATIENCE)?;
-    let ended =
-        ended.with_context(|| format!("the client came to no end within {} s", PATIENCE.as_secs()))?;
+    let ended = ended
+        .with_context(|| format!("the client came to no end within {} s", PATIENCE.as_secs()))?;
     std::fs::write(directory.join("the client.stdout"), &ended.output)
         .context("cannot keep the client's report")?;
     Ok(ended)

@@ -10,10 +10,12 @@ use crate::peer::Peer;
 /// Stands for our own server where peers are named.
 pub(crate) const OURS: &str = "ours";
 
-/// Run the sender against HTTP/3 servers that other people wrote, over an emulated path with and without a Sidekick proxy.
+/// Run the sender against HTTP/3 servers that other people wrote, over an emulated path with and
+/// without a Sidekick proxy.
 ///
-/// Each peer is installed from its registry at a pinned version into the output directory, and runs in a network namespace
-/// of its own. Takes the right to make network namespaces, as sidekick-lab does, and leaves nothing behind but its files.
+/// Each peer is installed from its registry at a pinned version into the output directory, and runs
+/// in a network namespace of its own. Takes the right to make network namespaces, as sidekick-lab
+/// does, and leaves nothing behind but its files.
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-interop", version)]
 pub(crate) struct Cli {
@@ -26,7 +28,8 @@ pub(crate) struct Cli {
     /// Only these senders [default: all]
     #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
     pub(crate) sender: Vec<Sender>,
-    /// Loss on the near segment, in percent; downloads from our own server have the greatest of these
+    /// Loss on the near segment, in percent; downloads from our own server have the greatest of
+    /// these
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2", allow_negative_numbers = true, value_parser = parse_percent)]
     pub(crate) near_loss: Vec<f64>,
     /// What is lost follows from this
@@ -101,8 +104,9 @@ pub(crate) fn listing(peers: &[Peer]) -> String {
     for peer in peers {
         text += &format!("  {:<20} {}\n", peer.folder, peer.title());
     }
-    text +=
-        &format!("  {OURS:<20} the hooked quiche as a server, which is helped; for downloads of its own\n");
+    text += &format!(
+        "  {OURS:<20} the hooked quiche as a server, which is helped; for downloads of its own\n"
+    );
     text += "cases:\n";
     for case in Case::ALL {
         text += &format!("  {:<20} {}\n", case.name(), case.about());

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use sidekick_netem::source::SourceFile;
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6};
@@ -45,7 +45,9 @@ impl Files {
 
     /// The file of a case.
     pub(crate) fn source(&self, case: Case) -> anyhow::Result<&SourceFile> {
-        self.sources.get(&case.bytes()).with_context(|| format!("no file was made for {}", case.name()))
+        self.sources
+            .get(&case.bytes())
+            .with_context(|| format!("no file was made for {}", case.name()))
     }
 
     fn certify(&self) -> anyhow::Result<()> {
@@ -54,8 +56,11 @@ impl Files {
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         root.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let root = CertifiedIssuer::self_signed(root, KeyPair::generate()?)?;
-        let mut own =
-            CertificateParams::new([NAME.to_owned(), RECEIVER.to_string(), RECEIVER_V6.to_string()])?;
+        let mut own = CertificateParams::new([
+            NAME.to_owned(),
+            RECEIVER.to_string(),
+            RECEIVER_V6.to_string(),
+        ])?;
         own.distinguished_name.push(DnType::CommonName, NAME);
         own.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;

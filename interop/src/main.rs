@@ -1,4 +1,5 @@
-//! `sidekick-interop`: the sender against HTTP/3 stacks that other people wrote, over an emulated path.
+//! `sidekick-interop`: the sender against HTTP/3 stacks that other people wrote, over an emulated
+//! path.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -68,7 +69,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         let _alone = alone(&cli.out)?;
         if let Some(file) = &cli.write {
-            let there = file.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
+            let there =
+                file.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
             ensure!(
                 there && !file.is_dir(),
                 "{} cannot be written: name a file in a directory that there is",
@@ -77,7 +79,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         // What an earlier run left there is not this one's.
         let _ = std::fs::remove_dir_all(cli.out.join(FAILED));
-        // The enclosure has no network but its own, so whatever comes from elsewhere has to come first.
+        // The enclosure has no network but its own, so whatever comes from elsewhere has to come
+        // first.
         for peer in &peers {
             peer.install(&cache)?;
         }
@@ -107,9 +110,11 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Keeps others out of the output directory until it is dropped: they would install the same peers in the same places.
+/// Keeps others out of the output directory until it is dropped: they would install the same peers
+/// in the same places.
 fn alone(out: &Path) -> anyhow::Result<File> {
-    let cannot = || format!("cannot write to {}: choose another directory with --out", out.display());
+    let cannot =
+        || format!("cannot write to {}: choose another directory with --out", out.display());
     std::fs::create_dir_all(out).with_context(cannot)?;
     let lock = File::create(out.join("lock")).with_context(cannot)?;
     match lock.try_lock() {
@@ -126,7 +131,9 @@ fn alone(out: &Path) -> anyhow::Result<File> {
 
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {

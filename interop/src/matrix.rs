@@ -89,7 +89,12 @@ impl<'a> Matrix<'a> {
     }
 
     /// Tries all.
-    pub(crate) fn run(&self, cli: &Cli, caches: &Path, directory: &Path) -> anyhow::Result<Results> {
+    pub(crate) fn run(
+        &self,
+        cli: &Cli,
+        caches: &Path,
+        directory: &Path,
+    ) -> anyhow::Result<Results> {
         let files = Files::make(directory, cli.seed)?;
         let progress = Progress::new(self.cells.len() + self.served.len());
         // A try that cannot have its directory has failed like any other, and holds up none.
@@ -98,16 +103,18 @@ impl<'a> Matrix<'a> {
                 Ok(own) => {
                     let outcome = run(own.path());
                     if let Some(why) = outcome.failure() {
-                        let name = what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
-                        if let Err(error) = keep(own.path(), why, &cli.out.join(FAILED).join(name)) {
+                        let name =
+                            what.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-");
+                        if let Err(error) = keep(own.path(), why, &cli.out.join(FAILED).join(name))
+                        {
                             eprintln!("{error:#}");
                         }
                     }
                     outcome
                 }
-                Err(error) => {
-                    Outcome::Failed { why: format!("a directory for a try cannot be made: {error}") }
-                }
+                Err(error) => Outcome::Failed {
+                    why: format!("a directory for a try cannot be made: {error}"),
+                },
             };
             progress.show(what, &outcome);
             outcome

@@ -28,12 +28,13 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// Starts it at the receiver's address. It knows nothing but the servers' name, and of that no address: the record's hint
-    /// has to do.
+    /// Starts it at the receiver's address. It knows nothing but the servers' name, and of that no
+    /// address: the record's hint has to do.
     pub(crate) fn start(receiver: &Namespace) -> anyhow::Result<Self> {
         let record = record()?;
-        let socket =
-            receiver.enter(|| UdpSocket::bind((RECEIVER, 0)))?.context("the name server has no socket")?;
+        let socket = receiver
+            .enter(|| UdpSocket::bind((RECEIVER, 0)))?
+            .context("the name server has no socket")?;
         socket.set_read_timeout(Some(TICK))?;
         let address = socket.local_addr()?;
         let done = Arc::<AtomicBool>::default();

@@ -40,7 +40,8 @@ impl Peer {
     pub(crate) fn all(directory: &Path, only: &[String]) -> anyhow::Result<Vec<Self>> {
         let mut peers = Vec::new();
         // Its programs are started elsewhere.
-        let directory = &std::path::absolute(directory).context("cannot tell which directory this is")?;
+        let directory =
+            &std::path::absolute(directory).context("cannot tell which directory this is")?;
         let cannot = || format!("cannot read the peers' directory {}", directory.display());
         for entry in fs::read_dir(directory).with_context(cannot)? {
             let path = entry.with_context(cannot)?.path();
@@ -48,8 +49,8 @@ impl Peer {
             let about = path.join("peer.toml");
             if about.is_file() && (only.is_empty() || only.contains(&folder)) {
                 let wrong = || format!("{} is not as it should be", about.display());
-                let about: About =
-                    toml::from_str(&fs::read_to_string(&about).with_context(wrong)?).with_context(wrong)?;
+                let about: About = toml::from_str(&fs::read_to_string(&about).with_context(wrong)?)
+                    .with_context(wrong)?;
                 for case in about.unsupported.keys() {
                     let known = Case::ALL.iter().any(|known| known.name() == case);
                     ensure!(known, "{folder}: there is no case {case} that could be unsupported");
@@ -90,7 +91,8 @@ impl Peer {
     /// Where it is installed.
     pub(crate) fn cache(&self, caches: &Path) -> anyhow::Result<PathBuf> {
         let cache = caches.join(&self.folder);
-        std::path::absolute(&cache).with_context(|| format!("cannot tell where {} is", cache.display()))
+        std::path::absolute(&cache)
+            .with_context(|| format!("cannot tell where {} is", cache.display()))
     }
 
     /// What [`install`](Self::install) came to.
@@ -98,7 +100,8 @@ impl Peer {
         cache.with_extension("verdict")
     }
 
-    /// Installs it. A failure is not told but kept for its tries, so that the others are not held up.
+    /// Installs it. A failure is not told but kept for its tries, so that the others are not held
+    /// up.
     pub(crate) fn install(&self, caches: &Path) -> anyhow::Result<()> {
         let cache = self.cache(caches)?;
         let cannot = || format!("cannot write to {}", cache.display());
@@ -126,7 +129,8 @@ impl Peer {
 
     /// Why it is not installed, if so.
     pub(crate) fn missing(&self, caches: &Path) -> Option<String> {
-        let verdict = self.cache(caches).and_then(|cache| Ok(fs::read_to_string(Self::verdict(&cache))?));
+        let verdict =
+            self.cache(caches).and_then(|cache| Ok(fs::read_to_string(Self::verdict(&cache))?));
         match verdict {
             Ok(verdict) => (!verdict.is_empty()).then_some(verdict),
             Err(error) => Some(format!("{error:#}")),

@@ -8,8 +8,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cell::Outcome;
 
-/// Does `work` with each of the items, so many at a time, and gives what comes of them in their order.
-pub(crate) fn each<T: Sync, R: Send>(items: &[T], jobs: u8, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+/// Does `work` with each of the items, so many at a time, and gives what comes of them in their
+/// order.
+pub(crate) fn each<T: Sync, R: Send>(
+    items: &[T],
+    jobs: u8,
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let worker = || {
         loop {
@@ -29,7 +34,8 @@ pub(crate) fn each<T: Sync, R: Send>(items: &[T], jobs: u8, work: impl Fn(&T) ->
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What a person sees meanwhile, on standard error: a bar on a terminal, a line for each try elsewhere.
+/// What a person sees meanwhile, on standard error: a bar on a terminal, a line for each try
+/// elsewhere.
 pub(crate) struct Progress {
     bar: ProgressBar,
     total: usize,
@@ -39,7 +45,9 @@ pub(crate) struct Progress {
 impl Progress {
     pub(crate) fn new(total: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{bar:32} {pos}/{len} tries  {elapsed}  {msg}") {
+        if let Ok(style) =
+            ProgressStyle::with_template("{bar:32} {pos}/{len} tries  {elapsed}  {msg}")
+        {
             bar.set_style(style);
         }
         Self { bar, total, done: AtomicUsize::new(0) }

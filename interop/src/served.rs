@@ -1,7 +1,8 @@
-//! The other direction: downloads from a server on the hooked quiche, which takes the proxy's help for what it sends.
+//! The other direction: downloads from a server on the hooked quiche, which takes the proxy's help
+//! for what it sends.
 //!
-//! Help is for the first hop of what is sent. A server's first hop is seldom the bad one, and a proxy beside its client is far
-//! from it; both are tried.
+//! Help is for the first hop of what is sent. A server's first hop is seldom the bad one, and a
+//! proxy beside its client is far from it; both are tried.
 
 use std::path::Path as FilePath;
 use std::process::Command;
@@ -22,8 +23,8 @@ use crate::files::{Files, NAME};
 /// How long a server whose client has gone may take to end.
 const GOODBYE: Duration = Duration::from_secs(60);
 
-/// Where packets are lost, on the path of `upload-paper` or on the same the other way round: of its two segments, one is
-/// short and fast.
+/// Where packets are lost, on the path of `upload-paper` or on the same the other way round: of its
+/// two segments, one is short and fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
@@ -47,14 +48,20 @@ impl Place {
         }
     }
 
-    /// What it makes of the scenario. The path is laid from the client's side: its far segment is the server's first one.
+    /// What it makes of the scenario. The path is laid from the client's side: its far segment is
+    /// the server's first one.
     fn settings(self, loss: f64) -> Vec<String> {
-        let lossy =
-            |segment| vec!["near.loss_percent=0".to_owned(), format!("{segment}.loss_percent={loss}")];
+        let lossy = |segment| {
+            vec!["near.loss_percent=0".to_owned(), format!("{segment}.loss_percent={loss}")]
+        };
         match self {
             Self::FirstHop => {
-                let swapped =
-                    ["near.delay_ms=25", "near.rate_mbit=10", "far.delay_ms=1", "far.rate_mbit=100"];
+                let swapped = [
+                    "near.delay_ms=25",
+                    "near.rate_mbit=10",
+                    "far.delay_ms=1",
+                    "far.rate_mbit=100",
+                ];
                 lossy("far").into_iter().chain(swapped.map(str::to_owned)).collect()
             }
             Self::BeforeProxy => lossy("far"),
@@ -79,7 +86,8 @@ pub(crate) struct ServedResult {
     pub(crate) place: Place,
     pub(crate) loss_percent: f64,
     pub(crate) seed: u64,
-    /// Of the file, what the client measured; of packets and help, what the server did, which sends here.
+    /// Of the file, what the client measured; of packets and help, what the server did, which sends
+    /// here.
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
 }
@@ -136,7 +144,13 @@ impl Served {
         let server_address = format!("{RECEIVER}:{SERVER_PORT}");
         let mut command = Command::new(programs.path("interop-server")?);
         command.args(["--listen", &server_address, "--once"]);
-        command.arg("--cert").arg(&files.chain).arg("--key").arg(&files.key).arg("--root").arg(&files.root);
+        command
+            .arg("--cert")
+            .arg(&files.chain)
+            .arg("--key")
+            .arg(&files.key)
+            .arg("--root")
+            .arg(&files.root);
         if let Some((_, quiche)) = self.sender.controller {
             command.args(["--cc", quiche]);
         }
@@ -153,8 +167,10 @@ impl Served {
             .arg("--cafile")
             .arg(&files.root_certificate);
         command.args(["get", &source.bytes.to_string()]);
-        let ended =
-            finish(Program::start_command("the client", command, &hosts.sender, directory)?, directory)?;
+        let ended = finish(
+            Program::start_command("the client", command, &hosts.sender, directory)?,
+            directory,
+        )?;
         let counters = path.counters()?;
         with_what_the_machine_did(self.judge(&ended, server, proxy, source), &counters)
     }
@@ -173,17 +189,17 @@ impl Served {
             stop_proxy(proxy)?;
             bail!("{}", client.why());
         }
-        let mut measured: Measured =
-            serde_json::from_str(&client.output).context("the client printed no report that can be read")?;
+        let mut measured: Measured = serde_json::from_str(&client.output)
+            .context("the client printed no report that can be read")?;
         ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
-        // The server's connection outlives the client's: by a few probe timeouts, or, if it does not hear that the client has
-        // closed, until its idle timeout.
+        // The server's connection outlives the client's: by a few probe timeouts, or, if it does
+        // not hear that the client has closed, until its idle timeout.
         let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
         stop_proxy(proxy)?;
         ensure!(server.status.success(), "the server failed: {}", server.why());
         let report = server.output.lines().last().unwrap_or_default();
-        let told: SenderReport =
-            serde_json::from_str(report).context("the server printed no report that can be read")?;
+        let told: SenderReport = serde_json::from_str(report)
+            .context("the server printed no report that can be read")?;
         measured.assisted = told.assisted;
         measured.assistance = told.assistance;
         measured.packets = told.packets;

@@ -126,9 +126,11 @@ fn rates(text: &mut String, peers: &[Peer], tried: &[Tried], case: Case, notes: 
                 let _ = write!(text, " {cell} |");
             }
             if gain {
-                let goodput =
-                    |sender| found(sender).and_then(|tried| passed(&tried.outcome)).map(|m| m.goodput_mbit_s);
-                let ratio = goodput("auto").zip(goodput("cubic-rfc9438")).map(|(auto, cubic)| auto / cubic);
+                let goodput = |sender| {
+                    found(sender).and_then(|tried| passed(&tried.outcome)).map(|m| m.goodput_mbit_s)
+                };
+                let ratio =
+                    goodput("auto").zip(goodput("cubic-rfc9438")).map(|(auto, cubic)| auto / cubic);
                 let _ = write!(
                     text,
                     " {} |",
@@ -180,8 +182,10 @@ fn cases(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) 
         }
         let _ = write!(text, "| {} |", case.about());
         for peer in peers {
-            let cells: Vec<&Tried> =
-                tried.iter().filter(|tried| tried.peer == peer.folder && tried.case == case).collect();
+            let cells: Vec<&Tried> = tried
+                .iter()
+                .filter(|tried| tried.peer == peer.folder && tried.case == case)
+                .collect();
             let good = cells.iter().filter(|tried| passed(&tried.outcome).is_some()).count();
             let mut reasons: Vec<String> = Vec::new();
             for tried in cells.iter().filter(|tried| passed(&tried.outcome).is_none()) {
@@ -219,7 +223,8 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     for sender in SENDERS {
         let mut cells = Vec::new();
         for place in Place::ALL {
-            let found = served.iter().find(|served| served.sender == sender.name && served.place == place);
+            let found =
+                served.iter().find(|served| served.sender == sender.name && served.place == place);
             cells.extend(found.map(|found| rate(&found.outcome, notes) + &early(&found.outcome)));
         }
         if !cells.is_empty() {
@@ -246,7 +251,10 @@ fn plain(words: &str) -> String {
         let special = begins_list == Some(at);
         if special
             || letter.is_ascii_punctuation()
-                && !matches!(letter, '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"')
+                && !matches!(
+                    letter,
+                    '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"'
+                )
         {
             text.push('\\');
         }
@@ -295,8 +303,11 @@ mod tests {
 
     #[test]
     fn every_cell_has_its_figure_or_its_reason() {
-        let peers =
-            Peer::all(concat!(env!("CARGO_MANIFEST_DIR"), "/peers").as_ref(), &["quinn".to_owned()]).unwrap();
+        let peers = Peer::all(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/peers").as_ref(),
+            &["quinn".to_owned()],
+        )
+        .unwrap();
         let broken = || Outcome::Failed { why: "1. it <b>broke\n</b> off".to_owned() };
         let tries = vec![
             tried(Case::Upload, "cubic-rfc9438", measured(1.5, 0)),
@@ -318,7 +329,9 @@ mod tests {
         for line in [
             "`make interop` wrote this (seed 7,",
             "## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss: Mbit/s",
-            &format!("| {title} | 1.50 | not tried | **failed** [1] | not tried | not tried | 9.00 | 6.0 |"),
+            &format!(
+                "| {title} | 1.50 | not tried | **failed** [1] | not tried | not tried | 9.00 | 6.0 |"
+            ),
             "| 1 KB up | 1/2 **failed** [1] |",
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
@@ -330,6 +343,9 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        assert!(!text.contains("10 MiB down, "), "what was not tried has no table of rates: {text}");
+        assert!(
+            !text.contains("10 MiB down, "),
+            "what was not tried has no table of rates: {text}"
+        );
     }
 }

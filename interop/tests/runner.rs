@@ -1,4 +1,5 @@
-//! The runner itself: with the peers that take no registry, and with peers that fail in the ways that peers fail.
+//! The runner itself: with the peers that take no registry, and with peers that fail in the ways
+//! that peers fail.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -13,9 +14,11 @@ fn runner(out: &Path, arguments: &[&str]) -> Output {
     command.arg("--out").arg(out).args(arguments).output().unwrap()
 }
 
-/// The tries in a run's file of results: `tries` of peers, or downloads from our own server, which are `served`.
+/// The tries in a run's file of results: `tries` of peers, or downloads from our own server, which
+/// are `served`.
 fn results(out: &Path, of: &str) -> Vec<Value> {
-    let results: Value = serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
+    let results: Value =
+        serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
     results[of].as_array().unwrap().clone()
 }
 
@@ -38,23 +41,28 @@ fn peer(peers: &Path, name: &str, install: &str, serve: &str) {
 #[test]
 fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
     let out = tempfile::tempdir().unwrap();
-    let output =
-        runner(out.path(), &["--peer", "quinn,quiche", "--sender", "auto,cubic-rfc9438", "--near-loss", "2"]);
+    let output = runner(
+        out.path(),
+        &["--peer", "quinn,quiche", "--sender", "auto,cubic-rfc9438", "--near-loss", "2"],
+    );
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let tries = tries(out.path());
     assert_eq!(tries.len(), 2 * 15 * 2, "{said}");
     for tried in &tries {
-        // quiche begins no key update. How a client comes to prefer ChaCha20 is up to the processor.
+        // quiche begins no key update. How a client comes to prefer ChaCha20 is up to the
+        // processor.
         let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update"
-            || tried["case"] == "chacha20" && !cfg!(any(target_arch = "x86", target_arch = "x86_64"));
+            || tried["case"] == "chacha20"
+                && !cfg!(any(target_arch = "x86", target_arch = "x86_64"));
         assert_eq!(tried["outcome"], if cannot { "unsupported" } else { "passed" }, "{tried}");
     }
     // What the whole is about.
     for peer in ["quinn", "quiche"] {
         let goodput = |sender| {
-            let found =
-                tries.iter().find(|t| t["peer"] == peer && t["case"] == "upload" && t["sender"] == sender);
+            let found = tries
+                .iter()
+                .find(|t| t["peer"] == peer && t["case"] == "upload" && t["sender"] == sender);
             found.unwrap()["goodput_mbit_s"].as_f64().unwrap()
         };
         let ratio = goodput("auto") / goodput("cubic-rfc9438");
@@ -79,7 +87,8 @@ fn our_own_server_is_helped_until_it_has_ended() {
             "{download}"
         );
     }
-    // 2 % are lost where the proxy sees it; what of that a poll or a timeout finds first is the lesser part.
+    // 2 % are lost where the proxy sees it; what of that a poll or a timeout finds first is the
+    // lesser part.
     let first_hop = served.iter().find(|download| download["place"] == "first-hop").unwrap();
     let count = |what| first_hop["packets"][what].as_u64().unwrap();
     assert!(count("lost_early") > count("sent") / 100, "{first_hop}");
@@ -109,8 +118,17 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
     peer(peers.path(), "port-taken", "", &taken);
     peer(peers.path(), "dies", "", "echo 'ready: for a moment'; echo 'out of memory' >&2; exit 1");
     peer(peers.path(), "well", "", &format!("shift; {server}"));
-    let arguments =
-        ["--case", "small", "--sender", "cubic-rfc9438", "--near-loss", "0", "--jobs", "6", "--peers-from"];
+    let arguments = [
+        "--case",
+        "small",
+        "--sender",
+        "cubic-rfc9438",
+        "--near-loss",
+        "0",
+        "--jobs",
+        "6",
+        "--peers-from",
+    ];
     let output = runner(out.path(), &[&arguments[..], &[peers.path().to_str().unwrap()]].concat());
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -176,9 +194,14 @@ fn the_readme_tells_what_came_of_it() {
     // The cells of a table, row by row; its titles are the first.
     let table = |title: &str| -> Vec<Vec<String>> {
         let (_, rest) = results.split_once(title).unwrap();
-        let rows = rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| !line.is_empty());
-        rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect())
-            .collect()
+        let rows = rest
+            .lines()
+            .skip_while(|line| !line.starts_with('|'))
+            .take_while(|line| !line.is_empty());
+        rows.map(|row| {
+            row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+        })
+        .collect()
     };
     let uploads = table("## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss");
     let range = |column: &str| {
@@ -222,11 +245,13 @@ fn the_peers_have_the_versions_that_they_say() {
     let version = |peer: &str| {
         let about = table(read(&format!("{peer}/peer.toml")));
         assert!(
-            about["source"].as_str().unwrap().contains(about["version"].as_str().unwrap()) || peer == "caddy"
+            about["source"].as_str().unwrap().contains(about["version"].as_str().unwrap())
+                || peer == "caddy"
         );
         about["version"].as_str().unwrap().to_owned()
     };
-    // What cargo builds: the dependency in the manifest says "=VERSION", or the lock file has one version alone.
+    // What cargo builds: the dependency in the manifest says "=VERSION", or the lock file has one
+    // version alone.
     let manifest = table(read("quiche/Cargo.toml"));
     assert_eq!(
         manifest["dependencies"]["quiche"]["version"].as_str(),

@@ -21,21 +21,24 @@ pub(crate) enum Command {
     Run(Run),
     /// Upload one file with several senders over the same lossy path, and compare
     Demo(Demo),
-    /// Make a call over a lossy path with and without a Sidekick proxy, and leave two WAV files to listen to
+    /// Make a call over a lossy path with and without a Sidekick proxy, and leave two WAV files to
+    /// listen to
     DemoAudio(DemoAudio),
     /// Run every experiment in virtual time, and put plots, heat maps and tables on one page
     ///
-    /// Writes DIR/index.html, which needs nothing else to be looked at; a CSV file for each plot, heat map and table; and
-    /// DIR/shard-1-of-1.jsonl with the record of every run. All cores are used. A run that fails takes no other with it: it
-    /// is named with its command line, on the page too, and the exit status is 1.
+    /// Writes DIR/index.html, which needs nothing else to be looked at; a CSV file for each plot,
+    /// heat map and table; and DIR/shard-1-of-1.jsonl with the record of every run. All cores are
+    /// used. A run that fails takes no other with it: it is named with its command line, on the
+    /// page too, and the exit status is 1.
     ///
-    /// To spread the work, let I go from 1 to N with `--shard I/N --out DIR`, on as many machines as you like, collect the
-    /// shard files, and run `--merge FILES --out DIR` once.
+    /// To spread the work, let I go from 1 to N with `--shard I/N --out DIR`, on as many machines
+    /// as you like, collect the shard files, and run `--merge FILES --out DIR` once.
     Figures(Figures),
     /// Run in virtual time what other backends have run, and see whether they agree
     ///
-    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, the packets lost at random within
-    /// what chance allows. The exit status is 1 if something that can be trusted does not agree, or nothing can be trusted.
+    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, the
+    /// packets lost at random within what chance allows. The exit status is 1 if something that can
+    /// be trusted does not agree, or nothing can be trusted.
     Compare(Compare),
 }
 
@@ -63,8 +66,9 @@ pub(crate) struct Figures {
     /// Do the I-th of N parts of the runs and write DIR/shard-I-of-N.jsonl, and no page
     #[arg(long, value_name = "I/N", conflicts_with = "merge")]
     pub(crate) shard: Option<Shard>,
-    /// Run nothing: make the page from these shard files, or from all in these directories [default: from those in
-    /// --out]. Give --quick, --only and --compare as they were given to the shards
+    /// Run nothing: make the page from these shard files, or from all in these directories
+    /// [default: from those in --out]. Give --quick, --only and --compare as they were given to the
+    /// shards
     #[arg(long, value_name = "PATH", num_args = 0..)]
     pub(crate) merge: Option<Vec<PathBuf>>,
 }
@@ -79,15 +83,15 @@ pub(crate) struct Run {
     /// How often to run it, with a seed that is higher by one each time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) runs: u64,
-    /// Who carries the packets: sim (virtual time), user (real programs, links made by this program) or tc (real
-    /// programs, links made by the kernel, where it has sch_netem)
+    /// Who carries the packets: sim (virtual time), user (real programs, links made by this
+    /// program) or tc (real programs, links made by the kernel, where it has sch_netem)
     #[arg(long, default_value = "sim")]
     pub(crate) backend: String,
     /// Upload this file, and not one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Write what the links were given and what they delivered to DIR/seed-N/near-sent.pcap, near-delivered.pcap,
-    /// far-sent.pcap and far-delivered.pcap
+    /// Write what the links were given and what they delivered to DIR/seed-N/near-sent.pcap,
+    /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -151,7 +155,9 @@ mod tests {
     fn the_fixed_form_is_understood() {
         let line = "sidekick-lab run upload-paper --backend user --seed 7 --runs 3 --set near.loss_percent=2 \
                     --set flow.cc=bbr2 --json";
-        let Command::Run(run) = Cli::parse_from(line.split_whitespace()).command else { panic!("not run") };
+        let Command::Run(run) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("not run")
+        };
         assert_eq!(
             (run.scenario.as_str(), run.runs, run.common.seed, run.common.json),
             ("upload-paper", 3, 7, true)

@@ -40,8 +40,11 @@ const RFC_CUBIC: Sender =
 const BBR2: Sender = Sender { name: "BBR2", mode: Mode::Off, cc: CongestionControl::Bbr2 };
 const PACUBIC: Sender =
     Sender { name: "Sidekick, PACUBIC", mode: Mode::Pacubic, cc: CongestionControl::CubicRfc9438 };
-const PATH_AWARE_BBR2: Sender =
-    Sender { name: "Sidekick, path-aware BBR2", mode: Mode::PathAwareBbr, cc: CongestionControl::Bbr2 };
+const PATH_AWARE_BBR2: Sender = Sender {
+    name: "Sidekick, path-aware BBR2",
+    mode: Mode::PathAwareBbr,
+    cc: CongestionControl::Bbr2,
+};
 
 /// One line of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -185,7 +188,8 @@ fn compare(
     let mut scenario = Scenario::load(SCENARIO)?;
     scenario.set("near.loss_percent", plan.loss)?;
     let mut records = vec![Vec::new(); plan.senders.len()];
-    // All senders take their turn with one seed before the next, so that they share what this machine is busy with.
+    // All senders take their turn with one seed before the next, so that they share what this
+    // machine is busy with.
     for number in 0..plan.runs {
         for (sender, records) in plan.senders.iter().zip(&mut records) {
             scenario.flow.cc = Some(sender.cc);
@@ -215,10 +219,12 @@ fn compare(
 }
 
 impl Row {
-    /// The row of a sender's runs; a run that did not bring the whole file comes before the median, so that it is seen.
+    /// The row of a sender's runs; a run that did not bring the whole file comes before the median,
+    /// so that it is seen.
     fn of(sender: Sender, mut records: Vec<RunRecord>, file: &SourceFile) -> Option<Self> {
         records.sort_by(|one, other| one.goodput_mbit_s.total_cmp(&other.goodput_mbit_s));
-        let goodput_range_mbit_s = (records.first()?.goodput_mbit_s, records.last()?.goodput_mbit_s);
+        let goodput_range_mbit_s =
+            (records.first()?.goodput_mbit_s, records.last()?.goodput_mbit_s);
         let runs = records.len();
         let spoilt = records.iter().position(|record| record.sha256 != file.sha256);
         let record = records.swap_remove(spoilt.unwrap_or(runs / 2));
@@ -238,7 +244,8 @@ fn ratio(rows: &[Row], fast: Sender, slow: Sender) -> f64 {
 
 fn check(rows: &[Row], slow: Sender, fast: Sender, wanted: f64, file: &SourceFile) -> Check {
     let measured = ratio(rows, fast, slow);
-    let whole = rows.iter().all(|row| row.record.sha256 == file.sha256 && row.record.bytes == file.bytes);
+    let whole =
+        rows.iter().all(|row| row.record.sha256 == file.sha256 && row.record.bytes == file.bytes);
     Check {
         claim: format!("{} at least {wanted} times as fast as {}", fast.name, slow.name),
         wanted,
@@ -301,10 +308,11 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
         "SHA-256",
     ];
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
-    let rows =
-        comparison.rows.iter().map(|Row { sender, runs, goodput_range_mbit_s: (least, most), record }| {
+    let rows = comparison.rows.iter().map(
+        |Row { sender, runs, goodput_range_mbit_s: (least, most), record }| {
             let goodput = record.goodput_mbit_s;
-            let range = if *runs > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() };
+            let range =
+                if *runs > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() };
             vec![
                 (*sender).to_owned(),
                 seconds(record.time_s),
@@ -315,10 +323,12 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
                 record.quacks.received.to_string(),
                 short_hash(&record.sha256),
             ]
-        });
+        },
+    );
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
-    let median = if runs > 1 { format!("; of {runs} runs each, the median one") } else { String::new() };
+    let median =
+        if runs > 1 { format!("; of {runs} runs each, the median one") } else { String::new() };
     let mut text = format!(
         "\n{} bytes over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
         file.bytes,

@@ -1,11 +1,12 @@
 //! The enclosure: a process, network and (where needed) user namespace of the lab's own.
 //!
-//! The lab starts itself again through util-linux `unshare` as the first process of a new process namespace. When that
-//! process ends, for whatever reason, the kernel kills every program in it and takes down every namespace and link that
-//! only they held: nothing has to be tidied up, so nothing can be forgotten. The outer process stays in front of it:
+//! The lab starts itself again through util-linux `unshare` as the first process of a new process
+//! namespace. When that process ends, for whatever reason, the kernel kills every program in it and
+//! takes down every namespace and link that only they held: nothing has to be tidied up, so nothing
+//! can be forgotten. The outer process stays in front of it:
 //!
-//! - Ctrl-C, SIGTERM or SIGHUP: the outer process closes the pipe that is the inner one's standard input; the inner
-//!   process ends, and the outer one reports 130;
+//! - Ctrl-C, SIGTERM or SIGHUP: the outer process closes the pipe that is the inner one's standard
+//!   input; the inner process ends, and the outer one reports 130;
 //! - the outer process is killed: the pipe closes by itself;
 //! - `unshare` is killed: `--kill-child` takes the inner process with it.
 
@@ -76,21 +77,29 @@ pub fn command() -> Result<Command, EnclosureError> {
             command.args(options).arg("--");
             return Ok(command);
         }
-        message =
-            String::from_utf8_lossy(&trial.stderr).lines().last().unwrap_or("no reason given").to_owned();
+        message = String::from_utf8_lossy(&trial.stderr)
+            .lines()
+            .last()
+            .unwrap_or("no reason given")
+            .to_owned();
     }
-    let who = if nix::unistd::geteuid().is_root() { "root in this container" } else { "an ordinary user" };
+    let who = if nix::unistd::geteuid().is_root() {
+        "root in this container"
+    } else {
+        "an ordinary user"
+    };
     Err(EnclosureError::Forbidden { who, message })
 }
 
 /// The run's directory, if this is the inner process. `None` in the outer one.
 pub fn inside() -> Option<PathBuf> {
-    // Only the first process of a process namespace may take itself for the inner one, whatever its environment says.
+    // Only the first process of a process namespace may take itself for the inner one, whatever its
+    // environment says.
     (std::process::id() == 1).then(|| std::env::var_os(DIRECTORY)).flatten().map(PathBuf::from)
 }
 
-/// Outer process: starts this program again, with the same arguments, inside the enclosure, and waits for its end.
-/// Returns the exit code to end with.
+/// Outer process: starts this program again, with the same arguments, inside the enclosure, and
+/// waits for its end. Returns the exit code to end with.
 ///
 /// # Errors
 ///
@@ -137,7 +146,8 @@ pub fn enter() -> Result<u8, EnclosureError> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Inner process: ends it, and with it everything in the enclosure, once the outer process is gone or wants it.
+/// Inner process: ends it, and with it everything in the enclosure, once the outer process is gone
+/// or wants it.
 pub fn end_with_outer(directory: PathBuf) {
     std::thread::spawn(move || {
         let mut byte = [0_u8; 1];

@@ -1,10 +1,14 @@
 //! `sidekick-lab figures`: every experiment, run, drawn and put on one page.
 //!
-//! - [`job`]: what is run; [`quantity`]: what is taken from the records; [`model`]: what is shown, which says what must be
-//!   run for it; [`sender`] and [`palette`]: who is compared, in which colour;
-//! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]: backends side by side;
-//! - [`plan`]: the list of all runs and its shards; [`pool`]: does them on all cores; [`store`]: shard files;
-//! - [`draw`], [`data`], [`page`]: pictures, tables, the page. [`write()`] puts all of it into a directory.
+//! - [`job`]: what is run; [`quantity`]: what is taken from the records; [`model`]: what is shown,
+//!   which says what must be run for it; [`sender`] and [`palette`]: who is compared, in which
+//!   colour;
+//! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]:
+//!   backends side by side;
+//! - [`plan`]: the list of all runs and its shards; [`pool`]: does them on all cores; [`store`]:
+//!   shard files;
+//! - [`draw`], [`data`], [`page`]: pictures, tables, the page. [`write()`] puts all of it into a
+//!   directory.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -67,7 +71,8 @@ pub fn write(
 ) -> Result<PathBuf, WriteError> {
     let write = |name: &str, bytes: &[u8]| {
         let path = directory.join(name);
-        store::write_whole(&path, bytes).map_err(|source| WriteError::Io { path: path.clone(), source })?;
+        store::write_whole(&path, bytes)
+            .map_err(|source| WriteError::Io { path: path.clone(), source })?;
         Ok::<_, WriteError>(path)
     };
     let page = page::page(plan, results, about)?;

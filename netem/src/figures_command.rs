@@ -68,8 +68,10 @@ fn plan(figures: &Figures) -> Result<Plan> {
         None => Vec::new(),
     };
     let mut experiments = all(if figures.quick { Scope::Quick } else { Scope::Whole }, &others);
-    if let Some(unknown) =
-        figures.only.iter().find(|only| !experiments.iter().any(|experiment| experiment.id == **only))
+    if let Some(unknown) = figures
+        .only
+        .iter()
+        .find(|only| !experiments.iter().any(|experiment| experiment.id == **only))
     {
         let names: Vec<_> = experiments.iter().map(|experiment| experiment.id).collect();
         bail!("there is no experiment `{unknown}`; there are {}", names.join(", "));
@@ -85,7 +87,8 @@ pub(crate) fn simulate(jobs: &[&Job]) -> Vec<Outcome> {
     let threads = available_parallelism().map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
     let outcomes = run_all(jobs, threads, &simulate_once, |job, outcome| {
-        let sentence = outcome.as_ref().err().map(|error| format!("failed: {}\n    {error}", job.command()));
+        let sentence =
+            outcome.as_ref().err().map(|error| format!("failed: {}\n    {error}", job.command()));
         tally.count(sentence.as_deref());
     });
     tally.end();
@@ -94,12 +97,18 @@ pub(crate) fn simulate(jobs: &[&Job]) -> Vec<Outcome> {
 
 fn simulate_once(job: &Job) -> Outcome {
     let scenario = job.load().map_err(|error| error.to_string())?;
-    let record = sim::run(&scenario, job.seed(), None, &mut |_, _| ()).map_err(|error| error.to_string())?;
+    let record =
+        sim::run(&scenario, job.seed(), None, &mut |_, _| ()).map_err(|error| error.to_string())?;
     Ok(RunRecord { settings: job.assignments(), ..record })
 }
 
 /// Writes page and CSV files, and says what failed.
-fn finish(figures: &Figures, plan: &Plan, results: &Results, writing: &Writing) -> Result<ExitCode> {
+fn finish(
+    figures: &Figures,
+    plan: &Plan,
+    results: &Results,
+    writing: &Writing,
+) -> Result<ExitCode> {
     let _held = writing.lock().unwrap_or_else(PoisonError::into_inner);
     let page: PathBuf = figures::write(plan, results, &about(figures), &figures.out)?;
     eprintln!("page: {}", page.display());
@@ -107,7 +116,9 @@ fn finish(figures: &Figures, plan: &Plan, results: &Results, writing: &Writing) 
     if failed == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("sidekick-lab: {failed} runs came to nothing; the page names them, with their command lines");
+    eprintln!(
+        "sidekick-lab: {failed} runs came to nothing; the page names them, with their command lines"
+    );
     Ok(ExitCode::FAILURE)
 }
 
@@ -132,7 +143,8 @@ fn quiche_version() -> Option<String> {
     let lock: toml::Table = include_str!("../../Cargo.lock").parse().ok()?;
     let packages = lock.get("package")?.as_array()?;
     let is_quiche = |package: &&toml::Value| {
-        package.get("name").and_then(toml::Value::as_str) == Some("quiche") && package.get("source").is_some()
+        package.get("name").and_then(toml::Value::as_str) == Some("quiche")
+            && package.get("source").is_some()
     };
     Some(packages.iter().find(is_quiche)?.get("version")?.as_str()?.to_owned())
 }

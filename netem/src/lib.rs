@@ -4,13 +4,15 @@
 //! sender ns ── near relay ── proxy ns ── far relay ── receiver ns
 //! ```
 //!
-//! - [`units`] and [`link`] are the model: one direction of a link, without I/O and without a clock;
+//! - [`units`] and [`link`] are the model: one direction of a link, without I/O and without a
+//!   clock;
 //! - [`pcap`] writes down what a link was given and what it delivered;
 //! - [`scenario`] says what is run;
-//! - [`enclosure`], [`namespace`], [`topology`], [`relay`] and [`path`] build the path out of network namespaces, veth pairs and
-//!   the link model (backend `user`), [`tc`] out of the kernel's own queueing disciplines (backend `tc`);
-//! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] tell of it, [`demo`]
-//!   compares;
+//! - [`enclosure`], [`namespace`], [`topology`], [`relay`] and [`path`] build the path out of
+//!   network namespaces, veth pairs and the link model (backend `user`), [`tc`] out of the kernel's
+//!   own queueing disciplines (backend `tc`);
+//! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] tell
+//!   of it, [`demo`] compares;
 //! - [`figures`] runs every experiment in virtual time and puts what comes of it on one page.
 
 pub mod demo;

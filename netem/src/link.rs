@@ -1,16 +1,19 @@
 //! One direction of an emulated link, without I/O and without a clock.
 //!
-//! A packet meets, in this order: random loss, outages, the MTU, corruption, duplication (each for itself), then the queue
-//! with its discipline in front of a rate limit or a trace, and at last the delay with its jitter, or the luck to be
-//! spared it. The caller passes the time with each call, as a [`Duration`] since any fixed start:
+//! A packet meets, in this order: random loss, outages, the MTU, corruption, duplication (each for
+//! itself), then the queue with its discipline in front of a rate limit or a trace, and at last the
+//! delay with its jitter, or the luck to be spared it. The caller passes the time with each call,
+//! as a [`Duration`] since any fixed start:
 //!
-//! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a [`Verdict`];
+//! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
+//!    [`Verdict`];
 //! 2. [`Link::next_deadline`] says when to ask again;
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
-//! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed and n alone, so that
-//! two runs with one seed lose the same packets in the same order. Everything else that is left to chance draws from a
-//! stream of its own: jitter does not change which packets are lost.
+//! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed
+//! and n alone, so that two runs with one seed lose the same packets in the same order. Everything
+//! else that is left to chance draws from a stream of its own: jitter does not change which packets
+//! are lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -67,8 +70,8 @@ pub struct Link<P> {
 }
 
 impl<P: Frame> Link<P> {
-    /// A link whose chances follow from `seed` and `stream`: links of one run share the seed and differ in the stream,
-    /// which must be below 2^32.
+    /// A link whose chances follow from `seed` and `stream`: links of one run share the seed and
+    /// differ in the stream, which must be below 2^32.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
         Self {
             dice: Dice::new(seed, stream),
@@ -81,7 +84,8 @@ impl<P: Frame> Link<P> {
         }
     }
 
-    /// Takes a packet that reaches the link at `now`. Where the packet is doubled, the verdict is that of the first.
+    /// Takes a packet that reaches the link at `now`. Where the packet is doubled, the verdict is
+    /// that of the first.
     pub fn push(&mut self, now: Duration, mut packet: P) -> Verdict {
         self.counters.packets += 1;
         let luck = self.dice.luck();
@@ -110,14 +114,16 @@ impl<P: Frame> Link<P> {
         verdict
     }
 
-    /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain yet; `None` when the
-    /// link is empty.
+    /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain
+    /// yet; `None` when the link is empty.
     pub fn next_deadline(&self) -> Option<Duration> {
         let arrival = self.way.packets.keys().next().map(|&(arrival, _)| arrival);
         let start = self.queue.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {
             // What still waits cannot arrive first, unless it may overtake.
-            (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => Some(arrival.min(start)),
+            (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => {
+                Some(arrival.min(start))
+            }
             (arrival, start) => arrival.or(start),
         }
     }
@@ -137,9 +143,9 @@ impl<P: Frame> Link<P> {
         &self.config
     }
 
-    /// Goes on with another configuration from `now` on. Packets that wait meet the new rate and the new delay, but still
-    /// do not overtake those before them; packets under way are not touched, and nothing that has been accepted is
-    /// dropped for a smaller limit.
+    /// Goes on with another configuration from `now` on. Packets that wait meet the new rate and
+    /// the new delay, but still do not overtake those before them; packets under way are not
+    /// touched, and nothing that has been accepted is dropped for a smaller limit.
     pub fn set_config(&mut self, now: Duration, config: LinkConfig) {
         self.start_transmissions(now);
         self.transmitter.set_config(now, &config);

@@ -60,13 +60,15 @@ fn work(command: &Command) -> Result<ExitCode> {
         }
         Command::DemoAudio(demo) => {
             let check = || check_sound(demo).map(|()| AUDIO_PROGRAMS);
-            in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo_audio(demo, bench))
+            in_enclosure(&demo.backend, &demo.common, None, check, |bench| {
+                do_demo_audio(demo, bench)
+            })
         }
     }
 }
 
-/// Checks outside the enclosure all that can be checked there, the programs that `check` names among it, then does the
-/// work inside.
+/// Checks outside the enclosure all that can be checked there, the programs that `check` names
+/// among it, then does the work inside.
 fn in_enclosure(
     backend: &str,
     common: &Common,
@@ -92,8 +94,12 @@ fn real_backend(name: &str) -> Result<Backend> {
     match name {
         "user" => Ok(Backend::User),
         "tc" => Ok(Backend::Tc),
-        "sim" => bail!("the demo runs real programs; take user, or tc where the kernel has sch_netem"),
-        other => bail!("there is no backend `{other}`; take sim, user, or tc where the kernel has sch_netem"),
+        "sim" => {
+            bail!("the demo runs real programs; take user, or tc where the kernel has sch_netem")
+        }
+        other => bail!(
+            "there is no backend `{other}`; take sim, user, or tc where the kernel has sch_netem"
+        ),
     }
 }
 
@@ -129,7 +135,8 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
         if scenario.flow.kind == FlowKind::Audio {
             bail!("--file is for uploads, and {} is a call; leave it out", scenario.name);
         }
-        let about = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let about =
+            std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if !about.is_file() || about.len() == 0 {
             bail!("{} is no file with anything in it", path.display());
         }
@@ -143,14 +150,19 @@ fn prepare_real_run(run: &cli::Run) -> Result<Scenario> {
     match scenario.only_in_virtual_time() {
         None => Ok(scenario),
         Some(setting) => {
-            bail!("backend {} cannot do {setting}; take --backend sim, or leave it out", run.backend)
+            bail!(
+                "backend {} cannot do {setting}; take --backend sim, or leave it out",
+                run.backend
+            )
         }
     }
 }
 
 fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Result<SourceFile> {
     match file {
-        Some(path) => SourceFile::open(path).with_context(|| format!("cannot read {}", path.display())),
+        Some(path) => {
+            SourceFile::open(path).with_context(|| format!("cannot read {}", path.display()))
+        }
         None => SourceFile::generate(&directory.join("file"), bytes, seed)
             .context("cannot make the file to upload"),
     }
@@ -187,7 +199,8 @@ fn simulate(run: &cli::Run) -> Result<()> {
     }
 }
 
-/// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real time.
+/// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real
+/// time.
 fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<RunRecord> {
     let pcap = pcap.map(|directory| directory.join(format!("seed-{seed}")));
     let bytes = scenario.flow.total_bytes();
@@ -201,7 +214,8 @@ fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<
             let _running = running;
             let watch = &mut |time: Duration, bytes| {
                 delivered.store(bytes, Ordering::Relaxed);
-                passed.store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                passed
+                    .store(u64::try_from(time.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
             };
             sim::run(scenario, seed, pcap.as_deref(), watch)
         });
@@ -285,11 +299,13 @@ fn check_file(demo: &cli::Demo) -> Result<()> {
 
 fn check_sound(demo: &cli::DemoAudio) -> Result<()> {
     if let Some(wav) = &demo.wav {
-        let file = std::fs::File::open(wav).with_context(|| format!("cannot read {}", wav.display()))?;
+        let file =
+            std::fs::File::open(wav).with_context(|| format!("cannot read {}", wav.display()))?;
         WavSource::new(std::io::BufReader::new(file))
             .with_context(|| format!("cannot play {}", wav.display()))?;
     }
-    std::fs::create_dir_all(&demo.out).with_context(|| format!("cannot make {}", demo.out.display()))
+    std::fs::create_dir_all(&demo.out)
+        .with_context(|| format!("cannot make {}", demo.out.display()))
 }
 
 fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {

@@ -1,4 +1,5 @@
-//! Network namespaces, held by a file descriptor: a namespace is gone when its guard and all programs in it are.
+//! Network namespaces, held by a file descriptor: a namespace is gone when its guard and all
+//! programs in it are.
 
 use std::fs::File;
 use std::io;
@@ -70,7 +71,8 @@ fn package(program: &str) -> &str {
     }
 }
 
-/// Finds a system tool. Ordinary users often have no sbin directory in their PATH, where `ip` and `tc` live.
+/// Finds a system tool. Ordinary users often have no sbin directory in their PATH, where `ip` and
+/// `tc` live.
 pub fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -87,7 +89,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that nothing is sent that the lab did not send.
+    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that nothing is sent that
+    /// the lab did not send.
     ///
     /// # Errors
     ///
@@ -112,7 +115,8 @@ impl Namespace {
         for setting in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             match self.set(setting, "1") {
                 // A kernel without IPv6 has nothing to switch off.
-                Err(NamespaceError::Setting { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(NamespaceError::Setting { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
         }
@@ -134,7 +138,11 @@ impl Namespace {
             setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         })
-        .map_err(|source| NamespaceError::Namespace { what: "enter", name: self.name, source })
+        .map_err(|source| NamespaceError::Namespace {
+            what: "enter",
+            name: self.name,
+            source,
+        })
     }
 
     /// Runs a system tool inside and returns what it printed.
@@ -146,7 +154,8 @@ impl Namespace {
         self.run_with(program, arguments, Stdio::null())
     }
 
-    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the arguments stands for it.
+    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the arguments stands
+    /// for it.
     ///
     /// # Errors
     ///
@@ -165,8 +174,14 @@ impl Namespace {
         self.run_with(program, arguments, Stdio::from(other))
     }
 
-    fn run_with(&self, program: &str, arguments: &[&str], input: Stdio) -> Result<String, NamespaceError> {
-        let path = tool(program).ok_or_else(|| NamespaceError::NoTool { program: program.to_owned() })?;
+    fn run_with(
+        &self,
+        program: &str,
+        arguments: &[&str],
+        input: Stdio,
+    ) -> Result<String, NamespaceError> {
+        let path =
+            tool(program).ok_or_else(|| NamespaceError::NoTool { program: program.to_owned() })?;
         let mut command = Command::new(path);
         command.args(arguments).stdin(input);
         let output = self

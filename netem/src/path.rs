@@ -93,7 +93,8 @@ pub enum PathError {
 /// A path that carries packets until it is dropped.
 #[derive(Debug)]
 pub struct Path {
-    // Before the topology: fields are dropped in their order, and a relay stops before its interfaces go.
+    // Before the topology: fields are dropped in their order, and a relay stops before its
+    // interfaces go.
     links: Links,
     topology: Topology,
 }
@@ -110,7 +111,8 @@ enum Links {
 }
 
 impl Path {
-    /// Builds the path of a scenario. Takes the right to make network namespaces: see [`crate::enclosure`].
+    /// Builds the path of a scenario. Takes the right to make network namespaces: see
+    /// [`crate::enclosure`].
     ///
     /// # Errors
     ///
@@ -131,14 +133,18 @@ impl Path {
         directory: Option<&FilePath>,
     ) -> Result<Self, PathError> {
         let pcap = |segment| {
-            directory.map(|at| SegmentPcap::create(at, segment)).transpose().map_err(PathError::Pcap)
+            directory
+                .map(|at| SegmentPcap::create(at, segment))
+                .transpose()
+                .map_err(PathError::Pcap)
         };
         // Outages are the only faults that real programs can meet.
         let near_segment = scenario.faults.first_stage(Place::Near, &scenario.near);
         let far_segment = scenario.faults.first_stage(Place::Far, &scenario.far);
         match backend {
             Backend::User => {
-                // One of its own for each path: the kernel takes old interfaces away in its own time.
+                // One of its own for each path: the kernel takes old interfaces away in its own
+                // time.
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
                 let (near_pcap, far_pcap) = (pcap("near")?, pcap("far")?);
@@ -153,8 +159,15 @@ impl Path {
                         &clock,
                         near_pcap,
                     )?;
-                    let far =
-                        Relay::start("far", FAR_ENDS, &far_segment, seed, streams::FAR, &clock, far_pcap)?;
+                    let far = Relay::start(
+                        "far",
+                        FAR_ENDS,
+                        &far_segment,
+                        seed,
+                        streams::FAR,
+                        &clock,
+                        far_pcap,
+                    )?;
                     Ok((near, far))
                 });
                 let (near, far) = relays??;
@@ -181,7 +194,8 @@ impl Path {
         &self.topology
     }
 
-    /// Packets and bytes that have reached the receiver so far; cheaper than all the [counts](Self::counters).
+    /// Packets and bytes that have reached the receiver so far; cheaper than all the
+    /// [counts](Self::counters).
     ///
     /// # Errors
     ///
@@ -211,11 +225,21 @@ impl Path {
             Links::Tc => {
                 let Topology { sender, proxy, receiver } = &self.topology;
                 let ask = |host, interface| -> Result<DirectionCounters, TcError> {
-                    Ok(DirectionCounters { link: tc::counters(host, interface)?, overruns: 0, late: 0 })
+                    Ok(DirectionCounters {
+                        link: tc::counters(host, interface)?,
+                        overruns: 0,
+                        late: 0,
+                    })
                 };
                 Ok(PathCounters {
-                    near: SegmentCounters { to_receiver: ask(sender, NEAR)?, to_sender: ask(proxy, NEAR)? },
-                    far: SegmentCounters { to_receiver: ask(proxy, FAR)?, to_sender: ask(receiver, FAR)? },
+                    near: SegmentCounters {
+                        to_receiver: ask(sender, NEAR)?,
+                        to_sender: ask(proxy, NEAR)?,
+                    },
+                    far: SegmentCounters {
+                        to_receiver: ask(proxy, FAR)?,
+                        to_sender: ask(receiver, FAR)?,
+                    },
                 })
             }
         }

@@ -1,7 +1,9 @@
-//! What the links of a segment were given and what they delivered, in files for Wireshark and its like.
+//! What the links of a segment were given and what they delivered, in files for Wireshark and its
+//! like.
 //!
-//! The files are classic pcap with times in nanoseconds, counted from the start of the run; each holds both directions,
-//! which the addresses tell apart. What is in the one and not in the other is what the segment lost.
+//! The files are classic pcap with times in nanoseconds, counted from the start of the run; each
+//! holds both directions, which the addresses tell apart. What is in the one and not in the other
+//! is what the segment lost.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -40,8 +42,8 @@ impl<W: Write> PcapWriter<W> {
     ///
     /// # Errors
     ///
-    /// Those of the writer, and [`io::ErrorKind::InvalidInput`] for a frame of more than 262,144 bytes or a time beyond
-    /// 136 years.
+    /// Those of the writer, and [`io::ErrorKind::InvalidInput`] for a frame of more than 262,144
+    /// bytes or a time beyond 136 years.
     pub fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let seconds = u32::try_from(now.as_secs()).map_err(beyond)?;
@@ -73,7 +75,8 @@ pub struct SegmentPcap {
 }
 
 impl SegmentPcap {
-    /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, which it makes too where it is not there.
+    /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, which it makes too
+    /// where it is not there.
     ///
     /// # Errors
     ///
@@ -81,8 +84,9 @@ impl SegmentPcap {
     pub fn create(directory: &Path, segment: &str) -> io::Result<Self> {
         let create = |what: &str| {
             let path = directory.join(format!("{segment}-{what}.pcap"));
-            let named =
-                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            let named = |error: io::Error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            };
             std::fs::create_dir_all(directory).and_then(|()| File::create(&path)).map_err(named)
         };
         Ok(Self {

@@ -18,8 +18,9 @@ use crate::namespace::{Namespace, NamespaceError};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program may take to end after SIGTERM.
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
-/// How long what a program wrote may take to be read once it has ended, or its end to come once it has closed its output. Only
-/// another process that holds its output makes it that long, or a program that works on without one.
+/// How long what a program wrote may take to be read once it has ended, or its end to come once it
+/// has closed its output. Only another process that holds its output makes it that long, or a
+/// program that works on without one.
 const REST_WITHIN: Duration = Duration::from_secs(10);
 
 /// Where the programs are.
@@ -155,7 +156,8 @@ pub fn why(status: ExitStatus, last_words: &str) -> String {
 }
 
 impl Program {
-    /// Starts a program in the namespace of a host. Its standard error goes to a file in `directory`.
+    /// Starts a program in the namespace of a host. Its standard error goes to a file in
+    /// `directory`.
     ///
     /// # Errors
     ///
@@ -191,7 +193,8 @@ impl Program {
         Ok(Self::attach(name, child, errors))
     }
 
-    /// Guards a child whose standard output is a pipe and whose standard error is the file `errors`.
+    /// Guards a child whose standard output is a pipe and whose standard error is the file
+    /// `errors`.
     fn attach(name: &'static str, mut child: Child, errors: PathBuf) -> Self {
         let stdout = child.stdout.take();
         let (sender, output) = channel();
@@ -334,10 +337,14 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let programs = Programs::find(Some(directory.path())).unwrap();
         let failed = |source| ProgramError::Start { name: "sh", source };
-        // As `Program::start`, without a namespace: entering one takes rights that a unit test need not have.
+        // As `Program::start`, without a namespace: entering one takes rights that a unit test need
+        // not have.
         let errors = directory.path().join("stderr");
         let mut command = Command::new("/bin/sh");
-        command.arg(programs.path("sidekick-proxy").unwrap()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .arg(programs.path("sidekick-proxy").unwrap())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         command.stderr(File::create(&errors).unwrap());
         let child = command.spawn().map_err(failed).unwrap();
         (Program::attach("sidekick-proxy", child, errors), directory)
@@ -346,8 +353,11 @@ mod tests {
     #[test]
     fn a_missing_program_says_how_to_build_it() {
         let directory = tempfile::tempdir().unwrap();
-        let error =
-            Programs::find(Some(directory.path())).unwrap().path("h3-upload").unwrap_err().to_string();
+        let error = Programs::find(Some(directory.path()))
+            .unwrap()
+            .path("h3-upload")
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("there is no program `h3-upload` in "), "{error}");
         assert!(error.contains("cargo build --workspace"), "{error}");
     }
@@ -365,7 +375,10 @@ mod tests {
     fn a_program_that_fails_is_quoted() {
         let (mut program, _directory) = start("echo first >&2; echo no such interface >&2; exit 3");
         let error = program.wait_until_ready().unwrap_err().to_string();
-        assert_eq!(error, "sidekick-proxy ended before it was ready: no such interface (exit status: 3)");
+        assert_eq!(
+            error,
+            "sidekick-proxy ended before it was ready: no such interface (exit status: 3)"
+        );
     }
 
     #[test]

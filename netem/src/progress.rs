@@ -1,4 +1,5 @@
-//! What a person sees while the lab works: a bar a run on a terminal, plain lines elsewhere. All of it on standard error.
+//! What a person sees while the lab works: a bar a run on a terminal, plain lines elsewhere. All of
+//! it on standard error.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -33,7 +34,10 @@ impl Progress {
     /// Begins to show a run that carries a file of `total` bytes.
     pub fn begin(label: impl Into<String>, total: u64) -> Self {
         let label = label.into();
-        #[allow(clippy::disallowed_methods, reason = "the edge: a person is told how long it has taken")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the edge: a person is told how long it has taken"
+        )]
         let start = Instant::now();
         let kind = Kind::begin(&label, total);
         Self { label, total, start, kind }
@@ -41,12 +45,16 @@ impl Progress {
 
     /// Begins to show a run that may be over in no time: nothing is said in its first two seconds.
     pub fn begin_later(label: impl Into<String>, total: u64) -> Self {
-        #[allow(clippy::disallowed_methods, reason = "the edge: a person is told how long it has taken")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the edge: a person is told how long it has taken"
+        )]
         let start = Instant::now();
         Self { label: label.into(), total, start, kind: Kind::Waiting }
     }
 
-    /// Shows that `carried` bytes have reached the receiver's end of the path, headers and repetitions included.
+    /// Shows that `carried` bytes have reached the receiver's end of the path, headers and
+    /// repetitions included.
     pub fn show(&mut self, carried: u64) {
         let elapsed = self.start.elapsed();
         self.tell(carried, elapsed, "");
@@ -128,14 +136,17 @@ pub struct Tally {
 impl Tally {
     /// Begins to count `total` runs.
     pub fn begin(total: usize) -> Self {
-        #[allow(clippy::disallowed_methods, reason = "the edge: a person is told how long it has taken")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the edge: a person is told how long it has taken"
+        )]
         let start = Instant::now();
         let kind = if stderr().is_terminal() {
             let bar = ProgressBar::new(total as u64);
             bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) =
-                ProgressStyle::with_template("{bar:30} {pos} of {len} runs {elapsed:>4}, {eta} left  {msg}")
-            {
+            if let Ok(style) = ProgressStyle::with_template(
+                "{bar:30} {pos} of {len} runs {elapsed:>4}, {eta} left  {msg}",
+            ) {
                 bar.set_style(style);
             }
             Ok(bar)
@@ -165,7 +176,12 @@ impl Tally {
                 }
                 if elapsed >= *next && self.done < self.total {
                     *next = elapsed + LINE_EVERY;
-                    eprintln!("{} of {} runs after {:.0} s", self.done, self.total, elapsed.as_secs_f64());
+                    eprintln!(
+                        "{} of {} runs after {:.0} s",
+                        self.done,
+                        self.total,
+                        elapsed.as_secs_f64()
+                    );
                 }
             }
         }
@@ -177,8 +193,11 @@ impl Tally {
             bar.finish_and_clear();
         }
         let seconds = self.start.elapsed().as_secs_f64();
-        let failed =
-            if self.failed == 0 { String::new() } else { format!(", {} of them failed", self.failed) };
+        let failed = if self.failed == 0 {
+            String::new()
+        } else {
+            format!(", {} of them failed", self.failed)
+        };
         eprintln!("{} runs in {seconds:.0} s{failed}", self.done);
     }
 }

@@ -13,8 +13,8 @@ pub struct Packets {
     pub sent: u64,
     /// Of these, retransmissions.
     pub retransmitted: u64,
-    /// Packets in the data's direction that the near segment dropped, whatever the cause; of all flows, as everything that
-    /// links count.
+    /// Packets in the data's direction that the near segment dropped, whatever the cause; of all
+    /// flows, as everything that links count.
     pub lost_near: u64,
     /// Packets in the data's direction that the far segment dropped, whatever the cause.
     pub lost_far: u64,
@@ -70,8 +70,9 @@ pub struct Audio {
     /// Bytes of the packets that were sent for the first time, with their UDP and IPv4 headers.
     #[serde(default)]
     pub media_bytes: u64,
-    /// Bytes that help has cost, with UDP and IPv4 headers: quACKs that the proxy has sent (those that arrived, where it does
-    /// not tell), polls, and packets that were sent again because of quACKs.
+    /// Bytes that help has cost, with UDP and IPv4 headers: quACKs that the proxy has sent (those
+    /// that arrived, where it does not tell), polls, and packets that were sent again because of
+    /// quACKs.
     #[serde(default)]
     pub help_bytes: u64,
 }
@@ -97,8 +98,8 @@ pub struct CompetitorRecord {
     pub jain: f64,
 }
 
-/// Bytes that the proxy would have sent for the packets of this run, by the way it tells of them; each counts the
-/// payloads of as many messages as there were quACKs.
+/// Bytes that the proxy would have sent for the packets of this run, by the way it tells of them;
+/// each counts the payloads of as many messages as there were quACKs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuackStyles {
     /// Messages.
@@ -109,7 +110,8 @@ pub struct QuackStyles {
     pub power_sums: u64,
     /// Every identifier since the message before.
     pub echo_every: u64,
-    /// In every message, the identifiers of the last round trip of an empty path: the least that a window could be.
+    /// In every message, the identifiers of the last round trip of an empty path: the least that a
+    /// window could be.
     pub echo_window: u64,
     /// A hash of all identifiers and their count.
     pub hash_of_all: u64,
@@ -128,8 +130,8 @@ pub struct FaultCounts {
     pub quacks_corrupted: u64,
     /// quACKs that were late.
     pub quacks_delayed: u64,
-    /// quACKs in which the proxy told garbage: before each of them and after the one before, it had counted a packet under
-    /// a random identifier.
+    /// quACKs in which the proxy told garbage: before each of them and after the one before, it had
+    /// counted a packet under a random identifier.
     pub quacks_falsified: u64,
     /// Packets that the proxy forwarded and did not count.
     pub packets_not_seen: u64,
@@ -205,7 +207,8 @@ pub struct RunRecord {
     pub packets: Packets,
     /// What the proxy told the sender.
     pub quacks: Quacks,
-    /// Packets that the receiver of data sent, for all flows, all of them acknowledgements but for a few.
+    /// Packets that the receiver of data sent, for all flows, all of them acknowledgements but for
+    /// a few.
     pub ack_packets: u64,
     /// Whether the proxy was helping at the end.
     pub assisted: bool,
@@ -215,11 +218,12 @@ pub struct RunRecord {
     pub near_rtt_ms: Option<f64>,
     /// Round trip sender to receiver, as the sender measured it.
     pub rtt_ms: Option<f64>,
-    /// From the first packet to the first byte of each answer, of a flow of requests, in milliseconds.
+    /// From the first packet to the first byte of each answer, of a flow of requests, in
+    /// milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_byte_ms: Vec<f64>,
-    /// Of a flow of messages: how much longer than the quickest each took, from when it was due to when the receiver's
-    /// application had all of it and all before it.
+    /// Of a flow of messages: how much longer than the quickest each took, from when it was due to
+    /// when the receiver's application had all of it and all before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_of_line_ms: Option<Percentiles>,
     /// Of an audio flow.
@@ -237,7 +241,8 @@ pub struct RunRecord {
     /// The window over time, where the run was asked to write it down; backend `sim`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window: Vec<WindowSample>,
-    /// SHA-256 of what the receiver stored, which is that of what was sent; empty where nothing was stored.
+    /// SHA-256 of what the receiver stored, which is that of what was sent; empty where nothing was
+    /// stored.
     pub sha256: String,
     /// Counts of all four links.
     pub links: PathCounters,

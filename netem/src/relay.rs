@@ -1,5 +1,5 @@
-//! The user-space link between the two lab ends of a segment: a thread that takes every frame off one end, passes it
-//! through the [`Link`] model and puts it out at the other.
+//! The user-space link between the two lab ends of a segment: a thread that takes every frame off
+//! one end, passes it through the [`Link`] model and puts it out at the other.
 
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +26,8 @@ const BATCH: usize = 32;
 /// From here on a frame is put out late.
 const LATE: Duration = Duration::from_millis(1);
 
-/// Timer slack of the relay's thread, in nanoseconds: the kernel's usual 50 µs is half of a packet at 100 Mbit/s.
+/// Timer slack of the relay's thread, in nanoseconds: the kernel's usual 50 µs is half of a packet
+/// at 100 Mbit/s.
 const TIMER_SLACK_NS: u64 = 1_000;
 
 /// Why a relay could not start, or stopped.
@@ -44,10 +45,11 @@ pub struct DirectionCounters {
     /// What the link model did.
     #[serde(flatten)]
     pub link: LinkCounters,
-    /// Frames that were lost before or after the model because this machine was too slow. Not 0: the figures are not to
-    /// be trusted.
+    /// Frames that were lost before or after the model because this machine was too slow. Not 0:
+    /// the figures are not to be trusted.
     pub overruns: u64,
-    /// Frames that this machine put out more than a millisecond late. Many of them: delays are not to be trusted.
+    /// Frames that this machine put out more than a millisecond late. Many of them: delays are not
+    /// to be trusted.
     #[serde(default)]
     pub late: u64,
 }
@@ -61,14 +63,18 @@ pub struct SegmentCounters {
     pub to_sender: DirectionCounters,
 }
 
-/// The time of a path's relays. It stands at zero until the first frame comes, so that outages and traces count from the
-/// beginning of the traffic, as in virtual time, and not from that of the programs.
+/// The time of a path's relays. It stands at zero until the first frame comes, so that outages and
+/// traces count from the beginning of the traffic, as in virtual time, and not from that of the
+/// programs.
 #[derive(Clone, Debug, Default)]
 pub struct PathClock(Arc<OnceLock<Instant>>);
 
 impl PathClock {
     fn begin(&self) {
-        #[allow(clippy::disallowed_methods, reason = "the edge: real frames meet the model in real time")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "the edge: real frames meet the model in real time"
+        )]
         self.0.get_or_init(Instant::now);
     }
 
@@ -87,9 +93,10 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts to carry frames between the interfaces `ends` (the sender's side first) of the calling thread's network
-    /// namespace. All that is left to chance follows from `seed` and the two `streams` (to the receiver, to the sender).
-    /// Writes frames down in `pcap`, if any. The relays of one path share a `clock`.
+    /// Starts to carry frames between the interfaces `ends` (the sender's side first) of the
+    /// calling thread's network namespace. All that is left to chance follows from `seed` and the
+    /// two `streams` (to the receiver, to the sender). Writes frames down in `pcap`, if any. The
+    /// relays of one path share a `clock`.
     ///
     /// # Errors
     ///
@@ -110,8 +117,10 @@ impl Relay {
             segment: name,
             to_receiver: Lane::new(Link::new(segment.link(Direction::ToReceiver), seed, streams.0)),
             to_sender: Lane::new(Link::new(segment.link(Direction::ToSender), seed, streams.1)),
-            sender_end: FrameSocket::open(ends.0).map_err(failed("open its end towards the sender"))?,
-            receiver_end: FrameSocket::open(ends.1).map_err(failed("open its end towards the receiver"))?,
+            sender_end: FrameSocket::open(ends.0)
+                .map_err(failed("open its end towards the sender"))?,
+            receiver_end: FrameSocket::open(ends.1)
+                .map_err(failed("open its end towards the receiver"))?,
             counters: Arc::clone(&counters),
             stopped,
             clock: clock.clone(),
@@ -252,8 +261,10 @@ impl Carrier {
                 to_receiver: self.to_receiver.counters(),
                 to_sender: self.to_sender.counters(),
             };
-            let timeout = if more { Some(Duration::ZERO) } else { self.until_next(self.clock.now()) };
-            let stop = self.wait(timeout).map_err(|source| self.failed("wait for frames", source))?;
+            let timeout =
+                if more { Some(Duration::ZERO) } else { self.until_next(self.clock.now()) };
+            let stop =
+                self.wait(timeout).map_err(|source| self.failed("wait for frames", source))?;
             if stop {
                 return Ok(());
             }

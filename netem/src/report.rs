@@ -6,8 +6,8 @@ use comfy_table::{Cell, CellAlignment, Table};
 use crate::record::{Percentiles, RunRecord};
 use crate::scenario::{FlowKind, Scenario};
 
-/// More packets than this leaving a link late spoil a run's delays, in percent: a call's 99th percentile stands on one in a
-/// hundred.
+/// More packets than this leaving a link late spoil a run's delays, in percent: a call's 99th
+/// percentile stands on one in a hundred.
 pub const MOST_LATE_PERCENT: f64 = 0.1;
 
 /// Digits of a SHA-256 that a table shows.
@@ -93,14 +93,24 @@ fn waits(record: &RunRecord, waits: &Percentiles) -> Vec<String> {
 
 /// The calls of one scenario, a row each.
 pub fn calls(records: &[RunRecord]) -> Table {
-    let header = ["played", "late", "lost near", "found early", "found end to end", "spurious", "quACKs"];
+    let header =
+        ["played", "late", "lost near", "found early", "found end to end", "spurious", "quACKs"];
     let header: Vec<_> = WAITS.into_iter().chain(header).collect();
     let rows = records.iter().map(|record| {
         let (packets, call) = (&record.packets, record.audio.unwrap_or_default());
         let mut row = waits(record, &call.dejitter_ms);
-        let counts = [call.played, call.late, packets.lost_near, packets.lost_early, packets.lost_end_to_end];
+        let counts = [
+            call.played,
+            call.late,
+            packets.lost_near,
+            packets.lost_early,
+            packets.lost_end_to_end,
+        ];
         row.extend(
-            counts.into_iter().chain([packets.spurious, record.quacks.received]).map(|n| n.to_string()),
+            counts
+                .into_iter()
+                .chain([packets.spurious, record.quacks.received])
+                .map(|n| n.to_string()),
         );
         row
     });
@@ -122,7 +132,8 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
         );
     }
     let mut text = format!("{}: sidekick {mode}, {cc}\n{}\n", scenario.name, runs(records));
-    if let Some((median, least, most)) = median(records.iter().map(|record| record.goodput_mbit_s)) {
+    if let Some((median, least, most)) = median(records.iter().map(|record| record.goodput_mbit_s))
+    {
         text += &format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n");
     }
     text
@@ -211,7 +222,8 @@ mod tests {
 
     #[test]
     fn words_stand_left_and_numbers_right() {
-        let text = table(&["sender", "time"], [vec!["a".to_owned(), "1 s".to_owned()]], 1).to_string();
+        let text =
+            table(&["sender", "time"], [vec!["a".to_owned(), "1 s".to_owned()]], 1).to_string();
         assert!(text.contains("│ a      ┆  1 s │"), "{text}");
     }
 }

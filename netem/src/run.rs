@@ -152,7 +152,8 @@ impl Bench<'_> {
         if let Some(proxy) = &mut proxy {
             proxy.wait_until_ready()?;
         }
-        let client = start("h3-upload", client_arguments(scenario, &file.path, &ca), &hosts.sender)?;
+        let client =
+            start("h3-upload", client_arguments(scenario, &file.path, &ca), &hosts.sender)?;
         let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(file.bytes / 2);
         let ended = watch(client, &mut path, progress, |carried| {
             if half.is_some_and(|half| carried >= half) {
@@ -180,7 +181,8 @@ impl Bench<'_> {
     }
 }
 
-/// Waits for the client to end, and shows how far it is: to the user, and to `at` as bytes on the far side.
+/// Waits for the client to end, and shows how far it is: to the user, and to `at` as bytes on the
+/// far side.
 fn watch(
     mut client: Program,
     path: &mut Path,
@@ -190,8 +192,9 @@ fn watch(
     let mut last = 0;
     let mut silent = Duration::ZERO;
     loop {
-        let ended =
-            client.wait(TICK).map_err(|source| RunError::Io { what: "wait for the sender", source })?;
+        let ended = client
+            .wait(TICK)
+            .map_err(|source| RunError::Io { what: "wait for the sender", source })?;
         if let Some(ended) = ended {
             return Ok(ended);
         }
@@ -214,7 +217,8 @@ fn record(
     sha256: String,
     links: PathCounters,
 ) -> RunRecord {
-    let ClientPackets { sent, retransmitted, lost_end_to_end, lost_early, spurious } = report.packets;
+    let ClientPackets { sent, retransmitted, lost_end_to_end, lost_early, spurious } =
+        report.packets;
     RunRecord {
         scenario: scenario.name.clone(),
         backend: backend.name().to_owned(),
@@ -251,7 +255,8 @@ fn words(words: &[&str]) -> Vec<String> {
 }
 
 fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
-    let (host, listen) = (RECEIVER.to_string(), SocketAddrV4::new(RECEIVER, SERVER_PORT).to_string());
+    let (host, listen) =
+        (RECEIVER.to_string(), SocketAddrV4::new(RECEIVER, SERVER_PORT).to_string());
     let (store, ca) = (store.display().to_string(), ca.display().to_string());
     words(&["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca])
 }
@@ -313,7 +318,8 @@ mod tests {
 
     #[test]
     fn a_plain_upload_asks_for_no_help() {
-        let line = "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 --sidekick off";
+        let line =
+            "/f https://10.77.2.2:4433/upload --cafile /ca --json --quiet --cc bbr2 --sidekick off";
         assert_eq!(client(&["flow.cc=bbr2"]), line);
     }
 

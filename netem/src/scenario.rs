@@ -1,7 +1,8 @@
 //! Scenarios: the two segments, the flow and the Sidekick settings of one experiment.
 //!
-//! A scenario is a TOML file, built in or given by its path. Every setting has one name, `section.key`, and one parser,
-//! whether it stands in a file or on the command line (`--set near.loss_percent=4`).
+//! A scenario is a TOML file, built in or given by its path. Every setting has one name,
+//! `section.key`, and one parser, whether it stands in a file or on the command line (`--set
+//! near.loss_percent=4`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -116,7 +117,9 @@ impl Scenario {
                         let setting = format!("{}.{}", section.get_ref(), key.get_ref());
                         let value = match value.get_ref() {
                             DeValue::Array(items) if setting == faults::EVENTS => {
-                                let items = items.iter().map(|item| (item.span().start, text_of(item, text)));
+                                let items = items
+                                    .iter()
+                                    .map(|item| (item.span().start, text_of(item, text)));
                                 let list = faults::list(items);
                                 Cow::Owned(list.map_err(|(offset, problem)| at(offset, problem))?)
                             }
@@ -177,8 +180,8 @@ impl Scenario {
         self.check()
     }
 
-    /// The controller that the data sender runs: the one that was set, or the one that the mode goes with. PACUBIC
-    /// always stands on CUBIC as in RFC 9438.
+    /// The controller that the data sender runs: the one that was set, or the one that the mode
+    /// goes with. PACUBIC always stands on CUBIC as in RFC 9438.
     pub fn congestion_control(&self) -> CongestionControl {
         match self.sidekick.mode {
             Mode::Pacubic => CongestionControl::CubicRfc9438,
@@ -190,7 +193,8 @@ impl Scenario {
     }
 }
 
-/// A value as [`Scenario::set`] takes it: a string without its quotes, anything else as it stands in the file.
+/// A value as [`Scenario::set`] takes it: a string without its quotes, anything else as it stands
+/// in the file.
 fn text_of<'a>(value: &'a Spanned<DeValue<'_>>, file: &'a str) -> &'a str {
     match value.get_ref() {
         DeValue::String(text) => text,

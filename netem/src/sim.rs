@@ -1,16 +1,16 @@
 //! Backend `sim`: a scenario in virtual time, on one thread, without sockets.
 //!
-//! The real quiche (with the hook, which without a session behaves as the stock one does), the real plugin and the real
-//! observer stand in a row with the same links as the `user` backend has:
+//! The real quiche (with the hook, which without a session behaves as the stock one does), the real
+//! plugin and the real observer stand in a row with the same links as the `user` backend has:
 //!
 //! ```text
 //! sender host ── near segment ── proxy ── far segment ── receiver host
 //! ```
 //!
-//! Everything that decides what happens and when follows from the seed, so that a seed gives the same record on every
-//! machine. Ciphertexts do not: TLS draws its keys out of reach, so that capture files and identifiers differ from run to
-//! run, in contents and not in sizes or times. What is not modelled: the time that processors take, and what kernels do to
-//! packets.
+//! Everything that decides what happens and when follows from the seed, so that a seed gives the
+//! same record on every machine. Ciphertexts do not: TLS draws its keys out of reach, so that
+//! capture files and identifiers differ from run to run, in contents and not in sizes or times.
+//! What is not modelled: the time that processors take, and what kernels do to packets.
 
 use std::io;
 use std::path::Path;
@@ -90,8 +90,9 @@ pub enum SimError {
     SetUp(String),
 }
 
-/// Runs a scenario once in virtual time. `watch` hears now and then how much virtual time has passed and how many bytes
-/// the applications have had. With a directory for `pcap`, what the links were given and delivered is written down there.
+/// Runs a scenario once in virtual time. `watch` hears now and then how much virtual time has
+/// passed and how many bytes the applications have had. With a directory for `pcap`, what the links
+/// were given and delivered is written down there.
 ///
 /// # Errors
 ///
@@ -128,7 +129,9 @@ impl Middle {
         split: Option<SplitProxy>,
     ) -> Result<Self, SimError> {
         let pcap = |segment| {
-            pcap.map(|directory| SegmentPcap::create(directory, segment)).transpose().map_err(SimError::Pcap)
+            pcap.map(|directory| SegmentPcap::create(directory, segment))
+                .transpose()
+                .map_err(SimError::Pcap)
         };
         let faults = &scenario.faults;
         let wire = |place: Place, segment, streams| -> Result<Wire, SimError> {
@@ -151,7 +154,9 @@ impl Middle {
 
     fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
         let there = match scenario.sidekick.proxy {
-            ProxyFate::OnPath | ProxyFate::Found | ProxyFate::WrongAddress | ProxyFate::Dies => true,
+            ProxyFate::OnPath | ProxyFate::Found | ProxyFate::WrongAddress | ProxyFate::Dies => {
+                true
+            }
             ProxyFate::Absent => false,
         };
         let observes = there && scenario.sidekick.mode != Mode::Off;
@@ -191,7 +196,8 @@ impl Middle {
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
         let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
-        let all = || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
+        let all =
+            || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
         (!scenario.faults.events.is_empty()).then(all)
     }
 }
@@ -217,7 +223,9 @@ fn record(scenario: &Scenario, seed: u64, middle: &Middle) -> RunRecord {
         FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
             (near.to_receiver, far.to_receiver, far.to_sender)
         }
-        FlowKind::Download | FlowKind::Requests => (near.to_sender, far.to_sender, near.to_receiver),
+        FlowKind::Download | FlowKind::Requests => {
+            (near.to_sender, far.to_sender, near.to_receiver)
+        }
     };
     record.packets.lost_near = near.link.lost();
     record.packets.lost_far = far.link.lost();

@@ -108,7 +108,11 @@ impl SourceFile {
     ///
     /// The system's, from reading.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), bytes: std::fs::metadata(path)?.len(), sha256: sha256(path)? })
+        Ok(Self {
+            path: path.to_owned(),
+            bytes: std::fs::metadata(path)?.len(),
+            sha256: sha256(path)?,
+        })
     }
 
     /// The first `bytes` bytes of this file, as a file at `path`.
@@ -146,9 +150,11 @@ mod tests {
     #[test]
     fn a_seed_gives_one_file_of_the_wanted_size() {
         let directory = tempfile::tempdir().unwrap();
-        let file =
-            |name, bytes, seed| SourceFile::generate(&directory.path().join(name), bytes, seed).unwrap();
-        let (one, same, other) = (file("a", 200_001, 1), file("b", 200_001, 1), file("c", 200_001, 2));
+        let file = |name, bytes, seed| {
+            SourceFile::generate(&directory.path().join(name), bytes, seed).unwrap()
+        };
+        let (one, same, other) =
+            (file("a", 200_001, 1), file("b", 200_001, 1), file("c", 200_001, 2));
         assert_eq!((one.bytes, &one.sha256), (200_001, &same.sha256));
         assert_ne!(one.sha256, other.sha256);
         assert_eq!(one.head(&directory.path().join("d"), 200_001).unwrap().sha256, one.sha256);

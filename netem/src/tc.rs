@@ -1,8 +1,9 @@
-//! Links made by the kernel: `tc netem` for loss and delay, `tbf` for the rate and its drop-tail queue.
+//! Links made by the kernel: `tc netem` for loss and delay, `tbf` for the rate and its drop-tail
+//! queue.
 //!
-//! As in the link model, a packet first meets loss, then the queue and the rate; the fixed delay may stand on either
-//! side of the rate without a difference to arrivals. The kernel draws its losses from its own random numbers, so that a
-//! seed does not repeat them.
+//! As in the link model, a packet first meets loss, then the queue and the rate; the fixed delay
+//! may stand on either side of the rate without a difference to arrivals. The kernel draws its
+//! losses from its own random numbers, so that a seed does not repeat them.
 
 use std::io;
 
@@ -49,7 +50,8 @@ pub enum TcError {
 ///
 /// # Errors
 ///
-/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs, [`TcError::Beyond`] where every kernel does.
+/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs, [`TcError::Beyond`] where
+/// every kernel does.
 pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     for command in commands(interface, link)? {
         let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -61,7 +63,8 @@ pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(),
 fn refused(error: NamespaceError, command: &[String]) -> TcError {
     match &error {
         NamespaceError::Tool { message, .. } if message.contains("qdisc kind is unknown") => {
-            let named = commands::DISCIPLINES.iter().find(|kind| command.iter().any(|word| word == *kind));
+            let named =
+                commands::DISCIPLINES.iter().find(|kind| command.iter().any(|word| word == *kind));
             TcError::NoDiscipline(named.copied().unwrap_or("netem"))
         }
         _ => error.into(),
@@ -98,7 +101,9 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
     let lost_queue = tbf.map_or(0, |tbf| tbf.drops);
     // netem counts the drops of what it feeds among its own.
     let lost_random = netem.map_or(0, |netem| netem.drops.saturating_sub(lost_queue));
-    let Some(last) = netem.or(tbf).or(disciplines.first()) else { return Ok(LinkCounters::default()) };
+    let Some(last) = netem.or(tbf).or(disciplines.first()) else {
+        return Ok(LinkCounters::default());
+    };
     let held = last.qlen;
     Ok(LinkCounters {
         packets: last.packets + lost_random + lost_queue + held,
@@ -110,22 +115,26 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
     })
 }
 
-/// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike [`counters`], so that it
-/// can be asked often while a measurement is on.
+/// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike
+/// [`counters`], so that it can be asked often while a measurement is on.
 ///
 /// # Errors
 ///
 /// [`TcError`] when the kernel does not tell.
 pub fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
     host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
-        .and_then(|table| read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+        .and_then(|table| {
+            read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        })
         .map_err(|source| TcError::Interface { interface: interface.to_owned(), source })
 }
 
 /// Reads the line of an interface in /proc/net/dev: bytes first, then packets.
 fn read_received(table: &str, interface: &str) -> Option<(u64, u64)> {
-    let (_, counts) =
-        table.lines().filter_map(|line| line.split_once(':')).find(|(name, _)| name.trim() == interface)?;
+    let (_, counts) = table
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.trim() == interface)?;
     let mut counts = counts.split_whitespace().map(str::parse);
     let (bytes, packets) = (counts.next()?.ok()?, counts.next()?.ok()?);
     Some((packets, bytes))
@@ -137,7 +146,8 @@ mod tests {
 
     #[test]
     fn drops_are_told_apart_by_their_cause() {
-        // From Linux 6.1 with iproute2 6.1, 401 frames into a link: netem's numbers hold those of tbf below it.
+        // From Linux 6.1 with iproute2 6.1, 401 frames into a link: netem's numbers hold those of
+        // tbf below it.
         let json = r#"[
             {"kind":"netem","handle":"1:","root":true,"refcnt":2,"options":{"limit":100000,"delay":{"delay":0.05,
              "jitter":0,"correlation":0},"loss-random":{"loss":0.1,"correlation":0},"ecn":false,"gap":0},"bytes":4416,
@@ -147,7 +157,10 @@ mod tests {
         ]"#;
         let counters = read_counters(json).unwrap();
         assert_eq!((counters.lost_random, counters.lost_queue), (30, 298));
-        assert_eq!((counters.packets, counters.delivered, counters.delivered_bytes), (401, 4, 4416));
+        assert_eq!(
+            (counters.packets, counters.delivered, counters.delivered_bytes),
+            (401, 4, 4416)
+        );
         assert_eq!(read_counters("[]").unwrap(), LinkCounters::default());
         assert!(read_counters("Error").is_err());
     }
@@ -175,6 +188,9 @@ mod tests {
             refused(error("Error: Specified qdisc kind is unknown."), &netem).to_string(),
             "this kernel has no sch_netem; use --backend user"
         );
-        assert!(matches!(refused(error("Error: Exclusivity flag on."), &netem), TcError::Failed(_)));
+        assert!(matches!(
+            refused(error("Error: Exclusivity flag on."), &netem),
+            TcError::Failed(_)
+        ));
     }
 }

@@ -5,8 +5,9 @@
 //! backend tc:    sender [near] --------------------------- [near] proxy [far] -------------------------- [far] receiver
 //! ```
 //!
-//! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no device merges or splits
-//! packets, so that a packet which one end sends is one frame everywhere on the path.
+//! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no
+//! device merges or splits packets, so that a packet which one end sends is one frame everywhere on
+//! the path.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -51,7 +52,8 @@ pub const FAR_ENDS: (&str, &str) = ("far-p", "far-r");
 const PREFIX: &str = "10.77.0.0/16";
 const PREFIX_V6: &str = "fd77::/32";
 
-/// Offloads that would merge frames, split them, or leave their checksums to hardware that is not there.
+/// Offloads that would merge frames, split them, or leave their checksums to hardware that is not
+/// there.
 const OFFLOADS: [&str; 7] = ["tx", "rx", "sg", "tso", "gso", "gro", "tx-udp-segmentation"];
 
 /// The three hosts of a path.
@@ -74,15 +76,17 @@ struct Port<'a> {
 }
 
 impl Topology {
-    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]; somebody there has to
-    /// carry the frames across.
+    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`];
+    /// somebody there has to carry the frames across.
     ///
     /// # Errors
     ///
     /// [`NamespaceError`] of the step that failed.
     pub fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
-        for (port, end) in hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1]) {
+        for (port, end) in
+            hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1])
+        {
             let mac = mac(port.address);
             lab.run_beside(
                 port.host,
@@ -169,7 +173,17 @@ impl Topology {
             host.run("ip", &["link", "set", interface, "up"])?;
             host.run(
                 "ip",
-                &["neighbour", "add", &peer, "lladdr", &peer_mac, "dev", interface, "nud", "permanent"],
+                &[
+                    "neighbour",
+                    "add",
+                    &peer,
+                    "lladdr",
+                    &peer_mac,
+                    "dev",
+                    interface,
+                    "nud",
+                    "permanent",
+                ],
             )?;
         }
         self.sender.run("ip", &["route", "add", PREFIX, "via", &PROXY_NEAR.to_string()])?;
@@ -177,8 +191,8 @@ impl Topology {
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
 
-    /// Gives the hosts IPv6 addresses, too. The kernel then sends a few packets of its own accord, which tell routers of the
-    /// multicast groups that an address joins.
+    /// Gives the hosts IPv6 addresses, too. The kernel then sends a few packets of its own accord,
+    /// which tell routers of the multicast groups that an address joins.
     ///
     /// # Errors
     ///
@@ -190,15 +204,28 @@ impl Topology {
             (PROXY_FAR_V6, RECEIVER_V6),
             (RECEIVER_V6, PROXY_FAR_V6),
         ];
-        for (Port { host, interface, peer, .. }, (address, peer_v6)) in self.ports().iter().zip(addresses) {
-            let (address, peer_v6, mac) = (format!("{address}/64"), peer_v6.to_string(), mac(*peer));
+        for (Port { host, interface, peer, .. }, (address, peer_v6)) in
+            self.ports().iter().zip(addresses)
+        {
+            let (address, peer_v6, mac) =
+                (format!("{address}/64"), peer_v6.to_string(), mac(*peer));
             // No address that nobody asked for, and so nobody's search for routers from it.
             host.run("ip", &["link", "set", interface, "addrgenmode", "none"])?;
             host.set(ipv6_switch(interface), "0")?;
             host.run("ip", &["address", "add", &address, "dev", interface, "nodad"])?;
             host.run(
                 "ip",
-                &["neighbour", "add", &peer_v6, "lladdr", &mac, "dev", interface, "nud", "permanent"],
+                &[
+                    "neighbour",
+                    "add",
+                    &peer_v6,
+                    "lladdr",
+                    &mac,
+                    "dev",
+                    interface,
+                    "nud",
+                    "permanent",
+                ],
             )?;
         }
         self.sender.run("ip", &["route", "add", PREFIX_V6, "via", &PROXY_NEAR_V6.to_string()])?;
@@ -209,7 +236,11 @@ impl Topology {
 
 /// The kernel's switch for IPv6 on an interface of the topology.
 fn ipv6_switch(interface: &str) -> &'static str {
-    if interface == NEAR { "net/ipv6/conf/near/disable_ipv6" } else { "net/ipv6/conf/far/disable_ipv6" }
+    if interface == NEAR {
+        "net/ipv6/conf/near/disable_ipv6"
+    } else {
+        "net/ipv6/conf/far/disable_ipv6"
+    }
 }
 
 /// A fixed hardware address, made from the IP address.

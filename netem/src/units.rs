@@ -60,7 +60,8 @@ impl Percent {
         self.0
     }
 
-    /// Whether an event of this chance happens, decided by 64 random bits. 0 never does, 100 always does.
+    /// Whether an event of this chance happens, decided by 64 random bits. 0 never does, 100 always
+    /// does.
     pub fn strikes(self, random: u64) -> bool {
         unit_interval(random) < self.0 / 100.0
     }

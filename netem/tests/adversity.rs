@@ -1,8 +1,9 @@
-//! A thousand uploads in virtual time, each with its own mixture of what can go wrong, and each beside the same sender
-//! without a Sidekick under the same faults.
+//! A thousand uploads in virtual time, each with its own mixture of what can go wrong, and each
+//! beside the same sender without a Sidekick under the same faults.
 //!
-//! Which packets a link loses depends on what else crosses it, so one run and its twin differ by chance, and under heavy
-//! loss by a lot: a handshake may stall for seconds. What is compared are the times of groups of runs.
+//! Which packets a link loses depends on what else crosses it, so one run and its twin differ by
+//! chance, and under heavy loss by a lot: a handshake may stall for seconds. What is compared are
+//! the times of groups of runs.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -19,8 +20,9 @@ virtual_time::in_force!();
 
 const SEEDS: u64 = 1000;
 const BYTES: u64 = 1 << 20;
-/// Each mode, and a controller that it stands on. Early loss has RFC 9438's CUBIC: quiche's own takes most losses back
-/// afterwards, when they are found end to end, and so hardly reacts to a few percent of them.
+/// Each mode, and a controller that it stands on. Early loss has RFC 9438's CUBIC: quiche's own
+/// takes most losses back afterwards, when they are found end to end, and so hardly reacts to a few
+/// percent of them.
 const MODES: [(&str, &str); 3] =
     [("early-loss", "cubic-rfc9438"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")];
 
@@ -134,13 +136,18 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
         group.slower += u32::from(ratio < 0.95);
         group.worst = if group.runs == 1 { ratio } else { group.worst.min(ratio) };
     }
-    let mut table =
-        String::from("mode, proxy, near loss from: runs, time plain / assisted, runs below 0.95, worst\n");
+    let mut table = String::from(
+        "mode, proxy, near loss from: runs, time plain / assisted, runs below 0.95, worst\n",
+    );
     for ((mode, honest, band), group) in &groups {
         let Group { runs, assisted_s, plain_s, slower, worst } = group;
         let ratio = plain_s / assisted_s;
-        writeln!(table, "{}, {honest}, {band}: {runs}, {ratio:.3}, {slower}, {worst:.2}", MODES[*mode].0)
-            .unwrap();
+        writeln!(
+            table,
+            "{}, {honest}, {band}: {runs}, {ratio:.3}, {slower}, {worst:.2}",
+            MODES[*mode].0
+        )
+        .unwrap();
         // A band has few runs, and chance its share in them.
         if ratio < 0.9 {
             failures.push(format!("{}, {honest}, {band} %: {ratio:.3}", MODES[*mode].0));
@@ -156,7 +163,9 @@ fn a_thousand_uploads_arrive_and_lose_nothing_by_their_help() {
             failures.push(format!("{}, {honest}: {ratio:.3}", MODES[mode].0));
         }
     }
-    println!("{table}{early} packets were declared lost early; {alone} uploads arrived only with help");
+    println!(
+        "{table}{early} packets were declared lost early; {alone} uploads arrived only with help"
+    );
     assert!(early > 10_000, "{early} packets were declared lost early");
     assert!(failures.is_empty(), "{}\n{table}", failures.join("\n"));
 }

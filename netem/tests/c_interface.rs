@@ -1,5 +1,5 @@
-//! The example in C, as somebody builds and runs it who has the library: with gcc and pkg-config, over a path that loses
-//! packets, to a server that is not quiche.
+//! The example in C, as somebody builds and runs it who has the library: with gcc and pkg-config,
+//! over a path that loses packets, to a server that is not quiche.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/enclosed.rs"]
@@ -32,7 +32,8 @@ fn build(libraries: &FilePath, directory: &FilePath) {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let flags = String::from_utf8(output.stdout).unwrap();
-    let source = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
+    let source =
+        FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
     let status = Command::new("gcc")
         .args(["-std=c11", "-pedantic", "-Wall", "-Wextra", "-Werror"])
         .arg(source)
@@ -54,31 +55,42 @@ fn the_example_in_c_uploads_with_help() {
         let directory = tempfile::tempdir().unwrap();
         let beside = FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent().unwrap();
         build(beside, directory.path());
-        let (ours, in_c) =
-            (Programs::find(Some(beside)).unwrap(), Programs::find(Some(directory.path())).unwrap());
+        let (ours, in_c) = (
+            Programs::find(Some(beside)).unwrap(),
+            Programs::find(Some(directory.path())).unwrap(),
+        );
 
         let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
         std::fs::create_dir(&store).unwrap();
         let [store_text, ca, host] =
             [store.display().to_string(), ca.display().to_string(), RECEIVER.to_string()];
         let listen = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
-        let arguments = ["--dir", &store_text, "--listen", &listen, "--self-signed", NAME, "--write-ca", &ca];
+        let arguments =
+            ["--dir", &store_text, "--listen", &listen, "--self-signed", NAME, "--write-ca", &ca];
         let start = |programs, name, arguments: &[&str], host| {
             let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
             Program::start(programs, name, &arguments, host, directory.path()).unwrap()
         };
         let mut server = start(&ours, "h3-upload-server", &arguments, &hosts.receiver);
         let listen = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
-        let mut proxy =
-            start(&ours, "sidekick-proxy", &["--interface", NEAR, "--listen", &listen], &hosts.proxy);
+        let mut proxy = start(
+            &ours,
+            "sidekick-proxy",
+            &["--interface", NEAR, "--listen", &listen],
+            &hosts.proxy,
+        );
         server.wait_until_ready().unwrap();
         proxy.wait_until_ready().unwrap();
 
         let file = SourceFile::generate(&directory.path().join("file"), 2_000_000, 7).unwrap();
-        let (text, port, known) = (file.path.display().to_string(), SERVER_PORT.to_string(), listen.as_str());
-        for (mode, proxy) in [("pacubic", &["-p", known][..]), ("path-aware-bbr", &[]), ("reinject", &[])] {
+        let (text, port, known) =
+            (file.path.display().to_string(), SERVER_PORT.to_string(), listen.as_str());
+        for (mode, proxy) in
+            [("pacubic", &["-p", known][..]), ("path-aware-bbr", &[]), ("reinject", &[])]
+        {
             let name = format!("/{mode}");
-            let line = [&["-c", &ca, "-n", NAME, "-m", mode], proxy, &[&text, &host, &port, &name]].concat();
+            let line = [&["-c", &ca, "-n", NAME, "-m", mode], proxy, &[&text, &host, &port, &name]]
+                .concat();
             let mut upload = start(&in_c, "upload", &line, &hosts.sender);
             let ended = upload.wait(PATIENCE).unwrap().unwrap();
             println!("{mode}: {}", ended.last_words);
@@ -89,14 +101,30 @@ fn the_example_in_c_uploads_with_help() {
                 "{mode}: {}",
                 ended.last_words
             );
-            let early: u64 =
-                ended.last_words.rsplit(", ").next().unwrap().split(' ').next().unwrap().parse().unwrap();
+            let early: u64 = ended
+                .last_words
+                .rsplit(", ")
+                .next()
+                .unwrap()
+                .split(' ')
+                .next()
+                .unwrap()
+                .parse()
+                .unwrap();
             assert!(early > 0, "{mode}: {}", ended.last_words);
         }
 
         for (options, port, sentence) in [
-            (&["-c", &ca, "-n", NAME][..], "69969", "upload: 69969 is no port: name one of 1 to 65535"),
-            (&["-c", &ca, "-n", NAME, "-p", "fe80::1"], &port, "upload: fe80::1 is no IPv4 address"),
+            (
+                &["-c", &ca, "-n", NAME][..],
+                "69969",
+                "upload: 69969 is no port: name one of 1 to 65535",
+            ),
+            (
+                &["-c", &ca, "-n", NAME, "-p", "fe80::1"],
+                &port,
+                "upload: fe80::1 is no IPv4 address",
+            ),
             (&["-n", NAME], &port, "upload: the server is not to be trusted (TLS alert 48): "),
             (
                 &["-c", &ca, "-n", "elsewhere.example"],

@@ -1,5 +1,6 @@
-//! Calls in virtual time: how long packets wait for those before them, and what it costs that they do not. Held against what
-//! was published, and written down in a table, which `cargo insta review` (or `INSTA_UPDATE=always`) takes over.
+//! Calls in virtual time: how long packets wait for those before them, and what it costs that they
+//! do not. Held against what was published, and written down in a table, which `cargo insta review`
+//! (or `INSTA_UPDATE=always`) takes over.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -18,8 +19,12 @@ virtual_time::in_force!();
 /// Calls of a minute each.
 const SEEDS: u64 = 5;
 
-const POLLING: &[&str] =
-    &["sidekick.mode=reinject", "sidekick.every_packets=1", "sidekick.poll=on", "sidekick.threshold=1"];
+const POLLING: &[&str] = &[
+    "sidekick.mode=reinject",
+    "sidekick.every_packets=1",
+    "sidekick.poll=on",
+    "sidekick.threshold=1",
+];
 
 /// Calls with the same settings and different seeds.
 struct Calls(Vec<RunRecord>);
@@ -53,7 +58,8 @@ impl Calls {
         self.each().map(|audio| audio.dejitter_ms.max).fold(0.0, f64::max)
     }
 
-    /// The bytes of quACKs, polls and repairs, in percent of the media's, all with UDP and IP headers.
+    /// The bytes of quACKs, polls and repairs, in percent of the media's, all with UDP and IP
+    /// headers.
     fn cost(&self) -> f64 {
         let sum = |bytes: fn(Audio) -> u64| self.each().map(bytes).sum::<u64>() as f64;
         100.0 * sum(|audio| audio.help_bytes) / sum(|audio| audio.media_bytes)
@@ -61,7 +67,8 @@ impl Calls {
 
     /// Of all five, each second.
     fn rate(&self, count: fn(&RunRecord) -> u64) -> f64 {
-        self.0.iter().map(count).sum::<u64>() as f64 / self.0.iter().map(|record| record.time_s).sum::<f64>()
+        self.0.iter().map(count).sum::<u64>() as f64
+            / self.0.iter().map(|record| record.time_s).sum::<f64>()
     }
 }
 
@@ -133,7 +140,10 @@ fn end_to_end_a_call_is_as_the_published_one() {
     let calls = Calls::new(&[]);
     for (measured, percentile) in [(calls.p99(), 99.0), (calls.p999(), 99.9)] {
         let wanted = published("base", percentile);
-        assert!((measured / wanted - 1.0).abs() < 0.1, "p{percentile}: {measured} ms, published {wanted}");
+        assert!(
+            (measured / wanted - 1.0).abs() < 0.1,
+            "p{percentile}: {measured} ms, published {wanted}"
+        );
     }
 }
 
@@ -144,7 +154,8 @@ fn a_quack_every_two_packets_does_as_the_published_sidekick() {
     // When a quACK or a repair is lost, a NACK takes the path's round trip of 52.3 ms.
     assert!(p99 <= 22.5 && p999 <= 52.5, "p99 {p99} ms, p99.9 {p999} ms");
     assert!(
-        p99 <= published("sidekick_2p_t8", 99.0) + 0.1 && p999 <= published("sidekick_2p_t8", 99.9) + 0.1
+        p99 <= published("sidekick_2p_t8", 99.0) + 0.1
+            && p999 <= published("sidekick_2p_t8", 99.9) + 0.1
     );
 }
 
@@ -159,7 +170,8 @@ fn a_poll_when_a_quack_stays_away_spares_the_wait() {
 #[test]
 fn heavy_loss_and_bursts_are_hardly_heard_either() {
     // Bursts of three on average, and as many losses as in the paper.
-    let bursts = ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
+    let bursts =
+        ["near.loss_percent=0", "near.bad_enter_percent=1.24", "near.bad_leave_percent=33.3"];
     for path in [&["near.loss_percent=10"][..], &bursts] {
         let p99 = Calls::new(&[POLLING, path].concat()).p99();
         assert!(p99 < 0.1, "{path:?}: p99 {p99} ms");

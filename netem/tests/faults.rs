@@ -1,4 +1,5 @@
-//! Uploads in virtual time during which something goes wrong: each arrives, and costs no more than is said here.
+//! Uploads in virtual time during which something goes wrong: each arrives, and costs no more than
+//! is said here.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -61,7 +62,8 @@ fn undisturbed() -> &'static (Vec<RunRecord>, [f64; 3]) {
     })
 }
 
-/// A fault, how one sees that it came to pass, and the least share of a goodput that each mode has to keep.
+/// A fault, how one sees that it came to pass, and the least share of a goodput that each mode has
+/// to keep.
 type Row = (&'static str, fn(&RunRecord, &FaultCounts) -> bool, [f64; 3]);
 
 /// What goodput is compared with.
@@ -102,9 +104,10 @@ fn table(with: With, rows: &[Row], mut look: impl FnMut(&str, &RunRecord)) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// quACKs are cumulative: the loss of some costs little, and so does what else happens to them on the way. Only PACUBIC suffers
-/// from quACKs that come so late that the receiver tells of losses first: those are answered as losses behind the proxy, at
-/// CUBIC's own pace. Stock CUBIC takes reactions back by a count of losses, and its runs differ by a fifth for no other reason.
+/// quACKs are cumulative: the loss of some costs little, and so does what else happens to them on
+/// the way. Only PACUBIC suffers from quACKs that come so late that the receiver tells of losses
+/// first: those are answered as losses behind the proxy, at CUBIC's own pace. Stock CUBIC takes
+/// reactions back by a count of losses, and its runs differ by a fifth for no other reason.
 #[test]
 fn harm_to_quacks_costs_at_most_a_known_share() {
     let rows: &[Row] = &[
@@ -113,7 +116,11 @@ fn harm_to_quacks_costs_at_most_a_known_share() {
         ("quack-duplicate 50 at 0", |_, faults| faults.quacks_duplicated > 0, [0.75, 0.95, 0.95]),
         ("quack-reorder 50 at 0", |_, faults| faults.quacks_reordered > 0, [0.75, 0.95, 0.95]),
         ("quack-delay 5 at 0", |_, faults| faults.quacks_delayed > 0, [0.75, 0.95, 0.95]),
-        ("quack-delay 40 at 1000 for 500", |_, faults| faults.quacks_delayed > 0, [0.75, 0.55, 0.9]),
+        (
+            "quack-delay 40 at 1000 for 500",
+            |_, faults| faults.quacks_delayed > 0,
+            [0.75, 0.55, 0.9],
+        ),
         ("capture-drops 0.1 at 0", |_, faults| faults.packets_not_seen > 0, [0.75, 0.95, 0.95]),
     ];
     table(With::Undisturbed, rows, |mode, record| {
@@ -121,15 +128,17 @@ fn harm_to_quacks_costs_at_most_a_known_share() {
     });
 }
 
-/// Damage that no checksum has found breaks a quACK's seal: it is dropped, as if it were lost on the way, and cannot have
-/// anything declared lost.
+/// Damage that no checksum has found breaks a quACK's seal: it is dropped, as if it were lost on
+/// the way, and cannot have anything declared lost.
 #[test]
 fn damaged_quacks_cost_some_of_the_help() {
-    let rows: &[Row] = &[("quack-corrupt 10 at 0", |_, faults| faults.quacks_corrupted > 0, [0.9, 0.9, 0.9])];
+    let rows: &[Row] =
+        &[("quack-corrupt 10 at 0", |_, faults| faults.quacks_corrupted > 0, [0.9, 0.9, 0.9])];
     table(With::Undisturbed, rows, |mode, record| {
         assert_eq!(record.packets.spurious, 0, "{mode}, seed {}", record.seed);
     });
-    let rows: &[Row] = &[("quack-corrupt 50 at 0", |_, faults| faults.quacks_corrupted > 0, [0.8, 0.9, 0.9])];
+    let rows: &[Row] =
+        &[("quack-corrupt 50 at 0", |_, faults| faults.quacks_corrupted > 0, [0.8, 0.9, 0.9])];
     table(With::Plain, rows, |_, _| {});
 }
 
@@ -137,16 +146,28 @@ fn damaged_quacks_cost_some_of_the_help() {
 fn a_restarted_proxy_helps_again() {
     let rows: &[Row] = &[
         ("proxy-restart at 1500", |_, faults| faults.proxy_restarts == 1, [0.75, 0.95, 0.95]),
-        ("proxy-restart at 1500 for 800", |_, faults| faults.proxy_restarts == 1, [0.75, 0.65, 0.9]),
-        ("proxy-restart at 500 for 2000", |_, faults| faults.proxy_restarts == 1, [0.75, 0.5, 0.85]),
+        (
+            "proxy-restart at 1500 for 800",
+            |_, faults| faults.proxy_restarts == 1,
+            [0.75, 0.65, 0.9],
+        ),
+        (
+            "proxy-restart at 500 for 2000",
+            |_, faults| faults.proxy_restarts == 1,
+            [0.75, 0.5, 0.85],
+        ),
     ];
     table(With::Undisturbed, rows, |mode, record| {
-        assert!(record.assisted && record.quacks.epochs >= 2, "{mode}, seed {}: {record:?}", record.seed);
+        assert!(
+            record.assisted && record.quacks.epochs >= 2,
+            "{mode}, seed {}: {record:?}",
+            record.seed
+        );
     });
 }
 
-/// Who claims too little is found out by the receiver's acknowledgements. A proxy that counts what nobody sent, or tells
-/// garbage, cannot have anything declared lost that was not.
+/// Who claims too little is found out by the receiver's acknowledgements. A proxy that counts what
+/// nobody sent, or tells garbage, cannot have anything declared lost that was not.
 #[test]
 fn a_lying_proxy_is_not_much_worse_than_none() {
     let least = [0.9; 3];
@@ -155,7 +176,8 @@ fn a_lying_proxy_is_not_much_worse_than_none() {
         ("proxy-lies too-little at 500", |_, faults| faults.packets_not_seen > 0, least),
     ];
     table(With::Plain, rows, |mode, record| {
-        let stood_down = record.assistance == "unassisted: the proxy's reports were wrong too often";
+        let stood_down =
+            record.assistance == "unassisted: the proxy's reports were wrong too often";
         assert!(stood_down, "{mode}, seed {}: {}", record.seed, record.assistance);
         assert!(record.packets.spurious < 40, "{mode}, seed {}: {:?}", record.seed, record.packets);
     });
@@ -171,8 +193,8 @@ fn a_lying_proxy_is_not_much_worse_than_none() {
     });
 }
 
-/// What the capture misses looks like a loss that was none. When that is too large a part of all losses, an honest proxy
-/// is taken for a liar.
+/// What the capture misses looks like a loss that was none. When that is too large a part of all
+/// losses, an honest proxy is taken for a liar.
 #[test]
 fn a_capture_that_drops_packets_leaves_plain_quic_at_worst() {
     let rows: &[Row] = &[
@@ -215,8 +237,8 @@ fn outages_and_changes_of_the_path_are_survived_as_plain_quic_survives_them() {
     });
 }
 
-/// The proxy counts the flow that HELLO names, by the port that the sender knows (SPEC.md, section 10). After a
-/// rebinding it sees another, so that the rest is plain QUIC, and said to be.
+/// The proxy counts the flow that HELLO names, by the port that the sender knows (SPEC.md, section
+/// 10). After a rebinding it sees another, so that the rest is plain QUIC, and said to be.
 #[test]
 fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     let unseen = "unassisted: the proxy answers, but does not see this connection's packets";
@@ -236,20 +258,28 @@ fn after_a_nat_rebinding_the_rest_is_plain_quic() {
     }
 }
 
-/// With losses, quiche's server now and then gives up to validate the new path, and with it the connection; a Sidekick has
-/// no part in that. All others go on.
+/// With losses, quiche's server now and then gives up to validate the new path, and with it the
+/// connection; a Sidekick has no part in that. All others go on.
 #[test]
 fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
     let mut ended = [0, 0];
-    for (sidekick, mode, cc) in MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)]) {
+    for (sidekick, mode, cc) in
+        MODES.into_iter().flat_map(|(mode, cc)| [(0, "off", cc), (1, mode, cc)])
+    {
         for seed in SEEDS {
             match run(&scenario(mode, cc, "nat-rebinding at 1500"), seed) {
                 Ok(record) => {
                     assert_eq!(record.faults.unwrap().nat_rebindings, 1);
                     assert!(!record.assisted, "{mode}, seed {seed}: {}", record.assistance);
-                    assert_eq!(record.packets.spurious * u64::from(mode != "off"), 0, "{mode}, seed {seed}");
+                    assert_eq!(
+                        record.packets.spurious * u64::from(mode != "off"),
+                        0,
+                        "{mode}, seed {seed}"
+                    );
                 }
-                Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => ended[sidekick] += 1,
+                Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => {
+                    ended[sidekick] += 1
+                }
                 Err(other) => panic!("{mode}, seed {seed}: {other}"),
             }
         }
@@ -310,7 +340,10 @@ fn any_combination_arrives_or_says_why_not_and_a_seed_repeats_it() {
             }
             Err(error) => {
                 println!("{mode}, {events}: {error}");
-                assert!(error.ends_with(&format!("repeat it with --seed {seed}")), "{events}: {error}");
+                assert!(
+                    error.ends_with(&format!("repeat it with --seed {seed}")),
+                    "{events}: {error}"
+                );
             }
         }
     }

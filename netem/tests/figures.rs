@@ -1,4 +1,5 @@
-//! `sidekick-lab figures` as a program: whole, in shards, from shards, with a run that fails, and interrupted.
+//! `sidekick-lab figures` as a program: whole, in shards, from shards, with a run that fails, and
+//! interrupted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -31,7 +32,8 @@ fn fails(arguments: &[&str], out: &Path) -> String {
 }
 
 fn names(directory: &Path) -> BTreeSet<String> {
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let name =
+        |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
     fs::read_dir(directory).unwrap().map(name).collect()
 }
 
@@ -49,19 +51,26 @@ fn shards_make_the_same_page_as_the_whole() {
     let with = |more: &[&str]| -> Vec<String> {
         SMALL.iter().chain(more).map(|&argument| argument.to_owned()).collect()
     };
-    let run = |more: &[&str]| succeeds(&with(more).iter().map(String::as_str).collect::<Vec<_>>(), &shards);
+    let run = |more: &[&str]| {
+        succeeds(&with(more).iter().map(String::as_str).collect::<Vec<_>>(), &shards)
+    };
     run(&["--shard", "2/3"]);
     run(&["--shard", "1/3"]);
     assert_eq!(names(&shards), set(&["shard-1-of-3.jsonl", "shard-2-of-3.jsonl"]));
     let sentence = fails(&[&SMALL[..], &["--merge"]].concat(), &shards);
     assert!(
-        sentence.contains("sidekick-lab: these shards are missing or incomplete: 3/3; run each with"),
+        sentence
+            .contains("sidekick-lab: these shards are missing or incomplete: 3/3; run each with"),
         "{sentence}"
     );
     run(&["--shard", "3/3"]);
     run(&["--merge"]);
     for file in ["first-byte-by-rtt.csv", "index.html"] {
-        assert_eq!(fs::read(whole.join(file)).unwrap(), fs::read(shards.join(file)).unwrap(), "{file}");
+        assert_eq!(
+            fs::read(whole.join(file)).unwrap(),
+            fs::read(shards.join(file)).unwrap(),
+            "{file}"
+        );
     }
 
     let sentence = fails(&["--quick", "--only", "smaq", "--merge"], &shards);
@@ -72,13 +81,15 @@ fn shards_make_the_same_page_as_the_whole() {
 fn a_run_that_fails_takes_no_other_with_it() {
     let directory = tempfile::tempdir().unwrap();
     let (out, records) = (directory.path().join("out"), directory.path().join("records.jsonl"));
-    // Records as another machine may have made them: one of a scenario that is here, one with a setting that is not.
+    // Records as another machine may have made them: one of a scenario that is here, one with a
+    // setting that is not.
     let output = Command::new(LAB)
         .args(["run", "upload-paper", "--json", "--set", "flow.bytes=20000"])
         .output()
         .unwrap();
-    let record =
-        String::from_utf8(output.stdout).unwrap().replace(r#""backend":"sim""#, r#""backend":"user""#);
+    let record = String::from_utf8(output.stdout)
+        .unwrap()
+        .replace(r#""backend":"sim""#, r#""backend":"user""#);
     let strange = record.replace("flow.bytes=20000", "flow.colour=<red>");
     fs::write(&records, record + &strange).unwrap();
     let arguments = ["--quick", "--only", "backends", "--compare", records.to_str().unwrap()];
@@ -97,7 +108,9 @@ fn what_cannot_be_done_is_said_before_anything_runs() {
     let out = directory.path().join("out");
     let sentence = fails(&["--only", "nothing"], &out);
     assert!(
-        sentence.starts_with("sidekick-lab: there is no experiment `nothing`; there are upload-by-loss, ")
+        sentence.starts_with(
+            "sidekick-lab: there is no experiment `nothing`; there are upload-by-loss, "
+        )
     );
     let sentence = fails(&["--compare", "/nonexistent"], &out);
     assert!(sentence.starts_with("sidekick-lab: cannot read /nonexistent: "), "{sentence}");

@@ -1,5 +1,6 @@
-//! The page of `sidekick-lab figures` in a browser: it complains of nothing, asks for nothing from the network, and shows
-//! every point that the CSV files have. The figures are made up; what they mean is tested elsewhere.
+//! The page of `sidekick-lab figures` in a browser: it complains of nothing, asks for nothing from
+//! the network, and shows every point that the CSV files have. The figures are made up; what they
+//! mean is tested elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -13,19 +14,23 @@ use sidekick_netem::figures::experiments::{Scope, all};
 use sidekick_netem::figures::job::{Job, Outcome};
 use sidekick_netem::figures::page::About;
 use sidekick_netem::figures::plan::Plan;
-use sidekick_netem::record::{Audio, CompetitorRecord, Percentiles, QuackStyles, RunRecord, WindowSample};
+use sidekick_netem::record::{
+    Audio, CompetitorRecord, Percentiles, QuackStyles, RunRecord, WindowSample,
+};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
 /// Something for every plot and table, from the text of the job alone.
 fn made_up(job: &Job) -> Outcome {
     let text = job.identity();
-    let spread = text.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 100;
+    let spread =
+        text.bytes().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 100;
     if spread == 99 {
         return Err("the run made no progress for a minute & <gave up>".to_owned());
     }
     let of = |setting: &str| {
-        text.split(' ').find_map(|word| word.strip_prefix(setting)?.strip_prefix('=')?.parse::<f64>().ok())
+        text.split(' ')
+            .find_map(|word| word.strip_prefix(setting)?.strip_prefix('=')?.parse::<f64>().ok())
     };
     let (loss, factor) = (of("near.loss_percent").unwrap_or(1.0), 1.0 + spread as f64 / 400.0);
     let goodput = 9.0 * factor / (1.0 + loss / 4.0);
@@ -34,8 +39,14 @@ fn made_up(job: &Job) -> Outcome {
         window_bytes: 12_000 + u64::from(tenth % 12) * 7_000,
         delivered_bytes: u64::from(tenth) * 500_000,
     };
-    let dejitter_ms =
-        Percentiles { p50: 0.0, p90: 1.0, p95: 12.0 * factor, p99: 52.0 * factor, p999: 93.0, max: 150.0 };
+    let dejitter_ms = Percentiles {
+        p50: 0.0,
+        p90: 1.0,
+        p95: 12.0 * factor,
+        p99: 52.0 * factor,
+        p999: 93.0,
+        max: 150.0,
+    };
     Ok(RunRecord {
         goodput_mbit_s: goodput,
         bytes: 10_000_000 + spread * 1000,
@@ -63,17 +74,23 @@ fn made_up(job: &Job) -> Outcome {
 
 /// Writes the page into a directory.
 fn write_page(directory: &Path) -> Plan {
-    let user = RunRecord { backend: "user".into(), scenario: "upload-paper".into(), ..RunRecord::default() };
+    let user = RunRecord {
+        backend: "user".into(),
+        scenario: "upload-paper".into(),
+        ..RunRecord::default()
+    };
     let plan = Plan::of(all(Scope::Quick, &[user]));
     let results = plan.jobs().iter().map(|job| (job.clone(), made_up(job))).collect();
-    let about = About { command: "sidekick-lab figures --quick --out DIR".into(), ..About::default() };
+    let about =
+        About { command: "sidekick-lab figures --quick --out DIR".into(), ..About::default() };
     figures::write(&plan, &results, &about, directory).unwrap();
     plan
 }
 
 /// Opens a file in a browser that has a directory of its own.
 fn browse(file: &Path, profile: &Path, arguments: &[&str]) -> Output {
-    let is_there = |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
+    let is_there =
+        |name: &&str| Command::new(name).arg("--version").stdout(Stdio::null()).status().is_ok();
     let Some(browser) = BROWSERS.into_iter().find(is_there) else {
         panic!("there is no Chromium: install Debian's package `chromium`, or run `make deps`");
     };
@@ -108,13 +125,14 @@ fn figures_of(dom: &str) -> Vec<(&str, String, String, usize)> {
         .collect()
 }
 
-/// The addresses that the page asked for, by a log of Chromium's network stack. What the browser asks for by itself, as
-/// for updates, has no page as its initiator.
+/// The addresses that the page asked for, by a log of Chromium's network stack. What the browser
+/// asks for by itself, as for updates, has no page as its initiator.
 fn asked_for(log: &Path) -> BTreeSet<String> {
     let log: serde_json::Value = serde_json::from_str(&fs::read_to_string(log).unwrap()).unwrap();
     let events = log["events"].as_array().unwrap().iter().map(|event| &event["params"]);
-    let by_page =
-        |event: &&serde_json::Value| event["initiator"].as_str().is_some_and(|by| by != "not an origin");
+    let by_page = |event: &&serde_json::Value| {
+        event["initiator"].as_str().is_some_and(|by| by != "not an origin")
+    };
     events.filter(by_page).map(|event| event["url"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -142,7 +160,8 @@ fn a_browser_shows_every_point_and_asks_for_nothing() {
     let parts = plan.experiments().iter().map(|experiment| experiment.parts.len()).sum::<usize>();
     assert_eq!(shown.len(), parts);
     for (text, file, kind, points) in shown {
-        let rows = csv::Reader::from_path(path.join(&file)).unwrap().records().map(Result::unwrap).count();
+        let rows =
+            csv::Reader::from_path(path.join(&file)).unwrap().records().map(Result::unwrap).count();
         let marks = match kind.as_str() {
             "plot" => text.matches("<circle ").count(),
             "heat" => text.matches("<rect ").count(),

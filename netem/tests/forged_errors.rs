@@ -33,7 +33,8 @@ struct Forger(Child);
 impl Forger {
     /// `kinds`: all if nothing is said.
     fn start(host: &Namespace, kinds: Option<&str>) -> Self {
-        let script = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/tests/common/forge.py");
+        let script =
+            FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/tests/common/forge.py");
         let mut python = Command::new("python3");
         python.arg(script).args(kinds).stdin(Stdio::piped()).stdout(Stdio::piped());
         Self(host.enter(move || python.spawn()).unwrap().unwrap())
@@ -61,7 +62,8 @@ fn build(libraries: &FilePath, directory: &FilePath) {
     let mut flags = Command::new("pkg-config");
     flags.args(["--cflags", "--libs", "quic-sidekick"]).env("PKG_CONFIG_PATH", libraries);
     let flags = String::from_utf8(flags.output().unwrap().stdout).unwrap();
-    let source = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
+    let source =
+        FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../quic-sidekick/c/examples/upload.c");
     let mut gcc = Command::new("gcc");
     gcc.arg(source).args(flags.split_whitespace()).arg("-o").arg(directory.join("upload"));
     assert!(gcc.status().unwrap().success());
@@ -77,8 +79,10 @@ fn forged_errors_end_no_upload() {
         let directory = tempfile::tempdir().unwrap();
         let beside = FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent().unwrap();
         build(beside, directory.path());
-        let (ours, in_c) =
-            (Programs::find(Some(beside)).unwrap(), Programs::find(Some(directory.path())).unwrap());
+        let (ours, in_c) = (
+            Programs::find(Some(beside)).unwrap(),
+            Programs::find(Some(directory.path())).unwrap(),
+        );
         let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
         std::fs::create_dir(&store).unwrap();
         let [store_text, ca, host] =
@@ -100,11 +104,13 @@ fn forged_errors_end_no_upload() {
         let file = SourceFile::generate(&directory.path().join("file"), 1_000_000, 7).unwrap();
         let (text, port) = (file.path.display().to_string(), SERVER_PORT.to_string());
 
-        let forgers = [&hosts.sender, &hosts.proxy, &hosts.receiver].map(|host| Forger::start(host, None));
+        let forgers =
+            [&hosts.sender, &hosts.proxy, &hosts.receiver].map(|host| Forger::start(host, None));
         let url = format!("https://{server}/h3-upload");
         let trust = ["--cafile", &ca, "--sidekick", "pacubic", "--proxy", &known];
         let in_h3_upload = [&[text.as_str(), &url, "--json", "--quiet"][..], &trust].concat();
-        let in_interop = [&["--server", &server, "--name", NAME], &trust[..], &["put", &text]].concat();
+        let in_interop =
+            [&["--server", &server, "--name", NAME], &trust[..], &["put", &text]].concat();
         let line_in_c =
             ["-c", &ca, "-n", NAME, "-m", "pacubic", "-p", &known, &text, &host, &port, "/upload"];
         for (programs, name, line, stored) in [
@@ -129,8 +135,16 @@ fn forged_errors_end_no_upload() {
                 }
                 _ => {
                     // Its connection's socket is connected, and hears of them.
-                    assert!(ended.last_words.contains("assisted by the proxy"), "{}", ended.last_words);
-                    assert!(!ended.last_words.ends_with(" 0 socket errors"), "{}", ended.last_words);
+                    assert!(
+                        ended.last_words.contains("assisted by the proxy"),
+                        "{}",
+                        ended.last_words
+                    );
+                    assert!(
+                        !ended.last_words.ends_with(" 0 socket errors"),
+                        "{}",
+                        ended.last_words
+                    );
                 }
             }
         }
@@ -144,7 +158,8 @@ fn forged_errors_end_no_upload() {
         let forger = Forger::start(&hosts.sender, Some("refusals"));
         let url = format!("https://{server}/in-spite-of-refusals");
         let line = [text.as_str(), &url, "--quiet", "--cafile", &ca];
-        let ended = start(&ours, "h3-upload", &line, &hosts.sender).wait(PATIENCE).unwrap().unwrap();
+        let ended =
+            start(&ours, "h3-upload", &line, &hosts.sender).wait(PATIENCE).unwrap().unwrap();
         assert!(ended.status.success(), "{}", ended.last_words);
         assert!(forger.stop() > 1);
         assert_eq!(proxy.ended().unwrap(), None, "the proxy goes on");

@@ -1,5 +1,5 @@
-//! The program `sidekick-lab` with shell scripts in place of the real programs: what it starts, what it prints, and that
-//! nothing is left of it however it ends.
+//! The program `sidekick-lab` with shell scripts in place of the real programs: what it starts,
+//! what it prints, and that nothing is left of it however it ends.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -49,8 +49,9 @@ const CLIENT_THAT_FAILS: &str = "echo one >&2; echo no route to 10.77.2.2 >&2; e
 /// Tells the test that it runs, then stays.
 const CLIENT_THAT_STAYS: &str = r#"echo here > "${0%/*}/up"; read -r never < "${0%/*}/stay""#;
 
-/// A directory of programs. Its path is on the command line of every process of a lab, and so marks them. Those that stay
-/// wait for a pipe that nobody writes: a process that becomes another one has no command line for a moment.
+/// A directory of programs. Its path is on the command line of every process of a lab, and so marks
+/// them. Those that stay wait for a pipe that nobody writes: a process that becomes another one has
+/// no command line for a moment.
 struct Programs {
     directory: tempfile::TempDir,
 }
@@ -58,7 +59,8 @@ struct Programs {
 impl Programs {
     fn with_client(client: &str) -> Self {
         let directory = tempfile::Builder::new().prefix("sidekick-lab-test-").tempdir().unwrap();
-        for (name, script) in [("h3-upload-server", SERVER), ("sidekick-proxy", PROXY), ("h3-upload", client)]
+        for (name, script) in
+            [("h3-upload-server", SERVER), ("sidekick-proxy", PROXY), ("h3-upload", client)]
         {
             let path = directory.path().join(name);
             fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -66,7 +68,9 @@ impl Programs {
         }
         fs::create_dir(directory.path().join("tmp")).unwrap();
         for pipe in ["up", "stay"] {
-            assert!(Command::new("mkfifo").arg(directory.path().join(pipe)).status().unwrap().success());
+            assert!(
+                Command::new("mkfifo").arg(directory.path().join(pipe)).status().unwrap().success()
+            );
         }
         Self { directory }
     }
@@ -88,8 +92,14 @@ impl Programs {
 
     /// Starts a run whose client stays, and returns once that client is there.
     fn start_and_stay(&self) -> Child {
-        let mut lab =
-            self.lab(&["run", "upload-paper", "--backend", "user", "--set", "sidekick.mode=pacubic"]);
+        let mut lab = self.lab(&[
+            "run",
+            "upload-paper",
+            "--backend",
+            "user",
+            "--set",
+            "sidekick.mode=pacubic",
+        ]);
         let lab = lab.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (sender, receiver) = channel();
         let up = self.directory.path().join("up");
@@ -115,7 +125,9 @@ impl Programs {
 }
 
 fn all_processes() -> impl Iterator<Item = i32> {
-    fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The network namespaces of all threads of a process.
@@ -124,7 +136,8 @@ fn namespaces(pid: i32) -> BTreeSet<PathBuf> {
     threads.filter_map(|thread| fs::read_link(thread.ok()?.path().join("ns/net")).ok()).collect()
 }
 
-/// Ends a lab by a signal to its outer process while an upload is on, and asserts that nothing is left.
+/// Ends a lab by a signal to its outer process while an upload is on, and asserts that nothing is
+/// left.
 fn ends_without_a_trace(signal: Signal, code: Option<i32>) {
     let programs = Programs::with_client(CLIENT_THAT_STAYS);
     let mut lab = programs.start_and_stay();
@@ -132,7 +145,8 @@ fn ends_without_a_trace(signal: Signal, code: Option<i32>) {
     // The outer process, unshare, the inner process, server, proxy and client.
     assert_eq!(processes.len(), 6, "{processes:?}");
 
-    // A namespace lives as long as somebody is in it or has mounted it. Nobody but these processes is.
+    // A namespace lives as long as somebody is in it or has mounted it. Nobody but these processes
+    // is.
     let own = namespaces(i32::try_from(std::process::id()).unwrap());
     let theirs: BTreeSet<PathBuf> = processes
         .iter()
@@ -262,7 +276,11 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
         let programs = Programs::with_client(client);
         let output = programs.run(&["run", "upload-paper", "--backend", "user", "--json"]);
         let error = text(&output.stderr);
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()), "{error}");
+        assert_eq!(
+            (output.status.code(), text(&output.stdout)),
+            (Some(1), String::new()),
+            "{error}"
+        );
         assert!(error.lines().last().unwrap().starts_with(sentence), "{error}");
     }
 }
@@ -270,11 +288,20 @@ fn a_failed_run_ends_with_one_sentence_and_1() {
 #[test]
 fn a_proxy_that_does_not_last_is_told_of() {
     // The client waits until the proxy has closed its end.
-    let programs = Programs::with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
-    let proxy = "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";
-    fs::write(programs.directory.path().join("sidekick-proxy"), format!("#!/bin/sh\n{proxy}\n")).unwrap();
-    let output =
-        programs.run(&["run", "upload-paper", "--backend", "user", "--set", "sidekick.mode=pacubic"]);
+    let programs =
+        Programs::with_client(&format!("read -r _ < \"${{0%/*}}/up\"\n{CLIENT_THAT_UPLOADS}"));
+    let proxy =
+        "echo ready: listening\necho the interface is gone >&2\nexec > \"${0%/*}/up\"\nexit 1";
+    fs::write(programs.directory.path().join("sidekick-proxy"), format!("#!/bin/sh\n{proxy}\n"))
+        .unwrap();
+    let output = programs.run(&[
+        "run",
+        "upload-paper",
+        "--backend",
+        "user",
+        "--set",
+        "sidekick.mode=pacubic",
+    ]);
     let error = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     let sentence =
@@ -286,8 +313,14 @@ fn a_proxy_that_does_not_last_is_told_of() {
 fn what_cannot_be_run_is_said_before_anything_starts() {
     let nowhere = Path::new("/nonexistent");
     for (arguments, sentence) in [
-        (&["run", "uplaod"][..], "there is no scenario `uplaod`; take one of upload-paper, audio-paper,"),
-        (&["run", "upload-paper", "--backend", "ns3"], "there is no backend `ns3`; take sim, user, or tc"),
+        (
+            &["run", "uplaod"][..],
+            "there is no scenario `uplaod`; take one of upload-paper, audio-paper,",
+        ),
+        (
+            &["run", "upload-paper", "--backend", "ns3"],
+            "there is no backend `ns3`; take sim, user, or tc",
+        ),
         (&["run", "upload-paper", "--file", "/nonexistent"], "backend sim makes its own contents"),
         (&["demo", "--backend", "sim"], "the demo runs real programs"),
         (
@@ -306,7 +339,8 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
             "`rain at 9` is no event for faults.events: an event begins with one of near-outage, ",
         ),
     ] {
-        let output = Command::new(LAB).args(arguments).arg("--programs").arg(nowhere).output().unwrap();
+        let output =
+            Command::new(LAB).args(arguments).arg("--programs").arg(nowhere).output().unwrap();
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.starts_with(&format!("sidekick-lab: {sentence}")), "{error}");
@@ -336,7 +370,9 @@ fn list_names_scenarios_and_settings() {
     let output = Command::new(LAB).arg("list").output().unwrap();
     let out = text(&output.stdout);
     assert!(output.status.success());
-    for name in ["upload-paper", "audio-paper", "near.loss_percent", "flow.cc", "proxy-lies too-much|"] {
+    for name in
+        ["upload-paper", "audio-paper", "near.loss_percent", "flow.cc", "proxy-lies too-much|"]
+    {
         assert!(out.contains(name), "{out}");
     }
 }

@@ -1,4 +1,5 @@
-//! Uploads in virtual time past a proxy that lies: what the lies cost, beside the same upload without a Sidekick.
+//! Uploads in virtual time past a proxy that lies: what the lies cost, beside the same upload
+//! without a Sidekick.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -65,14 +66,15 @@ fn cells(settings: &[Vec<String>], seeds: u64) -> Vec<Cell> {
     run_all(&jobs).chunks(usize::try_from(seeds).unwrap()).map(cell).collect()
 }
 
-/// How much of the goodput without help is left, past each liar: what each cell has, and what a sender has past all of them.
+/// How much of the goodput without help is left, past each liar: what each cell has, and what a
+/// sender has past all of them.
 struct Least {
     median: f64,
     mean_of_all: f64,
 }
 
-/// Holds each sender past each liar to its upload without help, or past an honest proxy if that is slower: rare
-/// acknowledgements cost something beside another flow, whoever reports.
+/// Holds each sender past each liar to its upload without help, or past an honest proxy if that is
+/// slower: rare acknowledgements cost something beside another flow, whoever reports.
 fn hold(path: &[&str], lies: &[&str], seeds: u64, least: &Least) {
     let run: Vec<String> = RUN.iter().chain(path).map(|setting| (*setting).to_owned()).collect();
     let senders: Vec<_> =
@@ -80,16 +82,20 @@ fn hold(path: &[&str], lies: &[&str], seeds: u64, least: &Least) {
     let mut settings = Vec::new();
     for (mode, cc) in &senders {
         let with = |mode: &str, events: &str| {
-            let more =
-                [format!("flow.cc={cc}"), format!("sidekick.mode={mode}"), format!("faults.events={events}")];
+            let more = [
+                format!("flow.cc={cc}"),
+                format!("sidekick.mode={mode}"),
+                format!("faults.events={events}"),
+            ];
             run.iter().cloned().chain(more).collect::<Vec<_>>()
         };
         settings.extend([with("off", "none"), with(mode, "none")]);
         settings.extend(lies.iter().map(|lie| with(mode, lie)));
     }
     let found = cells(&settings, seeds);
-    let mut table =
-        format!("{path:?}, Mbit/s alone and past an honest proxy, shares past {lies:?} (assisted)\n");
+    let mut table = format!(
+        "{path:?}, Mbit/s alone and past an honest proxy, shares past {lies:?} (assisted)\n"
+    );
     let mut failures = Vec::new();
     for ((mode, cc), row) in senders.iter().zip(found.chunks(lies.len() + 2)) {
         let [plain, honest, lied @ ..] = row else { panic!("a row has two columns and the lies") };
@@ -98,15 +104,18 @@ fn hold(path: &[&str], lies: &[&str], seeds: u64, least: &Least) {
             mean: plain.mean.min(honest.mean),
             assisted: honest.assisted,
         };
-        write!(table, "{:26}{:5.2}{:6.2}", format!("{mode}, {cc}"), plain.median, honest.median).unwrap();
+        write!(table, "{:26}{:5.2}{:6.2}", format!("{mode}, {cc}"), plain.median, honest.median)
+            .unwrap();
         for (cell, lie) in lied.iter().zip(lies) {
             let share = cell.median / compared.median;
             write!(table, " {share:.3} ({:2})", cell.assisted).unwrap();
             if share < least.median {
-                failures.push(format!("{mode} over {cc}, {lie}: {share:.3} of {:.2}", compared.median));
+                failures
+                    .push(format!("{mode} over {cc}, {lie}: {share:.3} of {:.2}", compared.median));
             }
         }
-        let all = lied.iter().map(|cell| cell.mean).sum::<f64>() / lied.len() as f64 / compared.mean;
+        let all =
+            lied.iter().map(|cell| cell.mean).sum::<f64>() / lied.len() as f64 / compared.mean;
         writeln!(table, ", all {all:.3}").unwrap();
         if all < least.mean_of_all {
             failures.push(format!("{mode} over {cc}, all lies: {all:.3} of {:.2}", compared.mean));
@@ -136,7 +145,8 @@ fn a_proxy_that_omits_packets_costs_at_most_a_twentieth() {
     hold(&[], &TOO_LITTLE, SEEDS, &Least { median: 0.95, mean_of_all: 0.95 });
 }
 
-/// Two flows in one full queue share it by chance, ten runs by a tenth: what is held to a twentieth are all forty.
+/// Two flows in one full queue share it by chance, ten runs by a tenth: what is held to a twentieth
+/// are all forty.
 #[test]
 fn nor_does_it_beside_another_flow_before_the_proxy() {
     hold(&BESIDE, &TOO_LITTLE, SEEDS, &Least { median: 0.85, mean_of_all: 0.95 });
@@ -147,11 +157,13 @@ fn nor_do_lies_of_other_kinds() {
     hold(&[], &OTHERS, FEW_SEEDS, &Least { median: 0.95, mean_of_all: 0.95 });
 }
 
-/// What an honest proxy may look like at its worst: losses, reordering, jitter, and packets that its capture misses.
+/// What an honest proxy may look like at its worst: losses, reordering, jitter, and packets that
+/// its capture misses.
 #[test]
 fn an_honest_proxy_is_no_liar() {
     const BYTES: &str = "flow.bytes=2097152";
-    let paths = ["near.reorder_percent=3", "near.jitter_ms=5", "faults.events=capture-drops 0.1 at 0"];
+    let paths =
+        ["near.reorder_percent=3", "near.jitter_ms=5", "faults.events=capture-drops 0.1 at 0"];
     let mut jobs = Vec::new();
     for path in paths {
         for loss in ["0", "1", "4", "15", "30"] {

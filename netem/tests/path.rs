@@ -1,4 +1,5 @@
-//! The emulated path, end to end: datagrams of real sockets in real namespaces, held against the link model.
+//! The emulated path, end to end: datagrams of real sockets in real namespaces, held against the
+//! link model.
 //!
 //! Each test starts this program again inside an enclosure, and does its work there.
 
@@ -17,7 +18,8 @@ use sidekick_netem::path::{Backend, Path, streams};
 use sidekick_netem::scenario::{Direction, Scenario, Segment};
 use sidekick_netem::topology::{RECEIVER, RECEIVER_V6, SENDER, SENDER_V6};
 
-/// Datagrams sent before the receiver is asked for those that survive: well below any socket's buffer.
+/// Datagrams sent before the receiver is asked for those that survive: well below any socket's
+/// buffer.
 const BATCH: usize = 40;
 /// A datagram that has not come by then is lost for good.
 const LONG: Duration = Duration::from_secs(20);
@@ -25,7 +27,9 @@ const LONG: Duration = Duration::from_secs(20);
 fn scenario(settings: &[&str]) -> Scenario {
     let mut scenario = Scenario::load("upload-paper").unwrap();
     // Without a rate limit the order of events is the same whatever this machine is busy with.
-    scenario.apply(&["near.rate_mbit=unlimited", "far.rate_mbit=unlimited", "far.delay_ms=2"]).unwrap();
+    scenario
+        .apply(&["near.rate_mbit=unlimited", "far.rate_mbit=unlimited", "far.delay_ms=2"])
+        .unwrap();
     scenario.apply(settings).unwrap();
     scenario
 }
@@ -38,7 +42,13 @@ fn socket(host: &Namespace, address: impl Into<IpAddr>) -> UdpSocket {
 }
 
 /// The numbers of those of `sent` that one more link, made from the model, lets through unharmed.
-fn survivors(sent: &[u32], segment: &Segment, direction: Direction, seed: u64, stream: u64) -> Vec<u32> {
+fn survivors(
+    sent: &[u32],
+    segment: &Segment,
+    direction: Direction,
+    seed: u64,
+    stream: u64,
+) -> Vec<u32> {
     let mut link = Link::new(segment.link(direction), seed, stream);
     let mut frame = [0; 34];
     frame[12..15].copy_from_slice(&[0x08, 0x00, 0x45]);
@@ -50,12 +60,14 @@ fn survivors(sent: &[u32], segment: &Segment, direction: Direction, seed: u64, s
         .filter(|_| {
             now += Duration::from_secs(1);
             let harmed = link.counters().corrupted;
-            link.push(now, frame.clone()) == Verdict::Accepted && link.counters().corrupted == harmed
+            link.push(now, frame.clone()) == Verdict::Accepted
+                && link.counters().corrupted == harmed
         })
         .collect()
 }
 
-/// Sends the numbers 0.. `count` and asserts that exactly `expected` arrive, unharmed and in their order.
+/// Sends the numbers 0.. `count` and asserts that exactly `expected` arrive, unharmed and in their
+/// order.
 fn carry(from: &UdpSocket, to: &UdpSocket, count: u32, expected: &[u32]) {
     let numbers: Vec<u32> = (0..count).collect();
     let mut expected = expected.iter().peekable();
@@ -73,7 +85,8 @@ fn carry(from: &UdpSocket, to: &UdpSocket, count: u32, expected: &[u32]) {
         }
         while let Some(&number) = expected.next_if(|number| batch.contains(number)) {
             let mut buffer = [0_u8; 2048];
-            let (length, _) = to.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{number}: {error}"));
+            let (length, _) =
+                to.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{number}: {error}"));
             assert_eq!(buffer[..length], payload(number), "datagram {number} expected");
         }
     }
@@ -90,12 +103,16 @@ fn what_is_lost_is_what_the_model_loses() {
         let count = 3000;
         let sent: Vec<u32> = (0..count).collect();
 
-        let at_proxy = survivors(&sent, &scenario.near, Direction::ToReceiver, seed, streams::NEAR.0);
-        let arrived = survivors(&at_proxy, &scenario.far, Direction::ToReceiver, seed, streams::FAR.0);
+        let at_proxy =
+            survivors(&sent, &scenario.near, Direction::ToReceiver, seed, streams::NEAR.0);
+        let arrived =
+            survivors(&at_proxy, &scenario.far, Direction::ToReceiver, seed, streams::FAR.0);
         carry(&sender, &receiver, count, &arrived);
 
-        let back_at_proxy = survivors(&sent, &scenario.far, Direction::ToSender, seed, streams::FAR.1);
-        let back = survivors(&back_at_proxy, &scenario.near, Direction::ToSender, seed, streams::NEAR.1);
+        let back_at_proxy =
+            survivors(&sent, &scenario.far, Direction::ToSender, seed, streams::FAR.1);
+        let back =
+            survivors(&back_at_proxy, &scenario.near, Direction::ToSender, seed, streams::NEAR.1);
         carry(&receiver, &sender, count, &back);
 
         let counters = path.counters().unwrap();
@@ -126,22 +143,31 @@ fn a_corrupted_packet_is_lost_at_its_receiver() {
         let seed = 7;
         let scenario = scenario(&["near.corrupt_percent=30", "near.loss_percent=10"]);
         let directory = tempfile::tempdir().unwrap();
-        let mut path = Path::build_with_pcap(Backend::User, &scenario, seed, Some(directory.path())).unwrap();
+        let mut path =
+            Path::build_with_pcap(Backend::User, &scenario, seed, Some(directory.path())).unwrap();
         let (sender, receiver) =
             (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));
         let count = 300;
         let sent: Vec<u32> = (0..count).collect();
-        let unharmed = survivors(&sent, &scenario.near, Direction::ToReceiver, seed, streams::NEAR.0);
+        let unharmed =
+            survivors(&sent, &scenario.near, Direction::ToReceiver, seed, streams::NEAR.0);
         carry(&sender, &receiver, count, &unharmed);
         let near = path.counters().unwrap().near.to_receiver.link;
-        assert_eq!(near.corrupted + near.lost_random, u64::from(count) - unharmed.len() as u64, "{near:?}");
+        assert_eq!(
+            near.corrupted + near.lost_random,
+            u64::from(count) - unharmed.len() as u64,
+            "{near:?}"
+        );
         drop(path);
         let frames = |name: &str| {
             let file = std::fs::read(directory.path().join(name)).unwrap();
             let (_, capture) = pcap_parser::parse_pcap(&file).unwrap();
             capture.blocks.len() as u64
         };
-        assert_eq!((frames("near-sent.pcap"), frames("near-delivered.pcap")), (near.packets, near.delivered));
+        assert_eq!(
+            (frames("near-sent.pcap"), frames("near-delivered.pcap")),
+            (near.packets, near.delivered)
+        );
     });
 }
 
@@ -160,8 +186,10 @@ fn nothing_but_the_experiment_is_on_the_path() {
         }
 
         path.topology().add_ipv6().unwrap();
-        let (sender, receiver) =
-            (socket(&path.topology().sender, SENDER_V6), socket(&path.topology().receiver, RECEIVER_V6));
+        let (sender, receiver) = (
+            socket(&path.topology().sender, SENDER_V6),
+            socket(&path.topology().receiver, RECEIVER_V6),
+        );
         carry(&sender, &receiver, 10, &(0..10).collect::<Vec<_>>());
         carry(&receiver, &sender, 10, &(0..10).collect::<Vec<_>>());
         let counters = path.counters().unwrap();
@@ -198,14 +226,19 @@ fn the_kernel_makes_links_without_loss_and_delay() {
 fn the_kernels_queue_drops_its_tail() {
     enclosed("the_kernels_queue_drops_its_tail", || {
         let mut scenario = Scenario::load("upload-paper").unwrap();
-        let settings =
-            ["near.delay_ms=0", "near.loss_percent=0", "near.rate_mbit=unlimited", "far.delay_ms=0"];
+        let settings = [
+            "near.delay_ms=0",
+            "near.loss_percent=0",
+            "near.rate_mbit=unlimited",
+            "far.delay_ms=0",
+        ];
         scenario.apply(&settings).unwrap();
         scenario.apply(&["far.rate_mbit=0.1", "far.queue_bytes=3000"]).unwrap();
         let mut path = Path::build(Backend::Tc, &scenario, 1).unwrap();
         let (sender, receiver) =
             (socket(&path.topology().sender, SENDER), socket(&path.topology().receiver, RECEIVER));
-        // At 0.1 Mbit/s a frame of 1,042 bytes takes 83 ms: of a burst, the bucket lets two pass and the queue holds two.
+        // At 0.1 Mbit/s a frame of 1,042 bytes takes 83 ms: of a burst, the bucket lets two pass
+        // and the queue holds two.
         for number in 0..50_u8 {
             sender.send_to(&[number; 1000], receiver.local_addr().unwrap()).unwrap();
         }

@@ -1,7 +1,8 @@
 //! A proxy that is killed and started again, over and over, under two uploads of real programs.
 //!
-//! Nothing is asserted about times, which are the machine's: they are printed. `SIDEKICK_RESTARTS=900 cargo test
-//! -p sidekick-netem --test restarts -- --nocapture` goes on for twelve minutes.
+//! Nothing is asserted about times, which are the machine's: they are printed.
+//! `SIDEKICK_RESTARTS=900 cargo test -p sidekick-netem --test restarts -- --nocapture` goes on for
+//! twelve minutes.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "support/enclosed.rs"]
@@ -36,7 +37,8 @@ const AWAY: u64 = 200;
 #[test]
 fn senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it() {
     enclosed("senders_take_up_with_a_proxy_that_is_back_and_lose_nothing_by_it", || {
-        let restarts = std::env::var("SIDEKICK_RESTARTS").map_or(4, |restarts| restarts.parse().unwrap());
+        let restarts =
+            std::env::var("SIDEKICK_RESTARTS").map_or(4, |restarts| restarts.parse().unwrap());
         kill_again_and_again(restarts);
     });
 }
@@ -46,7 +48,8 @@ fn kill_again_and_again(restarts: usize) {
     scenario.apply(&["near.loss_percent=0"]).unwrap();
     let mut path = Path::build(Backend::User, &scenario, 7).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let programs = Programs::find(FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent()).unwrap();
+    let programs =
+        Programs::find(FilePath::new(env!("CARGO_BIN_EXE_sidekick-lab")).parent()).unwrap();
     let (_server, ca) = server(&programs, path.topology(), directory.path());
     let mut proxy = Proxy::start(&programs, path.topology(), directory.path());
     let mut uploads: Vec<_> = [("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
@@ -82,11 +85,15 @@ fn kill_again_and_again(restarts: usize) {
         assert_eq!(report["assisted"], true, "{report}");
         let [sent, spurious] =
             ["sent", "spurious"].map(|packets| report["packets"][packets].as_u64().unwrap());
-        // One in 2^24 packets has the identifier of one that is remembered, and is not counted (SPEC.md, section 8): of a million
-        // there may be one, of the few thousand of a short run none.
+        // One in 2^24 packets has the identifier of one that is remembered, and is not counted
+        // (SPEC.md, section 8): of a million there may be one, of the few thousand of a short run
+        // none.
         assert!(spurious <= sent / 500_000, "declared lost, and acknowledged: {report}");
         let early = report["packets"]["lost_early"].as_u64().unwrap();
-        assert!(early <= near + spurious, "{early} declared lost on the near segment, and {near} were");
+        assert!(
+            early <= near + spurious,
+            "{early} declared lost on the near segment, and {near} were"
+        );
     }
 }
 
@@ -110,10 +117,12 @@ fn server(programs: &Programs, hosts: &Topology, directory: &FilePath) -> (Progr
     std::fs::create_dir(&store).unwrap();
     let (store, host) = (store.display().to_string(), RECEIVER.to_string());
     let listen = SocketAddr::from((RECEIVER, SERVER_PORT)).to_string();
-    let arguments = ["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca];
+    let arguments =
+        ["--dir", &store, "--listen", &listen, "--self-signed", &host, "--write-ca", &ca];
     let arguments = arguments.map(str::to_owned);
     let mut server =
-        Program::start(programs, "h3-upload-server", &arguments, &hosts.receiver, directory).unwrap();
+        Program::start(programs, "h3-upload-server", &arguments, &hosts.receiver, directory)
+            .unwrap();
     server.wait_until_ready().unwrap();
     (server, ca)
 }
@@ -126,7 +135,8 @@ impl Proxy {
         let listen = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
         let arguments = ["--interface", NEAR, "--listen", &listen].map(str::to_owned);
         let mut proxy =
-            Program::start(programs, "sidekick-proxy", &arguments, &hosts.proxy, directory).unwrap();
+            Program::start(programs, "sidekick-proxy", &arguments, &hosts.proxy, directory)
+                .unwrap();
         proxy.wait_until_ready().unwrap();
         Self(proxy)
     }
@@ -175,12 +185,25 @@ impl Upload {
         std::fs::create_dir(&own).unwrap();
         let pipe = own.join("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let (file, url) = (pipe.display().to_string(), format!("https://{RECEIVER}:{SERVER_PORT}/{mode}"));
+        let (file, url) =
+            (pipe.display().to_string(), format!("https://{RECEIVER}:{SERVER_PORT}/{mode}"));
         let proxy = SocketAddr::from((PROXY_NEAR, PROXY_PORT)).to_string();
-        let line = ["--cafile", ca, "--json", "--quiet", "--cc", cc, "--sidekick", mode, "--proxy", &proxy];
+        let line = [
+            "--cafile",
+            ca,
+            "--json",
+            "--quiet",
+            "--cc",
+            cc,
+            "--sidekick",
+            mode,
+            "--proxy",
+            &proxy,
+        ];
         let arguments: Vec<String> =
             [&file, &url].into_iter().cloned().chain(line.map(str::to_owned)).collect();
-        let program = Program::start(programs, "h3-upload", &arguments, &hosts.sender, &own).unwrap();
+        let program =
+            Program::start(programs, "h3-upload", &arguments, &hosts.sender, &own).unwrap();
         let enough = Arc::new(AtomicBool::new(false));
         let filling = thread::spawn({
             let enough = Arc::clone(&enough);

@@ -1,8 +1,8 @@
-//! Loss against goodput of every sender in virtual time: written down, so that a change of behaviour is
-//! a difference that somebody sees; and held against what was published.
+//! Loss against goodput of every sender in virtual time: written down, so that a change of
+//! behaviour is a difference that somebody sees; and held against what was published.
 //!
-//! `cargo insta review` (or `INSTA_UPDATE=always`) takes a new table over, which belongs in the same commit as the change
-//! that made it.
+//! `cargo insta review` (or `INSTA_UPDATE=always`) takes a new table over, which belongs in the
+//! same commit as the change that made it.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
@@ -59,7 +59,8 @@ fn goodput_against_near_loss() {
     insta::assert_snapshot!(table);
 }
 
-/// What `auto`, PACUBIC, and re-injection over the controller that most connections run have to come to: 10 MiB, as in the paper.
+/// What `auto`, PACUBIC, and re-injection over the controller that most connections run have to
+/// come to: 10 MiB, as in the paper.
 #[test]
 fn loss_before_the_proxy_costs_no_goodput() {
     const SEEDS: u64 = 10;
@@ -71,7 +72,8 @@ fn loss_before_the_proxy_costs_no_goodput() {
         for (loss, least) in LOSSES.into_iter().zip(least) {
             let loss = format!("near.loss_percent={loss}");
             let settings = [sender, &[loss.as_str()]].concat();
-            let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
             let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
             println!("{settings:?}: {goodput:.2} Mbit/s");
             assert!(goodput >= least, "{settings:?}: {goodput} Mbit/s, and not {least}");
@@ -79,19 +81,22 @@ fn loss_before_the_proxy_costs_no_goodput() {
     }
 }
 
-/// Losses that come in bursts, five packets long on average, as a radio link has them: Gilbert-Elliott.
+/// Losses that come in bursts, five packets long on average, as a radio link has them:
+/// Gilbert-Elliott.
 #[test]
 fn bursts_of_loss_before_the_proxy_cost_little() {
     const SEEDS: u64 = 10;
     for (loss, least) in [(1.0, 9.1), (4.0, 9.0), (15.0, 8.9), (30.0, 8.4)] {
         // Left with probability 1/5, and entered so often that the mean is `loss`.
         let enter = format!("near.bad_enter_percent={:.4}", 20.0 * loss / (100.0 - loss));
-        let settings = ["sidekick.mode=auto", "near.loss_percent=0", "near.bad_leave_percent=20", &enter];
+        let settings =
+            ["sidekick.mode=auto", "near.loss_percent=0", "near.bad_leave_percent=20", &enter];
         let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
         let records = run_all(&jobs);
         let goodput = median_of(&records, |record| record.goodput_mbit_s);
         let lost = |record: &RunRecord| {
-            100.0 * record.packets.lost_near as f64 / record.links.near.to_receiver.link.packets as f64
+            100.0 * record.packets.lost_near as f64
+                / record.links.near.to_receiver.link.packets as f64
         };
         let mean = median_of(&records, lost);
         println!("bursts, {mean:.1} % of {loss} %: {goodput:.2} Mbit/s");
@@ -100,13 +105,16 @@ fn bursts_of_loss_before_the_proxy_cost_little() {
     }
 }
 
-/// Hiding losses from the controller must not take from others: beside a plain flow the shares are as even as two plain
-/// controllers make them, through a bottleneck behind the proxy and through one before it, whose losses are congestion.
+/// Hiding losses from the controller must not take from others: beside a plain flow the shares are
+/// as even as two plain controllers make them, through a bottleneck behind the proxy and through
+/// one before it, whose losses are congestion.
 #[test]
 fn who_is_helped_shares_as_without_help() {
     const SEEDS: u64 = 6;
-    let bottlenecks: [&[&str]; 2] =
-        [&["near.loss_percent=0"], &["near.loss_percent=0", "near.rate_mbit=10", "far.rate_mbit=100"]];
+    let bottlenecks: [&[&str]; 2] = [
+        &["near.loss_percent=0"],
+        &["near.loss_percent=0", "near.rate_mbit=10", "far.rate_mbit=100"],
+    ];
     let run = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
     let pairs = [
         ("sidekick.mode=auto", "flow.cc=bbr2", "competitor.cc=cubic"),
@@ -120,19 +128,25 @@ fn who_is_helped_shares_as_without_help() {
         for (helped, alone, beside) in pairs {
             let jain = |mode| {
                 let settings = [bottleneck, &run, &[beside, alone, mode]].concat();
-                let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+                let jobs: Vec<_> =
+                    (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
                 median_of(&run_all(&jobs), |record| record.competitor.as_ref().unwrap().jain)
             };
             let (plain, with_help) = (jain("sidekick.mode=off"), jain(helped));
-            println!("{bottleneck:?}, {helped}, {beside}: {with_help:.3}, and {plain:.3} without help");
-            let what = format!("{bottleneck:?}, {helped}, {beside}: {with_help}, and {plain} without help");
+            println!(
+                "{bottleneck:?}, {helped}, {beside}: {with_help:.3}, and {plain:.3} without help"
+            );
+            let what = format!(
+                "{bottleneck:?}, {helped}, {beside}: {with_help}, and {plain} without help"
+            );
             assert!(with_help >= 0.95 * plain, "{what}");
         }
     }
 }
 
-/// Small uploads are handshakes and tails, where a loss costs a timeout: no more of them than without help, and far fewer of
-/// the long ones. BBR2 paces its first packets, which costs it 3 ms of 120 beside CUBIC.
+/// Small uploads are handshakes and tails, where a loss costs a timeout: no more of them than
+/// without help, and far fewer of the long ones. BBR2 paces its first packets, which costs it 3 ms
+/// of 120 beside CUBIC.
 #[test]
 fn small_uploads_wait_for_fewer_timeouts() {
     const SEEDS: u64 = 200;
@@ -142,7 +156,11 @@ fn small_uploads_wait_for_fewer_timeouts() {
         let mut times: Vec<_> = run_all(&jobs).iter().map(|record| record.time_s * 1e3).collect();
         times.sort_by(f64::total_cmp);
         let percentile = |percent: usize| times[times.len() * percent / 100];
-        println!("{settings:?}: {:.0} ms, 99th percentile {:.0} ms", percentile(50), percentile(99));
+        println!(
+            "{settings:?}: {:.0} ms, 99th percentile {:.0} ms",
+            percentile(50),
+            percentile(99)
+        );
         (percentile(50), percentile(99))
     };
     for bytes in ["flow.bytes=10000", "flow.bytes=100000", "flow.bytes=1000000"] {
@@ -150,8 +168,14 @@ fn small_uploads_wait_for_fewer_timeouts() {
             let auto = times("sidekick.mode=auto", bytes, loss);
             let bbr2 = times("flow.cc=bbr2", bytes, loss);
             let cubic = times("flow.cc=cubic", bytes, loss);
-            assert!(auto.0 <= 1.03 * bbr2.0.min(cubic.0), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
-            assert!(auto.1 <= bbr2.1.min(of_cubic * cubic.1), "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}");
+            assert!(
+                auto.0 <= 1.03 * bbr2.0.min(cubic.0),
+                "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}"
+            );
+            assert!(
+                auto.1 <= bbr2.1.min(of_cubic * cubic.1),
+                "{bytes}, {loss}: {auto:?} {bbr2:?} {cubic:?}"
+            );
         }
     }
 }
@@ -175,34 +199,41 @@ fn messages_hardly_wait_for_those_lost_before_the_proxy() {
     }
 }
 
-/// A loss-based sender that waits for room for a whole packet sends fewer of them, with help and without, and is no slower.
+/// A loss-based sender that waits for room for a whole packet sends fewer of them, with help and
+/// without, and is no slower.
 #[test]
 fn whole_packets_are_fewer() {
     const SEEDS: u64 = 5;
-    for sender in
-        [&["flow.cc=cubic"][..], &["sidekick.mode=reinject", "flow.cc=cubic"], &["sidekick.mode=pacubic"]]
-    {
+    for sender in [
+        &["flow.cc=cubic"][..],
+        &["sidekick.mode=reinject", "flow.cc=cubic"],
+        &["sidekick.mode=pacubic"],
+    ] {
         let run = |whole| {
             let settings = [sender, &["near.loss_percent=1", whole]].concat();
-            let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("upload-paper", &settings, seed)).collect();
             let records = run_all(&jobs);
             let sent = median_of(&records, |record| record.packets.sent as f64);
             let goodput = median_of(&records, |record| record.goodput_mbit_s);
             println!("{settings:?}: {sent} packets, {goodput:.2} Mbit/s");
             (sent, goodput)
         };
-        let ((usual, before), (whole, after)) = (run("flow.whole_packets=off"), run("flow.whole_packets=on"));
+        let ((usual, before), (whole, after)) =
+            (run("flow.whole_packets=off"), run("flow.whole_packets=on"));
         assert!(whole <= 0.85 * usual, "{sender:?}: {whole} packets, and {usual}");
         assert!(after >= before, "{sender:?}: {after} Mbit/s, and {before}");
     }
 }
 
-/// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no longer.
+/// A receiver whose sender is told by the proxy acknowledges every 50 ms, and the transfer takes no
+/// longer.
 #[test]
 fn acknowledgements_can_be_few() {
     const SEEDS: u64 = 5;
     let run = |settings: &[&str]| {
-        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("ack-reduction-paper", settings, seed)).collect();
+        let jobs: Vec<_> =
+            (1..=SEEDS).map(|seed| job("ack-reduction-paper", settings, seed)).collect();
         let records = run_all(&jobs);
         let goodput = median_of(&records, |record| record.goodput_mbit_s);
         let packets = median_of(&records, |record| record.ack_packets as f64);
@@ -212,12 +243,16 @@ fn acknowledgements_can_be_few() {
     let seldom = ["sidekick.mode=ack-reduction", "flow.ack_packets=65535", "flow.ack_delay_ms=50"];
     let (usual, plain) = run(&["flow.cc=cubic"]);
     let (few, helped) = run(&seldom);
-    assert!(few <= 0.03 * usual && helped >= 0.99 * plain, "{few} of {usual}, {helped} of {plain} Mbit/s");
+    assert!(
+        few <= 0.03 * usual && helped >= 0.99 * plain,
+        "{few} of {usual}, {helped} of {plain} Mbit/s"
+    );
     // Losses behind the proxy are left to the receiver, and found all the same.
     let (_, plain) = run(&["flow.cc=cubic", "far.loss_percent=1"]);
     let (_, helped) = run(&[&seldom[..], &["far.loss_percent=1"]].concat());
     assert!(helped >= plain, "{helped} and {plain} Mbit/s with loss behind the proxy");
-    // Those before it are found by its reports: sooner, so that stock CUBIC takes back fewer of its reactions to them.
+    // Those before it are found by its reports: sooner, so that stock CUBIC takes back fewer of its
+    // reactions to them.
     let (_, plain) = run(&["flow.cc=cubic", "near.loss_percent=1"]);
     let (_, helped) = run(&[&seldom[..], &["near.loss_percent=1"]].concat());
     assert!(helped >= 0.9 * plain, "{helped} and {plain} Mbit/s with loss before the proxy");
@@ -240,13 +275,18 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
     const SEEDS: u64 = 10;
     let published = include_str!("../reference/nsdi24-upload-by-loss.csv");
     for loss in ["1.0", "2.0", "4.0"] {
-        let row = published.lines().find(|line| line.starts_with(&format!("quic,{loss},"))).unwrap();
+        let row =
+            published.lines().find(|line| line.starts_with(&format!("quic,{loss},"))).unwrap();
         let wanted: f64 = row.split(',').nth(2).unwrap().parse().unwrap();
         let loss = format!("near.loss_percent={loss}");
-        let jobs: Vec<_> =
-            (1..=SEEDS).map(|seed| job("upload-paper", &["flow.cc=cubic-rfc9438", &loss], seed)).collect();
+        let jobs: Vec<_> = (1..=SEEDS)
+            .map(|seed| job("upload-paper", &["flow.cc=cubic-rfc9438", &loss], seed))
+            .collect();
         let goodput = median_of(&run_all(&jobs), |record| record.goodput_mbit_s);
-        assert!((goodput / wanted - 1.0).abs() <= 0.25, "{loss}: {goodput} Mbit/s, published {wanted}");
+        assert!(
+            (goodput / wanted - 1.0).abs() <= 0.25,
+            "{loss}: {goodput} Mbit/s, published {wanted}"
+        );
     }
 }
 
@@ -267,7 +307,8 @@ fn the_readme_shows_the_table_as_it_is() {
     ] {
         let row = snapshot.lines().find_map(|line| {
             let (name, figures) = line.split_at_checked(28)?;
-            (name.trim() == sender).then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
+            (name.trim() == sender)
+                .then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
         });
         let row = format!("| {in_readme} | {} |", row.unwrap());
         assert!(readme.contains(&row), "README.md lacks {row}");

@@ -6,7 +6,8 @@ mod support;
 use serde_json::Value;
 use support::number;
 
-/// A server that is not ours (quinn) offers to be asked for fewer acknowledgements, and is, as long as there is a proxy.
+/// A server that is not ours (quinn) offers to be asked for fewer acknowledgements, and is, as long
+/// as there is a proxy.
 #[test]
 fn a_server_that_can_be_asked_acknowledges_seldom() {
     let packets = |settings: &[&str]| {
@@ -22,7 +23,8 @@ fn a_server_that_can_be_asked_acknowledges_seldom() {
     assert!(until_it_dies > 2 * few, "{until_it_dies} packets, and {few} where the proxy stays");
 }
 
-/// Runs the upload with these settings and gives its record. The lab itself fails unless the stored file is the one sent.
+/// Runs the upload with these settings and gives its record. The lab itself fails unless the stored
+/// file is the one sent.
 fn upload(settings: &[&str]) -> Value {
     support::record("upload-paper", settings)
 }
@@ -42,8 +44,10 @@ fn every_mode_finds_losses_early() {
         let (mode, cc) = (format!("sidekick.mode={mode}"), format!("flow.cc={cc}"));
         let record = upload(&["flow.bytes=2000000", "near.loss_percent=4", &mode, &cc]);
         assert_eq!(assistance(&record), (true, "assisted by the proxy"));
-        let (early, near) = (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
-        // The sender's messages to the proxy are lost there as well, and so is what went before the proxy was found.
+        let (early, near) =
+            (number(&record, "/packets/lost_early"), number(&record, "/packets/lost_near"));
+        // The sender's messages to the proxy are lost there as well, and so is what went before the
+        // proxy was found.
         assert!(early >= near / 3 && early <= near, "{early} found early of {near} lost near");
         assert!(number(&record, "/packets/spurious") <= early / 10, "{record}");
     }
@@ -59,7 +63,8 @@ fn without_sidekick_there_is_no_proxy_in_it() {
 #[test]
 fn without_a_proxy_the_upload_completes_unassisted() {
     for proxy in ["sidekick.proxy=absent", "sidekick.proxy=wrong-address"] {
-        let record = upload(&["flow.bytes=1000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", proxy]);
+        let record =
+            upload(&["flow.bytes=1000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", proxy]);
         let (assisted, sentence) = assistance(&record);
         assert!(!assisted && sentence.starts_with("unassisted: "), "{sentence}");
         assert_eq!(number(&record, "/packets/lost_early"), 0);
@@ -69,8 +74,12 @@ fn without_a_proxy_the_upload_completes_unassisted() {
 
 #[test]
 fn a_proxy_that_dies_is_noticed_and_the_upload_completes() {
-    let settings =
-        ["flow.bytes=6000000", "sidekick.mode=path-aware-bbr", "flow.cc=bbr2", "sidekick.proxy=dies"];
+    let settings = [
+        "flow.bytes=6000000",
+        "sidekick.mode=path-aware-bbr",
+        "flow.cc=bbr2",
+        "sidekick.proxy=dies",
+    ];
     let record = upload(&settings);
     assert_eq!(assistance(&record), (false, "unassisted: the proxy has stopped to answer"));
     assert!(number(&record, "/quacks/received") > 0, "it was there at first");

@@ -33,12 +33,16 @@ fn a_seed_gives_one_run_on_whatever_thread() {
         ("upload-paper", &[MEGABYTE, "sidekick.mode=path-aware-bbr", "near.loss_percent=15"]),
         ("upload-paper", &[MEGABYTE, "flow.split=on", "far.queue=codel", "near.jitter_ms=3"]),
         ("upload-paper", &[MEGABYTE, "flow.kind=download", "flow.pmtud=on", "flow.cc=bbr2"]),
-        ("upload-paper", &["flow.kind=requests", "flow.bytes=5000", "flow.requests=5", "flow.zero_rtt=on"]),
+        (
+            "upload-paper",
+            &["flow.kind=requests", "flow.bytes=5000", "flow.requests=5", "flow.zero_rtt=on"],
+        ),
         ("audio-paper", &["flow.seconds=10", "sidekick.mode=reinject"]),
     ];
     for (scenario, settings) in cases {
         let here = run(scenario, settings, 7);
-        let there = std::thread::scope(|scope| scope.spawn(|| run(scenario, settings, 7)).join().unwrap());
+        let there =
+            std::thread::scope(|scope| scope.spawn(|| run(scenario, settings, 7)).join().unwrap());
         assert_eq!(here, there, "{settings:?}");
         assert_ne!(here, run(scenario, settings, 8), "{settings:?}: another seed is another run");
     }
@@ -68,7 +72,8 @@ fn a_run_that_cannot_finish_ends_with_its_seed() {
     let error = try_run("upload-paper", &["near.loss_percent=100"], 3).unwrap_err().to_string();
     assert!(error.contains("timed out") && error.ends_with("repeat it with --seed 3"), "{error}");
     // The call goes dead: the talker gives up, or the lab.
-    let settings = ["near.outages_ms=500+60000,60500+60000,120500+60000", "near.loss_from_percent=0"];
+    let settings =
+        ["near.outages_ms=500+60000,60500+60000,120500+60000", "near.loss_from_percent=0"];
     let error = try_run("audio-paper", &settings, 4).unwrap_err().to_string();
     assert!(error.contains("--seed 4"), "{error}");
 }
@@ -79,7 +84,10 @@ fn packets_are_accounted_for() {
     let (near, far) = (record.links.near.to_receiver.link, record.links.far.to_receiver.link);
     assert_eq!(record.packets.lost_near, near.lost());
     // The proxy hands on all but the messages for itself.
-    assert!(far.packets <= near.delivered && far.packets + record.quacks.polls * 2 + 20 >= near.delivered);
+    assert!(
+        far.packets <= near.delivered
+            && far.packets + record.quacks.polls * 2 + 20 >= near.delivered
+    );
     let found = record.packets.lost_early + record.packets.lost_end_to_end;
     let lost = record.packets.lost_near + record.packets.lost_far;
     assert!(found <= lost && found * 100 >= lost * 90, "{:?}", record.packets);
@@ -88,8 +96,10 @@ fn packets_are_accounted_for() {
 #[test]
 fn early_data_saves_a_round_trip_where_a_request_may_be_replayed() {
     let first_byte = |early: &str, replayable: &str| {
-        let (early, replayable) = (format!("flow.zero_rtt={early}"), format!("flow.replayable={replayable}"));
-        let settings = ["flow.kind=requests", "flow.bytes=1000", "near.loss_percent=0", &early, &replayable];
+        let (early, replayable) =
+            (format!("flow.zero_rtt={early}"), format!("flow.replayable={replayable}"));
+        let settings =
+            ["flow.kind=requests", "flow.bytes=1000", "near.loss_percent=0", &early, &replayable];
         run("upload-paper", &settings, 1).first_byte_ms[0]
     };
     let full = first_byte("off", "on");
@@ -106,8 +116,10 @@ fn early_data_saves_a_round_trip_where_a_request_may_be_replayed() {
 #[test]
 fn the_receiver_acknowledges_as_it_is_told() {
     let acks = |packets: &str, delay: &str| {
-        let (packets, delay) = (format!("flow.ack_packets={packets}"), format!("flow.ack_delay_ms={delay}"));
-        let settings = ["flow.cc=bbr2", "near.loss_percent=0", "far.queue_bytes=1000000", &packets, &delay];
+        let (packets, delay) =
+            (format!("flow.ack_packets={packets}"), format!("flow.ack_delay_ms={delay}"));
+        let settings =
+            ["flow.cc=bbr2", "near.loss_percent=0", "far.queue_bytes=1000000", &packets, &delay];
         let record = run("upload-paper", &settings, 1);
         record.ack_packets as f64 / record.packets.sent as f64
     };

@@ -1,9 +1,10 @@
 //! The proxy under a flood of HELLOs at its port, beside the proxy without one.
 //!
-//! In a network namespace of its own, a flow sends a packet every 10 ms for some seconds, and its session has a quACK due
-//! 40 ms after the first packet that none has reported: some 20 a second. Meanwhile another socket sends HELLOs in trains, as
-//! fast as one processor can. Then the proxy gets SIGTERM. What is measured: quACKs a second, the slowest answer of /health,
-//! and the time from SIGTERM to the end. The summary has to be true.
+//! In a network namespace of its own, a flow sends a packet every 10 ms for some seconds, and its
+//! session has a quACK due 40 ms after the first packet that none has reported: some 20 a second.
+//! Meanwhile another socket sends HELLOs in trains, as fast as one processor can. Then the proxy
+//! gets SIGTERM. What is measured: quACKs a second, the slowest answer of /health, and the time
+//! from SIGTERM to the end. The summary has to be true.
 //!
 //! It needs root, or user namespaces.
 #![cfg(target_os = "linux")]
@@ -104,7 +105,11 @@ fn measure(flooded: bool) -> Outcome {
         let summary = daemon.stop().summary();
         let end = asked.elapsed();
         stop.store(true, Ordering::Relaxed);
-        assert_eq!((&summary["counted"], &summary["sessions"]), (&PACKETS.into(), &1.into()), "{summary}");
+        assert_eq!(
+            (&summary["counted"], &summary["sessions"]),
+            (&PACKETS.into(), &1.into()),
+            "{summary}"
+        );
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         Outcome {
             quacks_a_second: f64::from(quacks) / took.as_secs_f64(),
@@ -137,8 +142,18 @@ fn main() -> ExitCode {
         );
     }
     let ratio = flooded.quacks_a_second / quiet.quacks_a_second;
-    figures.add("proxy/flood/quacks", "1/s", (flooded.quacks_a_second, quiet.quacks_a_second), ratio);
-    figures.add("proxy/flood/end", "ms", (flooded.end_ms, quiet.end_ms), quiet.end_ms / flooded.end_ms);
+    figures.add(
+        "proxy/flood/quacks",
+        "1/s",
+        (flooded.quacks_a_second, quiet.quacks_a_second),
+        ratio,
+    );
+    figures.add(
+        "proxy/flood/end",
+        "ms",
+        (flooded.end_ms, quiet.end_ms),
+        quiet.end_ms / flooded.end_ms,
+    );
     figures.write().unwrap();
     ExitCode::SUCCESS
 }

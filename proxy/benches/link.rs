@@ -1,12 +1,14 @@
 //! The proxy on a link, beside a loop as one would write it first.
 //!
-//! In a network namespace of its own, a generator on one processor sends packets of a flow over a virtual Ethernet link; on
-//! another processor the proxy counts them, which has a session for the flow, or a loop that takes each with one `recvfrom`, parses
-//! it as the proxy does, and adds its identifier to the sums by the textbook. The generator pays for what the kernel does with
-//! a packet until it is in the receiver's hands, and is slower than both. So the receiver is held until as many packets wait
-//! as it has room for, and the time is taken that it needs for them; again and again, since a proxy runs for long, and the best
-//! round counts. Then the generator sends as fast as it can to a proxy that is
-//! not held, and nothing may be lost; at last more than there is room for, and every drop has to be in the metrics.
+//! In a network namespace of its own, a generator on one processor sends packets of a flow over a
+//! virtual Ethernet link; on another processor the proxy counts them, which has a session for the
+//! flow, or a loop that takes each with one `recvfrom`, parses it as the proxy does, and adds its
+//! identifier to the sums by the textbook. The generator pays for what the kernel does with a
+//! packet until it is in the receiver's hands, and is slower than both. So the receiver is held
+//! until as many packets wait as it has room for, and the time is taken that it needs for them;
+//! again and again, since a proxy runs for long, and the best round counts. Then the generator
+//! sends as fast as it can to a proxy that is not held, and nothing may be lost; at last more than
+//! there is room for, and every drop has to be in the metrics.
 //!
 //! It needs root, or user namespaces.
 #![cfg(target_os = "linux")]
@@ -53,7 +55,10 @@ const TERMS: Terms = Terms {
     threshold: THRESHOLD,
     every_packets: None,
     every: Some(Duration::from_millis(30)),
-    identification: Identification { position: Position::Offset(21), filter: Filter::QuicShortHeader },
+    identification: Identification {
+        position: Position::Offset(21),
+        filter: Filter::QuicShortHeader,
+    },
 };
 /// Payload bytes of a packet.
 const PAYLOAD: usize = 1200;
@@ -82,10 +87,13 @@ fn main() -> ExitCode {
         ring.0, ring.1, pnet.0, pnet.1
     );
     figures.add("proxy/link/quack-p99", "us", (ring.1, pnet.1), pnet.1 / ring.1);
-    // On a shared machine a proxy may get no processor for longer than its ring can wait: that is told, and tried again.
+    // On a shared machine a proxy may get no processor for longer than its ring can wait: that is
+    // told, and tried again.
     let lossless = (0..ATTEMPTS).any(|_| {
         let (offered, counted, dropped) = with_proxy(PACKETS, 8, false);
-        println!("of {PACKETS} packets at {offered:.0} a second {counted} counted, {dropped} dropped");
+        println!(
+            "of {PACKETS} packets at {offered:.0} a second {counted} counted, {dropped} dropped"
+        );
         assert_eq!(counted + dropped, PACKETS, "drops that the metrics do not have");
         dropped == 0
     });
@@ -112,14 +120,19 @@ fn pin(processor: usize) {
 fn packets_of(name: &str) -> OwnedFd {
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).unwrap();
     setsockopt(&fd, sockopt::RcvBufForce, &((2 * ROOM) << 20)).unwrap();
-    let interface = pnet_datalink::interfaces().into_iter().find(|interface| interface.name == name).unwrap();
-    let config = Config { socket_fd: Some(fd.try_clone().unwrap().into_raw_fd()), ..Config::default() };
-    let Ok(Channel::Ethernet(..)) = pnet_datalink::channel(&interface, config) else { panic!("no channel") };
+    let interface =
+        pnet_datalink::interfaces().into_iter().find(|interface| interface.name == name).unwrap();
+    let config =
+        Config { socket_fd: Some(fd.try_clone().unwrap().into_raw_fd()), ..Config::default() };
+    let Ok(Channel::Ethernet(..)) = pnet_datalink::channel(&interface, config) else {
+        panic!("no channel")
+    };
     fd
 }
 
-/// Microseconds from when a packet is sent until the sender has the quACK that it made due: the median, and what 99 of 100 do
-/// not exceed. That is the link, the proxy, the way of the quACK over loopback, and its decryption.
+/// Microseconds from when a packet is sent until the sender has the quACK that it made due: the
+/// median, and what 99 of 100 do not exceed. That is the link, the proxy, the way of the quACK over
+/// loopback, and its decryption.
 fn latency(capture: &str) -> (f64, f64) {
     pin(1);
     let line = format!("-i near0 --listen 127.0.0.1:5252 --json --capture {capture} --metrics off");
@@ -186,15 +199,17 @@ fn session(daemon: &Daemon, terms: Terms) -> Peer {
 
 /// A proxy with so many MiB for packets that wait, on its processor.
 fn start(buffer: usize) -> Daemon {
-    let line =
-        format!("-i near0 --listen 127.0.0.1:5252 --json --capture ring --metrics off --buffer {buffer}");
+    let line = format!(
+        "-i near0 --listen 127.0.0.1:5252 --json --capture ring --metrics off --buffer {buffer}"
+    );
     pin(1);
     let daemon = Daemon::begin(&mut proxy(&line));
     pin(0);
     daemon
 }
 
-/// Has a proxy count so many packets, perhaps after it was held. Gives packets sent a second, counted, and dropped.
+/// Has a proxy count so many packets, perhaps after it was held. Gives packets sent a second,
+/// counted, and dropped.
 fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     let daemon = start(buffer);
     let peer = session(&daemon, TERMS);
@@ -212,8 +227,8 @@ fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     (offered, number("counted"), number("capture_drops"))
 }
 
-/// Nanoseconds that the proxy needs for each packet of many that wait, until it has answered a poll behind them. The least of
-/// many rounds: in the first the memory of the ring is new to it.
+/// Nanoseconds that the proxy needs for each packet of many that wait, until it has answered a poll
+/// behind them. The least of many rounds: in the first the memory of the ring is new to it.
 fn proxy_of_held() -> f64 {
     let daemon = start(ROOM);
     let peer = session(&daemon, TERMS);
@@ -250,8 +265,11 @@ fn loop_of_held() -> f64 {
         let begun = now();
         while let Ok(len) = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
             let Ok(datagram) = packet::parse(Link::Ethernet, &buffer[..len], len) else { continue };
-            let Some(Ok(identifier)) = datagram.payload.get(21..25).map(TryInto::try_into) else { continue };
-            let (count, sums) = flows.entry(datagram.flow).or_insert_with(|| (0, vec![0; THRESHOLD.into()]));
+            let Some(Ok(identifier)) = datagram.payload.get(21..25).map(TryInto::try_into) else {
+                continue;
+            };
+            let (count, sums) =
+                flows.entry(datagram.flow).or_insert_with(|| (0, vec![0; THRESHOLD.into()]));
             *count += 1;
             textbook::insert(sums, u32::from_be_bytes(identifier));
         }

@@ -1,14 +1,16 @@
-//! What a packet costs the proxy from the ring to the sums, beside code as one would write it first.
+//! What a packet costs the proxy from the ring to the sums, beside code as one would write it
+//! first.
 //!
-//! A million datagrams of a thousand flows, in random order, cut to 128 bytes, lie in memory as they do in a capture's ring or
-//! file. Each is parsed, its session found, the packet counted, and its identifier added to 20 sums. No quACK falls due: what
-//! that costs is the rows' that name an interval. The baseline parses as we do, has its flows in a `HashMap`, and adds to the
-//! sums by the textbook.
+//! A million datagrams of a thousand flows, in random order, cut to 128 bytes, lie in memory as
+//! they do in a capture's ring or file. Each is parsed, its session found, the packet counted, and
+//! its identifier added to 20 sums. No quACK falls due: what that costs is the rows' that name an
+//! interval. The baseline parses as we do, has its flows in a `HashMap`, and adds to the sums by
+//! the textbook.
 //!
 //! Both run in turns, on one processor, and the best turn of each counts.
 //!
-//! At last the proxy gets ten thousand sessions; what the last hundred cost, handshakes and all, stands beside what the first
-//! hundred cost.
+//! At last the proxy gets ten thousand sessions; what the last hundred cost, handshakes and all,
+//! stands beside what the first hundred cost.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]
@@ -48,10 +50,14 @@ fn main() -> ExitCode {
 
 fn measure() -> std::io::Result<()> {
     let mut figures = Figures::begin()?;
-    let never = Terms { threshold: THRESHOLD, every: Some(Duration::from_secs(4000)), ..Terms::default() };
+    let never =
+        Terms { threshold: THRESHOLD, every: Some(Duration::from_secs(4000)), ..Terms::default() };
     let cases = [
         ("proxy/replay", never),
-        ("proxy/replay/every-32-packets", Terms { every: None, every_packets: NonZeroU16::new(32), ..never }),
+        (
+            "proxy/replay/every-32-packets",
+            Terms { every: None, every_packets: NonZeroU16::new(32), ..never },
+        ),
         ("proxy/replay/every-30-ms", Terms { every: Some(Duration::from_millis(30)), ..never }),
         ("proxy/replay/threshold-128", Terms { threshold: 128, ..never }),
     ];
@@ -61,7 +67,8 @@ fn measure() -> std::io::Result<()> {
         let (mut best, mut baseline) = (f64::INFINITY, f64::INFINITY);
         // The first turn opens the sessions.
         for turn in 0..=TURNS {
-            // Others each time: a packet that comes again would be taken for one that the network has doubled.
+            // Others each time: a packet that comes again would be taken for one that the network
+            // has doubled.
             let frames = Frames::new(DATAGRAMS, FLOWS, turn as u64);
             let took = replay(&mut ours, &frames, turn);
             let textbook = textbook.run(&frames);

@@ -21,12 +21,13 @@ const MAX_MASTERS: usize = 8;
 pub struct Surroundings {
     /// The machine's addresses.
     pub addresses: Addresses,
-    /// The kernel's index of the interface by which the machine sends to where packets come from, for each interface that
-    /// is captured on: of the bridge or bond on top of it, or its own.
+    /// The kernel's index of the interface by which the machine sends to where packets come from,
+    /// for each interface that is captured on: of the bridge or bond on top of it, or its own.
     pub egress: Vec<(u32, u32)>,
 }
 
-/// The names and the kernel's indices of an interface and of the bridges and bonds that it is a port of, the topmost last.
+/// The names and the kernel's indices of an interface and of the bridges and bonds that it is a
+/// port of, the topmost last.
 fn stack(interface: &NetworkInterface) -> Vec<(String, u32)> {
     let class = Path::new("/sys/class/net");
     let index = |name: &str| {
@@ -42,8 +43,10 @@ fn stack(interface: &NetworkInterface) -> Vec<(String, u32)> {
         && stack.len() <= MAX_MASTERS
     {
         let master = std::fs::read_link(class.join(name).join("master")).ok();
-        let master = master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).map(str::to_owned);
-        let Some((master, index)) = master.and_then(|name| index(&name).map(|index| (name, index))) else {
+        let master =
+            master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).map(str::to_owned);
+        let Some((master, index)) = master.and_then(|name| index(&name).map(|index| (name, index)))
+        else {
             break;
         };
         stack.push((master, index));
@@ -62,10 +65,14 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
     });
     let named = |name: &str| interfaces.iter().find(|interface| interface.name == name);
     let captured = || {
-        (0_u32..).zip(options.distinct_interfaces()).filter_map(|(number, name)| Some((number, named(name)?)))
+        (0_u32..)
+            .zip(options.distinct_interfaces())
+            .filter_map(|(number, name)| Some((number, named(name)?)))
     };
-    let loopback = captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
-    let egress = captured().filter_map(|(number, interface)| Some((number, stack(interface).last()?.1)));
+    let loopback =
+        captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
+    let egress =
+        captured().filter_map(|(number, interface)| Some((number, stack(interface).last()?.1)));
     Surroundings {
         addresses: Addresses {
             announced: announced(options, listen, &interfaces),
@@ -78,8 +85,8 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
     }
 }
 
-/// Where senders reach the proxy: the addresses that the operator names, the one that it listens on, or those of the
-/// interfaces on which it captures.
+/// Where senders reach the proxy: the addresses that the operator names, the one that it listens
+/// on, or those of the interfaces on which it captures.
 fn announced(
     options: &Options,
     listen: SocketAddr,
@@ -100,10 +107,12 @@ fn announced(
         let stack = interfaces.iter().find(|i| i.name == name).map(stack).unwrap_or_default();
         let its = interfaces.iter().filter(|i| stack.iter().any(|(name, _)| *name == i.name));
         let usable =
-            its.flat_map(|interface| &interface.ips).map(|network| network.ip()).filter(|ip| match ip {
-                IpAddr::V4(ip) => !ip.is_link_local(),
-                // An IPv6 socket that listens on all addresses takes IPv4 in, too.
-                IpAddr::V6(ip) => listen.is_ipv6() && !ip.is_unicast_link_local(),
+            its.flat_map(|interface| &interface.ips).map(|network| network.ip()).filter(|ip| {
+                match ip {
+                    IpAddr::V4(ip) => !ip.is_link_local(),
+                    // An IPv6 socket that listens on all addresses takes IPv4 in, too.
+                    IpAddr::V6(ip) => listen.is_ipv6() && !ip.is_unicast_link_local(),
+                }
             });
         announced.extend(usable.map(|ip| (number, SocketAddr::new(ip, listen.port()))));
     }
@@ -146,7 +155,11 @@ impl Watch {
 
     /// Looks again, and passes a change to `inform`, which returns whether all workers have it. If
     /// not, the next look passes it again.
-    pub(crate) fn refresh(&mut self, options: &Options, inform: impl FnOnce(&Surroundings) -> bool) {
+    pub(crate) fn refresh(
+        &mut self,
+        options: &Options,
+        inform: impl FnOnce(&Surroundings) -> bool,
+    ) {
         let found = look(options, self.listen);
         if found != self.known && inform(&found) {
             info!("the addresses or interfaces of this machine have changed");

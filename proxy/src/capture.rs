@@ -1,7 +1,8 @@
 //! Capturing on one interface.
 //!
-//! [`Capture::open`] takes all the steps that can fail before the daemon reports that it is ready; then a
-//! [`worker`](crate::worker) drains it. A packet costs no allocation, and with the ring no system call.
+//! [`Capture::open`] takes all the steps that can fail before the daemon reports that it is ready;
+//! then a [`worker`](crate::worker) drains it. A packet costs no allocation, and with the ring no
+//! system call.
 
 mod bpf;
 mod fanout;
@@ -26,8 +27,8 @@ use crate::packet::{self, Datagram, Link, Skip};
 use portable::Portable;
 use ring::{Memory, Ring};
 
-/// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the virtio
-/// header.
+/// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the
+/// virtio header.
 const LONGEST_READ: usize = (1 << 16) + 256;
 /// Frames that are handed on together.
 pub const BATCH: usize = 32;
@@ -100,7 +101,8 @@ pub struct Counters {
     pub fragments: u64,
     /// Frames whose headers contradict themselves.
     pub malformed: u64,
-    /// Packets that the kernel had no room for, and those that were thrown away since it may have had none between them.
+    /// Packets that the kernel had no room for, and those that were thrown away since it may have
+    /// had none between them.
     pub dropped: u64,
 }
 
@@ -150,7 +152,8 @@ pub trait Source: AsFd + Send {
     /// What it is called in logs and metrics.
     fn name(&self) -> &'static str;
 
-    /// As many frames at most as can wait in it: who has drained so many has seen all that were there when he began.
+    /// As many frames at most as can wait in it: who has drained so many has seen all that were
+    /// there when he began.
     fn most_waiting(&self) -> usize;
 
     /// Hands on frames that wait, at most [`BATCH`] of them, in one piece. It never waits itself.
@@ -162,9 +165,9 @@ pub trait Source: AsFd + Send {
     /// The error that is pending on the socket, which this clears.
     fn take_error(&mut self) -> Errno;
 
-    /// Asks the kernel for how many packets it had no room since the beginning. If they have become more, the next calls of
-    /// [`drain`](Self::drain) throw away all frames that wait now: who asks clears the marks by which it could be told where among
-    /// them the hole is.
+    /// Asks the kernel for how many packets it had no room since the beginning. If they have become
+    /// more, the next calls of [`drain`](Self::drain) throw away all frames that wait now: who asks
+    /// clears the marks by which it could be told where among them the hole is.
     fn ask(&mut self) -> u64;
 
     /// What was last heard of that.
@@ -224,7 +227,10 @@ pub struct Capture {
 
 impl std::fmt::Debug for Capture {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Capture").field("name", &self.name).field("link", &self.link).finish_non_exhaustive()
+        f.debug_struct("Capture")
+            .field("name", &self.name)
+            .field("link", &self.link)
+            .finish_non_exhaustive()
     }
 }
 
@@ -235,12 +241,12 @@ impl AsFd for Capture {
 }
 
 impl Capture {
-    /// Opens captures on the interface called `name`, one for each thread; the kernel hands each the packets of the sources
-    /// that it serves.
+    /// Opens captures on the interface called `name`, one for each thread; the kernel hands each
+    /// the packets of the sources that it serves.
     ///
     /// # Errors
-    /// When there is no such interface, when the process lacks the privilege, and when the link type is not
-    /// supported.
+    /// When there is no such interface, when the process lacks the privilege, and when the link
+    /// type is not supported.
     pub fn open(name: &str, settings: Settings) -> Result<Vec<Self>, CaptureError> {
         let interface = find(name)?;
         let failed = |cause: io::Error| match cause.kind() {
@@ -249,14 +255,14 @@ impl Capture {
         };
         let mut captures = Vec::new();
         for thread in 0..settings.threads.max(1) {
-            captures.push(Self::open_one(&interface, settings, thread == 0).map_err(
-                |error| match error {
+            captures.push(Self::open_one(&interface, settings, thread == 0).map_err(|error| {
+                match error {
                     Refused::Link(hardware) => {
                         CaptureError::UnsupportedLink { name: name.to_owned(), hardware }
                     }
                     Refused::System(error) => failed(error),
-                },
-            )?);
+                }
+            })?);
         }
         let sockets: Vec<_> = captures.iter().map(|capture| capture.source.as_fd()).collect();
         if !fanout::share(&sockets).map_err(failed)? {
@@ -271,14 +277,23 @@ impl Capture {
     }
 
     /// `tell`: log what the operator should know of this interface.
-    fn open_one(interface: &NetworkInterface, settings: Settings, tell: bool) -> Result<Self, Refused> {
+    fn open_one(
+        interface: &NetworkInterface,
+        settings: Settings,
+        tell: bool,
+    ) -> Result<Self, Refused> {
         let name = &interface.name;
         let (socket, granted) = socket::open(settings.buffer)?;
         if tell && !granted.merging_told {
-            warn!("this kernel does not tell merged frames apart on {name}: {}", offload::advice(name));
+            warn!(
+                "this kernel does not tell merged frames apart on {name}: {}",
+                offload::advice(name)
+            );
         }
         if tell && !granted.incoming_only {
-            warn!("this kernel also captures what leaves through {name}: packets may be seen twice");
+            warn!(
+                "this kernel also captures what leaves through {name}: packets may be seen twice"
+            );
         }
         let ring = match settings.backend {
             Backend::Pnet => None,
@@ -292,7 +307,9 @@ impl Capture {
                 None
             }
             Backend::Auto => Memory::under(&socket, settings.buffer)
-                .inspect_err(|error| warn!("no ring on {name} ({error}): each packet takes system calls"))
+                .inspect_err(|error| {
+                    warn!("no ring on {name} ({error}): each packet takes system calls")
+                })
                 .ok(),
         };
         let receiver = socket::bind(&socket, interface, settings.promiscuous)?;
@@ -348,22 +365,23 @@ impl Capture {
         self.source.ask();
     }
 
-    /// Whether datagrams were missed since this was told last, be it here or by [`drain`](Self::drain): all that is handed on
-    /// next came after them.
+    /// Whether datagrams were missed since this was told last, be it here or by
+    /// [`drain`](Self::drain): all that is handed on next came after them.
     pub fn has_missed(&mut self) -> bool {
         let more = self.source.dropped() > self.told;
         self.told = self.source.dropped();
         std::mem::take(&mut self.missed) || more
     }
 
-    /// As many frames at most as can wait: who has drained so many has seen all that were there when he began.
+    /// As many frames at most as can wait: who has drained so many has seen all that were there
+    /// when he began.
     #[must_use]
     pub fn most_waiting(&self) -> usize {
         self.source.most_waiting()
     }
 
-    /// Hands on the datagrams of frames that wait, at most [`BATCH`] frames, and says how many were taken. Those of
-    /// merged frames are handed on one by one, as they will be on the wire.
+    /// Hands on the datagrams of frames that wait, at most [`BATCH`] frames, and says how many were
+    /// taken. Those of merged frames are handed on one by one, as they will be on the wire.
     ///
     /// # Errors
     /// Why nothing can be captured any more.
@@ -382,7 +400,8 @@ impl Capture {
                     }
                     Drained::Gap(taken) => {
                         self.thrown_away += taken as u64;
-                        // A gap is told once, and when it has grown: nothing is handed on before it ends.
+                        // A gap is told once, and when it has grown: nothing is handed on before it
+                        // ends.
                         if self.has_missed() || !self.in_gap {
                             all(Captured::Missed);
                         }
@@ -398,7 +417,8 @@ impl Capture {
             }
             Err(error) => {
                 let errno = error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw);
-                // A frame that cannot be described was taken all the same, and others may wait behind it.
+                // A frame that cannot be described was taken all the same, and others may wait
+                // behind it.
                 self.recover(errno).map(|()| usize::from(errno == Errno::EINVAL))
             }
         }
@@ -414,7 +434,8 @@ impl Capture {
             return Err(CaptureError::Stuck { name: self.name.clone() });
         }
         let errno = self.source.take_error();
-        // Going down may be the first half of going away, and the second half is not always reported.
+        // Going down may be the first half of going away, and the second half is not always
+        // reported.
         if errno as i32 == 0 && !self.down { Ok(()) } else { self.recover(errno) }
     }
 
@@ -422,8 +443,8 @@ impl Capture {
     fn recover(&mut self, errno: Errno) -> Result<(), CaptureError> {
         match errno {
             Errno::EINTR | Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => Ok(()),
-            // What a kernel before 6.2 answers for merged UDP datagrams, which its virtio header cannot
-            // describe.
+            // What a kernel before 6.2 answers for merged UDP datagrams, which its virtio header
+            // cannot describe.
             Errno::EINVAL => {
                 count_unsplit(&self.name, &mut self.counters);
                 self.missed = true;
@@ -573,5 +594,6 @@ fn find(name: &str) -> Result<NetworkInterface, CaptureError> {
 }
 
 fn program() -> String {
-    std::env::current_exe().map_or_else(|_| "sidekick-proxy".to_owned(), |path| path.display().to_string())
+    std::env::current_exe()
+        .map_or_else(|_| "sidekick-proxy".to_owned(), |path| path.display().to_string())
 }

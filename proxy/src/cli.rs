@@ -11,7 +11,8 @@ use std::time::Duration;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{
-    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, value_parser,
+    ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    value_parser,
 };
 use nix::sys::sysinfo::sysinfo;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
@@ -49,8 +50,8 @@ SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0
 file of --config anew: limits, discovery and log, for what begins from then on; sessions go on.
 Without such a file SIGHUP ends it, too.";
 
-/// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them arrived
-/// here, so that they repair losses on the near segment without waiting for the far end.
+/// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them
+/// arrived here, so that they repair losses on the near segment without waiting for the far end.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "sidekick-proxy",
@@ -99,7 +100,8 @@ pub struct Options {
     )]
     pub max_sessions_per_source: u64,
 
-    /// Largest threshold granted: a sender learns of at most this many missing packets from an ordinary quACK
+    /// Largest threshold granted: a sender learns of at most this many missing packets from an
+    /// ordinary quACK
     #[arg(
         long,
         value_name = "T",
@@ -117,13 +119,14 @@ pub struct Options {
     )]
     pub idle_timeout: u64,
 
-    /// Keep the proxy's secret key in this file, which is made if there is none; senders can then pin the public
-    /// key, which is shown at the start. It has to be a regular file that only its owner can read and write. Without
-    /// it the key lasts as long as the program
+    /// Keep the proxy's secret key in this file, which is made if there is none; senders can then
+    /// pin the public key, which is shown at the start. It has to be a regular file that only its
+    /// owner can read and write. Without it the key lasts as long as the program
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
 
-    /// Do not answer senders that look for a proxy on their path; only those that know the address find it
+    /// Do not answer senders that look for a proxy on their path; only those that know the address
+    /// find it
     #[arg(long)]
     pub no_discovery: bool,
 
@@ -132,7 +135,8 @@ pub struct Options {
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery", value_parser = announced)]
     pub announce: Vec<SocketAddr>,
 
-    /// Put the interfaces into promiscuous mode, so that packets to other machines arrive, as on a switch's mirror port
+    /// Put the interfaces into promiscuous mode, so that packets to other machines arrive, as on a
+    /// switch's mirror port
     #[arg(long)]
     pub promiscuous: bool,
 
@@ -140,18 +144,18 @@ pub struct Options {
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub capture: Backend,
 
-    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a moment's pause at the rate of
-    /// the link (8 hold 4096 packets)
+    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a moment's
+    /// pause at the rate of the link (8 hold 4096 packets)
     #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1024))]
     pub buffer: u16,
 
-    /// Threads that share the packets by their source addresses; limits of sessions are shared out, too. One counts some
-    /// million packets a second
+    /// Threads that share the packets by their source addresses; limits of sessions are shared out,
+    /// too. One counts some million packets a second
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
     pub threads: u16,
 
-    /// Address and TCP port where metrics, health and status are served over HTTP to whoever asks, or `off`
-    /// [default: 127.0.0.1:9252, or nowhere if that is taken]
+    /// Address and TCP port where metrics, health and status are served over HTTP to whoever asks,
+    /// or `off` [default: 127.0.0.1:9252, or nowhere if that is taken]
     #[arg(long, value_name = "ADDR:PORT|off")]
     pub metrics: Option<Place>,
 
@@ -171,12 +175,14 @@ pub struct Options {
 /// What the program does instead of running.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub enum Instead {
-    /// Look a configuration file over, and its key; say what it comes to or what is wrong; start and make nothing
+    /// Look a configuration file over, and its key; say what it comes to or what is wrong; start
+    /// and make nothing
     Check {
         /// The file
         file: PathBuf,
     },
-    /// Count the packets of a capture file as the proxy would have counted them, and show what came of it
+    /// Count the packets of a capture file as the proxy would have counted them, and show what came
+    /// of it
     Replay(replay::Options),
 
     /// Show how the proxy stands that runs on this machine: interfaces, totals and sessions
@@ -219,8 +225,11 @@ impl Options {
     /// Reads a command line, the program's name first.
     ///
     /// # Errors
-    /// When it is not one that can be meant; the error is what to print. Asking for help is such an error too.
-    pub fn read(line: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+    /// When it is not one that can be meant; the error is what to print. Asking for help is such an
+    /// error too.
+    pub fn read(
+        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    ) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(line)?;
         let mut options = Self::from_arg_matches(&matches)?;
         let wrong = |kind, complaint| Self::command().error(kind, complaint);
@@ -228,8 +237,8 @@ impl Options {
             return Ok(options);
         }
         if let Some(path) = options.config.clone() {
-            let file =
-                File::read(&path).map_err(|error| wrong(ErrorKind::InvalidValue, error.to_string()))?;
+            let file = File::read(&path)
+                .map_err(|error| wrong(ErrorKind::InvalidValue, error.to_string()))?;
             options.take(file, &matches);
         }
         if options.interfaces.is_empty() {
@@ -238,7 +247,8 @@ impl Options {
         }
         let interfaces = options.distinct_interfaces().len();
         if interfaces > MOST_INTERFACES {
-            let what = format!("{interfaces} interfaces: {MOST_INTERFACES} can be captured on at once");
+            let what =
+                format!("{interfaces} interfaces: {MOST_INTERFACES} can be captured on at once");
             return Err(wrong(ErrorKind::TooManyValues, what));
         }
         options
@@ -248,7 +258,8 @@ impl Options {
         Ok(options)
     }
 
-    /// What a file comes to with these options, none of which is a flag that was given; and what in it deserves a second look.
+    /// What a file comes to with these options, none of which is a flag that was given; and what in
+    /// it deserves a second look.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -301,7 +312,11 @@ impl Options {
         put(&mut self.promiscuous, file.promiscuous, given("promiscuous"));
         put(&mut self.capture, file.capture, given("capture"));
         put(&mut self.buffer, file.buffer.and_then(|n| u16::try_from(n.0).ok()), given("buffer"));
-        put(&mut self.threads, file.threads.and_then(|n| u16::try_from(n.0).ok()), given("threads"));
+        put(
+            &mut self.threads,
+            file.threads.and_then(|n| u16::try_from(n.0).ok()),
+            given("threads"),
+        );
         put(&mut self.metrics, file.metrics.map(|place| Some(place.0)), given("metrics"));
         put(&mut self.verbose, file.log.map(config::Log::verbose), given("verbose"));
     }
@@ -309,8 +324,9 @@ impl Options {
     /// The options as the lines of a configuration file.
     #[must_use]
     pub fn to_file(&self) -> String {
-        let quoted =
-            |texts: Vec<String>| texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
+        let quoted = |texts: Vec<String>| {
+            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
+        };
         let interfaces = self.distinct_interfaces().into_iter().map(str::to_owned).collect();
         let mut text = format!(
             "interfaces = [{}]\nlisten = \"{}\"\nmax-sessions = {}\nmax-sessions-per-source = {}\nmax-threshold = {}\n\
@@ -335,7 +351,10 @@ impl Options {
         text += &format!("promiscuous = {}\n", self.promiscuous);
         let capture = self.capture.to_possible_value();
         let capture = capture.as_ref().map_or("auto", |value| value.get_name());
-        text += &format!("capture = \"{capture}\"\nbuffer = {}\nthreads = {}\n", self.buffer, self.threads);
+        text += &format!(
+            "capture = \"{capture}\"\nbuffer = {}\nthreads = {}\n",
+            self.buffer, self.threads
+        );
         let metrics = self.metrics.unwrap_or(Place::At(monitor::DEFAULT));
         text + &format!("metrics = \"{metrics}\"\nlog = \"{}\"\n", self.log_filter())
     }
@@ -351,11 +370,13 @@ impl Options {
         }
     }
 
-    /// A sentence if packets that wait may take more than half of the machine's memory: `buffer` for each interface and thread.
+    /// A sentence if packets that wait may take more than half of the machine's memory: `buffer`
+    /// for each interface and thread.
     #[must_use]
     pub fn lack_of_room(&self) -> Option<String> {
         let interfaces = u64::try_from(self.distinct_interfaces().len()).unwrap_or(u64::MAX);
-        let room = u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
+        let room =
+            u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
         let memory = sysinfo().ok()?.ram_total() >> 20;
         (room > memory / 2).then(|| {
             format!(
@@ -372,7 +393,8 @@ impl Options {
         let share = self.max_sessions.div_ceil(self.threads.max(1).into());
         ObserverConfig {
             max_sessions: usize::try_from(share).unwrap_or(usize::MAX),
-            max_sessions_per_source: usize::try_from(self.max_sessions_per_source).unwrap_or(usize::MAX),
+            max_sessions_per_source: usize::try_from(self.max_sessions_per_source)
+                .unwrap_or(usize::MAX),
             kept_sums: defaults.kept_sums.max(self.max_threshold),
             max_threshold: self.max_threshold,
             idle_timeout: Duration::from_secs(self.idle_timeout),
@@ -433,7 +455,11 @@ mod tests {
         let text = include_str!("../sidekick-proxy.toml");
         text.lines()
             .map(|line| {
-                line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line).to_owned() + "\n"
+                line.strip_prefix('#')
+                    .filter(|rest| !rest.starts_with(' '))
+                    .unwrap_or(line)
+                    .to_owned()
+                    + "\n"
             })
             .collect()
     }
@@ -445,7 +471,8 @@ mod tests {
         assert_eq!(plain.to_file(), defaults.to_file());
         let whole = with_file(&sample(), "").unwrap();
         // Two have no default that could be written down.
-        let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
+        let given =
+            "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
         assert_eq!(whole.to_file(), options(given).unwrap().to_file());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
         assert_eq!(keys(&whole.to_file()), 15);
@@ -457,13 +484,24 @@ mod tests {
         let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\nlisten = \"127.0.0.1:1\"\ndiscovery = false\n\
                     idle-timeout = 5\nlog = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
         let file = with_file(text, "").unwrap();
-        assert_eq!(file.to_file(), with_file(&file.to_file(), "").unwrap().to_file(), "it can be read again");
-        assert_eq!((file.max_sessions, file.max_threshold, file.idle_timeout, file.verbose), (7, 9, 5, 2));
+        assert_eq!(
+            file.to_file(),
+            with_file(&file.to_file(), "").unwrap().to_file(),
+            "it can be read again"
+        );
+        assert_eq!(
+            (file.max_sessions, file.max_threshold, file.idle_timeout, file.verbose),
+            (7, 9, 5, 2)
+        );
         assert_eq!(file.metrics, Some(Place::Off));
         assert!(file.no_discovery && file.promiscuous && file.max_sessions_per_source == 3);
-        let flags = "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other --metrics [::1]:7";
+        let flags =
+            "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other --metrics [::1]:7";
         let both = with_file(text, flags).unwrap();
-        assert_eq!((both.distinct_interfaces(), both.max_sessions, both.max_threshold), (vec!["b"], 1024, 9));
+        assert_eq!(
+            (both.distinct_interfaces(), both.max_sessions, both.max_threshold),
+            (vec!["b"], 1024, 9)
+        );
         assert_eq!(both.metrics, "[::1]:7".parse().ok());
         assert!(!both.no_discovery && both.verbose == 1 && both.key == Some("other".into()));
     }
@@ -471,7 +509,10 @@ mod tests {
     #[test]
     fn a_wrong_file_ends_it_before_it_begins() {
         let said = with_file("max-sessions = 0", "-i a").unwrap_err().to_string();
-        assert!(said.contains(":1: max-sessions: ") && said.contains("from 1 to 1000000"), "{said}");
+        assert!(
+            said.contains(":1: max-sessions: ") && said.contains("from 1 to 1000000"),
+            "{said}"
+        );
         let said = with_file("max-sessions = 3", "").unwrap_err().to_string();
         assert!(said.contains("--interface IF"), "{said}");
         let said = options("p --config /nonexistent -i a").unwrap_err().to_string();

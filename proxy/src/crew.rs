@@ -17,7 +17,8 @@ use crate::machine::Machine;
 use crate::summary::Summary;
 use crate::worker::{Letter, Mailbox, News, Report, Sockets, Worker, clock};
 
-/// How long answers of workers are waited for. It is there within a millisecond, unless the machine is in distress.
+/// How long answers of workers are waited for. It is there within a millisecond, unless the machine
+/// is in distress.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The ways to all workers, in the order of their shards.
@@ -25,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Crew(Vec<Mailbox>);
 
 impl Crew {
-    /// Starts a worker for each machine. The first reads the port; where there are more, each is bound to a processor.
+    /// Starts a worker for each machine. The first reads the port; where there are more, each is
+    /// bound to a processor.
     ///
     /// # Errors
     /// When the system has no more threads or descriptors.
@@ -122,7 +124,8 @@ impl Crew {
                 answer
             })
             .collect();
-        // One deadline for all, however many are stuck; what is there already is taken after it, too.
+        // One deadline for all, however many are stuck; what is there already is taken after it,
+        // too.
         let deadline = clock() + PATIENCE;
         let left = || deadline.saturating_duration_since(clock());
         answers.into_iter().map(|answer| answer.recv_timeout(left()).ok()).collect()

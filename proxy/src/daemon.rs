@@ -69,7 +69,8 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
     let metrics = monitor::open(options.metrics)?;
     match options.compat.nsdi24() {
         None => {
-            let path = PathSocket::open().context("cannot open a raw socket to answer markers with")?;
+            let path =
+                PathSocket::open().context("cannot open a raw socket to answer markers with")?;
             let key = options.key.as_deref().map(key::load).transpose()?;
             // All threads are one proxy, and have one key.
             let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
@@ -100,12 +101,15 @@ pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
 /// An interface's number, and its captures, one for each thread; or why there are none yet.
 type Opened = (u32, Result<Vec<Capture>, CaptureError>);
 
-/// The captures on each interface. One that is not there may come later, as a modem does; one at least has to be.
+/// The captures on each interface. One that is not there may come later, as a modem does; one at
+/// least has to be.
 fn open_all(options: &Options) -> Result<Vec<Opened>> {
     let mut all = Vec::new();
     for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
         match Capture::open(name, options.capture()) {
-            Err(error) if !matches!(error, CaptureError::NoSuchInterface { .. }) => return Err(error.into()),
+            Err(error) if !matches!(error, CaptureError::NoSuchInterface { .. }) => {
+                return Err(error.into());
+            }
             outcome => all.push((number, outcome)),
         }
     }
@@ -118,7 +122,8 @@ fn open_all(options: &Options) -> Result<Vec<Opened>> {
     }
 }
 
-/// The daemon's life, from when everything is open. `captures`: of each interface those of all threads.
+/// The daemon's life, from when everything is open. `captures`: of each interface those of all
+/// threads.
 fn serve<M: Machine>(
     (options, reread): (&Options, Reread<'_>),
     signals: Signals,
@@ -133,7 +138,8 @@ fn serve<M: Machine>(
     let on_signal = events.clone();
     let has_file = options.config.is_some();
     spawn("signals".to_owned(), move || {
-        // The main thread may be gone already when a second signal arrives; then there is nothing left to stop.
+        // The main thread may be gone already when a second signal arrives; then there is nothing
+        // left to stop.
         signals.each(|signal| {
             let reload = has_file && signal == Signal::SIGHUP;
             on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
@@ -156,7 +162,8 @@ fn serve<M: Machine>(
     let max_sessions = Arc::new(AtomicU64::new(options.max_sessions));
     if let Some(listener) = metrics {
         let interfaces = names.iter().map(|name| (*name).to_owned()).collect();
-        let about = About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
+        let about =
+            About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
         monitor::serve(listener, status::Watch::new(crew.clone(), about))?;
     }
     let said = key.map(|key| format!(", public key {key}")).unwrap_or_default();
@@ -173,8 +180,10 @@ fn serve<M: Machine>(
                 states.extend(NotifyState::monotonic_usec_now());
                 tell_manager(&states);
                 // The captures keep their numbers, which addresses are announced by.
-                let running =
-                    |new: &Options| Options { interfaces: options.interfaces.clone(), ..new.clone() };
+                let running = |new: &Options| Options {
+                    interfaces: options.interfaces.clone(),
+                    ..new.clone()
+                };
                 match reread().and_then(|new| crew.reload(running(&new)).map(|()| new)) {
                     Ok(new) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
@@ -303,11 +312,15 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
         ("threads", old.threads != new.threads),
         ("metrics", old.metrics != new.metrics),
     ];
-    let changed: Vec<_> = changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
+    let changed: Vec<_> =
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
     if changed.is_empty() {
         info!("the configuration was read anew");
     } else {
-        warn!("the configuration was read anew, but it takes a restart to change {}", changed.join(", "));
+        warn!(
+            "the configuration was read anew, but it takes a restart to change {}",
+            changed.join(", ")
+        );
     }
 }
 

@@ -39,10 +39,14 @@ pub fn load(file: &Path) -> Result<SecretKey> {
     // among it.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(made) => write(made, file),
-        Err(error) if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) => {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::AlreadyExists | ErrorKind::IsADirectory) =>
+        {
             read(file)
         }
-        Err(error) => Err(error).with_context(|| format!("cannot make the key file {}", file.display())),
+        Err(error) => {
+            Err(error).with_context(|| format!("cannot make the key file {}", file.display()))
+        }
     }
 }
 
@@ -109,7 +113,10 @@ fn read(file: &Path) -> Result<SecretKey> {
 }
 
 fn not_regular(file: &Path) -> String {
-    format!("{} is no regular file, and cannot hold the key: name another one with --key", file.display())
+    format!(
+        "{} is no regular file, and cannot hold the key: name another one with --key",
+        file.display()
+    )
 }
 
 #[cfg(test)]
@@ -164,7 +171,8 @@ mod tests {
         assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
         let _listener = UnixListener::bind(path("socket")).unwrap();
         symlink(path("pipe"), path("link to the pipe")).unwrap();
-        let paths = [path("pipe"), path("socket"), path("link to the pipe"), path(""), "/dev/null".into()];
+        let paths =
+            [path("pipe"), path("socket"), path("link to the pipe"), path(""), "/dev/null".into()];
         for path in paths {
             let error = refusal(&path);
             assert!(error.contains("is no regular file") && error.contains("--key"), "{error}");
@@ -181,11 +189,15 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         let made = load(&path).unwrap();
-        let allow = |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        let allow =
+            |mode| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         for mode in [0o640, 0o620, 0o604, 0o602, 0o644, 0o777] {
             allow(mode);
             let error = refusal(&path);
-            assert!(error.ends_with(&format!("`chmod 600 {}`", path.display())), "{mode:o}: {error}");
+            assert!(
+                error.ends_with(&format!("`chmod 600 {}`", path.display())),
+                "{mode:o}: {error}"
+            );
         }
         for mode in [0o400, 0o600, 0o700] {
             allow(mode);

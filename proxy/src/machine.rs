@@ -11,11 +11,18 @@ use crate::summary::Summary;
 
 /// A state machine that counts packets and speaks about them.
 pub trait Machine: Send + 'static {
-    /// These datagrams were captured on the interface that the daemon numbers `interface`, in this order. `after` is called
-    /// when something may wait to be sent.
-    fn observe(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant, after: impl FnMut(&mut Self));
+    /// These datagrams were captured on the interface that the daemon numbers `interface`, in this
+    /// order. `after` is called when something may wait to be sent.
+    fn observe(
+        &mut self,
+        seen: &[Seen<'_>],
+        interface: u32,
+        now: Instant,
+        after: impl FnMut(&mut Self),
+    );
 
-    /// Packets were lost to the capture on this interface, after all that was observed and before what is observed next.
+    /// Packets were lost to the capture on this interface, after all that was observed and before
+    /// what is observed next.
     fn missed(&mut self, _interface: u32) {}
 
     /// A datagram came to the proxy's own port. What was captured before it has been observed.
@@ -39,7 +46,8 @@ pub trait Machine: Send + 'static {
     /// These are the machine's addresses now.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
 
-    /// The end is near: says goodbye by [`Machine::transmit`] where the wire has one, and does nothing after.
+    /// The end is near: says goodbye by [`Machine::transmit`] where the wire has one, and does
+    /// nothing after.
     fn goodbye(&mut self);
 
     /// What it counted; the fields that belong to the captures and the sockets are 0.
@@ -55,7 +63,13 @@ pub trait Machine: Send + 'static {
 }
 
 impl Machine for Observer {
-    fn observe(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant, mut after: impl FnMut(&mut Self)) {
+    fn observe(
+        &mut self,
+        seen: &[Seen<'_>],
+        interface: u32,
+        now: Instant,
+        mut after: impl FnMut(&mut Self),
+    ) {
         self.observe_all(seen, interface, now, |observer, observed| {
             if matches!(observed, Observed::Counted | Observed::Marker) {
                 after(observer);

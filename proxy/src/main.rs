@@ -18,17 +18,18 @@ fn main() -> ExitCode {
         Some(Instead::Check { file }) => return check(options, &file),
         Some(Instead::Status { json, all, metrics, config }) => {
             let place = match config {
-                Some(file) => {
-                    options.with_file(&file).map_err(anyhow::Error::from).and_then(|(with_file, _)| {
-                        match with_file.metrics {
-                            Some(Place::At(address)) => Ok(address),
-                            None => Ok(monitor::DEFAULT),
-                            Some(Place::Off) => {
-                                bail!("{} has metrics off: a proxy of it cannot be asked", file.display())
-                            }
+                Some(file) => options.with_file(&file).map_err(anyhow::Error::from).and_then(
+                    |(with_file, _)| match with_file.metrics {
+                        Some(Place::At(address)) => Ok(address),
+                        None => Ok(monitor::DEFAULT),
+                        Some(Place::Off) => {
+                            bail!(
+                                "{} has metrics off: a proxy of it cannot be asked",
+                                file.display()
+                            )
                         }
-                    })
-                }
+                    },
+                ),
                 None => Ok(metrics),
             };
             return end(place.and_then(|address| status(address, json, all)));
@@ -36,18 +37,21 @@ fn main() -> ExitCode {
         Some(Instead::Replay(options)) => return end(replay::program::run(&options)),
         None => {}
     }
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
+    let filter =
+        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(options.log_filter()));
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        // Its complaint that a line cannot be written would go to stderr as well, and panic there: a full disk is no end.
+        // Its complaint that a line cannot be written would go to stderr as well, and panic there:
+        // a full disk is no end.
         .log_internal_errors(false)
         .with_filter_reloading();
     let level = log.reload_handle();
     log.init();
 
-    // A proxy with a dead thread would still look alive; end it, and let the service manager start another.
+    // A proxy with a dead thread would still look alive; end it, and let the service manager start
+    // another.
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -95,7 +99,8 @@ fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Looks a configuration file over: what it comes to goes to standard output, what deserves a second look to standard error.
+/// Looks a configuration file over: what it comes to goes to standard output, what deserves a
+/// second look to standard error.
 fn check(options: Options, file: &Path) -> ExitCode {
     match options.with_file(file) {
         Ok((options, remarks)) => {

@@ -1,7 +1,8 @@
 //! What operators and their tools see of a daemon that runs: metrics, health and status, over HTTP.
 //!
-//! A thread of its own serves them, and asks the workers by their mailboxes, so that whoever asks costs the counting of
-//! packets next to nothing. [`status`] is what all pages are made from, [`ask`] how another process gets it.
+//! A thread of its own serves them, and asks the workers by their mailboxes, so that whoever asks
+//! costs the counting of packets next to nothing. [`status`] is what all pages are made from,
+//! [`ask`] how another process gets it.
 
 pub mod ask;
 pub mod exposition;
@@ -77,7 +78,8 @@ pub enum MonitorError {
     },
 }
 
-/// Opens the TCP port, if there is to be one. `None`: nobody has said where, so it is [`DEFAULT`], or nowhere if that is taken.
+/// Opens the TCP port, if there is to be one. `None`: nobody has said where, so it is [`DEFAULT`],
+/// or nowhere if that is taken.
 ///
 /// # Errors
 /// When it was asked for and cannot be.
@@ -143,8 +145,12 @@ mod tests {
                  --metrics, or off"
             )
         );
-        let error = open(Some(Place::At("192.0.2.1:9252".parse().unwrap()))).unwrap_err().to_string();
-        assert_eq!(error, "192.0.2.1 is not an address of this machine: choose one with --metrics, or off");
+        let error =
+            open(Some(Place::At("192.0.2.1:9252".parse().unwrap()))).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "192.0.2.1 is not an address of this machine: choose one with --metrics, or off"
+        );
         assert!(open(Some(Place::Off)).unwrap().is_none());
     }
 }

@@ -1,12 +1,13 @@
 //! Merged frames: one captured frame that stands for many datagrams.
 //!
-//! Receive offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind a virtual
-//! link, hands a capture one large frame for a train of datagrams of one flow. Counting it once would break
-//! every quACK of that flow. Asked for a virtio header before each frame, the kernel says whether it merged
-//! and at which length it will cut the payload again, so the datagrams can be counted exactly as they will
-//! appear on the wire.
+//! Receive offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind
+//! a virtual link, hands a capture one large frame for a train of datagrams of one flow. Counting
+//! it once would break every quACK of that flow. Asked for a virtio header before each frame, the
+//! kernel says whether it merged and at which length it will cut the payload again, so the
+//! datagrams can be counted exactly as they will appear on the wire.
 
-/// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame under `PACKET_VNET_HDR`.
+/// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame under
+/// `PACKET_VNET_HDR`.
 pub const HEADER_LEN: usize = 10;
 
 /// `VIRTIO_NET_HDR_GSO_NONE`.
@@ -38,8 +39,8 @@ pub enum Merging {
 #[must_use]
 pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     let (header, frame) = read.split_at_checked(HEADER_LEN)?;
-    // Fields: flags, gso_type, hdr_len (2), gso_size (2), csum_start (2), csum_offset (2), in the machine's
-    // byte order.
+    // Fields: flags, gso_type, hdr_len (2), gso_size (2), csum_start (2), csum_offset (2), in the
+    // machine's byte order.
     let &[_, gso_type, _, _, low, high, ..] = header else { return None };
     let merging = match gso_type {
         GSO_NONE => Merging::Single,
@@ -86,7 +87,11 @@ mod tests {
         for (gso_type, gso_size, expected) in cases {
             let mut read = header(gso_type, gso_size);
             read.extend(b"frame");
-            assert_eq!(split_header(&read), Some((expected, &b"frame"[..])), "{gso_type} {gso_size}");
+            assert_eq!(
+                split_header(&read),
+                Some((expected, &b"frame"[..])),
+                "{gso_type} {gso_size}"
+            );
         }
     }
 

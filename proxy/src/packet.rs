@@ -1,11 +1,12 @@
 //! From a captured frame to a UDP flow and its payload, without copying.
 //!
-//! Total over all byte strings: whatever arrives, [`parse`] answers with a [`Datagram`] that lies inside the
-//! frame, or with the reason there is none. It is as strict as the kernel that forwards the frame: a datagram
-//! the next hop would drop as truncated is not counted either. A frame that a capture has cut is held to the
-//! length it had on the wire.
+//! Total over all byte strings: whatever arrives, [`parse`] answers with a [`Datagram`] that lies
+//! inside the frame, or with the reason there is none. It is as strict as the kernel that forwards
+//! the frame: a datagram the next hop would drop as truncated is not counted either. A frame that a
+//! capture has cut is held to the length it had on the wire.
 //!
-//! This runs for each packet on the wire, so the headers are read in place, each after one check of its length.
+//! This runs for each packet on the wire, so the headers are read in place, each after one check of
+//! its length.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -40,7 +41,8 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// Of the IPv4 field with the fragment's place: "more fragments" and the offset, without "don't fragment".
+/// Of the IPv4 field with the fragment's place: "more fragments" and the offset, without "don't
+/// fragment".
 const FRAGMENT_MASK: u16 = 0x3fff;
 
 /// What a captured frame begins with.
@@ -61,13 +63,14 @@ impl fmt::Display for Link {
     }
 }
 
-/// A UDP datagram inside a captured frame: all of it was on the wire, its first bytes at least are here.
+/// A UDP datagram inside a captured frame: all of it was on the wire, its first bytes at least are
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Its two ends, in the datagram's own direction.
     pub flow: Flow,
-    /// The bytes of its payload that were kept: all, or its first, perhaps none. Of a merged frame: the payloads
-    /// of all its datagrams, one behind the other.
+    /// The bytes of its payload that were kept: all, or its first, perhaps none. Of a merged frame:
+    /// the payloads of all its datagrams, one behind the other.
     pub payload: &'a [u8],
     /// Bytes of payload that it had, never less than `payload` has.
     pub len: usize,
@@ -138,10 +141,11 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Finds the UDP datagram in a captured frame that was `len` bytes long, and of which `frame` is the beginning
-/// or all.
+/// Finds the UDP datagram in a captured frame that was `len` bytes long, and of which `frame` is
+/// the beginning or all.
 ///
-/// Lengths in headers are held against `len`. Of a `frame` that is longer, the bytes behind `len` are ignored.
+/// Lengths in headers are held against `len`. Of a `frame` that is longer, the bytes behind `len`
+/// are ignored.
 ///
 /// # Errors
 /// [`Skip`] says why there is none.
@@ -226,7 +230,8 @@ fn ipv6(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
                 let end = |octets: &[u8; 16], port| {
                     SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from(*octets), port, 0, 0))
                 };
-                let flow = Flow { source: end(source, ports[0]), destination: end(destination, ports[1]) };
+                let flow =
+                    Flow { source: end(source, ports[0]), destination: end(destination, ports[1]) };
                 return Ok(payload.datagram(flow));
             }
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {

@@ -1,9 +1,9 @@
 //! Datagrams that come from the receiver of a flow, as far as their headers tell.
 //!
-//! A sender behind a NAT or a firewall hears only those to whom it has spoken. A proxy that it has not found yet is none of
-//! them; but what seems to come from the receiver, on the flow's own path, is let through. So the answer to a marker is
-//! sent under the receiver's address, where the marker asks for that. A raw socket does it, which takes CAP_NET_RAW, as
-//! capturing does.
+//! A sender behind a NAT or a firewall hears only those to whom it has spoken. A proxy that it has
+//! not found yet is none of them; but what seems to come from the receiver, on the flow's own path,
+//! is let through. So the answer to a marker is sent under the receiver's address, where the marker
+//! asks for that. A raw socket does it, which takes CAP_NET_RAW, as capturing does.
 
 use std::io::{self, Error};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -38,7 +38,8 @@ impl PathSocket {
     /// # Errors
     /// When the process lacks CAP_NET_RAW, which also capturing takes.
     pub fn open() -> io::Result<Self> {
-        let open = |family| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        let open =
+            |family| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
         let v6 = match open(AddressFamily::Inet6) {
             Ok(v6) => Some(v6),
             Err(Errno::EAFNOSUPPORT) => None,
@@ -51,8 +52,8 @@ impl PathSocket {
     /// without ever waiting.
     ///
     /// # Errors
-    /// When it could not be handed to the network; or when the families differ or it is too long, which a caller that
-    /// answers a captured datagram never asks for.
+    /// When it could not be handed to the network; or when the families differ or it is too long,
+    /// which a caller that answers a captured datagram never asks for.
     pub fn send(
         &self,
         payload: &[u8],
@@ -61,7 +62,8 @@ impl PathSocket {
         interface: Option<u32>,
     ) -> io::Result<()> {
         let mut packet = Vec::with_capacity(IPV6_LEN + UDP_LEN + payload.len());
-        // The kernel takes the route from the address that it is given beside the packet, not from the header.
+        // The kernel takes the route from the address that it is given beside the packet, not from
+        // the header.
         let socket = match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 build_v4(payload, from, to, &mut packet)?;
@@ -88,7 +90,12 @@ enum Ends {
     V6(Ipv6Addr, Ipv6Addr),
 }
 
-fn build_udp(room: &mut [u8], payload: &[u8], (from, to): (u16, u16), ends: Ends) -> io::Result<()> {
+fn build_udp(
+    room: &mut [u8],
+    payload: &[u8],
+    (from, to): (u16, u16),
+    ends: Ends,
+) -> io::Result<()> {
     let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
     let mut udp = MutableUdpPacket::new(room).ok_or_else(too_long)?;
     udp.set_source(from);
@@ -104,7 +111,12 @@ fn build_udp(room: &mut [u8], payload: &[u8], (from, to): (u16, u16), ends: Ends
     Ok(())
 }
 
-fn build_v4(payload: &[u8], from: SocketAddrV4, to: SocketAddrV4, packet: &mut Vec<u8>) -> io::Result<()> {
+fn build_v4(
+    payload: &[u8],
+    from: SocketAddrV4,
+    to: SocketAddrV4,
+    packet: &mut Vec<u8>,
+) -> io::Result<()> {
     packet.resize(IPV4_LEN + UDP_LEN + payload.len(), 0);
     let len = u16::try_from(packet.len()).map_err(|_| too_long())?;
     let (head, rest) = packet.split_at_mut(IPV4_LEN);
@@ -121,7 +133,12 @@ fn build_v4(payload: &[u8], from: SocketAddrV4, to: SocketAddrV4, packet: &mut V
     Ok(())
 }
 
-fn build_v6(payload: &[u8], from: SocketAddrV6, to: SocketAddrV6, packet: &mut Vec<u8>) -> io::Result<()> {
+fn build_v6(
+    payload: &[u8],
+    from: SocketAddrV6,
+    to: SocketAddrV6,
+    packet: &mut Vec<u8>,
+) -> io::Result<()> {
     packet.resize(IPV6_LEN + UDP_LEN + payload.len(), 0);
     let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
     let (head, rest) = packet.split_at_mut(IPV6_LEN);
@@ -151,8 +168,12 @@ mod tests {
             let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
             let mut packet = Vec::new();
             match (from, to) {
-                (SocketAddr::V4(from), SocketAddr::V4(to)) => build_v4(&payload, from, to, &mut packet),
-                (SocketAddr::V6(from), SocketAddr::V6(to)) => build_v6(&payload, from, to, &mut packet),
+                (SocketAddr::V4(from), SocketAddr::V4(to)) => {
+                    build_v4(&payload, from, to, &mut packet)
+                }
+                (SocketAddr::V6(from), SocketAddr::V6(to)) => {
+                    build_v6(&payload, from, to, &mut packet)
+                }
                 _ => unreachable!(),
             }
             .unwrap();

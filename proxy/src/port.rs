@@ -1,8 +1,8 @@
 //! The proxy's own UDP port, which answers from the address it was spoken to.
 //!
-//! A router has many addresses. If a sender speaks to one of them and the answer came from another, the
-//! sender's socket (connected) or its NAT would throw it away; so the address each message was sent to is
-//! read with it, and given back to the kernel with the answer.
+//! A router has many addresses. If a sender speaks to one of them and the answer came from another,
+//! the sender's socket (connected) or its NAT would throw it away; so the address each message was
+//! sent to is read with it, and given back to the kernel with the answer.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -11,14 +11,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
+};
 use sidekick_protocol::is_network_error;
 use thiserror::Error;
 
 use crate::route::{self, Route};
 
-/// Bytes of messages that may wait in each direction, as the kernel counts them: some thousands, since after an outage all
-/// senders speak at once, and since what is sent waits for answers to ARP.
+/// Bytes of messages that may wait in each direction, as the kernel counts them: some thousands,
+/// since after an outage all senders speak at once, and since what is sent waits for answers to
+/// ARP.
 const WAITING_BYTES: usize = 4 << 20;
 
 /// Why the port cannot be opened.
@@ -109,7 +112,8 @@ impl Port {
         self.address
     }
 
-    /// The address under which a peer has spoken to it: `spoken_to`, or the one that it listens on, if either is known.
+    /// The address under which a peer has spoken to it: `spoken_to`, or the one that it listens on,
+    /// if either is known.
     #[must_use]
     pub fn own_address(&self, spoken_to: Option<IpAddr>) -> Option<SocketAddr> {
         let ip = spoken_to.or_else(|| Some(self.address.ip()).filter(|ip| !ip.is_unspecified()))?;
@@ -125,8 +129,8 @@ impl Port {
     /// Sends `message` without ever waiting.
     ///
     /// # Errors
-    /// When the message could not be handed to the network; every message of the protocol may be lost, so
-    /// that is no reason to end.
+    /// When the message could not be handed to the network; every message of the protocol may be
+    /// lost, so that is no reason to end.
     pub fn send(&self, message: &[u8], to: SocketAddr, route: Route) -> io::Result<()> {
         route::send(&self.socket, message, self.in_family(to), route)
     }
@@ -157,8 +161,12 @@ impl Receiver<'_> {
         loop {
             let mut data = [IoSliceMut::new(buffer)];
             let fd = self.port.socket.as_raw_fd();
-            let received =
-                recvmsg::<SockaddrStorage>(fd, &mut data, Some(&mut self.control), MsgFlags::MSG_DONTWAIT);
+            let received = recvmsg::<SockaddrStorage>(
+                fd,
+                &mut data,
+                Some(&mut self.control),
+                MsgFlags::MSG_DONTWAIT,
+            );
             let received = match received {
                 Ok(received) => received,
                 Err(Errno::EINTR) => continue,

@@ -7,8 +7,9 @@ use nix::sys::prctl;
 /// What stays: an interface that comes back is opened again.
 const KEPT: Capability = Capability::CAP_NET_RAW;
 
-/// Gives up all capabilities but CAP_NET_RAW, and any way to gain others. To be called when everything is open, and before
-/// there is any other thread: each has capabilities of its own, and hands them to those that it starts.
+/// Gives up all capabilities but CAP_NET_RAW, and any way to gain others. To be called when
+/// everything is open, and before there is any other thread: each has capabilities of its own, and
+/// hands them to those that it starts.
 ///
 /// # Errors
 /// When there is something to give up, and the system does not let it go.
@@ -21,7 +22,8 @@ fn drop_all_but_kept() -> Result<()> {
     let kept = CapsHashSet::from([KEPT]);
     let beyond = |set: &CapsHashSet| set.iter().any(|capability| *capability != KEPT);
     caps::clear(None, CapSet::Ambient)?;
-    // Bounds what an execve could gain; there will be none. It takes CAP_SETPCAP, and so comes before that is gone.
+    // Bounds what an execve could gain; there will be none. It takes CAP_SETPCAP, and so comes
+    // before that is gone.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::read(None, CapSet::Bounding)? {
             if capability != KEPT {
@@ -40,7 +42,8 @@ fn drop_all_but_kept() -> Result<()> {
     if let Err(error) = caps::clear(None, CapSet::Inheritable)
         && beyond(&inheritable)
     {
-        // What is kept anyway may stay in it: a service manager that grants no more may forbid capset(2), too.
+        // What is kept anyway may stay in it: a service manager that grants no more may forbid
+        // capset(2), too.
         return Err(error.into());
     }
     Ok(())

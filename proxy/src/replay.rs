@@ -1,7 +1,8 @@
 //! Packets that were captured before, from a file, through the path that captured ones take.
 //!
-//! [`CaptureFile`] reads what tcpdump, Wireshark and their like have written; [`Replay`] counts the packets as the daemon
-//! would have if the sender of each flow had asked for it; [`program`] is the command that shows what came of it.
+//! [`CaptureFile`] reads what tcpdump, Wireshark and their like have written; [`Replay`] counts the
+//! packets as the daemon would have if the sender of each flow had asked for it; [`program`] is the
+//! command that shows what came of it.
 
 mod file;
 pub mod program;
@@ -10,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use sidekick_protocol::observer::ConfigError;
 use sidekick_protocol::{
-    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, Seen, SessionStatus, Terms,
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, Seen, SessionStatus,
+    Terms,
 };
 
 use crate::capture::{BATCH, Batch, Counters};
@@ -18,7 +20,8 @@ use crate::packet::{Datagram, Skip};
 
 pub use file::{CaptureFile, FileError, Frame, LONGEST_PACKET};
 
-/// Datagrams that are longer were not on a wire like this: the machine that captured them had merged some into one.
+/// Datagrams that are longer were not on a wire like this: the machine that captured them had
+/// merged some into one.
 const LONGEST_ON_A_WIRE: usize = 9000;
 
 /// A capture that lasts longer, by its clock, stands still from then on.
@@ -60,8 +63,8 @@ impl Replay {
         Ok(Self { observer, terms, now, first: None, begun, counters, untold: 0, out })
     }
 
-    /// What a frame holds, which was captured when the capture's clock showed `time`; without that, at once after the one
-    /// before. A clock that was set back stands still.
+    /// What a frame holds, which was captured when the capture's clock showed `time`; without that,
+    /// at once after the one before. A clock that was set back stands still.
     pub fn take(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
         self.take_all(&[found], time);
     }
@@ -72,7 +75,9 @@ impl Replay {
             let first = *self.first.get_or_insert(time);
             self.now = self.now.max(self.begun + time.saturating_sub(first).min(LONGEST));
         }
-        while let Some(deadline) = self.observer.next_deadline().filter(|deadline| *deadline <= self.now) {
+        while let Some(deadline) =
+            self.observer.next_deadline().filter(|deadline| *deadline <= self.now)
+        {
             self.observer.on_deadline(deadline);
             self.send();
         }
@@ -101,8 +106,8 @@ impl Replay {
         observer.observe_all(seen, 0, *now, |observer, mut observed| {
             let Some(Seen { flow, payload }) = next.next() else { return };
             if observed == Observed::NoSession {
-                // Refused where the limit is reached, and where a packet before it in the batch has opened the session: all
-                // of them were looked up before.
+                // Refused where the limit is reached, and where a packet before it in the batch has
+                // opened the session: all of them were looked up before.
                 let _ = observer.adopt(*flow, *terms, *now);
                 observed = observer.observe(flow, 0, *payload, *now);
                 *untold += u64::from(observed == Observed::NoSession);
@@ -169,7 +174,8 @@ mod tests {
     fn each_flow_is_counted_for_itself() {
         let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
         let mut replay = Replay::new(2, terms, clock()).unwrap();
-        for (flow, identifier, at) in [(1, 10, 5), (1, 11, 6), (2, 12, 7), (3, 13, 8), (1, 14, 4), (1, 15, 9)]
+        for (flow, identifier, at) in
+            [(1, 10, 5), (1, 11, 6), (2, 12, 7), (3, 13, 8), (1, 14, 4), (1, 15, 9)]
         {
             let (payload, flow) = datagram(flow, identifier);
             let found = Ok(Datagram { flow, payload: &payload, len: 40 });
@@ -192,7 +198,8 @@ mod tests {
     #[test]
     fn a_clock_that_leaps_ends_nothing() {
         let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
-        let times = [Duration::from_secs(5), Duration::MAX, Duration::ZERO, Duration::from_secs(1 << 40)];
+        let times =
+            [Duration::from_secs(5), Duration::MAX, Duration::ZERO, Duration::from_secs(1 << 40)];
         for (identifier, time) in (0..).zip(times) {
             let (payload, flow) = datagram(1, identifier);
             replay.take(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(time));
@@ -206,7 +213,10 @@ mod tests {
         let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
         for (identifier, at) in [(1, 0), (2, 29), (3, 31), (4, 95), (5, 200)] {
             let (payload, flow) = datagram(1, identifier);
-            replay.take(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(Duration::from_millis(at)));
+            replay.take(
+                Ok(Datagram { flow, payload: &payload, len: 40 }),
+                Some(Duration::from_millis(at)),
+            );
         }
         // After 30, 61 and 125 ms.
         assert_eq!((replay.stats().quacks_sent, replay.stats().counted), (3, 5));

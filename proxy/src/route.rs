@@ -20,11 +20,17 @@ pub struct Route {
 ///
 /// # Errors
 /// When it could not be handed to the network.
-pub(crate) fn send(socket: &impl AsFd, datagram: &[u8], to: SocketAddr, route: Route) -> io::Result<()> {
+pub(crate) fn send(
+    socket: &impl AsFd,
+    datagram: &[u8],
+    to: SocketAddr,
+    route: Route,
+) -> io::Result<()> {
     let (data, address) = ([IoSlice::new(datagram)], SockaddrStorage::from(to));
     let send = |wishes: &[ControlMessage<'_>]| {
         // Who sends has packets to count: a full queue must not hold that up.
-        sendmsg(socket.as_fd().as_raw_fd(), &data, wishes, MsgFlags::MSG_DONTWAIT, Some(&address)).map(drop)
+        sendmsg(socket.as_fd().as_raw_fd(), &data, wishes, MsgFlags::MSG_DONTWAIT, Some(&address))
+            .map(drop)
     };
     let sent = match (route, to) {
         (Route { source: None, interface: None }, _) => send(&[]),
@@ -45,7 +51,9 @@ pub(crate) fn send(socket: &impl AsFd, datagram: &[u8], to: SocketAddr, route: R
                 Some(IpAddr::V4(source)) => source.to_ipv6_mapped(),
                 Some(IpAddr::V6(source)) => source,
                 // An IPv4 peer of an IPv6 socket: the kernel wants the source mapped as well.
-                None if to.ip().to_ipv4_mapped().is_some() => Ipv4Addr::UNSPECIFIED.to_ipv6_mapped(),
+                None if to.ip().to_ipv4_mapped().is_some() => {
+                    Ipv4Addr::UNSPECIFIED.to_ipv6_mapped()
+                }
                 None => Ipv6Addr::UNSPECIFIED,
             };
             send(&[ControlMessage::Ipv6PacketInfo(&libc::in6_pktinfo {

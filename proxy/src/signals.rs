@@ -3,7 +3,8 @@
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// The signals that end the daemon or have it read its configuration, blocked in all threads that begin from now on.
+/// The signals that end the daemon or have it read its configuration, blocked in all threads that
+/// begin from now on.
 #[derive(Debug)]
 pub struct Signals(SigSet);
 

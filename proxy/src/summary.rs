@@ -14,8 +14,8 @@ pub struct Summary {
     pub captured: u64,
     /// Datagrams that were added to sums.
     pub counted: u64,
-    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets. With another proxy's wire,
-    /// which has no sessions: all that do not count.
+    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets. With
+    /// another proxy's wire, which has no sessions: all that do not count.
     pub ignored: u64,
     /// quACKs sent.
     pub quacks: u64,
@@ -54,13 +54,16 @@ pub struct Summary {
     pub merged_split: u64,
     /// Merged frames that could not be split: their datagrams were not counted.
     pub merged_uncounted: u64,
-    /// Packets the kernel dropped before they could be read, and those thrown away since there were drops around them.
+    /// Packets the kernel dropped before they could be read, and those thrown away since there were
+    /// drops around them.
     pub capture_drops: u64,
-    /// Epochs that were begun because of packets that were not seen, so that senders do not take them for losses.
+    /// Epochs that were begun because of packets that were not seen, so that senders do not take
+    /// them for losses.
     pub epochs: u64,
     /// Messages the network would not take.
     pub unsent: u64,
-    /// Messages that were dropped, because the thread that serves their source had too many to read.
+    /// Messages that were dropped, because the thread that serves their source had too many to
+    /// read.
     pub late: u64,
 }
 
@@ -165,7 +168,8 @@ mod tests {
         assert_eq!(busy.to_string(), format!("{expected}, dropped by the kernel 3"));
         assert!(!serde_json::to_string(&busy).unwrap().contains("resets"));
         let without_sessions = Summary { resets: Some(0), ..busy };
-        let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel 3";
+        let expected =
+            "captured 9, counted 7, quACKs 0, bytes sent 0, resets 0, dropped by the kernel 3";
         assert_eq!(without_sessions.to_string(), expected);
         assert!(serde_json::to_string(&without_sessions).unwrap().contains("\"resets\":0"));
     }

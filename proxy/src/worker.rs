@@ -1,13 +1,15 @@
-//! A thread that does everything for the sources it serves: it captures their packets, counts them, takes their messages,
-//! and sends what is due. Nothing that it touches for a packet belongs to another thread as well, so there is no lock.
+//! A thread that does everything for the sources it serves: it captures their packets, counts them,
+//! takes their messages, and sends what is due. Nothing that it touches for a packet belongs to
+//! another thread as well, so there is no lock.
 //!
-//! The first worker also reads the proxy's port, and hands the others the messages of their sources. All have a mailbox for
-//! that, and for what the daemon wants of them.
+//! The first worker also reads the proxy's port, and hands the others the messages of their
+//! sources. All have a mailbox for that, and for what the daemon wants of them.
 //!
-//! A message may ask which packets were counted. Those that arrived before it are in the captures when it is read, so the
-//! captures are drained first: as many frames as can wait there, and no more, so that a flood does not hold up messages for
-//! ever. Of messages a few are read at a time, so that a flood of them holds up neither packets, nor quACKs that are due,
-//! nor the daemon's word.
+//! A message may ask which packets were counted. Those that arrived before it are in the captures
+//! when it is read, so the captures are drained first: as many frames as can wait there, and no
+//! more, so that a flood does not hold up messages for ever. Of messages a few are read at a time,
+//! so that a flood of them holds up neither packets, nor quACKs that are due, nor the daemon's
+//! word.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,9 +42,11 @@ const AT_ONCE: usize = 256;
 const MESSAGES: usize = 32;
 /// Longer than any message, so that one cut to this length is still seen to be too long.
 const RECEIVE_LEN: usize = 2048;
-/// Messages that wait for a worker; those that find no room are dropped, as the network may drop them.
+/// Messages that wait for a worker; those that find no room are dropped, as the network may drop
+/// them.
 const MESSAGES_WAITING: usize = 1024;
-/// Letters of the daemon's that wait for a worker, and how many of them may be questions how things stand.
+/// Letters of the daemon's that wait for a worker, and how many of them may be questions how things
+/// stand.
 const LETTERS_WAITING: usize = QUESTIONS_WAITING + 4 * MOST_INTERFACES;
 const QUESTIONS_WAITING: usize = 16;
 /// Interfaces that can be captured on at once.
@@ -118,7 +122,8 @@ pub enum News {
 /// A message at the proxy's port, and who sent it.
 type Mail = (Peer, Box<[u8]>);
 
-/// The way to a worker. What comes from the network has room of its own, so that no flood of it keeps the daemon out.
+/// The way to a worker. What comes from the network has room of its own, so that no flood of it
+/// keeps the daemon out.
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     letters: SyncSender<Letter>,
@@ -139,11 +144,13 @@ impl Mailbox {
         let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
         let questions = Arc::new(AtomicUsize::new(0));
         let own = (Arc::clone(&bell), Arc::clone(&questions));
-        let inbox = Inbox { letters: letters_in, messages: messages_in, bell: own.0, questions: own.1 };
+        let inbox =
+            Inbox { letters: letters_in, messages: messages_in, bell: own.0, questions: own.1 };
         Ok((Self { letters, messages, bell, questions }, inbox))
     }
 
-    /// Puts a letter in; false if the worker has ended, or has no room for more. Questions leave room for what is told.
+    /// Puts a letter in; false if the worker has ended, or has no room for more. Questions leave
+    /// room for what is told.
     pub fn put(&self, letter: Letter) -> bool {
         let question = matches!(letter, Letter::Report(..));
         let room = !question || self.questions.fetch_add(1, Ordering::Relaxed) < QUESTIONS_WAITING;
@@ -154,7 +161,8 @@ impl Mailbox {
         self.ring(put)
     }
 
-    /// Hands on a message at the proxy's port that is for this worker; false if it has no room for more.
+    /// Hands on a message at the proxy's port that is for this worker; false if it has no room for
+    /// more.
     fn hand_on(&self, from: Peer, message: &[u8]) -> bool {
         self.ring(self.messages.try_send((from, message.into())).is_ok())
     }
@@ -203,7 +211,9 @@ impl Outbox {
             let Err(error) = self.send(&transmit) else { continue };
             if self.unsent == 0 {
                 let to = transmit.to;
-                warn!("cannot send to {to}: {error} (said once; the metrics and the summary count these)");
+                warn!(
+                    "cannot send to {to}: {error} (said once; the metrics and the summary count these)"
+                );
             }
             self.unsent += 1;
         }
@@ -212,12 +222,13 @@ impl Outbox {
     fn send(&self, transmit: &Transmit) -> io::Result<()> {
         let Transmit { to, own, from, interface, in_session, len } = *transmit;
         let message = self.buffer.get(..len).unwrap_or_default();
-        let egress = |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
+        let egress =
+            |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
         // The interface is gone: the answer has no other way.
         let interface = interface.map(|number| egress(number).ok_or(Errno::ENODEV)).transpose()?;
         let Sockets { port, path } = &*self.sockets;
-        // The raw socket also sends what is for strangers. The kernel keeps such a datagram until ARP gives up, and charges
-        // it to its socket: the port's own room is for sessions.
+        // The raw socket also sends what is for strangers. The kernel keeps such a datagram until
+        // ARP gives up, and charges it to its socket: the port's own room is for sessions.
         let from = from.or_else(|| port.own_address(own).filter(|_| !in_session && !is_scoped(to)));
         match (from, path) {
             (Some(from), Some(path)) => path.send(message, from, to, interface),
@@ -241,7 +252,8 @@ pub struct Worker<M> {
     machine: M,
     captures: Vec<(u32, Capture)>,
     inbox: Inbox,
-    /// All workers', in the order of their shards, for the one that reads the port; empty for the others.
+    /// All workers', in the order of their shards, for the one that reads the port; empty for the
+    /// others.
     mailboxes: Vec<Mailbox>,
     outbox: Outbox,
     tell: Box<dyn Fn(News) + Send>,
@@ -271,7 +283,12 @@ impl<M: Machine> Worker<M> {
             captures: Vec::new(),
             inbox,
             mailboxes,
-            outbox: Outbox { sockets, egress: Vec::new(), unsent: 0, buffer: [0; MAX_DATAGRAM_LEN] },
+            outbox: Outbox {
+                sockets,
+                egress: Vec::new(),
+                unsent: 0,
+                buffer: [0; MAX_DATAGRAM_LEN],
+            },
             tell,
             late: 0,
             gone: Counters::default(),
@@ -321,7 +338,8 @@ impl<M: Machine> Worker<M> {
     /// Sleeps until something is to be done.
     fn wait(&self, at_last: Instant) -> io::Result<Ready> {
         let until = self.machine.next_deadline().map_or(at_last, |deadline| deadline.min(at_last));
-        // In place, since this is done for every packet when there are few. What has no descriptor of its own has the bell's.
+        // In place, since this is done for every packet when there are few. What has no descriptor
+        // of its own has the bell's.
         let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
         let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
         let has_port = !self.mailboxes.is_empty();
@@ -343,7 +361,11 @@ impl<M: Machine> Worker<M> {
         let mut answers = fds.iter();
         let letters = answers.next().is_some_and(|bell| !said(bell).is_empty());
         let port = has_port && answers.next().is_some_and(|port| !said(port).is_empty());
-        Ok(Ready { letters, port, trouble: answers.any(|capture| said(capture).intersects(trouble)) })
+        Ok(Ready {
+            letters,
+            port,
+            trouble: answers.any(|capture| said(capture).intersects(trouble)),
+        })
     }
 
     /// Counts frames that wait, of each capture so many at most.
@@ -374,7 +396,8 @@ impl<M: Machine> Worker<M> {
         self.end(ended);
     }
 
-    /// Counts all frames that are there now, and perhaps some that come meanwhile; and notes if there should have been more.
+    /// Counts all frames that are there now, and perhaps some that come meanwhile; and notes if
+    /// there should have been more.
     fn count_all(&mut self) {
         let most = self.captures.iter().map(|(_, capture)| capture.most_waiting()).max();
         self.count(most.unwrap_or(0));
@@ -393,7 +416,8 @@ impl<M: Machine> Worker<M> {
 
     /// Has each capture look after itself.
     fn look_after(&mut self) {
-        let looks = self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
+        let looks =
+            self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
         let ended = looks.filter_map(|(number, look)| Some((number, look.err()?))).collect();
         self.end(ended);
     }
@@ -446,8 +470,8 @@ impl<M: Machine> Worker<M> {
         if self.inbox.bell.read().is_err() {
             return false;
         }
-        // First all of them, then the packets that came before them. What comes meanwhile rings again: its packets are not in
-        // the sums yet.
+        // First all of them, then the packets that came before them. What comes meanwhile rings
+        // again: its packets are not in the sums yet.
         let (letters, ended) = waiting(&self.inbox.letters, LETTERS_WAITING);
         let (messages, _) = waiting(&self.inbox.messages, MESSAGES_WAITING);
         if letters.len() == LETTERS_WAITING || messages.len() == MESSAGES_WAITING {
@@ -515,7 +539,8 @@ impl<M: Machine> Worker<M> {
     }
 }
 
-/// What waits in a channel, so much at most; and whether nobody is there any more to put something in.
+/// What waits in a channel, so much at most; and whether nobody is there any more to put something
+/// in.
 fn waiting<T>(channel: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
     let mut all = Vec::new();
     while all.len() < most {

@@ -1,4 +1,5 @@
-//! The real daemon speaking the wire of the programs published at NSDI '24, to a sender that knows nothing else.
+//! The real daemon speaking the wire of the programs published at NSDI '24, to a sender that knows
+//! nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -81,8 +82,8 @@ fn quacks_by_number_and_a_reset_from_anybody() {
         path.sent.push(vec![0xc7; 25]);
         assert_eq!(path.quack().0, Path::expected(&path.sent, 5), "no header is looked at");
 
-        // Any datagram is a reset, and here even a long one counts for nothing. When it has been read, shows in the
-        // quACKs: once, and only once, does one begin anew.
+        // Any datagram is a reset, and here even a long one counts for nothing. When it has been
+        // read, shows in the quACKs: once, and only once, does one begin anew.
         let stranger = UdpSocket::bind("127.0.0.8:0").unwrap();
         stranger.send_to(&[0x40; 1200], "127.0.0.1:5252").unwrap();
         let mut reset_after = None;
@@ -109,9 +110,11 @@ fn quacks_by_number_and_a_reset_from_anybody() {
 #[test]
 fn quacks_by_time_are_steady() {
     in_namespace("quacks_by_time_are_steady", || {
-        for (any, listen) in
-            [("127.0.0.1:0", "0.0.0.0:5252"), ("[::1]:0", "[::]:5252"), ("127.0.0.1:0", "[::]:5252")]
-        {
+        for (any, listen) in [
+            ("127.0.0.1:0", "0.0.0.0:5252"),
+            ("[::1]:0", "[::]:5252"),
+            ("127.0.0.1:0", "[::]:5252"),
+        ] {
             let mut path = Path::new(any);
             let daemon = path.daemon(&format!("--quack-every 3ms --listen {listen}"));
             for _ in 0..4 {
@@ -120,7 +123,11 @@ fn quacks_by_time_are_steady() {
                 // Those that left before the datagram came say what the one before them said.
                 let mut quack = path.quack().0;
                 while quack != expected {
-                    assert_eq!(quack, Path::expected(&path.sent[..path.sent.len() - 1], 20), "{listen}");
+                    assert_eq!(
+                        quack,
+                        Path::expected(&path.sent[..path.sent.len() - 1], 20),
+                        "{listen}"
+                    );
                     quack = path.quack().0;
                 }
                 assert_eq!(path.quack().0, expected, "and again, without anything new");
@@ -176,7 +183,8 @@ fn an_end_in_words_names_quacks_and_resets() {
 
 #[test]
 fn a_second_interface_is_refused_before_anything_is_opened() {
-    let (status, stdout, stderr) = fails(&mut proxy("-i lo,eth0 --compat nsdi24 --quack-to 127.0.0.1:9"));
+    let (status, stdout, stderr) =
+        fails(&mut proxy("-i lo,eth0 --compat nsdi24 --quack-to 127.0.0.1:9"));
     assert_eq!((status.code(), stdout.as_str()), (Some(2), ""));
     assert!(stderr.contains("exactly one interface, not on 2"), "{stderr}");
 }

@@ -75,23 +75,28 @@ fn what_the_capture_drops_is_counted() {
             assert!(number("capture_drops") > 0, "{summary}");
             assert!(number("epochs") > 0, "{summary}");
             let counted = number("counted") - 21;
-            // What was sent on loopback beside the flow, messages to the proxy and its answers, may be among the drops.
+            // What was sent on loopback beside the flow, messages to the proxy and its answers, may
+            // be among the drops.
             let missing = sent as u64 - counted;
-            assert!((missing..=missing + 20).contains(&number("capture_drops")), "{missing} of {summary}");
+            assert!(
+                (missing..=missing + 20).contains(&number("capture_drops")),
+                "{missing} of {summary}"
+            );
         }
     });
 }
 
-/// Whether a report is that of a stretch of these datagrams without a hole; and where the stretch begins.
+/// Whether a report is that of a stretch of these datagrams without a hole; and where the stretch
+/// begins.
 fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
     let begun = sent.iter().position(|packet| packet[21..25] == report.first.to_be_bytes())?;
     let counted = sent.get(begun..)?.get(..usize::try_from(report.count).unwrap())?;
     (report.sums == naive_sums(counted, report.sums.len())).then_some(begun)
 }
 
-/// Packets one by one, and in trains that are handed over as one frame each, of which a few fill the queue: while the proxy
-/// is held for a moment, and for longer than it leaves the kernel unasked. Jumbo frames, too, which are longer than a slot of
-/// the ring and queue beside it.
+/// Packets one by one, and in trains that are handed over as one frame each, of which a few fill
+/// the queue: while the proxy is held for a moment, and for longer than it leaves the kernel
+/// unasked. Jumbo frames, too, which are longer than a slot of the ring and queue beside it.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn quacks_tell_the_truth_through_a_flood() {
@@ -99,30 +104,45 @@ fn quacks_tell_the_truth_through_a_flood() {
         for capture in ["ring", "pnet"] {
             let jumbo = [(1, 8900, 0), (1, 8900, 1300), (7, 8900, 1300)];
             for (train, len, held) in
-                [(1, 1200, 0), (1, 1200, 1300), (40, 1200, 0), (40, 1200, 1300)].into_iter().chain(jumbo)
+                [(1, 1200, 0), (1, 1200, 1300), (40, 1200, 0), (40, 1200, 1300)]
+                    .into_iter()
+                    .chain(jumbo)
             {
-                let what = format!("{capture}, trains of {train} of {len} bytes, held for {held} ms");
+                let what =
+                    format!("{capture}, trains of {train} of {len} bytes, held for {held} ms");
                 let (flow, control) = across_a_link();
                 let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
-                let daemon =
-                    Daemon::start(&format!("-i near0 --json --buffer 1 --metrics off --capture {capture}"));
+                let daemon = Daemon::start(&format!(
+                    "-i near0 --json --buffer 1 --metrics off --capture {capture}"
+                ));
                 control.connect("10.9.0.1:5252").unwrap();
-                let peer = Peer::open(control, 4000, destination, Terms { threshold: 4, ..Terms::default() });
+                let peer = Peer::open(
+                    control,
+                    4000,
+                    destination,
+                    Terms { threshold: 4, ..Terms::default() },
+                );
                 setsockopt(&flow, sockopt::UdpGsoSegment, &i32::try_from(len).unwrap()).unwrap();
                 let mut sent: Vec<Vec<u8>> = Vec::new();
                 let send_train = |sent: &mut Vec<Vec<u8>>| {
                     let number = u32::try_from(sent.len()).unwrap();
-                    let packets: Vec<_> = (number..number + train).map(|n| datagram(n, len)).collect();
+                    let packets: Vec<_> =
+                        (number..number + train).map(|n| datagram(n, len)).collect();
                     flow.send_to(&packets.concat(), destination).unwrap();
                     sent.extend(packets);
                     sent.len()
                 };
                 // An epoch that has to end.
                 send_train(&mut sent);
-                assert!(stretch(&peer.report(|report| report.count > 0), &sent).is_some(), "{what}");
+                assert!(
+                    stretch(&peer.report(|report| report.count > 0), &sent).is_some(),
+                    "{what}"
+                );
                 daemon.hold();
                 let begun = Instant::now();
-                while send_train(&mut sent) < 4000 || begun.elapsed() < Duration::from_millis(held) {}
+                while send_train(&mut sent) < 4000 || begun.elapsed() < Duration::from_millis(held)
+                {
+                }
                 daemon.signal(Signal::SIGCONT);
                 let resumed = Instant::now();
                 loop {
@@ -147,8 +167,9 @@ fn quacks_tell_the_truth_through_a_flood() {
     });
 }
 
-/// Writes frames into a tap interface, as a virtual machine does: a line `plain N` makes N datagrams, `odd` one that the kernel
-/// is told to fragment, which it cannot describe to who captures.
+/// Writes frames into a tap interface, as a virtual machine does: a line `plain N` makes N
+/// datagrams, `odd` one that the kernel is told to fragment, which it cannot describe to who
+/// captures.
 const TAP: &str = r#"
 import fcntl, os, struct, sys
 tap = os.open("/dev/net/tun", os.O_RDWR)
@@ -168,7 +189,8 @@ for line in sys.stdin:
     print("done", flush=True)
 "#;
 
-/// Such a frame leaves a ring stuck. It is found out, and the interface is captured on in another way.
+/// Such a frame leaves a ring stuck. It is found out, and the interface is captured on in another
+/// way.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_ring_that_gets_stuck_is_given_up() {
@@ -179,7 +201,8 @@ fn a_ring_that_gets_stuck_is_given_up() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (mut to, mut from) = (tap.stdin.take().unwrap(), BufReader::new(tap.stdout.take().unwrap()));
+        let (mut to, mut from) =
+            (tap.stdin.take().unwrap(), BufReader::new(tap.stdout.take().unwrap()));
         let mut line = String::new();
         from.read_line(&mut line).unwrap();
         run("ip link set tap0 up");

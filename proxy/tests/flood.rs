@@ -19,7 +19,8 @@ use sidekick_proxy::path::PathSocket;
 
 const HELLOS: usize = 3000;
 
-/// The proxy finds thousands of HELLOs waiting. A quACK that falls due meanwhile goes out between its answers to them.
+/// The proxy finds thousands of HELLOs waiting. A quACK that falls due meanwhile goes out between
+/// its answers to them.
 #[test]
 fn a_flood_at_the_port_holds_up_no_quack() {
     in_namespace("a_flood_at_the_port_holds_up_no_quack", || {
@@ -49,17 +50,21 @@ fn a_flood_at_the_port_holds_up_no_quack() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(before_quack < Some(HELLOS), "the quACK waited for the answers to all {HELLOS} HELLOs");
+        assert!(
+            before_quack < Some(HELLOS),
+            "the quACK waited for the answers to all {HELLOS} HELLOs"
+        );
         daemon.stop();
     });
 }
 
-/// The answers to HELLOs from addresses that no host has wait in the kernel until ARP gives up. They take no room of the
-/// sessions' quACKs.
+/// The answers to HELLOs from addresses that no host has wait in the kernel until ARP gives up.
+/// They take no room of the sessions' quACKs.
 #[test]
 fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
     in_namespace("answers_to_hosts_that_are_not_there_hold_up_no_quack", || {
-        let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), PathSocket::open().unwrap());
+        let sockets =
+            || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), PathSocket::open().unwrap());
         let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
         let daemon = Daemon::start("-i near0 --json --metrics off");
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
@@ -88,8 +93,8 @@ fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary. The flood comes over another
-/// interface than the packets, so that it takes no room of theirs.
+/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary. The
+/// flood comes over another interface than the packets, so that it takes no room of theirs.
 #[test]
 fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
     in_namespace("a_flood_at_the_port_holds_up_neither_counting_nor_the_end", || {
@@ -112,6 +117,10 @@ fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
             stop.store(true, Ordering::Relaxed);
             ended.summary()
         });
-        assert_eq!((&summary["sessions"], &summary["counted"]), (&1.into(), &1000.into()), "{summary}");
+        assert_eq!(
+            (&summary["sessions"], &summary["counted"]),
+            (&1.into(), &1000.into()),
+            "{summary}"
+        );
     });
 }

@@ -99,7 +99,9 @@ fn a_proxy_sends_nothing_to_itself_in_another_s_name() {
         let programs = ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "0.0.0.0:54"].map(bind);
         let daemon = Daemon::start("-i near0 --json");
         let server = address(SERVER);
-        for forged in ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "10.9.0.255:54", "127.0.0.1:54"] {
+        for forged in
+            ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "10.9.0.255:54", "127.0.0.1:54"]
+        {
             for reply in [Reply::Path, Reply::Adjacent(53), Reply::Adjacent(54)] {
                 host.mark(address(forged), server, reply);
                 host.mark(address(forged), address("10.9.0.1:55"), reply);
@@ -108,11 +110,16 @@ fn a_proxy_sends_nothing_to_itself_in_another_s_name() {
         host.is_answered();
         programs.iter().for_each(assert_silent);
         let summary = daemon.stop().summary();
-        assert_eq!((&summary["markers"], &summary["markers_refused"]), (&2.into(), &30.into()), "{summary}");
+        assert_eq!(
+            (&summary["markers"], &summary["markers_refused"]),
+            (&2.into(), &30.into()),
+            "{summary}"
+        );
     });
 }
 
-/// Addresses change while the proxy runs: it announces the new one, and sends nothing to itself there either.
+/// Addresses change while the proxy runs: it announces the new one, and sends nothing to itself
+/// there either.
 #[test]
 fn a_new_address_of_the_proxy_is_noticed() {
     in_namespace("a_new_address_of_the_proxy_is_noticed", || {
@@ -123,7 +130,8 @@ fn a_new_address_of_the_proxy_is_noticed() {
         let manager = UnixDatagram::bind(directory.path().join("manager")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let line = format!("--config {} --json", file.display());
-        let daemon = Daemon::begin(proxy(&line).env("NOTIFY_SOCKET", directory.path().join("manager")));
+        let daemon =
+            Daemon::begin(proxy(&line).env("NOTIFY_SOCKET", directory.path().join("manager")));
         let is_ready = || {
             let mut said = [0; 128];
             while !said.starts_with(b"READY=1") {
@@ -193,7 +201,9 @@ fn a_marker_on_loopback_is_answered() {
         adjacent.set_read_timeout(Some(PATIENCE)).unwrap();
         let port = adjacent.local_addr().unwrap().port();
         let mut marker = [0; MARKER_LEN];
-        Marker { handle: [7; 20], nonce: [1; 16], reply: Reply::Adjacent(port) }.emit(&mut marker).unwrap();
+        Marker { handle: [7; 20], nonce: [1; 16], reply: Reply::Adjacent(port) }
+            .emit(&mut marker)
+            .unwrap();
         let sink = bind("127.0.0.1:0");
         flow.send_to(&marker, sink.local_addr().unwrap()).unwrap();
         let mut buffer = [0; 256];

@@ -11,7 +11,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use common::{Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run};
+use common::{
+    Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run,
+};
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer as Address, Seen, Transmit};
 use sidekick_proxy::addresses::Surroundings;
@@ -26,14 +28,19 @@ use sidekick_proxy::worker::{News, Report, Sockets};
 
 const METRICS: &str = "127.0.0.1:9252";
 
-/// A session of a flow on loopback that has sent so many packets, all counted, with one quACK for them.
+/// A session of a flow on loopback that has sent so many packets, all counted, with one quACK for
+/// them.
 fn session(packets: u16) -> (Peer, UdpSocket) {
     let (source, control) =
         (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     control.connect("127.0.0.1:5252").unwrap();
     let destination = "127.0.0.1:9".parse().unwrap();
-    let peer =
-        Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(packets, 4));
+    let peer = Peer::open(
+        control,
+        source.local_addr().unwrap().port(),
+        destination,
+        every_packets(packets, 4),
+    );
     for number in 0..packets.into() {
         source.send_to(&datagram(number, 1200), destination).unwrap();
     }
@@ -63,8 +70,9 @@ fn metrics_agree_with_the_summary() {
         stranger.connect("127.0.0.1:5252").unwrap();
         stranger.send(b"x").unwrap();
         common::probe(&stranger);
-        let page =
-            until(METRICS, "/metrics", |_, page| number(page, "sidekick_messages_other_version_total") > 0.0);
+        let page = until(METRICS, "/metrics", |_, page| {
+            number(page, "sidekick_messages_other_version_total") > 0.0
+        });
         let (status, head, _) = get(METRICS, "/metrics");
         assert_eq!(status, 200);
         assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
@@ -81,12 +89,15 @@ fn metrics_agree_with_the_summary() {
         }
         assert!(number(&page, "process_resident_memory_bytes") > 1e6);
         assert!(number(&page, "process_start_time_seconds") > 1.7e9);
-        let of_interface =
-            number(&page, "sidekick_interface_packets_captured_total{interface=\"lo\",backend=\"ring\"}");
+        let of_interface = number(
+            &page,
+            "sidekick_interface_packets_captured_total{interface=\"lo\",backend=\"ring\"}",
+        );
         assert_eq!(of_interface, number(&page, "sidekick_packets_captured_total"));
 
         let summary = daemon.stop().summary();
-        let at_the_end = |field: &str| f64::from(u32::try_from(summary[field].as_u64().unwrap()).unwrap());
+        let at_the_end =
+            |field: &str| f64::from(u32::try_from(summary[field].as_u64().unwrap()).unwrap());
         for (field, series) in [
             ("counted", "sidekick_packets_counted_total"),
             ("ignored", "sidekick_packets_ignored_total"),
@@ -102,9 +113,10 @@ fn metrics_agree_with_the_summary() {
             assert_eq!(number(&page, series), at_the_end(field), "{field}");
         }
         // The goodbye was sent, and captured, after the page.
-        for (field, series) in
-            [("captured", "sidekick_packets_captured_total"), ("bytes", "sidekick_sent_bytes_total")]
-        {
+        for (field, series) in [
+            ("captured", "sidekick_packets_captured_total"),
+            ("bytes", "sidekick_sent_bytes_total"),
+        ] {
             let then = number(&page, series);
             assert!(then > 0.0 && then <= at_the_end(field), "{field}: {then} of {summary}");
         }
@@ -126,7 +138,10 @@ fn health_follows_the_only_interface() {
         run("ip link set near0 down");
         let said = until(METRICS, "/health", |status, _| status == 503);
         assert_eq!(said, "all interfaces are down: near0\n");
-        assert_eq!(number(&get(METRICS, "/metrics").2, "sidekick_interface_up{interface=\"near0\"}"), 0.0);
+        assert_eq!(
+            number(&get(METRICS, "/metrics").2, "sidekick_interface_up{interface=\"near0\"}"),
+            0.0
+        );
         run("ip link set near0 up");
         well();
         run("ip link delete near0");
@@ -164,10 +179,18 @@ fn status_shows_a_session() {
         let row = shown.lines().find(|line| line.contains(" 127.0.0.1:9 ")).unwrap();
         // What a proxy can say of the source is what it captures.
         assert!(row.starts_with(&source), "{row}");
-        assert_eq!(row.split_whitespace().skip(3).take(3).collect::<Vec<_>>(), ["1", "20", "2"], "{row}");
-        for wanted in
-            [&peer.key.to_string(), "0.0.0.0:5252", "1 open of 1024", "counted 20", env!("CARGO_PKG_VERSION")]
-        {
+        assert_eq!(
+            row.split_whitespace().skip(3).take(3).collect::<Vec<_>>(),
+            ["1", "20", "2"],
+            "{row}"
+        );
+        for wanted in [
+            &peer.key.to_string(),
+            "0.0.0.0:5252",
+            "1 open of 1024",
+            "counted 20",
+            env!("CARGO_PKG_VERSION"),
+        ] {
             assert!(shown.contains(wanted), "{wanted} in {shown}");
         }
         let json: serde_json::Value =
@@ -202,9 +225,12 @@ fn slow_clients_hurt_nobody_else() {
     in_namespace("slow_clients_hurt_nobody_else", || {
         let daemon = Daemon::start("-i lo --listen 127.0.0.1:0");
         let mut slow = Vec::new();
-        for begun in
-            [&b""[..], b"GET /metr", b"GET /metrics HTTP/1.1\r\nX: y\r\n", b"GET /status HTTP/1.1\r\n\r\n"]
-        {
+        for begun in [
+            &b""[..],
+            b"GET /metr",
+            b"GET /metrics HTTP/1.1\r\nX: y\r\n",
+            b"GET /status HTTP/1.1\r\n\r\n",
+        ] {
             for _ in 0..12 {
                 let mut stream = TcpStream::connect(METRICS).unwrap();
                 stream.write_all(begun).unwrap();
@@ -260,8 +286,10 @@ fn a_second_daemon_goes_without_unless_asked() {
         let quiet = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics off");
         let open = Daemon::start("-i lo --listen 127.0.0.1:0 --metrics 0.0.0.0:9253");
         assert_eq!(get("127.0.0.1:9253", "/health").0, 200);
-        for line in ["-i lo --listen 127.0.0.1:0 --metrics 127.0.0.1:9252", "-i lo --metrics 127.0.0.2:9253"]
-        {
+        for line in [
+            "-i lo --listen 127.0.0.1:0 --metrics 127.0.0.1:9252",
+            "-i lo --metrics 127.0.0.2:9253",
+        ] {
             let (status, stdout, stderr) = fails(&mut proxy(line));
             assert_eq!(
                 (status.code(), stdout.as_str(), stderr.lines().count()),
@@ -273,7 +301,10 @@ fn a_second_daemon_goes_without_unless_asked() {
         assert_eq!(get(METRICS, "/health").0, 200);
         assert_eq!((first.stop().stderr.as_str(), quiet.stop().stderr.as_str()), ("", ""));
         let warned = second.stop().stderr;
-        assert!(warned.contains("no metrics are served: TCP port 9252 is in use on 127.0.0.1"), "{warned}");
+        assert!(
+            warned.contains("no metrics are served: TCP port 9252 is in use on 127.0.0.1"),
+            "{warned}"
+        );
         let warned = open.stop().stderr;
         assert!(warned.contains("keep strangers away"), "{warned}");
     });
@@ -289,7 +320,8 @@ fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News
     let address = port.address();
     let machines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
     (
-        Crew::start(machines, Sockets { port, path: None }, &Surroundings::default(), &news).unwrap(),
+        Crew::start(machines, Sockets { port, path: None }, &Surroundings::default(), &news)
+            .unwrap(),
         address,
         inbox,
     )
@@ -327,7 +359,8 @@ impl Machine for Stuck {
     }
 }
 
-/// Whoever asks for what the worker need not be asked is served while it is stuck, and totals do not shrink.
+/// Whoever asks for what the worker need not be asked is served while it is stuck, and totals do
+/// not shrink.
 #[test]
 fn a_thread_that_is_stuck_is_told_of() {
     let lock = Arc::new(Mutex::new(7));
@@ -336,7 +369,8 @@ fn a_thread_that_is_stuck_is_told_of() {
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
     let max_sessions = Arc::new(AtomicU64::new(9));
-    let about = About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
+    let about =
+        About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
     monitor::serve(listener, Watch::new(crew, about)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
@@ -359,7 +393,8 @@ fn a_thread_that_is_stuck_is_told_of() {
     assert_eq!(counted(), 11.0);
 }
 
-/// However many messages wait for a thread that has no time for them, the daemon's word gets through.
+/// However many messages wait for a thread that has no time for them, the daemon's word gets
+/// through.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
@@ -372,7 +407,9 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let mut message = [0; MAX_DATAGRAM_LEN];
     let len = sealed.emit(&mut message).unwrap();
     let begun = Instant::now();
-    let late = |reports: &[Option<Report>]| reports[0].as_ref().is_some_and(|report| report.totals.late > 0);
+    let late = |reports: &[Option<Report>]| {
+        reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
+    };
     while !late(&crew.answers(0)) {
         assert!(begun.elapsed() < common::PATIENCE, "there is room for all");
         for _ in 0..2000 {
@@ -384,5 +421,9 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let summary = closing.join().unwrap();
     let handled = *locks[1].lock().unwrap();
     assert!(handled > 0);
-    assert_eq!(summary.counted, handled + *locks[0].lock().unwrap(), "both have said how things stand");
+    assert_eq!(
+        summary.counted,
+        handled + *locks[0].lock().unwrap(),
+        "both have said how things stand"
+    );
 }

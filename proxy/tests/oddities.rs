@@ -36,9 +36,14 @@ struct Injector {
 impl Injector {
     fn start() -> Self {
         let mut command = Command::new("python3");
-        let mut child =
-            command.args(["-c", INJECTOR]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (to, from) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut child = command
+            .args(["-c", INJECTOR])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (to, from) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, to, from }
     }
 
@@ -92,7 +97,8 @@ impl Odd {
         match (source.ip(), destination.ip()) {
             (IpAddr::V4(from), IpAddr::V4(to)) => {
                 let total = self.ip_len.unwrap_or(word(20 + udp.len())).to_be_bytes();
-                frame.extend([0x08, 0x00, 0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17, 0, 0]);
+                frame
+                    .extend([0x08, 0x00, 0x45, 0, total[0], total[1], 0, 0, 0x40, 0, 64, 17, 0, 0]);
                 frame.extend([from.octets(), to.octets()].concat());
             }
             (IpAddr::V6(from), IpAddr::V6(to)) => {
@@ -155,7 +161,9 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
         let counted = if counts { vec![odd.payload.clone()] } else { Vec::new() };
         list.push((what, odd, counted));
     };
-    for (what, len) in [("a jumbo frame", 8972), ("a frame above a slot", 2100), ("the longest", 65_400)] {
+    for (what, len) in
+        [("a jumbo frame", 8972), ("a frame above a slot", 2100), ("the longest", 65_400)]
+    {
         add(what, Odd::of(one(len)), true);
     }
     for tags in 1..=5 {
@@ -163,7 +171,8 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
         add("tags", Odd { tags, ..Odd::of(one(1200)) }, tags <= 4);
     }
     let (header, whole) = if v6 { (0, 1208) } else { (20, 1228) };
-    for (len, counts) in [(0, false), (1, false), (header + 7, false), (whole + 1, false), (u16::MAX, false)]
+    for (len, counts) in
+        [(0, false), (1, false), (header + 7, false), (whole + 1, false), (u16::MAX, false)]
     {
         add("a lie of IP", Odd { ip_len: Some(len), ..Odd::of(one(1200)) }, counts);
     }
@@ -215,7 +224,8 @@ fn odd_frames_are_counted_as_the_next_hop_takes_them() {
                         held += 1;
                     }
                     let report = peer.poll(token);
-                    let what = format!("{what} by {capture}, {threads} threads, from {host}, {token}");
+                    let what =
+                        format!("{what} by {capture}, {threads} threads, from {host}, {token}");
                     assert_eq!(report.count as usize, counted.len(), "{what}");
                     assert_eq!(report.sums, naive_sums(&counted, 4), "{what}");
                 }
@@ -244,7 +254,9 @@ fn frames_that_this_machine_merges_count_as_the_datagrams_they_hold() {
             control.connect("10.9.0.1:5252").unwrap();
             let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
             let mut sent = Vec::new();
-            for (token, (len, last)) in (2..).zip([(1200, 1200), (1200, 300), (8900, 8900), (1000, 40)]) {
+            for (token, (len, last)) in
+                (2..).zip([(1200, 1200), (1200, 300), (8900, 8900), (1000, 40)])
+            {
                 setsockopt(&flow, sockopt::UdpGsoSegment, &i32::try_from(len).unwrap()).unwrap();
                 for round in 0..100 {
                     let number = 10_000 * u32::from(token) + 10 * round;
@@ -261,7 +273,11 @@ fn frames_that_this_machine_merges_count_as_the_datagrams_they_hold() {
             }
             let summary = daemon.stop().summary();
             assert!(summary["merged_split"].as_u64() > Some(0), "{capture}: {summary}");
-            assert_eq!([&summary["capture_drops"], &summary["merged_uncounted"]], [0, 0], "{summary}");
+            assert_eq!(
+                [&summary["capture_drops"], &summary["merged_uncounted"]],
+                [0, 0],
+                "{summary}"
+            );
             run("ip link delete near0");
         }
     });

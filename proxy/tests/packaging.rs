@@ -51,14 +51,18 @@ fn alerts_are_about_metrics_that_there_are_and_say_what_to_do() {
         let name = rule.lines().next().unwrap();
         assert!(name.starts_with("Sidekick") && names.insert(name), "{name}");
         let value = |key: &str| {
-            let mut lines = rule.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "));
+            let mut lines =
+                rule.lines().filter_map(|line| line.trim().strip_prefix(key)?.strip_prefix(": "));
             let value = lines.next().unwrap_or_else(|| panic!("{name} has no {key}"));
             assert!(!value.is_empty() && lines.next().is_none(), "{name}: {key}");
             value
         };
         assert!(value("expr").starts_with("up{") || !named(value("expr")).is_empty(), "{name}");
         assert!(value("for").ends_with('m'), "{name}");
-        assert!(["{severity: critical}", "{severity: warning}"].contains(&value("labels")), "{name}");
+        assert!(
+            ["{severity: critical}", "{severity: warning}"].contains(&value("labels")),
+            "{name}"
+        );
         assert!(value("summary").ends_with('.'), "{name}");
         assert_eq!(value("action"), ">-", "{name}");
     }

@@ -43,18 +43,22 @@ fn answers_come_from_the_address_spoken_to() {
     });
 }
 
-/// Somebody who knows the ports forges all ICMP errors that there are: the port neither hears of them nor stops.
+/// Somebody who knows the ports forges all ICMP errors that there are: the port neither hears of
+/// them nor stops.
 #[test]
 fn forged_errors_do_not_reach_the_port() {
     in_namespace("forged_errors_do_not_reach_the_port", || {
-        for (listen, ip) in [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")] {
+        for (listen, ip) in
+            [("127.0.0.1:0", "127.0.0.1"), ("[::]:0", "127.0.0.1"), ("[::]:0", "::1")]
+        {
             let ip: IpAddr = ip.parse().unwrap();
             let port = Port::open(listen.parse().unwrap()).unwrap();
             let peer = UdpSocket::bind((ip, 0)).unwrap();
             peer.set_read_timeout(Some(PATIENCE)).unwrap();
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/forge.py");
             let mut python = Command::new("python3");
-            let mut forger = python.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut forger =
+                python.arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let mut rounds = BufReader::new(forger.stdout.take().unwrap()).lines();
             let mut receiver = port.receiver();
             for _ in 0..5 {

@@ -18,7 +18,8 @@ use common::{Daemon, in_namespace, proxy};
 const NET_RAW: &str = "0000000000002000";
 const NONE: &str = "0000000000000000";
 
-/// Where /proc has the daemon. The test has a space of process numbers of its own, and /proc is that of the machine.
+/// Where /proc has the daemon. The test has a space of process numbers of its own, and /proc is
+/// that of the machine.
 fn directory(daemon: &Daemon) -> PathBuf {
     let ours = fs::read_link("/proc/self/ns/net").unwrap();
     let is_it = |directory: &PathBuf| {
@@ -55,7 +56,8 @@ fn assert_confined(daemon: &Daemon) {
         }
     }
     threads.sort();
-    let expected = ["metrics", "sidekick-proxy", "signals", "tokio-rt-worker", "worker-0", "worker-1"];
+    let expected =
+        ["metrics", "sidekick-proxy", "signals", "tokio-rt-worker", "worker-0", "worker-1"];
     assert_eq!(threads, expected);
 }
 

@@ -1,6 +1,7 @@
 //! `sidekick-proxy replay` as somebody runs it who has a capture file.
 //!
-//! `SIDEKICK_PROXY` may name another build of the program, and what runs it: `make test-arm64` does.
+//! `SIDEKICK_PROXY` may name another build of the program, and what runs it: `make test-arm64`
+//! does.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -39,8 +40,8 @@ fn capture(frames: &Frames) -> Vec<u8> {
 
 /// Has the program read `file` on standard input.
 fn replay(options: &[&str], file: &[u8]) -> Value {
-    let named =
-        std::env::var("SIDEKICK_PROXY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_sidekick-proxy").into());
+    let named = std::env::var("SIDEKICK_PROXY")
+        .unwrap_or_else(|_| env!("CARGO_BIN_EXE_sidekick-proxy").into());
     let mut words = named.split_whitespace();
     let mut command = Command::new(words.next().unwrap());
     command.args(words).args(["replay", "--json", "-"]).args(options);

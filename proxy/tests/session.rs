@@ -10,7 +10,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::link::{across_a_link, bind, connected, send};
-use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run};
+use common::{
+    Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, proxy as command, run,
+};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -20,12 +22,13 @@ use sidekick_protocol::Terms;
 #[test]
 fn each_datagram_counts_once_on_loopback() {
     in_namespace("each_datagram_counts_once_on_loopback", || {
-        // Listening on everything and spoken to at an address that the kernel would not answer from by
-        // itself.
+        // Listening on everything and spoken to at an address that the kernel would not answer from
+        // by itself.
         let daemon = Daemon::start("--interface lo --json");
-        for (host, any, proxy) in
-            [("127.0.0.1", "127.0.0.1:0", "127.0.0.2:5252"), ("127.0.0.9", "127.0.0.9:0", "127.0.0.1:5252")]
-        {
+        for (host, any, proxy) in [
+            ("127.0.0.1", "127.0.0.1:0", "127.0.0.2:5252"),
+            ("127.0.0.9", "127.0.0.9:0", "127.0.0.1:5252"),
+        ] {
             let (source, sink) = (bind(any), bind(any));
             let destination = sink.local_addr().unwrap();
             let port = source.local_addr().unwrap().port();
@@ -57,12 +60,16 @@ fn each_datagram_counts_once_on_loopback() {
         assert_eq!(summary["sessions"], 2, "{summary}");
         // For each: the one that proves the address, two by packets, one polled.
         assert_eq!(summary["quacks"], 8, "{summary}");
-        assert_eq!((&summary["malformed"], &summary["capture_drops"]), (&0.into(), &0.into()), "{summary}");
+        assert_eq!(
+            (&summary["malformed"], &summary["capture_drops"]),
+            (&0.into(), &0.into()),
+            "{summary}"
+        );
     });
 }
 
-/// Packets and messages come to the daemon by two queues; a burst takes longer to read than the poll
-/// behind it.
+/// Packets and messages come to the daemon by two queues; a burst takes longer to read than the
+/// poll behind it.
 #[test]
 fn a_poll_does_not_overtake_the_packets_before_it() {
     in_namespace("a_poll_does_not_overtake_the_packets_before_it", || {
@@ -130,14 +137,20 @@ fn timed_quacks_come_without_asking_and_a_signal_says_goodbye() {
 #[test]
 fn limits_are_kept() {
     in_namespace("limits_are_kept", || {
-        let daemon = Daemon::start("-i lo --listen 127.0.0.1:5252 --max-threshold 7 --max-sessions 1 --json");
+        let daemon = Daemon::start(
+            "-i lo --listen 127.0.0.1:5252 --max-threshold 7 --max-sessions 1 --json",
+        );
         let destination = "127.0.0.1:9".parse().unwrap();
         let proxy = || connected("127.0.0.1:0", daemon.address());
         let peer = Peer::open(proxy(), 4000, destination, every_packets(2, 20));
         assert_eq!(peer.poll(5).sums.len(), 7, "the largest threshold granted");
         assert!(common::is_refused(&proxy(), 4001, destination), "one session only");
         let summary = daemon.stop().summary();
-        assert_eq!((&summary["sessions"], &summary["refused"]), (&1.into(), &1.into()), "{summary}");
+        assert_eq!(
+            (&summary["sessions"], &summary["refused"]),
+            (&1.into(), &1.into()),
+            "{summary}"
+        );
     });
 }
 
@@ -146,7 +159,8 @@ fn limits_are_kept() {
 fn a_changed_file_is_taken_over_without_losing_a_session() {
     in_namespace("a_changed_file_is_taken_over_without_losing_a_session", || {
         let directory = tempfile::tempdir().unwrap();
-        let (file, socket) = (directory.path().join("proxy.toml"), directory.path().join("manager"));
+        let (file, socket) =
+            (directory.path().join("proxy.toml"), directory.path().join("manager"));
         let manager = UnixDatagram::bind(&socket).unwrap();
         manager.set_read_timeout(Some(common::PATIENCE)).unwrap();
         let hears = || {
@@ -194,8 +208,8 @@ fn merged_frames_count_as_the_datagrams_they_hold() {
         control.connect("10.9.0.1:5252").unwrap();
         let peer = Peer::open(control, 4000, destination, every_packets(25, 20));
 
-        // Two trains handed to the link as one frame each, the second with a shorter last datagram; and one
-        // alone.
+        // Two trains handed to the link as one frame each, the second with a shorter last datagram;
+        // and one alone.
         setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
         let mut sent: Vec<Vec<u8>> = (0..24).map(|number| datagram(number, 1200)).collect();
         sent[23].truncate(100);
@@ -214,7 +228,11 @@ fn merged_frames_count_as_the_datagrams_they_hold() {
             assert_eq!(&buffer[..len], expected);
         }
         let summary = daemon.stop().summary();
-        assert_eq!((&summary["counted"], &summary["merged_split"]), (&25.into(), &2.into()), "{summary}");
+        assert_eq!(
+            (&summary["counted"], &summary["merged_split"]),
+            (&25.into(), &2.into()),
+            "{summary}"
+        );
         assert_eq!(summary["merged_uncounted"], 0, "{summary}");
     });
 }
@@ -240,14 +258,16 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
     });
 }
 
-/// A modem that is pulled out and put in again, or a tunnel that is made anew, has the name that it had.
+/// A modem that is pulled out and put in again, or a tunnel that is made anew, has the name that it
+/// had.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn an_interface_that_comes_back_is_captured_on_again() {
     in_namespace("an_interface_that_comes_back_is_captured_on_again", || {
         for capture in ["ring", "pnet"] {
             let (_sockets, destination) = (across_a_link(), SocketAddr::from(([10, 9, 0, 1], 443)));
-            let daemon = Daemon::start(&format!("-i near0 -i lo --json -v --threads 2 --capture {capture}"));
+            let daemon =
+                Daemon::start(&format!("-i near0 -i lo --json -v --threads 2 --capture {capture}"));
             run("ip link delete near0");
             let (flow, control) = across_a_link();
             control.connect("10.9.0.1:5252").unwrap();
@@ -279,10 +299,12 @@ fn an_interface_that_comes_back_is_captured_on_again() {
 fn sources_are_shared_out_among_threads() {
     in_namespace("sources_are_shared_out_among_threads", || {
         for capture in ["ring", "pnet"] {
-            let line = format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");
+            let line =
+                format!("-i lo --threads 4 --json -v --capture {capture} --listen [::]:5252");
             let daemon = Daemon::start(&line);
             let served = (1..=12).map(|last| {
-                let (host, proxy, sink) = (format!("127.0.1.{last}:0"), "127.0.0.1:5252", "127.0.0.1:9");
+                let (host, proxy, sink) =
+                    (format!("127.0.1.{last}:0"), "127.0.0.1:5252", "127.0.0.1:9");
                 run_session(&host, proxy, sink)
             });
             assert_eq!(served.sum::<u32>(), 12 * 20);
@@ -301,9 +323,11 @@ fn what_leaves_is_not_captured() {
     in_namespace("what_leaves_is_not_captured", || {
         for threads in [1, 2] {
             let (flow, control) = across_a_link();
-            let daemon = Daemon::start(&format!("-i near0 --json --threads {threads} --metrics off"));
+            let daemon =
+                Daemon::start(&format!("-i near0 --json --threads {threads} --metrics off"));
             control.connect("10.9.0.1:5252").unwrap();
-            let peer = Peer::open(control, 4000, "10.9.0.1:9".parse().unwrap(), every_packets(1, 4));
+            let peer =
+                Peer::open(control, 4000, "10.9.0.1:9".parse().unwrap(), every_packets(1, 4));
             send(&bind("10.9.0.1:0"), "10.9.0.2:9".parse().unwrap(), 0..200);
             // What comes in after it is captured, be it once more.
             send(&flow, "10.9.0.1:9".parse().unwrap(), 0..1);
@@ -311,7 +335,10 @@ fn what_leaves_is_not_captured() {
             let ended = daemon.stop();
             let captured = ended.summary()["captured"].as_u64().unwrap();
             let told = ended.stderr.contains("also captures what leaves");
-            assert!((1..100).contains(&captured) || told && threads > 1, "{threads} threads: {ended:?}");
+            assert!(
+                (1..100).contains(&captured) || told && threads > 1,
+                "{threads} threads: {ended:?}"
+            );
             run("ip link delete near0");
         }
     });
@@ -320,9 +347,12 @@ fn what_leaves_is_not_captured() {
 /// A flow of twenty packets, and how many of them the proxy has counted.
 fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
     let (source, destination) = (bind(host), destination.parse().unwrap());
-    let control =
-        connected(&SocketAddr::new(source.local_addr().unwrap().ip(), 0).to_string(), proxy.parse().unwrap());
-    let peer = Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(20, 7));
+    let control = connected(
+        &SocketAddr::new(source.local_addr().unwrap().ip(), 0).to_string(),
+        proxy.parse().unwrap(),
+    );
+    let peer =
+        Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(20, 7));
     let sent = send(&source, destination, 0..20);
     let report = peer.report(|_| true);
     assert_eq!(report.sums, naive_sums(&sent, 7));

@@ -8,7 +8,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Instant;
 
-use common::{Daemon, PATIENCE, Peer, datagram, every_packets, fails, get, in_namespace, proxy, run};
+use common::{
+    Daemon, PATIENCE, Peer, datagram, every_packets, fails, get, in_namespace, proxy, run,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sidekick_protocol::PublicKey;
@@ -39,8 +41,11 @@ fn an_interface_may_come_later() {
         run("ip link add late0 type veth peer name late1");
         run("ip link set late0 up");
         let begun = Instant::now();
-        let there =
-            || get("127.0.0.1:9252", "/metrics").2.contains("sidekick_interface_up{interface=\"late0\"} 1");
+        let there = || {
+            get("127.0.0.1:9252", "/metrics")
+                .2
+                .contains("sidekick_interface_up{interface=\"late0\"} 1")
+        };
         while !there() {
             assert!(begun.elapsed() < PATIENCE);
         }
@@ -52,7 +57,8 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn more_room_than_there_is_memory_is_refused() {
-    let (_, stdout, stderr) = fails(&mut proxy("-i lo --threads 64 --buffer 1024 --listen 127.0.0.1:0"));
+    let (_, stdout, stderr) =
+        fails(&mut proxy("-i lo --threads 64 --buffer 1024 --listen 127.0.0.1:0"));
     if !stderr.contains("CAP_NET_RAW") {
         assert_sentence((&stdout, &stderr), &["65536 MiB", "make buffer or threads less"]);
     }
@@ -85,9 +91,11 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn nonsense_on_the_command_line_is_refused() {
-    for (line, complaint) in
-        [("-i lo --bogus", "--bogus"), ("", "--interface"), ("-i lo --listen here", "invalid socket address")]
-    {
+    for (line, complaint) in [
+        ("-i lo --bogus", "--bogus"),
+        ("", "--interface"),
+        ("-i lo --listen here", "invalid socket address"),
+    ] {
         let (status, stdout, stderr) = fails(&mut proxy(line));
         assert_eq!((status.code(), stdout.as_str()), (Some(2), ""), "{line}");
         assert!(stderr.contains(complaint), "{stderr}");
@@ -100,14 +108,21 @@ fn every_ending_signal_ends_it_well() {
         run("ip link add near0 type veth peer name near1");
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             let mut daemon = Daemon::start("-i lo -i near0,near1 -i lo --listen 127.0.0.1:5253");
-            let expected = "ready: listening on 127.0.0.1:5253, capturing on lo, near0, near1, public key ";
-            let key = daemon.ready.strip_prefix(expected).expect("each interface once, in the order given");
+            let expected =
+                "ready: listening on 127.0.0.1:5253, capturing on lo, near0, near1, public key ";
+            let key = daemon
+                .ready
+                .strip_prefix(expected)
+                .expect("each interface once, in the order given");
             assert!(key.trim_end().parse::<PublicKey>().is_ok(), "{key:?}");
             daemon.signal(signal);
             let ended = daemon.wait();
             assert_eq!(ended.status.code(), Some(0), "{signal}: {ended:?}");
             assert_eq!(ended.stdout.lines().count(), 1, "{ended:?}");
-            assert!(ended.stdout.starts_with("stopped: captured 0, counted 0, quACKs 0"), "{ended:?}");
+            assert!(
+                ended.stdout.starts_with("stopped: captured 0, counted 0, quACKs 0"),
+                "{ended:?}"
+            );
         }
     });
 }
@@ -124,7 +139,8 @@ fn a_service_manager_is_told() {
             let len = manager.recv(&mut said).unwrap();
             String::from_utf8(said[..len].to_vec()).unwrap()
         };
-        let mut daemon = Daemon::begin(proxy("-i lo --listen 127.0.0.1:0").env("NOTIFY_SOCKET", &path));
+        let mut daemon =
+            Daemon::begin(proxy("-i lo --listen 127.0.0.1:0").env("NOTIFY_SOCKET", &path));
         assert_eq!(hears(), "READY=1\n");
         daemon.signal(Signal::SIGTERM);
         assert_eq!(hears(), "STOPPING=1\n");
@@ -132,19 +148,23 @@ fn a_service_manager_is_told() {
     });
 }
 
-/// What is no key file, or one that others can read, is named at once, in a sentence; and `check` says the same.
+/// What is no key file, or one that others can read, is named at once, in a sentence; and `check`
+/// says the same.
 #[test]
 fn a_key_file_that_will_not_do_is_named() {
     in_namespace("a_key_file_that_will_not_do_is_named", || {
         let directory = tempfile::tempdir().unwrap();
-        let [pipe, open, made, config] =
-            ["pipe", "open", "made", "config"].map(|name| directory.path().join(name).display().to_string());
+        let [pipe, open, made, config] = ["pipe", "open", "made", "config"]
+            .map(|name| directory.path().join(name).display().to_string());
         run(&format!("mkfifo {pipe}"));
         std::fs::write(&open, "0".repeat(64)).unwrap();
         run(&format!("chmod 640 {open}"));
         let check = |key: &str| {
             std::fs::write(&config, format!("interfaces = [\"lo\"]\nkey = {key:?}\n")).unwrap();
-            Command::new(env!("CARGO_BIN_EXE_sidekick-proxy")).args(["check", &config]).output().unwrap()
+            Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"))
+                .args(["check", &config])
+                .output()
+                .unwrap()
         };
         let remedy = format!("`chmod 600 {open}`");
         for (key, sentence) in [(&pipe, "is no regular file"), (&open, remedy.as_str())] {
@@ -162,7 +182,8 @@ fn a_key_file_that_will_not_do_is_named() {
     });
 }
 
-/// A full disk takes no log and no summary; that is no reason to stop counting, or to end otherwise than well.
+/// A full disk takes no log and no summary; that is no reason to stop counting, or to end otherwise
+/// than well.
 #[test]
 fn it_works_on_when_what_it_says_cannot_be_written() {
     in_namespace("it_works_on_when_what_it_says_cannot_be_written", || {
@@ -172,8 +193,12 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
         let manager = UnixDatagram::bind(&path).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut command = proxy("-i lo --listen 127.0.0.1:5252 -vvv");
-        let mut daemon =
-            command.env("NOTIFY_SOCKET", &path).stdout(full()).stderr(full()).spawn().expect("a process");
+        let mut daemon = command
+            .env("NOTIFY_SOCKET", &path)
+            .stdout(full())
+            .stderr(full())
+            .spawn()
+            .expect("a process");
         let mut said = [0; 64];
         assert_eq!(manager.recv(&mut said).unwrap(), "READY=1\n".len());
 
@@ -181,7 +206,12 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         control.connect("127.0.0.1:5252").unwrap();
         let destination = "127.0.0.1:9".parse().unwrap();
-        let peer = Peer::open(control, source.local_addr().unwrap().port(), destination, every_packets(9, 4));
+        let peer = Peer::open(
+            control,
+            source.local_addr().unwrap().port(),
+            destination,
+            every_packets(9, 4),
+        );
         for number in 0..9 {
             source.send_to(&datagram(number, 1200), destination).unwrap();
         }
@@ -198,7 +228,8 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
 fn the_unit_leaves_little_open() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/sidekick-proxy.service");
     let mut analyze = Command::new("systemd-analyze");
-    let output = analyze.args(["security", "--offline=yes", "--threshold=20", unit]).output().unwrap();
+    let output =
+        analyze.args(["security", "--offline=yes", "--threshold=20", unit]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -213,11 +244,13 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
         for datagram in nonsense {
             socket.send(datagram).unwrap();
         }
-        // A well-formed poll for a session that does not exist is answered: so all before it was read.
+        // A well-formed poll for a session that does not exist is answered: so all before it was
+        // read.
         common::probe(&socket);
         let ended = daemon.stop();
         // Two begin as another version's would.
-        let counted = [&ended.summary()["malformed"], &ended.summary()["other_version"]].map(|n| n.as_u64());
+        let counted =
+            [&ended.summary()["malformed"], &ended.summary()["other_version"]].map(|n| n.as_u64());
         assert_eq!(counted, [Some(1), Some(4)], "{ended:?}");
         assert_eq!(ended.summary()["sessions"], 0, "{ended:?}");
         assert_eq!(ended.stderr, "", "nothing an attacker sends may fill the log");
@@ -227,8 +260,10 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
 #[test]
 fn a_file_is_looked_over_without_starting_anything() {
     let check = |file: &str| {
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_sidekick-proxy")).args(["check", file]).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"))
+            .args(["check", file])
+            .output()
+            .unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };
@@ -239,7 +274,9 @@ fn a_file_is_looked_over_without_starting_anything() {
     let (code, out, error) = check(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
-        error.contains("Cargo.toml:") && error.contains("unknown field") && error.lines().count() == 1,
+        error.contains("Cargo.toml:")
+            && error.contains("unknown field")
+            && error.lines().count() == 1,
         "{error}"
     );
 }

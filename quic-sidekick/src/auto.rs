@@ -4,18 +4,19 @@ use crate::Mode;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A queue before the proxy that delays packets by more than this, and by more than the near round trip takes without it, is
-/// one that fills up. Less is jitter, of a radio for example.
+/// A queue before the proxy that delays packets by more than this, and by more than the near round
+/// trip takes without it, is one that fills up. Less is jitter, of a radio for example.
 const STANDING_QUEUE: Duration = Duration::from_millis(5);
 /// A part of the path takes no longer than the whole, but for what two averages differ.
 const PROMPT: f64 = 1.25;
-/// And for CUBIC, which fills a queue until it overflows, by more than this share of the whole round trip: it would lose
-/// most by mistaking a proxy that is slow to answer for one behind a queue.
+/// And for CUBIC, which fills a queue until it overflows, by more than this share of the whole
+/// round trip: it would lose most by mistaking a proxy that is slow to answer for one behind a
+/// queue.
 const FULL_QUEUE: f64 = 0.1;
 /// How long the near segment counts as congested after a loss found it so.
 const MEMORY: Duration = Duration::from_secs(1);
-/// With a larger share of the round trip, the near segment is no first hop: a repair comes hardly sooner than the
-/// receiver's own word.
+/// With a larger share of the round trip, the near segment is no first hop: a repair comes hardly
+/// sooner than the receiver's own word.
 const NEAR_SHARE: f64 = 0.5;
 
 /// What [`Mode::Auto`] does at the moment, and why. `Display` is a sentence's worth of it.
@@ -82,7 +83,8 @@ impl Measured {
         self.near > self.whole.mul_f64(NEAR_SHARE)
     }
 
-    /// The same, and its reports do not take much longer than the receiver's answers, as those of a slow one would.
+    /// The same, and its reports do not take much longer than the receiver's answers, as those of a
+    /// slow one would.
     pub(crate) fn is_prompt_far_proxy(&self) -> bool {
         self.is_far_proxy() && self.near < self.whole.mul_f64(PROMPT)
     }
@@ -106,16 +108,18 @@ impl Auto {
         self.chosen
     }
 
-    /// Packets were lost before the proxy: whether that is congestion. Of use to every mode that would hide the losses from
-    /// the congestion controller.
+    /// Packets were lost before the proxy: whether that is congestion. Of use to every mode that
+    /// would hide the losses from the congestion controller.
     pub(crate) fn is_congested(&mut self, measured: Option<Measured>, now: Instant) -> bool {
         self.remember(measured.is_some_and(|measured| measured.is_queue(measured.standing)), now)
     }
 
-    /// The same for a controller that fills queues, and with quACKs so far apart that a queue has drained before it stands.
+    /// The same for a controller that fills queues, and with quACKs so far apart that a queue has
+    /// drained before it stands.
     pub(crate) fn is_overflowing(&mut self, measured: Option<Measured>, now: Instant) -> bool {
         let full = |measured: Measured| {
-            measured.queueing > measured.whole.mul_f64(FULL_QUEUE) && measured.is_queue(measured.queueing)
+            measured.queueing > measured.whole.mul_f64(FULL_QUEUE)
+                && measured.is_queue(measured.queueing)
         };
         self.remember(measured.is_some_and(full), now)
     }
@@ -127,7 +131,8 @@ impl Auto {
         self.congested_until.is_some_and(|until| now < until)
     }
 
-    /// Packets were lost before the proxy: what to do about these. Without measurements they count as any loss.
+    /// Packets were lost before the proxy: what to do about these. Without measurements they count
+    /// as any loss.
     pub(crate) fn choose(&mut self, measured: Option<Measured>, now: Instant) -> Mode {
         let congested = self.is_congested(measured, now);
         let Some(measured) = measured else { return Mode::EarlyLoss };
@@ -186,10 +191,16 @@ mod tests {
 
     #[test]
     fn a_queue_that_overflows_is_a_part_of_the_round_trip() {
-        for (measured, overflows) in
-            [(measured(9, 7, 80), false), (measured(50, 48, 100), true), (measured(300, 20, 700), false)]
-        {
-            assert_eq!(Auto::default().is_overflowing(measured, start()), overflows, "{measured:?}");
+        for (measured, overflows) in [
+            (measured(9, 7, 80), false),
+            (measured(50, 48, 100), true),
+            (measured(300, 20, 700), false),
+        ] {
+            assert_eq!(
+                Auto::default().is_overflowing(measured, start()),
+                overflows,
+                "{measured:?}"
+            );
         }
         assert!(!Auto::default().is_overflowing(None, start()));
     }

@@ -14,32 +14,42 @@ use thiserror::Error;
 pub enum Mode {
     /// Their frames are resent at once; congestion control reacts as to any loss.
     EarlyLoss,
-    /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip time.
+    /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip
+    /// time.
     Pacubic,
-    /// Early loss, and BBR2 does not hear of it: losses on the near segment are not held to be congestion, unless a
-    /// queue grows there.
+    /// Early loss, and BBR2 does not hear of it: losses on the near segment are not held to be
+    /// congestion, unless a queue grows there.
     PathAwareBbr,
-    /// The packets themselves are sent again, with the same ciphertext; congestion control does not hear of it, unless a
-    /// queue grows on the near segment: then they are early losses. A quACK is asked for every 5 ms at least.
+    /// The packets themselves are sent again, with the same ciphertext; congestion control does not
+    /// hear of it, unless a queue grows on the near segment: then they are early losses. A quACK is
+    /// asked for every 5 ms at least.
     Reinject,
-    /// What has reached the proxy makes room for more, so that the receiver need acknowledge only now and then; its data is
-    /// kept until it does. A receiver that offers QUIC ACK frequency is asked for it, one on this quiche decides for itself.
-    /// Packets that did not reach the proxy are early losses. For paths whose bottleneck lies before the proxy,
-    /// which only the application can know; without at least half of the round trip there, it does nothing. Not over BBR2,
-    /// which goes by acknowledgements.
+    /// What has reached the proxy makes room for more, so that the receiver need acknowledge only
+    /// now and then; its data is kept until it does. A receiver that offers QUIC ACK frequency is
+    /// asked for it, one on this quiche decides for itself. Packets that did not reach the proxy
+    /// are early losses. For paths whose bottleneck lies before the proxy, which only the
+    /// application can know; without at least half of the round trip there, it does nothing. Not
+    /// over BBR2, which goes by acknowledgements.
     AckReduction,
-    /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is measured, over BBR2; and the
-    /// handshake is repeated ([`Config::repeat_handshake`]). [`Status::chosen`](crate::Status::chosen) tells what is done, and why.
+    /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is
+    /// measured, over BBR2; and the handshake is repeated ([`Config::repeat_handshake`]).
+    /// [`Status::chosen`](crate::Status::chosen) tells what is done, and why.
     Auto,
 }
 
 impl Mode {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::EarlyLoss, Self::Pacubic, Self::PathAwareBbr, Self::Reinject, Self::AckReduction, Self::Auto];
+    pub const ALL: [Self; 6] = [
+        Self::EarlyLoss,
+        Self::Pacubic,
+        Self::PathAwareBbr,
+        Self::Reinject,
+        Self::AckReduction,
+        Self::Auto,
+    ];
 
-    /// The congestion controller that the mode is made for, as `quiche::Config::set_cc_algorithm_name` wants it, or
-    /// `None` if any will do.
+    /// The congestion controller that the mode is made for, as
+    /// `quiche::Config::set_cc_algorithm_name` wants it, or `None` if any will do.
     #[must_use]
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
@@ -95,15 +105,16 @@ pub struct Config {
     pub mode: Mode,
     /// A quACK after this many packets, if any.
     pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first unreported packet, if any; whole microseconds. If both are `None` the proxy
-    /// refuses.
+    /// A quACK this long after the first unreported packet, if any; whole microseconds. If both are
+    /// `None` the proxy refuses.
     pub every: Option<Duration>,
     /// Power sums in a quACK: as many missing packets can be told from one. At least 1.
     pub threshold: u8,
     /// Whether to poll for the last packets of a burst.
     pub poll: bool,
-    /// Whether a client sends the datagrams of its handshake again, up to three times, as long as nothing says that they
-    /// arrived: a first flight that is lost costs a second else. It takes no proxy.
+    /// Whether a client sends the datagrams of its handshake again, up to three times, as long as
+    /// nothing says that they arrived: a first flight that is lost costs a second else. It takes no
+    /// proxy.
     pub repeat_handshake: bool,
 }
 
@@ -154,7 +165,13 @@ impl Config {
             every,
             ..Terms::default()
         };
-        SenderConfig { proxy: self.proxy, key: self.key, terms, poll: self.poll, ..SenderConfig::default() }
+        SenderConfig {
+            proxy: self.proxy,
+            key: self.key,
+            terms,
+            poll: self.poll,
+            ..SenderConfig::default()
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Help from inside the network for QUIC.
 //!
-//! QUIC hides its headers, so the proxies that once repaired TCP on satellites, trains, phones and Wi-Fi are blind. A
-//! *Sidekick* proxy on the path counts the opaque packets that pass and tells the sender which ones it saw. This crate
-//! is the sender's side for [quiche]: it finds out which packets were lost on the *near segment*, between the sender and
-//! the proxy, has their frames resent at once, and tells the congestion controller where the loss happened. The
-//! receiver needs nothing. Without a proxy, or with one that errs or lies, the connection goes on as plain QUIC.
+//! QUIC hides its headers, so the proxies that once repaired TCP on satellites, trains, phones and
+//! Wi-Fi are blind. A *Sidekick* proxy on the path counts the opaque packets that pass and tells
+//! the sender which ones it saw. This crate is the sender's side for [quiche]: it finds out which
+//! packets were lost on the *near segment*, between the sender and the proxy, has their frames
+//! resent at once, and tells the congestion controller where the loss happened. The receiver needs
+//! nothing. Without a proxy, or with one that errs or lies, the connection goes on as plain QUIC.
 //!
 //! # In a raw quiche loop
 //! Five lines beside those that are there already:
@@ -39,12 +40,13 @@
 //! ```
 //!
 //! # In tokio-quiche
-//! One line in the application, and one in its `Cargo.toml` (see [`tokio_quiche`](mod@tokio_quiche), feature
-//! `tokio-quiche`).
+//! One line in the application, and one in its `Cargo.toml` (see
+//! [`tokio_quiche`](mod@tokio_quiche), feature `tokio-quiche`).
 //!
 //! # In a qlog file
-//! With the feature `qlog`, what the proxy told and what was done about it is in the connection's own qlog file, if it has
-//! one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate describes the events.
+//! With the feature `qlog`, what the proxy told and what was done about it is in the connection's
+//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate
+//! describes the events.
 
 mod auto;
 mod config;
@@ -58,5 +60,6 @@ pub use config::{Config, Mode, ParseModeError};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
-    Assistance, Choice, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, SenderStats,
+    Assistance, Choice, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason,
+    SenderStats,
 };

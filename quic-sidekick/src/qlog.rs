@@ -1,4 +1,5 @@
-//! What the plugin writes into the connection's qlog file. `QLOG.md` beside this crate says what each event means.
+//! What the plugin writes into the connection's qlog file. `QLOG.md` beside this crate says what
+//! each event means.
 //!
 //! Without the feature `qlog` the same functions do nothing.
 

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 const LOG_CAPACITY: usize = 16_384;
 /// Bytes of datagrams that are kept for re-injection: at 1 Gbit/s those of the last 30 ms.
 const STORE_BYTES: usize = 4 << 20;
-/// A datagram behind which more packets were sent is not sent again: quiche's receivers, and not only they, take what arrives
-/// behind 128 later packets for a duplicate.
+/// A datagram behind which more packets were sent is not sent again: quiche's receivers, and not
+/// only they, take what arrives behind 128 later packets for a duplicate.
 const REORDERING_WINDOW: u64 = 100;
 /// A datagram that is older has been repaired or given up by the connection.
 const STORE_AGE: Duration = Duration::from_secs(2);
@@ -28,8 +28,8 @@ const STORE_AGE: Duration = Duration::from_secs(2);
 pub struct Status {
     /// Whether it is helped now; its `Display` is a sentence for a user.
     pub assistance: Assistance,
-    /// Counters since the connection began. `early_lost` counts what the connection took for lost or sent again, each time
-    /// that it did, and quiche's own `lost` does not contain it.
+    /// Counters since the connection began. `early_lost` counts what the connection took for lost
+    /// or sent again, each time that it did, and quiche's own `lost` does not contain it.
     pub stats: SenderStats,
     /// The proxy that reports, and the key that it has shown.
     pub proxy: Option<(SocketAddr, PublicKey)>,
@@ -45,7 +45,8 @@ pub struct Status {
 fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
     if getrandom::fill(&mut seed).is_err() {
-        // As good as a hash map's protection against collisions, which the standard library draws where it can.
+        // As good as a hash map's protection against collisions, which the standard library draws
+        // where it can.
         for bytes in seed.chunks_exact_mut(8) {
             bytes.copy_from_slice(&RandomState::new().hash_one("session").to_ne_bytes());
         }
@@ -53,19 +54,19 @@ fn seed() -> [u8; 32] {
     seed
 }
 
-/// A receiver that is asked for fewer acknowledgements sends one after so many packets, or a round trip, but no later than this:
-/// losses behind the proxy are told by it alone.
+/// A receiver that is asked for fewer acknowledgements sends one after so many packets, or a round
+/// trip, but no later than this: losses behind the proxy are told by it alone.
 const ACK_PACKETS: u64 = 1024;
 const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
-/// After as many quACKs of a proxy that is not where acknowledgements can be spared, the receiver is asked for the usual ones, and
-/// losses before the proxy are left to the end-to-end mechanism.
+/// After as many quACKs of a proxy that is not where acknowledgements can be spared, the receiver
+/// is asked for the usual ones, and losses before the proxy are left to the end-to-end mechanism.
 const MAX_UNFIT: u32 = 16;
 
 /// The longest datagram on the path of a connection: a marker.
 const BESIDE_LEN: usize = MARKER_LEN;
 
-/// The connection's own ID: a socket that several connections share hands them their packets by it, and answers to their
-/// markers, too.
+/// The connection's own ID: a socket that several connections share hands them their packets by it,
+/// and answers to their markers, too.
 fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
     let mut handle = [0; HANDLE_LEN];
     handle.iter_mut().zip(conn.source_id().as_ref()).for_each(|(to, from)| *to = *from);
@@ -74,15 +75,17 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
 
 /// The sender's side of Sidekick for one connection, for an application with its own event loop.
 ///
-/// It does no I/O and reads no clock. The application owns one more UDP socket, the *adjacent* one, bound to the same
-/// local address as the connection's; it may serve several connections.
+/// It does no I/O and reads no clock. The application owns one more UDP socket, the *adjacent* one,
+/// bound to the same local address as the connection's; it may serve several connections.
 ///
 /// # Order of calls
-/// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send` gave was sent,
-/// [`on_sent`](Self::on_sent): a packet that is held back any longer is taken for lost, so that a loop which paces asks
-/// `Connection::get_next_release_time` before it has a packet made. For a datagram of the adjacent socket [`recv`](Self::recv), at
-/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout). Each of the three says whether the connection
-/// has something to send again; most often it has not. After each of them, [`send`](Self::send) until it gives `None`.
+/// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send`
+/// gave was sent, [`on_sent`](Self::on_sent): a packet that is held back any longer is taken for
+/// lost, so that a loop which paces asks `Connection::get_next_release_time` before it has a packet
+/// made. For a datagram of the adjacent socket [`recv`](Self::recv), at
+/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout). Each of the three
+/// says whether the connection has something to send again; most often it has not. After each of
+/// them, [`send`](Self::send) until it gives `None`.
 #[derive(Debug)]
 pub struct Sidekick {
     config: Config,
@@ -105,7 +108,8 @@ pub struct Sidekick {
     stopped: bool,
     /// The receiver was asked for fewer acknowledgements, if it can be.
     asked: bool,
-    /// quACKs in a row at which the proxy was not where acknowledgements can be spared; [`MAX_UNFIT`] before the first.
+    /// quACKs in a row at which the proxy was not where acknowledgements can be spared;
+    /// [`MAX_UNFIT`] before the first.
     unfit: u32,
     /// The connection was given something to send.
     moved: bool,
@@ -121,8 +125,8 @@ impl Sidekick {
         Self::with_seed(config, seed())
     }
 
-    /// A sidekick whose random numbers follow from `seed`, for a simulation that must repeat. Elsewhere take
-    /// [`Sidekick::new`]: who can guess the numbers can pretend to be the proxy.
+    /// A sidekick whose random numbers follow from `seed`, for a simulation that must repeat.
+    /// Elsewhere take [`Sidekick::new`]: who can guess the numbers can pretend to be the proxy.
     #[must_use]
     pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {
         Self {
@@ -161,8 +165,8 @@ impl Sidekick {
         self.sender.set_adjacent_port(port);
     }
 
-    /// Takes note of the packets that the connection has sent since the last call, and of what a proxy has answered on its
-    /// path. True if there is something for [`Connection::send`] now.
+    /// Takes note of the packets that the connection has sent since the last call, and of what a
+    /// proxy has answered on its path. True if there is something for [`Connection::send`] now.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.note_sent(conn, now);
         std::mem::take(&mut self.moved)
@@ -173,9 +177,12 @@ impl Sidekick {
         if self.config.proxy.is_none() {
             self.sender.set_handle(handle(conn));
         }
-        // The proxy can be asked while the handshake takes its round trips. Not so the path: to a server a marker is a
-        // connection's first packet, until it knows the client.
-        if self.path.is_none() && !self.stopped && (self.config.proxy.is_some() || conn.stats().recv > 0) {
+        // The proxy can be asked while the handshake takes its round trips. Not so the path: to a
+        // server a marker is a connection's first packet, until it knows the client.
+        if self.path.is_none()
+            && !self.stopped
+            && (self.config.proxy.is_some() || conn.stats().recv > 0)
+        {
             self.path = conn.sidekick_active_path().map(|(path_id, source, destination)| {
                 let flow = Flow { source, destination };
                 self.sender.start(flow, now);
@@ -225,8 +232,11 @@ impl Sidekick {
             self.store.clear();
             self.unfit = MAX_UNFIT;
             self.sender.start(flow, now);
-        } else if !self.noted && self.sender.assistance() == Assistance::Unassisted(Reason::NoAnswer) {
-            // What kept the handshake waiting may have kept the proxy from answering, too: ask anew, at short intervals.
+        } else if !self.noted
+            && self.sender.assistance() == Assistance::Unassisted(Reason::NoAnswer)
+        {
+            // What kept the handshake waiting may have kept the proxy from answering, too: ask
+            // anew, at short intervals.
             self.sender.start(flow, now);
         }
         self.noted = true;
@@ -236,8 +246,9 @@ impl Sidekick {
         self.store.push(packet.packet_number, packet.datagram, packet.time_sent);
     }
 
-    /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is counted and dropped. True
-    /// if there is something for [`Connection::send`] now, such as packets that were lost.
+    /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is
+    /// counted and dropped. True if there is something for [`Connection::send`] now, such as
+    /// packets that were lost.
     pub fn recv<F: BufFactory>(
         &mut self,
         datagram: &[u8],
@@ -267,7 +278,8 @@ impl Sidekick {
         self.sender.next_deadline()
     }
 
-    /// Does what is due at `now`; harmless when nothing is. True if there is something for [`Connection::send`] now.
+    /// Does what is due at `now`; harmless when nothing is. True if there is something for
+    /// [`Connection::send`] now.
     pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.note_sent(conn, now);
         self.sender.on_deadline(now);
@@ -275,7 +287,8 @@ impl Sidekick {
         std::mem::take(&mut self.moved)
     }
 
-    /// Frees the window of what has reached the proxy, and has the receiver acknowledge seldom meanwhile, if it can be asked.
+    /// Frees the window of what has reached the proxy, and has the receiver acknowledge seldom
+    /// meanwhile, if it can be asked.
     fn make_room<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) {
         self.sender.drain_received(&mut self.received);
         if let Some((path_id, _)) = self.path
@@ -289,7 +302,11 @@ impl Sidekick {
                     self.asked = true;
                     let delay = conn.sidekick_rtt(path_id).unwrap_or_default().min(MAX_ACK_DELAY);
                     let asked = conn.sidekick_ask_for_acks(ACK_PACKETS, delay, now);
-                    tracing::debug!(asked, ?delay, "the receiver was asked for fewer acknowledgements");
+                    tracing::debug!(
+                        asked,
+                        ?delay,
+                        "the receiver was asked for fewer acknowledgements"
+                    );
                     self.moved |= asked;
                 }
             } else {
@@ -352,7 +369,9 @@ impl Sidekick {
             self.qlog.assistance_changed(conn, (self.logged, assistance), proxy, now);
             self.logged = assistance;
         }
-        if let Some(choice) = self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice) {
+        if let Some(choice) =
+            self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice)
+        {
             tracing::info!(%choice, "one of several proxies was chosen");
             self.qlog.proxy_chosen(conn, &choice, now);
             self.logged_choice = Some(choice);
@@ -370,8 +389,8 @@ impl Sidekick {
         refuted
     }
 
-    /// Has lost packets sent again as they were; `lost` keeps those. The others, which are too far behind or no longer kept,
-    /// or for which the budget does not last, move to `late`.
+    /// Has lost packets sent again as they were; `lost` keeps those. The others, which are too far
+    /// behind or no longer kept, or for which the budget does not last, move to `late`.
     fn reinject<F: BufFactory>(&mut self, conn: &mut Connection<F>, path_id: usize, now: Instant) {
         let Self { lost, late, store, latest, .. } = self;
         lost.retain(|&packet_number| {
@@ -389,7 +408,8 @@ impl Sidekick {
         });
     }
 
-    /// How the congestion controller learns of near losses; `None` if it does not, since the packets are sent again.
+    /// How the congestion controller learns of near losses; `None` if it does not, since the
+    /// packets are sent again.
     fn reaction<F: BufFactory>(
         &mut self,
         conn: &Connection<F>,
@@ -420,7 +440,12 @@ impl Sidekick {
     }
 
     /// The same, as what is measured suggests.
-    fn automatic(&mut self, measured: Option<Measured>, congested: bool, now: Instant) -> Option<Reaction> {
+    fn automatic(
+        &mut self,
+        measured: Option<Measured>,
+        congested: bool,
+        now: Instant,
+    ) -> Option<Reaction> {
         let before = self.auto.chosen();
         let mode = self.auto.choose(measured, now);
         let chosen = self.auto.chosen();
@@ -434,8 +459,8 @@ impl Sidekick {
         }
     }
 
-    /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and gives its length and
-    /// the proxy's address. The adjacent socket sends it.
+    /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes,
+    /// and gives its length and the proxy's address. The adjacent socket sends it.
     pub fn send(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
         match self.sender.transmit(out)? {
             (Target::Proxy(proxy), len) => Some((len, proxy)),

@@ -13,15 +13,16 @@
 //! # }
 //! ```
 //!
-//! tokio-quiche has to run on the hooked quiche. That takes one line in the application's own `Cargo.toml`:
+//! tokio-quiche has to run on the hooked quiche. That takes one line in the application's own
+//! `Cargo.toml`:
 //!
 //! ```toml
 //! [patch.crates-io]
 //! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
 //! ```
 //!
-//! Without it the application does not compile; one of the errors says that tokio-quiche does not run on the
-//! hooked quiche.
+//! Without it the application does not compile; one of the errors says that tokio-quiche does not
+//! run on the hooked quiche.
 
 use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
 use ::tokio_quiche::metrics::Metrics;
@@ -35,17 +36,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
 
-/// Wraps an application, so that a proxy's reports help its connection. The handle tells how that goes.
+/// Wraps an application, so that a proxy's reports help its connection. The handle tells how that
+/// goes.
 ///
-/// If the handshake is to be repeated (`Config::repeat_handshake`, [`Mode::Auto`](crate::Mode::Auto)), all clients that this
-/// process makes from here on do so: tokio-quiche lets no application near a connection before its handshake is over.
+/// If the handshake is to be repeated (`Config::repeat_handshake`,
+/// [`Mode::Auto`](crate::Mode::Auto)), all clients that this process makes from here on do so:
+/// tokio-quiche lets no application near a connection before its handshake is over.
 pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, Handle) {
     let proxy = config.proxy;
     if config.repeats_handshake() {
         quiche::sidekick::repeat_handshakes(true);
     }
     let sidekick = Sidekick::new(config);
-    let handle = Handle { status: Arc::new(Mutex::new(sidekick.status())), socket_errors: Arc::default() };
+    let handle =
+        Handle { status: Arc::new(Mutex::new(sidekick.status())), socket_errors: Arc::default() };
     (Assisted { app, sidekick, proxy, adjacent: None, handle: handle.clone() }, handle)
 }
 
@@ -63,7 +67,8 @@ impl Handle {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Errors that the network reported at the socket for the proxy. They end nothing, since anyone can forge them.
+    /// Errors that the network reported at the socket for the proxy. They end nothing, since anyone
+    /// can forge them.
     #[must_use]
     pub fn socket_errors(&self) -> u64 {
         self.socket_errors.load(Ordering::Relaxed)
@@ -87,10 +92,12 @@ pub struct Assisted<A> {
     handle: Handle,
 }
 
-/// Datagrams taken in from the adjacent socket at a time, so that a flood there does not hold up the connection.
+/// Datagrams taken in from the adjacent socket at a time, so that a flood there does not hold up
+/// the connection.
 const MAX_RECEIVED: usize = 32;
 
-/// Stands for the hooked quiche's connections; tokio-quiche's must be such. It is there for its message.
+/// Stands for the hooked quiche's connections; tokio-quiche's must be such. It is there for its
+/// message.
 #[diagnostic::on_unimplemented(
     message = "tokio-quiche does not run on the hooked quiche",
     label = "this is the connection of another quiche",
@@ -112,12 +119,16 @@ fn clock() -> Instant {
 }
 
 impl<A> Assisted<A> {
-    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for the flow there. A proxy
-    /// that is not known yet is reached as the server is.
+    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for
+    /// the flow there. A proxy that is not known yet is reached as the server is.
     fn open(&self, conn: &QuicheConnection) -> io::Result<UdpSocket> {
         let path = conn.path_stats().find(|path| path.active);
         let local = path.map(|path| path.local_addr.ip().to_canonical());
-        let v4 = self.proxy.map(|proxy| proxy.is_ipv4()).or(local.map(|ip| ip.is_ipv4())).unwrap_or(true);
+        let v4 = self
+            .proxy
+            .map(|proxy| proxy.is_ipv4())
+            .or(local.map(|ip| ip.is_ipv4()))
+            .unwrap_or(true);
         let unspecified =
             if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
         let ip = local.filter(|ip| ip.is_ipv4() == v4);
@@ -126,12 +137,13 @@ impl<A> Assisted<A> {
         UdpSocket::from_std(socket)
     }
 
-    /// Sends what waits for the proxy, and publishes the status. A message that cannot be sent now is as good as lost on
-    /// the way, which the protocol reckons with.
+    /// Sends what waits for the proxy, and publishes the status. A message that cannot be sent now
+    /// is as good as lost on the way, which the protocol reckons with.
     fn flush(&mut self) {
         let mut message = [0; MAX_DATAGRAM_LEN];
         while let Some((len, proxy)) = self.sidekick.send(&mut message) {
-            let sent = self.adjacent.as_ref().map(|socket| socket.try_send_to(&message[..len], proxy));
+            let sent =
+                self.adjacent.as_ref().map(|socket| socket.try_send_to(&message[..len], proxy));
             if let Some(Err(error)) = sent {
                 self.handle.passes_over(&error);
                 tracing::debug!(%error, %proxy, "a message to the proxy was not sent");
@@ -163,7 +175,8 @@ impl<A> Assisted<A> {
     }
 }
 
-/// Resolves when the adjacent socket can be read or the sidekick's time has come. Cancel safe: it takes nothing in.
+/// Resolves when the adjacent socket can be read or the sidekick's time has come. Cancel safe: it
+/// takes nothing in.
 async fn news(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
     let readable = async {
         match adjacent {
@@ -185,10 +198,15 @@ async fn news(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
 }
 
 impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
-    fn on_conn_established(&mut self, conn: &mut QuicheConnection, info: &HandshakeInfo) -> QuicResult<()> {
+    fn on_conn_established(
+        &mut self,
+        conn: &mut QuicheConnection,
+        info: &HandshakeInfo,
+    ) -> QuicResult<()> {
         match self.open(conn) {
             Ok(socket) => {
-                self.sidekick.set_adjacent_port(socket.local_addr().map_or(0, |local| local.port()));
+                self.sidekick
+                    .set_adjacent_port(socket.local_addr().map_or(0, |local| local.port()));
                 self.adjacent = Some(socket);
                 self.sidekick.attach(conn);
             }

@@ -1,5 +1,6 @@
-//! The plugin in an event loop of our own: two connections in memory, a proxy between them, and a near segment that
-//! swallows chosen packets. All in virtual time, so that a busy machine changes nothing.
+//! The plugin in an event loop of our own: two connections in memory, a proxy between them, and a
+//! near segment that swallows chosen packets. All in virtual time, so that a busy machine changes
+//! nothing.
 #![allow(
     clippy::disallowed_methods,
     reason = "quiche asks the clock, and so does the loop around it; it is a virtual one"
@@ -22,7 +23,8 @@ virtual_time::in_force!();
 /// What one round of the loop takes, in nanoseconds.
 const ROUND: u64 = 100_000;
 
-/// Packets that a sender hands on in one round, so that the proxy speaks between two bursts, not between two windows.
+/// Packets that a sender hands on in one round, so that the proxy speaks between two bursts, not
+/// between two windows.
 const BURST: u64 = 32;
 
 const SIZE: usize = 2 << 20;
@@ -87,7 +89,8 @@ enum Swallowed {
     HiddenInWindows,
 }
 
-/// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the proxy.
+/// Uploads `SIZE` bytes; of the packets after the first 100, every `nth` is swallowed before the
+/// proxy.
 fn upload(mode: Mode, controller: &str, nth: u64, proxy: Proxy) -> Run {
     upload_as(mode, controller, (nth, Swallowed::Lost), proxy, |_| {})
 }
@@ -107,9 +110,11 @@ fn upload_as(
     let (mut client_config, mut server_config) = configs(controller);
     let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
     let mut client =
-        quiche::connect(Some("example.org"), &id(1), client_addr, server_addr, &mut client_config).unwrap();
+        quiche::connect(Some("example.org"), &id(1), client_addr, server_addr, &mut client_config)
+            .unwrap();
     prepare(&mut client);
-    let mut server = quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+    let mut server =
+        quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
 
     let config = match proxy {
         Proxy::Found => Config::discover(mode),
@@ -174,7 +179,8 @@ fn upload_as(
             match transmit.from {
                 None => {
                     let again = sidekick.recv(datagram, proxy_addr, &mut client, Instant::now());
-                    // What it says of the connection is so, where nothing was left to be sent before.
+                    // What it says of the connection is so, where nothing was left to be sent
+                    // before.
                     if !again && drained {
                         assert_eq!(client.send(&mut buf), Err(quiche::Error::Done));
                     }
@@ -245,7 +251,10 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
         println!("{what}");
         assert_eq!(run.status.assistance, Assistance::Assisted, "{what}");
         let early = run.status.stats.early_lost;
-        assert!(early * 10 >= run.swallowed * 8 && early <= run.swallowed + run.swallowed / 10, "{what}");
+        assert!(
+            early * 10 >= run.swallowed * 8 && early <= run.swallowed + run.swallowed / 10,
+            "{what}"
+        );
         assert!(run.status.stats.spurious * 10 <= early, "{what}");
         assert_eq!(run.status.chosen.is_some(), mode == Mode::Auto, "{what}");
     }
@@ -281,10 +290,13 @@ fn without_a_proxy_it_is_plain_quic() {
     assert!(run.lost_end_to_end > 0);
 }
 
-/// The marker goes out among the connection's packets, its server drops it, and the answer is taken out of what comes in.
+/// The marker goes out among the connection's packets, its server drops it, and the answer is taken
+/// out of what comes in.
 #[test]
 fn a_proxy_on_the_path_is_found() {
-    for (mode, controller) in [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")] {
+    for (mode, controller) in
+        [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")]
+    {
         let run = upload(mode, controller, 20, Proxy::Found);
         assert_eq!(run.status.assistance, Assistance::Assisted);
         assert_eq!(run.status.proxy.map(|(proxy, _)| proxy), Some(address("192.0.2.254:5252")));
@@ -299,11 +311,14 @@ fn a_proxy_on_the_path_is_found() {
 fn an_answer_is_routed_by_the_connection_id_under_its_mask() {
     let mut handle = [0; HANDLE_LEN];
     handle[..16].copy_from_slice(&[0xc1; 16]);
-    let ends =
-        |source: &str, destination: &str| Flow { source: address(source), destination: address(destination) };
-    for flow in
-        [ends("192.0.2.1:4000", "198.51.100.7:443"), ends("[2001:db8::1]:4000", "[2001:db8:1::7]:443")]
-    {
+    let ends = |source: &str, destination: &str| Flow {
+        source: address(source),
+        destination: address(destination),
+    };
+    for flow in [
+        ends("192.0.2.1:4000", "198.51.100.7:443"),
+        ends("[2001:db8::1]:4000", "[2001:db8:1::7]:443"),
+    ] {
         let (proxy, cookie) = (address("192.0.2.254:5252"), Cookie([0x5a; Cookie::LEN]));
         let answer = Answer { handle, nonce: [7; 16], proxy, flow, cookie };
         let mut datagram = [0; MARKER_LEN];

@@ -1,4 +1,5 @@
-//! Where the programs touch the system: the clock, randomness, signals, waiting, sockets, files and the terminal.
+//! Where the programs touch the system: the clock, randomness, signals, waiting, sockets, files and
+//! the terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Datagrams taken from one socket before the other and the timers get their turn.
 const BATCH: usize = 32;
-/// Longer than any datagram of a stream or message of a proxy, so that one cut to this length is seen to be too long.
+/// Longer than any datagram of a stream or message of a proxy, so that one cut to this length is
+/// seen to be too long.
 const RECEIVE_LEN: usize = 2048;
 
 /// From one change of the status line to the next.
@@ -40,8 +42,8 @@ pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Writes a file that nobody else can read, since there is a key in it. Who opens it finds what was there before or all of
-/// the text.
+/// Writes a file that nobody else can read, since there is a key in it. Who opens it finds what was
+/// there before or all of the text.
 ///
 /// # Errors
 /// The system's.
@@ -62,7 +64,8 @@ pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-/// A line at the bottom of a terminal that tells how the call goes; nothing if standard error is none.
+/// A line at the bottom of a terminal that tells how the call goes; nothing if standard error is
+/// none.
 #[derive(Debug)]
 pub struct Status {
     bar: Option<ProgressBar>,
@@ -153,7 +156,8 @@ pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result
     }
 }
 
-/// A UDP socket that does not block. What the network says of it is counted, and ends nothing: anyone can say that.
+/// A UDP socket that does not block. What the network says of it is counted, and ends nothing:
+/// anyone can say that.
 #[derive(Debug)]
 pub struct Socket {
     udp: UdpSocket,
@@ -187,7 +191,8 @@ impl Socket {
         self.udp.local_addr()
     }
 
-    /// Errors that the network has reported. A host where nobody listens reports some, and so does anyone who forges ICMP.
+    /// Errors that the network has reported. A host where nobody listens reports some, and so does
+    /// anyone who forges ICMP.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors
@@ -209,8 +214,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends to the peer that it is connected to. A datagram that the network does not take is lost, as others are on their
-    /// way.
+    /// Sends to the peer that it is connected to. A datagram that the network does not take is
+    /// lost, as others are on their way.
     ///
     /// # Errors
     /// The system's, if the socket is of no more use.
@@ -226,7 +231,8 @@ impl Socket {
         self.attempt(|udp| udp.send_to(datagram, peer))
     }
 
-    /// Sends, once more if the network reports an error: that is about an earlier datagram, and this one has not left.
+    /// Sends, once more if the network reports an error: that is about an earlier datagram, and
+    /// this one has not left.
     fn attempt(&mut self, send: impl Fn(&UdpSocket) -> io::Result<usize>) -> io::Result<()> {
         match send(&self.udp) {
             Err(error) if is_network_error(&error) => self.errors += 1,
@@ -271,7 +277,10 @@ mod tests {
         write_secret(&link, "a key").unwrap();
         let mut before = String::new();
         reader.read_to_string(&mut before).unwrap();
-        assert_eq!(before, "what was there before", "nobody reads half of one and half of the other");
+        assert_eq!(
+            before, "what was there before",
+            "nobody reads half of one and half of the other"
+        );
         assert_eq!(fs::read_to_string(&path).unwrap(), "a key");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());

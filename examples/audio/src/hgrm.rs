@@ -1,4 +1,5 @@
-//! A histogram as the text that HdrHistogram's own plotter reads (`.hgrm`: a percentile distribution).
+//! A histogram as the text that HdrHistogram's own plotter reads (`.hgrm`: a percentile
+//! distribution).
 
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
@@ -12,7 +13,11 @@ const TICKS_PER_HALF: u32 = 5;
 /// Those of `out`.
 pub fn write(waits_us: &Histogram<u64>, mut out: impl Write) -> io::Result<()> {
     let ms = |us: f64| us / 1000.0;
-    writeln!(out, "{:>12} {:>14} {:>10} {:>14}\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
+    writeln!(
+        out,
+        "{:>12} {:>14} {:>10} {:>14}\n",
+        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+    )?;
     let mut total = 0_u64;
     for step in waits_us.iter_quantiles(TICKS_PER_HALF) {
         total += step.count_since_last_iteration();
@@ -25,7 +30,12 @@ pub fn write(waits_us: &Histogram<u64>, mut out: impl Write) -> io::Result<()> {
     }
     let (mean, deviation) = (ms(waits_us.mean()), ms(waits_us.stdev()));
     writeln!(out, "#[Mean    = {mean:12.3}, StdDeviation   = {deviation:12.3}]")?;
-    writeln!(out, "#[Max     = {:12.3}, Total count    = {:12}]", ms(waits_us.max() as f64), waits_us.len())
+    writeln!(
+        out,
+        "#[Max     = {:12.3}, Total count    = {:12}]",
+        ms(waits_us.max() as f64),
+        waits_us.len()
+    )
 }
 
 #[cfg(test)]
@@ -46,7 +56,10 @@ mod tests {
             .take_while(|line| !line.starts_with('#'))
             .map(|line| line.split_whitespace().map(|word| word.parse().unwrap()).collect())
             .collect();
-        assert!(rows.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1]), "{text}");
+        assert!(
+            rows.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][1] <= pair[1][1]),
+            "{text}"
+        );
         for row in &rows {
             let [value, quantile, count] = row[..3] else { panic!("{text}") };
             assert_eq!(
@@ -60,6 +73,9 @@ mod tests {
             }
         }
         assert_eq!(rows.last().unwrap()[1], 1.0);
-        assert!(text.contains("#[Max     =") && text.contains("Total count    =         1000]"), "{text}");
+        assert!(
+            text.contains("#[Max     =") && text.contains("Total count    =         1000]"),
+            "{text}"
+        );
     }
 }

@@ -1,12 +1,15 @@
-//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), repaired where it is lost.
+//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), repaired where it is
+//! lost.
 //!
-//! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order, and asks for one that is missing with a
-//! NACK (RFC 4585) as soon as a later one has come; the talker answers with a retransmission (RFC 4588). A packet behind a
-//! lost one therefore waits, end to end, for about a round trip: that wait is the *de-jitter latency*, from a packet's
-//! arrival until all before it have arrived. With a Sidekick proxy on the path the talker learns from quACKs what was lost
-//! on the near segment and sends exactly those datagrams again, often before the listener can miss them; NACKs remain for
-//! what is lost behind the proxy. It is how `sidekick_protocol` is used with a transport other than QUIC: datagrams stay as
-//! they are, and any receiver of RTP understands them without having heard of the proxy.
+//! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order, and asks for one
+//! that is missing with a NACK (RFC 4585) as soon as a later one has come; the talker answers with
+//! a retransmission (RFC 4588). A packet behind a lost one therefore waits, end to end, for about a
+//! round trip: that wait is the *de-jitter latency*, from a packet's arrival until all before it
+//! have arrived. With a Sidekick proxy on the path the talker learns from quACKs what was lost on
+//! the near segment and sends exactly those datagrams again, often before the listener can miss
+//! them; NACKs remain for what is lost behind the proxy. It is how `sidekick_protocol` is used with
+//! a transport other than QUIC: datagrams stay as they are, and any receiver of RTP understands
+//! them without having heard of the proxy.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -18,10 +21,11 @@
 //! | [`quality`], [`report`], [`hgrm`] | what a call is worth, and what both ends tell about themselves |
 //! | [`edge`] | clock, signals and sockets of the programs; nothing else here does I/O |
 //!
-//! Both ends are state machines without a clock or sockets, so that the programs `audio-send` and `audio-receive` and a
-//! simulation in virtual time run the same code. What they keep is bounded whatever comes in, and nothing is looked at that
-//! SRTP has not let in. A listener has to be there within a talker's first 32,000 packets, for those tell the upper bits of
-//! their numbers to nobody who comes later (RFC 3711, section 3.3.1).
+//! Both ends are state machines without a clock or sockets, so that the programs `audio-send` and
+//! `audio-receive` and a simulation in virtual time run the same code. What they keep is bounded
+//! whatever comes in, and nothing is looked at that SRTP has not let in. A listener has to be there
+//! within a talker's first 32,000 packets, for those tell the upper bits of their numbers to nobody
+//! who comes later (RFC 3711, section 3.3.1).
 //!
 //! ```
 //! use audio::{Listener, ListenerConfig, Talker, TalkerConfig};

@@ -31,7 +31,8 @@ const LINGER: Duration = Duration::from_millis(500);
 /// From one report to the next, and while the round trip is not known.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// More waiting datagrams than this are dropped, the oldest first; each is repeated when it is needed.
+/// More waiting datagrams than this are dropped, the oldest first; each is repeated when it is
+/// needed.
 const MAX_WAITING: usize = 128;
 
 /// Why a datagram changed nothing.
@@ -57,7 +58,8 @@ pub enum HandleError {
 pub enum Handled {
     /// It is of the call, and was not there before: the talker is where it came from.
     New,
-    /// It was there before, to the byte. Anyone on the way can send it again, so it tells nothing about the talker.
+    /// It was there before, to the byte. Anyone on the way can send it again, so it tells nothing
+    /// about the talker.
     Repeated,
 }
 
@@ -76,10 +78,11 @@ struct Heard {
 /// The receiving end of a stream: of the first whose packet it gets.
 ///
 /// # Order of calls
-/// Feed in datagrams with [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline) call
-/// [`on_deadline`](Self::on_deadline). After both send what [`transmit`](Self::transmit) gives until it has no more, to
-/// where the last datagram came from that `handle` called [`Handled::New`], and play what [`next_frame`](Self::next_frame)
-/// gives; until [`is_finished`](Self::is_finished).
+/// Feed in datagrams with [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline)
+/// call [`on_deadline`](Self::on_deadline). After both send what [`transmit`](Self::transmit) gives
+/// until it has no more, to where the last datagram came from that `handle` called
+/// [`Handled::New`], and play what [`next_frame`](Self::next_frame) gives; until
+/// [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Listener {
     config: ListenerConfig,
@@ -134,14 +137,18 @@ impl Listener {
     /// # Errors
     /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
     pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
-        let handled =
-            if is_rtcp(datagram) { self.on_rtcp(datagram, now) } else { self.on_rtp(datagram, now) };
+        let handled = if is_rtcp(datagram) {
+            self.on_rtcp(datagram, now)
+        } else {
+            self.on_rtp(datagram, now)
+        };
         match &handled {
             Ok(Handled::New) => self.last_heard = Some(now),
             Ok(Handled::Repeated) => {}
             Err(error) => {
                 self.packets.rejected += 1;
-                self.packets.forged += u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
+                self.packets.forged +=
+                    u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
         self.settle(now);
@@ -176,7 +183,8 @@ impl Listener {
         self.on_media(&Header { sequence, ..header }, content, again, now)
     }
 
-    /// What the replay protection keeps out may be what was sent again for nothing, to the last byte.
+    /// What the replay protection keeps out may be what was sent again for nothing, to the last
+    /// byte.
     fn on_refused(
         &mut self,
         datagram: &[u8],
@@ -197,7 +205,8 @@ impl Listener {
 
     fn on_duplicate(&mut self, sequence: u16) {
         self.packets.duplicates += 1;
-        // What others repeat draws no more answers than there are packets, and moves a talker to no more doubt.
+        // What others repeat draws no more answers than there are packets, and moves a talker to no
+        // more doubt.
         if let Some(heard) = &self.heard
             && self.repeats.tell(sequence)
         {
@@ -217,7 +226,8 @@ impl Listener {
             // A talker's own SSRC is not taken.
             self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
             self.unprotector.refuse_own(self.ssrc);
-            let place = if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
+            let place =
+                if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
             self.dejitter.begins_by(place);
             Heard {
                 media: header.ssrc,
@@ -282,8 +292,8 @@ impl Listener {
         Ok(Handled::New)
     }
 
-    /// The talker has sent so many packets, if it said so and their first is known, and leaves. A count that cannot be is
-    /// none: the stream ends with the last packet that is known of.
+    /// The talker has sent so many packets, if it said so and their first is known, and leaves. A
+    /// count that cannot be is none: the stream ends with the last packet that is known of.
     fn on_bye(&mut self, packets: Option<u32>, now: Instant) {
         let first = self.heard.as_ref().and_then(|heard| heard.first);
         let total = first.zip(packets).and_then(|(first, packets)| first.checked_add(packets));
@@ -333,7 +343,10 @@ impl Listener {
         }
         let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
         let report = self.heard.as_ref().map(|heard| heard.report_at);
-        [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle].into_iter().flatten().min()
+        [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due at `now`.
@@ -410,13 +423,15 @@ impl Listener {
         self.dejitter.next_frame()
     }
 
-    /// Whether the stream is over: the talker has stopped to say its end, or was not heard for a long time.
+    /// Whether the stream is over: the talker has stopped to say its end, or was not heard for a
+    /// long time.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// How long packets waited for those before them, in microseconds: the de-jitter latencies of the packets played.
+    /// How long packets waited for those before them, in microseconds: the de-jitter latencies of
+    /// the packets played.
     #[must_use]
     pub fn waits(&self) -> &Histogram<u64> {
         self.dejitter.waits()

@@ -7,8 +7,8 @@ const MAX_RTT: Duration = Duration::from_secs(1);
 /// What the clock shows at its origin: not zero, which means "none" in reports.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
-/// A clock that counts from when its owner began: a sender without notion of wall-clock time may take any that runs evenly
-/// (RFC 3550, section 6.4.1).
+/// A clock that counts from when its owner began: a sender without notion of wall-clock time may
+/// take any that runs evenly (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NtpClock(Instant);
 
@@ -24,8 +24,9 @@ impl NtpClock {
         since.as_secs() << 32 | fraction
     }
 
-    /// The round trip to somebody who got what was sent at `last` and held it for `delay` (both as in a report, LSR and
-    /// DLSR or LRR and DLRR), and whose answer came `now`. `None` if that cannot be.
+    /// The round trip to somebody who got what was sent at `last` and held it for `delay` (both as
+    /// in a report, LSR and DLSR or LRR and DLRR), and whose answer came `now`. `None` if that
+    /// cannot be.
     pub(crate) fn round_trip(&self, last: u32, delay: u32, now: Instant) -> Option<Duration> {
         if last == 0 {
             return None;
@@ -68,7 +69,8 @@ impl RoundTrip {
 
     pub(crate) fn sample(&mut self, sample: Duration) {
         self.latest = sample;
-        self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
+        self.smoothed =
+            Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
     }
 
     pub(crate) fn smoothed(&self) -> Option<Duration> {
@@ -80,7 +82,8 @@ impl RoundTrip {
         self.smoothed.map_or(self.initial, |smoothed| smoothed.max(self.latest))
     }
 
-    /// How long to wait for what was asked for: 9/8 of the round trip (kTimeThreshold of RFC 9002, section 6.1.2).
+    /// How long to wait for what was asked for: 9/8 of the round trip (kTimeThreshold of RFC 9002,
+    /// section 6.1.2).
     pub(crate) fn patience(&self) -> Duration {
         (self.current() * 9 / 8).max(Duration::from_millis(1))
     }

@@ -18,7 +18,8 @@ const LONGEST_GAP: u64 = 3000;
 
 /// Bytes of sound in a WAV file: its lengths have 32 bits, and there is a header.
 const MAX_BYTES: u64 = u32::MAX as u64 - 1024;
-/// So many samples are written before the file says how long it is: 10 s, which is all that is lost with the program.
+/// So many samples are written before the file says how long it is: 10 s, which is all that is lost
+/// with the program.
 const FLUSHED: usize = 10 * CLOCK_RATE as usize;
 
 /// Why a call is not played.
@@ -66,8 +67,10 @@ impl<W: Write + Seek> Player<W> {
             bits_per_sample: 16,
             sample_format: SampleFormat::Int,
         };
-        // 48 samples in a millisecond; a number of 2.5 ms, as the decoder wants it for what it conceals.
-        let packet = usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
+        // 48 samples in a millisecond; a number of 2.5 ms, as the decoder wants it for what it
+        // conceals.
+        let packet =
+            usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
         Ok(Self {
             decoder: Decoder::new(CLOCK_RATE, Channels::Mono)?,
             writer: WavWriter::new(file, spec)?,
@@ -81,7 +84,8 @@ impl<W: Write + Seek> Player<W> {
     /// Plays what comes next.
     ///
     /// # Errors
-    /// [`PlayError`], if the file does not take it; [`PlayError::Full`] from then on, if it has become too long.
+    /// [`PlayError`], if the file does not take it; [`PlayError::Full`] from then on, if it has
+    /// become too long.
     pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
         match frame {
             Frame::Content(content) => self.decode(content),
@@ -101,8 +105,11 @@ impl<W: Write + Seek> Player<W> {
     fn decode(&mut self, content: &[u8]) -> Result<(), PlayError> {
         let mut samples = [0; LONGEST];
         // Nothing at all means a loss to the decoder.
-        let decoded =
-            if content.is_empty() { Ok(0) } else { self.decoder.decode(content, &mut samples, false) };
+        let decoded = if content.is_empty() {
+            Ok(0)
+        } else {
+            self.decoder.decode(content, &mut samples, false)
+        };
         match decoded {
             Ok(count) if count > 0 => {
                 self.packet = count;
@@ -173,7 +180,8 @@ mod tests {
         let concealed = player.concealed();
         player.finish().unwrap();
         let reader = WavReader::new(Cursor::new(bytes.into_inner())).unwrap();
-        let samples = reader.into_samples::<i16>().map(|sample| f32::from(sample.unwrap()) / 32_768.0);
+        let samples =
+            reader.into_samples::<i16>().map(|sample| f32::from(sample.unwrap()) / 32_768.0);
         (samples.collect(), concealed)
     }
 
@@ -233,7 +241,8 @@ mod tests {
     #[test]
     fn what_was_played_can_be_read_before_the_end() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut player = Player::new(std::io::BufWriter::new(file.reopen().unwrap()), INTERVAL).unwrap();
+        let mut player =
+            Player::new(std::io::BufWriter::new(file.reopen().unwrap()), INTERVAL).unwrap();
         player.play(&Frame::Lost(510)).unwrap();
         assert_eq!(WavReader::open(file.path()).unwrap().len(), 500 * 960);
     }

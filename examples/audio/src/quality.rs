@@ -1,21 +1,25 @@
-//! What a call sounds like, by the E-model (ITU-T G.107) as Cole and Rosenbluth simplified it ("Voice over IP performance
-//! monitoring", ACM CCR 31(2), 2001): R = 94.2 - Id - Ie,eff, and the mean opinion score that goes with R.
+//! What a call sounds like, by the E-model (ITU-T G.107) as Cole and Rosenbluth simplified it
+//! ("Voice over IP performance monitoring", ACM CCR 31(2), 2001): R = 94.2 - Id - Ie,eff, and the
+//! mean opinion score that goes with R.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// R of a call without delay, loss and codec, by the defaults of G.107 (Cole and Rosenbluth, equation 3).
+/// R of a call without delay, loss and codec, by the defaults of G.107 (Cole and Rosenbluth,
+/// equation 3).
 const BEST_R: f64 = 94.2;
-/// The equipment impairment of Opus at 96 kbit/s: 55 - 4.6 ln(96000), as the open rtcscore has it. ITU-T G.113 lists none.
+/// The equipment impairment of Opus at 96 kbit/s: 55 - 4.6 ln(96000), as the open rtcscore has it.
+/// ITU-T G.113 lists none.
 const OPUS_IE: f64 = 2.23;
 /// The packet-loss robustness of Opus without forward error correction, likewise.
 const OPUS_BPL: f64 = 10.0;
-/// What Opus takes to encode and decode a 20 ms frame: the frame and 6.5 ms of look-ahead (RFC 6716, section 2).
+/// What Opus takes to encode and decode a 20 ms frame: the frame and 6.5 ms of look-ahead (RFC
+/// 6716, section 2).
 const CODEC_DELAY_MS: f64 = 26.5;
 
-/// An estimate of what a call sounds like to somebody whose player has the delay that suits the call best: longer would
-/// cost more than the packets that it waits for.
+/// An estimate of what a call sounds like to somebody whose player has the delay that suits the
+/// call best: longer would cost more than the packets that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     /// Mean opinion score, 1 (bad) to 4.5.
@@ -28,9 +32,10 @@ pub struct Quality {
     pub lost_percent: f64,
 }
 
-/// The best that a player with a constant delay could have made of a call, of which `lateness_us` says how much later than
-/// the quickest of its time each packet came that came in time (in microseconds), and of which `lost` packets came not at all or too late for anyone.
-/// `None` if there was no packet.
+/// The best that a player with a constant delay could have made of a call, of which `lateness_us`
+/// says how much later than the quickest of its time each packet came that came in time (in
+/// microseconds), and of which `lost` packets came not at all or too late for anyone. `None` if
+/// there was no packet.
 pub(crate) fn best(lateness_us: &Histogram<u64>, lost: u64, rtt: Duration) -> Option<Quality> {
     if lateness_us.is_empty() {
         return None;
@@ -94,7 +99,10 @@ mod tests {
         let rtt = Duration::from_millis(52);
         // Four of 100 come 52 ms late: worth waiting for. One in 10,000 comes 2 s late: not.
         let quality = best(&lateness(&[(0, 9600), (52_000, 399), (2_000_000, 1)]), 0, rtt).unwrap();
-        assert!((quality.buffer_ms - 52.0).abs() < 0.1 && quality.lost_percent < 0.02, "{quality:?}");
+        assert!(
+            (quality.buffer_ms - 52.0).abs() < 0.1 && quality.lost_percent < 0.02,
+            "{quality:?}"
+        );
         let with_help = best(&lateness(&[(0, 9600), (2000, 400)]), 0, rtt).unwrap();
         assert!(with_help.mos > quality.mos && with_help.buffer_ms < 2.1, "{with_help:?}");
         let lossy = best(&lateness(&[(0, 9600)]), 400, rtt).unwrap();

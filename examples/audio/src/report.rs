@@ -1,4 +1,5 @@
-//! What the two ends tell about themselves: the programs print these as JSON objects, and the lab reads them.
+//! What the two ends tell about themselves: the programs print these as JSON objects, and the lab
+//! reads them.
 
 use crate::quality::Quality;
 use serde::{Deserialize, Serialize};
@@ -10,12 +11,13 @@ pub struct TalkerReport {
     pub mode: String,
     /// From the first packet to the end of the stream, in seconds.
     pub time_s: f64,
-    /// Bytes of media datagrams sent, repetitions among them, with RTP and SRTP, without UDP and IP headers.
+    /// Bytes of media datagrams sent, repetitions among them, with RTP and SRTP, without UDP and IP
+    /// headers.
     pub bytes: u64,
     /// Whether the listener has confirmed that the stream is complete.
     pub acknowledged: bool,
-    /// How the stream ended: `confirmed` by the listener; it has `hung up` before the end, or was heard and fell `silent`; or
-    /// the end went `unanswered`. `talking` while it goes on.
+    /// How the stream ended: `confirmed` by the listener; it has `hung up` before the end, or was
+    /// heard and fell `silent`; or the end went `unanswered`. `talking` while it goes on.
     pub ending: String,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
@@ -29,8 +31,8 @@ pub struct TalkerReport {
     pub near_rtt_ms: Option<f64>,
     /// Round trip to the listener, by its reports, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
-    /// Errors that the network reported at the program's sockets, by ICMP mostly. They end nothing, since anyone can forge
-    /// them.
+    /// Errors that the network reported at the program's sockets, by ICMP mostly. They end nothing,
+    /// since anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
 }
@@ -46,7 +48,8 @@ pub struct TalkerPackets {
     pub retransmitted_quack: u64,
     /// Sent again although they had arrived, as far as the listener's feedback tells.
     pub spurious: u64,
-    /// NACKs that were not followed because the packet had been sent again less than a round trip before.
+    /// NACKs that were not followed because the packet had been sent again less than a round trip
+    /// before.
     pub nacks_ignored: u64,
     /// NACKs for packets that are not kept any more, or never were.
     pub nacks_unknown: u64,
@@ -72,7 +75,8 @@ pub struct Quacks {
 /// What a [`crate::Listener`] heard.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ListenerReport {
-    /// Whether the talker said how many packets there were, and each of them was played or given up.
+    /// Whether the talker said how many packets there were, and each of them was played or given
+    /// up.
     pub complete: bool,
     /// Packets played in their order.
     pub played: u64,
@@ -86,18 +90,19 @@ pub struct ListenerReport {
     pub nacks: Nacks,
     /// Round trip to the talker, in milliseconds, once it was measured.
     pub rtt_ms: Option<f64>,
-    /// What it sounds like, by estimate; `None` before the round trip was measured, and for random bytes.
+    /// What it sounds like, by estimate; `None` before the round trip was measured, and for random
+    /// bytes.
     pub quality: Option<Quality>,
     /// Packets in whose place a guess was played, if somebody plays.
     pub concealed: Option<u64>,
-    /// Errors that the network reported at the program's socket, by ICMP mostly. They end nothing, since anyone can forge
-    /// them.
+    /// Errors that the network reported at the program's socket, by ICMP mostly. They end nothing,
+    /// since anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
 }
 
-/// De-jitter latency: from a packet's arrival until every packet before it has arrived (or was given up), in
-/// milliseconds. Of the packets played.
+/// De-jitter latency: from a packet's arrival until every packet before it has arrived (or was
+/// given up), in milliseconds. Of the packets played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DejitterMs {
     /// The median.
@@ -123,9 +128,11 @@ pub struct ListenerPackets {
     pub duplicates: u64,
     /// Of these, packets that came after they had been passed over.
     pub too_late: u64,
-    /// Of the duplicates, those that were the same to the last byte: SRTP's replay protection has kept them out.
+    /// Of the duplicates, those that were the same to the last byte: SRTP's replay protection has
+    /// kept them out.
     pub replayed: u64,
-    /// Datagrams that are none, forged, of another stream, or too far from the others to be believed.
+    /// Datagrams that are none, forged, of another stream, or too far from the others to be
+    /// believed.
     pub rejected: u64,
     /// Of these, those whose authentication tag was wrong.
     pub forged: u64,

@@ -1,15 +1,16 @@
-//! RTCP as the two ends of a call speak it: reports and goodbyes (RFC 3550), NACKs (RFC 4585), round trips and duplicates
-//! (RFC 3611). The `rtcp-types` crate reads and writes the packets; here is which of them, and what they say.
+//! RTCP as the two ends of a call speak it: reports and goodbyes (RFC 3550), NACKs (RFC 4585),
+//! round trips and duplicates (RFC 3611). The `rtcp-types` crate reads and writes the packets; here
+//! is which of them, and what they say.
 //!
-//! Reports are compound packets with the name of who speaks. NACKs and duplicates go alone (RFC 5506), so that they cost
-//! the way back as little as can be.
+//! Reports are compound packets with the name of who speaks. NACKs and duplicates go alone (RFC
+//! 5506), so that they cost the way back as little as can be.
 
 use crate::session::cname;
 use rtcp_types::prelude::*;
 use rtcp_types::{
-    Bye, Compound, DelaySinceLastReceiverReport, DelaySinceLastReceiverReportBlock, DuplicateRle, Nack,
-    Packet, ReceiverReferenceTime, ReceiverReport, ReportBlock, RleChunk, RtcpParseError, Sdes, SdesChunk,
-    SdesItem, SenderReport, TransportFeedback, Xr, XrBlock,
+    Bye, Compound, DelaySinceLastReceiverReport, DelaySinceLastReceiverReportBlock, DuplicateRle,
+    Nack, Packet, ReceiverReferenceTime, ReceiverReport, ReportBlock, RleChunk, RtcpParseError,
+    Sdes, SdesChunk, SdesItem, SenderReport, TransportFeedback, Xr, XrBlock,
 };
 use thiserror::Error;
 
@@ -119,7 +120,8 @@ fn name(ssrc: u32) -> rtcp_types::SdesBuilder<'static> {
     Sdes::builder().add_chunk(SdesChunk::builder(ssrc).add_item(item))
 }
 
-/// A sender's report, with the answer to a receiver's clock if there is one; and the end of those who leave.
+/// A sender's report, with the answer to a receiver's clock if there is one; and the end of those
+/// who leave.
 pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[u32]) -> Vec<u8> {
     let report = SenderReport::builder(sender.ssrc)
         .ntp_timestamp(sender.ntp)
@@ -136,8 +138,8 @@ pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[
         compound = compound.add_packet(Xr::builder().sender_ssrc(sender.ssrc).add_block(answer));
     }
     if !leaving.is_empty() {
-        compound =
-            compound.add_packet(leaving.iter().fold(Bye::builder(), |bye, ssrc| bye.add_source(*ssrc)));
+        compound = compound
+            .add_packet(leaving.iter().fold(Bye::builder(), |bye, ssrc| bye.add_source(*ssrc)));
     }
     written(&compound)
 }
@@ -162,7 +164,8 @@ pub(crate) fn receiver_report(ssrc: u32, reception: &Reception, ntp: u64, leaves
 
 /// Asks `media` for packets, no more than [`MAX_NAMED`] of them.
 pub(crate) fn nack(ssrc: u32, media: u32, missing: &[u16]) -> Vec<u8> {
-    let named = missing.iter().take(MAX_NAMED).fold(Nack::builder(), |nack, s| nack.add_rtp_sequence(*s));
+    let named =
+        missing.iter().take(MAX_NAMED).fold(Nack::builder(), |nack, s| nack.add_rtp_sequence(*s));
     written(&TransportFeedback::builder_owned(named).sender_ssrc(ssrc).media_ssrc(media))
 }
 
@@ -190,7 +193,9 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Said>, RtcpError> {
                 said.push(Said::Sender { ssrc, ntp, packets: report.packet_count() });
                 said.extend(report.report_blocks().map(|block| reception(&block)));
             }
-            Packet::Rr(report) => said.extend(report.report_blocks().map(|block| reception(&block))),
+            Packet::Rr(report) => {
+                said.extend(report.report_blocks().map(|block| reception(&block)))
+            }
             Packet::Bye(bye) => said.extend(bye.ssrcs().map(|ssrc| Said::Bye { ssrc })),
             Packet::TransportFeedback(feedback) => {
                 if let Ok(nack) = feedback.parse_fci::<Nack<'_>>() {
@@ -240,8 +245,8 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Said> {
     Vec::new()
 }
 
-/// The sequence numbers whose bit is zero. (The crate's own iterator gives those whose bit is one, as a report of losses
-/// wants it.)
+/// The sequence numbers whose bit is zero. (The crate's own iterator gives those whose bit is one,
+/// as a report of losses wants it.)
 fn duplicated(runs: &DuplicateRle<'_>) -> Vec<u16> {
     let mut sequences = Vec::new();
     let total = usize::from(runs.end().wrapping_sub(runs.begin()));

@@ -1,10 +1,12 @@
-//! RTP packets (RFC 3550) and retransmissions of them (RFC 4588), over the `rtp-types` crate. SRTP goes around both.
+//! RTP packets (RFC 3550) and retransmissions of them (RFC 4588), over the `rtp-types` crate. SRTP
+//! goes around both.
 
 use rtp_types::{RtpPacket, RtpPacketBuilder};
 
 /// Bytes of an RTP header without contributing sources and extensions (RFC 3550, section 5.1).
 pub const HEADER_LEN: usize = 12;
-/// Bytes of the original's sequence number, which a retransmission puts before the content (RFC 4588, section 4).
+/// Bytes of the original's sequence number, which a retransmission puts before the content (RFC
+/// 4588, section 4).
 pub const OSN_LEN: usize = 2;
 
 /// What is in an RTP header that a call looks at.
@@ -18,17 +20,19 @@ pub struct Header {
     pub sequence: u16,
     /// When it was captured, in units of the media's clock.
     pub timestamp: u32,
-    /// Whether a stretch of speech begins with it (RFC 3551, section 4.1): of a talker's packets, only the first.
+    /// Whether a stretch of speech begins with it (RFC 3551, section 4.1): of a talker's packets,
+    /// only the first.
     pub marker: bool,
 }
 
-/// What stands in the clear in front of every packet, before SRTP has opened it. Nothing behind that is looked at: where
-/// there is padding, its length is encrypted.
+/// What stands in the clear in front of every packet, before SRTP has opened it. Nothing behind
+/// that is looked at: where there is padding, its length is encrypted.
 ///
 /// `None` if the bytes are no RTP packet.
 #[must_use]
 pub fn header(bytes: &[u8]) -> Option<Header> {
-    let [first, second, s1, s0, t3, t2, t1, t0, i3, i2, i1, i0] = *bytes.first_chunk::<HEADER_LEN>()?;
+    let [first, second, s1, s0, t3, t2, t1, t0, i3, i2, i1, i0] =
+        *bytes.first_chunk::<HEADER_LEN>()?;
     (first >> 6 == 2).then_some(Header {
         ssrc: u32::from_be_bytes([i3, i2, i1, i0]),
         payload_type: second & 0x7f,
@@ -66,7 +70,11 @@ fn build(header: &Header, parts: &[&[u8]]) -> Vec<u8> {
         .ssrc(header.ssrc)
         .marker_bit(header.marker);
     // Fails for a payload type beyond 7 bits alone, and a configuration is checked for that.
-    parts.iter().fold(builder, |builder, part| builder.payload(*part)).write_vec().unwrap_or_default()
+    parts
+        .iter()
+        .fold(builder, |builder, part| builder.payload(*part))
+        .write_vec()
+        .unwrap_or_default()
 }
 
 /// The original's number and its content in a retransmission's content.

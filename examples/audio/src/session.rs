@@ -10,18 +10,21 @@ pub(crate) use sdp::cname;
 pub use sdp::{Description, SdpError, Sources};
 use std::fmt;
 
-/// Bytes of an SRTP master key of AES_CM_128_HMAC_SHA1_80 with its master salt (RFC 4568, section 6.2.1).
+/// Bytes of an SRTP master key of AES_CM_128_HMAC_SHA1_80 with its master salt (RFC 4568, section
+/// 6.2.1).
 pub const KEY_LEN: usize = 30;
 
 /// Media clock of Opus in RTP, in hertz, whatever it was fed with (RFC 7587, section 4.1).
 pub const CLOCK_RATE: u32 = 48_000;
 
-/// An SRTP master key (16 bytes) and master salt (14 bytes). Who has it can hear the call and speak in it.
+/// An SRTP master key (16 bytes) and master salt (14 bytes). Who has it can hear the call and speak
+/// in it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MasterKey([u8; KEY_LEN]);
 
 impl MasterKey {
-    /// The key of these bytes. Draw them at random for each call: two calls under one key may give their content away.
+    /// The key of these bytes. Draw them at random for each call: two calls under one key may give
+    /// their content away.
     #[must_use]
     pub fn new(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
@@ -79,10 +82,11 @@ pub enum Encoding {
 /// What both ends of a call have agreed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Protects everything that either end sends; their SSRCs keep the key streams apart (RFC 3711, section 9.1).
+    /// Protects everything that either end sends; their SSRCs keep the key streams apart (RFC 3711,
+    /// section 9.1).
     pub key: MasterKey,
-    /// No more packets than this are protected with it by either end, SRTP and SRTCP counted apart, if the description says
-    /// so (RFC 4568, section 6.1).
+    /// No more packets than this are protected with it by either end, SRTP and SRTCP counted apart,
+    /// if the description says so (RFC 4568, section 6.1).
     pub lifetime: Option<u64>,
     /// Payload type of packets sent for the first time.
     pub payload_type: u8,
@@ -93,7 +97,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opus as payload type 96, its retransmissions as 97: of the dynamic ones (RFC 3551, section 6).
+    /// Opus as payload type 96, its retransmissions as 97: of the dynamic ones (RFC 3551, section
+    /// 6).
     #[must_use]
     pub fn new(key: MasterKey, encoding: Encoding) -> Self {
         Self { key, lifetime: None, payload_type: 96, rtx_payload_type: Some(97), encoding }

@@ -13,8 +13,8 @@ pub use wav::{WavError, WavSource};
 
 /// Gives the content of one packet after another.
 pub trait Source: fmt::Debug + Send {
-    /// Writes the next packet's content over what is in `out`, 1 to [`crate::talker::MAX_PAYLOAD`] bytes. False if there is
-    /// no more: the stream ends.
+    /// Writes the next packet's content over what is in `out`, 1 to [`crate::talker::MAX_PAYLOAD`]
+    /// bytes. False if there is no more: the stream ends.
     fn next(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
@@ -48,6 +48,7 @@ impl Source for RandomBytes {
 
 /// Gives sound, one channel of 48,000 samples a second, each from -1 to 1.
 pub trait Pcm: fmt::Debug + Send {
-    /// Fills `out` with the next samples from its beginning, and says how many there were; fewer than it holds at the end.
+    /// Fills `out` with the next samples from its beginning, and says how many there were; fewer
+    /// than it holds at the end.
     fn fill(&mut self, out: &mut [f32]) -> usize;
 }

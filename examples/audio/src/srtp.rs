@@ -1,4 +1,5 @@
-//! SRTP and SRTCP (RFC 3711) over the `rtc-srtp` crate: what leaves is protected, what comes in is authenticated first.
+//! SRTP and SRTCP (RFC 3711) over the `rtc-srtp` crate: what leaves is protected, what comes in is
+//! authenticated first.
 
 use crate::session::{MasterKey, Session};
 use rtc_srtp::context::Context;
@@ -13,11 +14,14 @@ use thiserror::Error;
 pub const SRTP_OVERHEAD: usize = TAG_LEN;
 /// Bytes of an authentication tag of HMAC-SHA1-80.
 pub(crate) const TAG_LEN: usize = 10;
-/// A packet as far behind the latest as this counts as a replay: of 20 ms each, more than a talker keeps.
+/// A packet as far behind the latest as this counts as a replay: of 20 ms each, more than a talker
+/// keeps.
 const REPLAY_WINDOW: usize = 1024;
-/// No more SSRCs than this are listened to, of each protocol: a talker's two, a listener's one, and one for a listener that was restarted.
+/// No more SSRCs than this are listened to, of each protocol: a talker's two, a listener's one, and
+/// one for a listener that was restarted.
 const MAX_SOURCES: usize = 4;
-/// SRTCP puts this behind a packet: its index, with a bit before it that says whether the packet is encrypted.
+/// SRTCP puts this behind a packet: its index, with a bit before it that says whether the packet is
+/// encrypted.
 const SRTCP_INDEX_LEN: usize = 4;
 
 /// A cipher that cannot be set up.
@@ -54,7 +58,10 @@ pub(crate) fn rtcp_source(packet: &[u8]) -> Option<u32> {
     packet.get(4..8)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn context(key: &MasterKey, replays: Option<(ContextOption, ContextOption)>) -> Result<Context, SrtpError> {
+fn context(
+    key: &MasterKey,
+    replays: Option<(ContextOption, ContextOption)>,
+) -> Result<Context, SrtpError> {
     let (rtp, rtcp) = replays.unzip();
     let provider = default_provider().map_err(|error| SrtpError(error.to_string()))?;
     let profile = ProtectionProfile::Aes128CmHmacSha1_80;
@@ -83,7 +90,8 @@ impl Protector {
         Ok(Self { context: context(&session.key, None)?, rtp_left: left, rtcp_left: left })
     }
 
-    /// The SRTP packet of an RTP packet. `None` if the key was used too often for another (RFC 3711, section 9.2).
+    /// The SRTP packet of an RTP packet. `None` if the key was used too often for another (RFC
+    /// 3711, section 9.2).
     pub(crate) fn rtp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         self.rtp_left = self.rtp_left.checked_sub(1)?;
         Some(self.context.encrypt_rtp(packet).ok()?.into())
@@ -106,7 +114,8 @@ enum Protocol {
 pub(crate) struct Unprotector {
     key: MasterKey,
     context: Context,
-    /// Those of which a packet has opened. The context keeps what it knows of an SSRC by protocol, too.
+    /// Those of which a packet has opened. The context keeps what it knows of an SSRC by protocol,
+    /// too.
     sources: BTreeSet<(Protocol, u32)>,
     own: BTreeSet<u32>,
 }
@@ -119,7 +128,8 @@ impl fmt::Debug for Unprotector {
 
 impl Unprotector {
     pub(crate) fn new(key: &MasterKey) -> Result<Self, SrtpError> {
-        let replays = (srtp_replay_protection(REPLAY_WINDOW), srtcp_replay_protection(REPLAY_WINDOW));
+        let replays =
+            (srtp_replay_protection(REPLAY_WINDOW), srtcp_replay_protection(REPLAY_WINDOW));
         Ok(Self {
             key: key.clone(),
             context: context(key, Some(replays))?,
@@ -141,9 +151,13 @@ impl Unprotector {
 
     /// The RTCP packets in an SRTCP packet.
     pub(crate) fn rtcp(&mut self, packet: &[u8]) -> Result<Vec<u8>, Refused> {
-        let flags = packet.len().checked_sub(TAG_LEN + SRTCP_INDEX_LEN).and_then(|at| packet.get(at));
-        let (Some(flags), Some(ssrc)) = (flags, rtcp_source(packet)) else { return Err(Refused::Malformed) };
-        // A packet that says it is not encrypted is not looked at by the crate's check of the tag. All of ours are.
+        let flags =
+            packet.len().checked_sub(TAG_LEN + SRTCP_INDEX_LEN).and_then(|at| packet.get(at));
+        let (Some(flags), Some(ssrc)) = (flags, rtcp_source(packet)) else {
+            return Err(Refused::Malformed);
+        };
+        // A packet that says it is not encrypted is not looked at by the crate's check of the tag.
+        // All of ours are.
         if flags & 0x80 == 0 {
             return Err(Refused::Forged);
         }
@@ -151,8 +165,9 @@ impl Unprotector {
         self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
     }
 
-    /// Takes in a source that was not heard before, if its packet opens. The context remembers every SSRC that it is shown
-    /// before it checks the packet, so one of its own is made for that: what a forger shows is forgotten with it.
+    /// Takes in a source that was not heard before, if its packet opens. The context remembers
+    /// every SSRC that it is shown before it checks the packet, so one of its own is made for that:
+    /// what a forger shows is forgotten with it.
     fn admit(
         &mut self,
         protocol: Protocol,
@@ -261,7 +276,8 @@ mod tests {
         assert_eq!(to.rtp(&from.rtp(&rtp(4, 1)).unwrap(), 4), Err(Refused::TooManySources));
     }
 
-    /// The context takes even a forged packet's number for the latest, if it is the first of its SSRC and protocol.
+    /// The context takes even a forged packet's number for the latest, if it is the first of its
+    /// SSRC and protocol.
     #[test]
     fn a_forgery_before_the_first_packet_of_the_other_protocol_deafens_nobody() {
         for media_first in [true, false] {
@@ -278,8 +294,14 @@ mod tests {
             let refused = if media_first { to.rtcp(&forged) } else { to.rtp(&forged, 5) };
             assert_eq!(refused, Err(Refused::Forged));
             for number in 2..9 {
-                assert!(to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok(), "{media_first} {number}");
-                assert!(to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok(), "{media_first} {number}");
+                assert!(
+                    to.rtp(&from.rtp(&rtp(5, number)).unwrap(), 5).is_ok(),
+                    "{media_first} {number}"
+                );
+                assert!(
+                    to.rtcp(&from.rtcp(&receiver_report(5)).unwrap()).is_ok(),
+                    "{media_first} {number}"
+                );
             }
         }
     }

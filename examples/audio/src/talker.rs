@@ -12,7 +12,9 @@ use crate::rtp::{self, Header};
 use crate::session::{CLOCK_RATE, Sources};
 use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
-pub use config::{ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig};
+pub use config::{
+    ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig,
+};
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
 use sidekick_protocol::{Payload, Sender, Target};
@@ -24,9 +26,11 @@ use thiserror::Error;
 
 /// How long a packet is kept to be sent again: longer than a listener waits for it.
 const KEEP: Duration = Duration::from_secs(3);
-/// A talker that was held up for longer leaves out the pause, rather than to send what it missed all at once.
+/// A talker that was held up for longer leaves out the pause, rather than to send what it missed
+/// all at once.
 const MAX_BEHIND: Duration = Duration::from_millis(500);
-/// From one report to the next. A listener's clock is answered at once, but no sooner than [`MIN_REPORT_INTERVAL`].
+/// From one report to the next. A listener's clock is answered at once, but no sooner than
+/// [`MIN_REPORT_INTERVAL`].
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// The goodbye is said again after this long.
@@ -35,7 +39,8 @@ const END_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_ENDS: u32 = 50;
 /// The round-trip time to reckon with until it was measured.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
-/// More waiting datagrams than this are not kept: what is asked for and not sent will be asked for again.
+/// More waiting datagrams than this are not kept: what is asked for and not sent will be asked for
+/// again.
 const MAX_WAITING: usize = 1024;
 
 /// Why a datagram from the listener's address changed nothing.
@@ -83,10 +88,11 @@ enum Outgoing {
 /// The sending end of a stream.
 ///
 /// # Order of calls
-/// Feed in datagrams of the stream's socket with [`handle`](Self::handle), those of the adjacent socket (that is the one
-/// to the proxy) with [`handle_proxy`](Self::handle_proxy), and at [`next_deadline`](Self::next_deadline) call
-/// [`on_deadline`](Self::on_deadline). After each of them send what [`transmit`](Self::transmit) and
-/// [`transmit_to_proxy`](Self::transmit_to_proxy) give until they have no more, until [`is_finished`](Self::is_finished).
+/// Feed in datagrams of the stream's socket with [`handle`](Self::handle), those of the adjacent
+/// socket (that is the one to the proxy) with [`handle_proxy`](Self::handle_proxy), and at
+/// [`next_deadline`](Self::next_deadline) call [`on_deadline`](Self::on_deadline). After each of
+/// them send what [`transmit`](Self::transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
+/// give until they have no more, until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
@@ -119,7 +125,11 @@ impl Talker {
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
-    pub fn new(config: TalkerConfig, source: Box<dyn Source>, now: Instant) -> Result<Self, ConfigError> {
+    pub fn new(
+        config: TalkerConfig,
+        source: Box<dyn Source>,
+        now: Instant,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         let capacity = KEEP.as_millis() / config.interval.as_millis().max(1);
         let sidekick = config.reinject.as_ref().map(|reinject| {
@@ -169,8 +179,8 @@ impl Talker {
         }
     }
 
-    /// Whether the listener has confirmed the end or has gone, or was told often enough. There is nothing left to do but to
-    /// send what [`Talker::transmit_to_proxy`] still gives.
+    /// Whether the listener has confirmed the end or has gone, or was told often enough. There is
+    /// nothing left to do but to send what [`Talker::transmit_to_proxy`] still gives.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished { .. })
@@ -314,7 +324,9 @@ impl Talker {
         let own = self.identity.sources.media;
         match said {
             Said::Reception(reception) if reception.ssrc == own => {
-                if let Some(trip) = self.clock.round_trip(reception.last_report, reception.delay, now) {
+                if let Some(trip) =
+                    self.clock.round_trip(reception.last_report, reception.delay, now)
+                {
                     self.rtt.sample(trip);
                 }
             }
@@ -350,17 +362,19 @@ impl Talker {
 
     fn on_nack(&mut self, sequence: u16, now: Instant) {
         let rtt = self.rtt.current();
-        let Some(index) = self.index(sequence).filter(|index| self.store.get(*index).is_some()) else {
+        let Some(index) = self.index(sequence).filter(|index| self.store.get(*index).is_some())
+        else {
             self.packets.nacks_unknown += 1;
             return;
         };
-        // When the listener wrote this, the repetition could not have reached it. But of one that the proxy should have seen by
-        // now it is not to be waited for.
+        // When the listener wrote this, the repetition could not have reached it. But of one that
+        // the proxy should have seen by now it is not to be waited for.
         let due = self.report_due();
         let on_its_way = self.store.get(index).is_some_and(|kept| {
             kept.again.is_some_and(|(at, cause)| {
                 let since = now.saturating_duration_since(at);
-                let missed = cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
+                let missed =
+                    cause == Cause::Quack && !kept.passed && due.is_some_and(|due| since > due);
                 since < rtt && !missed
             })
         });
@@ -371,19 +385,26 @@ impl Talker {
         }
     }
 
-    /// When a packet that was sent so long ago should have been reported, if nothing is lost: the next packets that make up a
-    /// quACK with it, or the proxy's timer, and the near RTT with an eighth to spare, as before a loss (SPEC.md, section 7.3).
+    /// When a packet that was sent so long ago should have been reported, if nothing is lost: the
+    /// next packets that make up a quACK with it, or the proxy's timer, and the near RTT with an
+    /// eighth to spare, as before a loss (SPEC.md, section 7.3).
     fn report_due(&self) -> Option<Duration> {
         let sidekick = self.sidekick.as_ref()?;
         let terms = sidekick.granted()?;
         let packets = terms.every_packets.map(|n| u32::from(n.get() - 1) * self.config.interval);
-        Some([packets, terms.every].into_iter().flatten().min()? + sidekick.near_rtt()?.mul_f64(1.125))
+        Some(
+            [packets, terms.every].into_iter().flatten().min()?
+                + sidekick.near_rtt()?.mul_f64(1.125),
+        )
     }
 
-    /// What the listener has twice was sent again for nothing. What was never sent again, the network has doubled.
+    /// What the listener has twice was sent again for nothing. What was never sent again, the
+    /// network has doubled.
     fn on_duplicate(&mut self, sequence: u16) {
         let Some(index) = self.index(sequence) else { return };
-        let Some((_, cause)) = self.store.get(index).and_then(|kept| kept.again.take()) else { return };
+        let Some((_, cause)) = self.store.get(index).and_then(|kept| kept.again.take()) else {
+            return;
+        };
         self.packets.spurious += 1;
         if let (Cause::Quack, Some(sidekick)) = (cause, &mut self.sidekick) {
             sidekick.on_spurious(1);
@@ -406,8 +427,8 @@ impl Talker {
         handled
     }
 
-    /// Takes up what the proxy reports. Sends again, as they were, the datagrams that were found lost before it: once for each
-    /// loss, so not if the packet was sent again since.
+    /// Takes up what the proxy reports. Sends again, as they were, the datagrams that were found
+    /// lost before it: once for each loss, so not if the packet was sent again since.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
         let mut tags = std::mem::take(&mut self.tags);
@@ -420,15 +441,17 @@ impl Talker {
         sidekick.drain_lost(&mut tags);
         for transmission in tags.drain(..).filter_map(Transmission::from_tag) {
             let last = self.store.get(transmission.index).map(|kept| kept.attempt);
-            if last == Some(transmission.attempt) && self.send_again(transmission.index, Cause::Quack, now) {
+            if last == Some(transmission.attempt)
+                && self.send_again(transmission.index, Cause::Quack, now)
+            {
                 self.packets.retransmitted_quack += 1;
             }
         }
         self.tags = tags;
     }
 
-    /// Sends a packet's content again in a packet of the retransmissions' own (RFC 4588); or as it was, if the listener does
-    /// not know those.
+    /// Sends a packet's content again in a packet of the retransmissions' own (RFC 4588); or as it
+    /// was, if the listener does not know those.
     fn retransmit(&mut self, index: u32, now: Instant) {
         if !self.send_again(index, Cause::Nack, now) {
             return;
@@ -444,7 +467,9 @@ impl Talker {
             timestamp: kept.timestamp,
             marker: index == 0,
         };
-        if let Some(datagram) = self.protector.rtp(&rtp::retransmission(&header, original, &kept.content)) {
+        if let Some(datagram) =
+            self.protector.rtp(&rtp::retransmission(&header, original, &kept.content))
+        {
             kept.datagram = datagram;
             self.next_rtx = self.next_rtx.wrapping_add(1);
         }
@@ -459,7 +484,8 @@ impl Talker {
         true
     }
 
-    /// Writes the next datagram for the listener over what is in `out`; send it at once, `now`. False if there is none.
+    /// Writes the next datagram for the listener over what is in `out`; send it at once, `now`.
+    /// False if there is none.
     pub fn transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         while let Some(outgoing) = self.outgoing.pop_front() {
             let mut tag = Transmission::NONE;
@@ -478,7 +504,8 @@ impl Talker {
                     *out = report;
                 }
             }
-            // The same ciphertext once more is one more packet to the proxy; reports count there, too.
+            // The same ciphertext once more is one more packet to the proxy; reports count there,
+            // too.
             if let Some(sidekick) = &mut self.sidekick {
                 sidekick.on_sent(tag, Payload::whole(out), now);
             }
@@ -487,8 +514,9 @@ impl Talker {
         false
     }
 
-    /// Writes the next datagram for the proxy to `out`, at least [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives
-    /// its length and where to send it from the adjacent socket.
+    /// Writes the next datagram for the proxy to `out`, at least
+    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives its length and where to send it
+    /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         match self.sidekick.as_mut()?.transmit(out)? {
             (Target::Proxy(proxy), len) => Some((proxy, len)),

@@ -1,4 +1,5 @@
-//! What is sent is plain RTP under SRTP: ffmpeg receives it by the session description, and hears what was said.
+//! What is sent is plain RTP under SRTP: ffmpeg receives it by the session description, and hears
+//! what was said.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -27,7 +28,8 @@ impl Drop for Guard {
     }
 }
 
-/// A socket whose port is even and the next one free: ffmpeg opens that for RTCP, whatever the description says.
+/// A socket whose port is even and the next one free: ffmpeg opens that for RTCP, whatever the
+/// description says.
 fn ear() -> UdpSocket {
     let mut sockets = std::iter::repeat_with(|| UdpSocket::bind("127.0.0.1:0").unwrap());
     let fits = |socket: &UdpSocket| {
@@ -62,7 +64,8 @@ fn find(piece: &[f32], said: &[f32]) -> usize {
     near.sort_by(|a, b| b.0.total_cmp(&a.0));
     // A note comes several times: the best of many, to the sample.
     let around = near.iter().take(50).flat_map(|(_, at)| at.saturating_sub(STEP)..at + STEP);
-    let exact = around.filter_map(|at| Some((likeness(piece, said.get(at..at + piece.len())?), at)));
+    let exact =
+        around.filter_map(|at| Some((likeness(piece, said.get(at..at + piece.len())?), at)));
     exact.max_by(|a, b| a.0.total_cmp(&b.0)).expect("too little was said").1
 }
 
@@ -82,11 +85,13 @@ fn heard() -> (Vec<f32>, Vec<String>) {
     ffmpeg.args(["-hide_banner", "-loglevel", "error", "-nostdin"]);
     ffmpeg.args(["-protocol_whitelist", "file,udp,rtp,srtp", "-i", "call.sdp"]);
     ffmpeg.args(["-t", "4", "-ac", "1", "-ar", "48000", "-f", "f32le", "-"]);
-    let ffmpeg = ffmpeg.current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let ffmpeg =
+        ffmpeg.current_dir(&directory).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut ffmpeg = Guard(ffmpeg.expect("cannot start ffmpeg: `make deps` installs it"));
     let mut bytes = Vec::new();
     ffmpeg.0.stdout.take().unwrap().read_to_end(&mut bytes).unwrap();
-    let said = BufReader::new(ffmpeg.0.stderr.take().unwrap()).lines().map_while(Result::ok).collect();
+    let said =
+        BufReader::new(ffmpeg.0.stderr.take().unwrap()).lines().map_while(Result::ok).collect();
     (bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(), said)
 }
 
@@ -99,8 +104,8 @@ fn ffmpeg_hears_what_was_said() {
         .expect("ffmpeg heard nothing, at three ports");
     assert!(heard.len() >= 3 * RATE, "{} samples, and {said:?}", heard.len());
 
-    // ffmpeg comes in the midst of it: a piece of what it heard is somewhere in what was said, and what follows it, too. The
-    // tone begins anew every 6.4 s.
+    // ffmpeg comes in the midst of it: a piece of what it heard is somewhere in what was said, and
+    // what follows it, too. The tone begins anew every 6.4 s.
     let mut tone = vec![0.0; 9 * RATE + 1];
     Tone::new().fill(&mut tone);
     let at = find(&heard[PIECE], &tone[..8 * RATE]);

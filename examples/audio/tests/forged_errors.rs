@@ -23,9 +23,13 @@ fn in_namespace(name: &str, body: impl FnOnce()) {
         unshare.args(["--user", "--map-root-user"]);
     }
     unshare.args(["--net", "--pid", "--fork", "--kill-child=SIGKILL", "--"]);
-    unshare.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(MARK, "1");
+    unshare
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(MARK, "1");
     let output = unshare.output().unwrap();
-    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("1 passed"), "{said}\n{errors}");
 }
 
@@ -73,7 +77,16 @@ fn call(host: &str) -> (TalkerReport, ListenerReport) {
     // The proxy, which says nothing.
     let ear = UdpSocket::bind(format!("{host}:0")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_audio-send"));
-    command.args(["--json", "--sdp", "call.sdp", "--raw", "--seconds", "2", "--sidekick", "reinject"]);
+    command.args([
+        "--json",
+        "--sdp",
+        "call.sdp",
+        "--raw",
+        "--seconds",
+        "2",
+        "--sidekick",
+        "reinject",
+    ]);
     command.args(["--proxy", &ear.local_addr().unwrap().to_string()]).current_dir(&directory);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");

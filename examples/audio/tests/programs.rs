@@ -1,4 +1,5 @@
-//! The real programs on the loopback interface. They are judged by what they count, not by the time they take.
+//! The real programs on the loopback interface. They are judged by what they count, not by the time
+//! they take.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -26,7 +27,9 @@ impl Receiver {
     fn start(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
-        command.args(["--listen", "127.0.0.1:0", "--json", "--write-sdp", "call.sdp"]).args(options);
+        command
+            .args(["--listen", "127.0.0.1:0", "--json", "--write-sdp", "call.sdp"])
+            .args(options);
         let mut child = command.current_dir(&directory).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut ready = String::new();
@@ -110,7 +113,10 @@ fn a_call_is_heard_as_it_was_said() {
     // The encoder looks 6.5 ms ahead (RFC 6716, section 2).
     assert!(likeness(&heard[312..], &said) > 0.99);
     let hgrm = std::fs::read_to_string(receiver.path("waits.hgrm")).unwrap();
-    assert!(hgrm.contains("Percentile") && hgrm.contains("Total count    =          100]"), "{hgrm}");
+    assert!(
+        hgrm.contains("Percentile") && hgrm.contains("Total count    =          100]"),
+        "{hgrm}"
+    );
 }
 
 #[test]
@@ -120,7 +126,8 @@ fn the_sender_may_make_the_session_and_others_cannot_read_it() {
     let dest = nobody.local_addr().unwrap().to_string();
     let path = directory.path().join("call.sdp");
     std::fs::write(&path, "what was there before").unwrap();
-    let mut talking = sender(&[&dest, "--seconds", "600", "--write-sdp"]).arg(&path).spawn().unwrap();
+    let mut talking =
+        sender(&[&dest, "--seconds", "600", "--write-sdp"]).arg(&path).spawn().unwrap();
     // The file is there before the first packet.
     nobody.recv(&mut [0; 1500]).unwrap();
     talking.kill().unwrap();
@@ -140,7 +147,10 @@ fn random_bytes_are_carried_to_the_last() {
         .unwrap();
     assert!(output.status.success(), "{output:?}");
     let (talker, listener) = (talker_report(&output), receiver.ends());
-    assert_eq!((talker.mode.as_str(), talker.acknowledged, talker.assistance.as_str()), ("off", true, "off"));
+    assert_eq!(
+        (talker.mode.as_str(), talker.acknowledged, talker.assistance.as_str()),
+        ("off", true, "off")
+    );
     assert_eq!((listener.complete, listener.played, listener.late), (true, 200, 0));
     assert_eq!(listener.quality, None, "nobody can hear it");
     let again = talker.packets.retransmitted_nack;
@@ -179,7 +189,10 @@ fn ctrl_c_ends_both_with_their_reports() {
     assert!(talker.acknowledged);
     let listener = receiver.ends();
     assert!(listener.complete);
-    assert_eq!(listener.played + listener.late, talker.packets.sent - talker.packets.retransmitted_nack);
+    assert_eq!(
+        listener.played + listener.late,
+        talker.packets.sent - talker.packets.retransmitted_nack
+    );
 
     let mut idle = Receiver::start(&[]);
     interrupt(&idle.child);
@@ -248,7 +261,14 @@ fn a_receiver_that_cannot_listen_leaves_the_old_recording_alone() {
 fn a_file_that_cannot_be_written_ends_it_before_the_call() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_audio-receive"));
     let directory = tempfile::tempdir().unwrap();
-    command.args(["--listen", "127.0.0.1:0", "--write-sdp", "call.sdp", "--hgrm", "nowhere/a.hgrm"]);
+    command.args([
+        "--listen",
+        "127.0.0.1:0",
+        "--write-sdp",
+        "call.sdp",
+        "--hgrm",
+        "nowhere/a.hgrm",
+    ]);
     let output = command.current_dir(&directory).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("cannot write nowhere/a.hgrm"), "{said}");
@@ -262,7 +282,10 @@ fn without_a_way_to_the_proxy_the_call_goes_on() {
     let options = ["--raw", "--seconds", "1", "--sidekick", "reinject", "--proxy", "::1"];
     let output = receiver.sender(&options).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("goes on without the proxy"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("goes on without the proxy"),
+        "{output:?}"
+    );
     assert!(!talker_report(&output).assisted);
     assert_eq!(receiver.ends().played, 50);
 }
@@ -274,7 +297,10 @@ fn what_cannot_be_played_is_named() {
     let mut command = sender(&["127.0.0.1:9", "--write-sdp", "call.sdp", "--wav", "song.wav"]);
     let output = command.current_dir(&directory).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot play song.wav: it is no WAV file") && said.contains("ffmpeg -i"), "{said}");
+    assert!(
+        said.contains("cannot play song.wav: it is no WAV file") && said.contains("ffmpeg -i"),
+        "{said}"
+    );
     assert_eq!((output.status.code(), said.trim_end().lines().count()), (Some(1), 1));
 }
 
@@ -294,7 +320,10 @@ fn a_file_that_is_cut_short_is_told_of_and_said_as_far_as_it_goes() {
     std::fs::File::options().write(true).open(&path).unwrap().set_len(48_000).unwrap();
     let output = receiver.sender(&["--wav", path.to_str().unwrap()]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("said.wav is cut short"), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("said.wav is cut short"),
+        "{output:?}"
+    );
     // Half a second less the header's bytes, and the last frame filled up.
     assert_eq!(receiver.ends().played, 25);
 }

@@ -34,7 +34,9 @@ mod tests {
 
     #[test]
     fn what_stands_for_itself_passes() {
-        assert!("grüße 50% #1 – naïve, Ελλάδα, 漢字, עברית, العربية, 😀".chars().all(|c| !misleads(c)));
+        assert!(
+            "grüße 50% #1 – naïve, Ελλάδα, 漢字, עברית, العربية, 😀".chars().all(|c| !misleads(c))
+        );
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use quic_sidekick::Mode;
 
-/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and report it as one JSON object.
+/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and report it as
+/// one JSON object.
 ///
-/// It does what an application's client seldom does, such as to change its port in the middle, so that servers can be seen
-/// to cope with it.
+/// It does what an application's client seldom does, such as to change its port in the middle, so
+/// that servers can be seen to cope with it.
 #[derive(Debug, Parser)]
 #[command(name = "interop-client", version)]
 pub(crate) struct Cli {

@@ -80,7 +80,9 @@ impl Exchange {
                 };
                 ("/upload".to_owned(), Some(upload), Some(length), 1, 1)
             }
-            Task::Get { name, times, at_once } => (format!("/{name}"), None, None, *times, *at_once),
+            Task::Get { name, times, at_once } => {
+                (format!("/{name}"), None, None, *times, *at_once)
+            }
         };
         Ok(Self {
             authority: authority.to_owned(),
@@ -130,7 +132,11 @@ impl Exchange {
     }
 
     /// Reads and asks what the connection allows.
-    pub(crate) fn work(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> anyhow::Result<()> {
+    pub(crate) fn work(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+    ) -> anyhow::Result<()> {
         // Answers first: they make room for more requests.
         self.read(http, conn)?;
         self.ask(http, conn)?;
@@ -158,7 +164,10 @@ impl Exchange {
                         upload.stream = Some(stream);
                     }
                 }
-                Err(h3::Error::StreamBlocked | h3::Error::TransportError(quiche::Error::StreamLimit)) => {
+                Err(
+                    h3::Error::StreamBlocked
+                    | h3::Error::TransportError(quiche::Error::StreamLimit),
+                ) => {
                     break;
                 }
                 Err(error) => bail!("the request cannot be sent: {error}"),
@@ -167,7 +176,11 @@ impl Exchange {
         Ok(())
     }
 
-    fn send_body(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> anyhow::Result<()> {
+    fn send_body(
+        &mut self,
+        http: &mut h3::Connection,
+        conn: &mut Connection,
+    ) -> anyhow::Result<()> {
         let Some(upload) = &mut self.upload else { return Ok(()) };
         let Some(stream) = upload.stream else { return Ok(()) };
         while !upload.ended {
@@ -236,7 +249,9 @@ impl Exchange {
                         self.take(answer)?;
                     }
                 }
-                Ok((_, h3::Event::Reset(code))) => bail!("the server broke off its answer (code {code:#x})"),
+                Ok((_, h3::Event::Reset(code))) => {
+                    bail!("the server broke off its answer (code {code:#x})")
+                }
                 Ok(_) => {}
                 Err(h3::Error::Done) => return Ok(()),
                 Err(error) => bail!("the server did not keep to HTTP/3: {error}"),
@@ -247,11 +262,14 @@ impl Exchange {
     /// Looks at a complete answer.
     fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
         let status = answer.status.unwrap_or_default();
-        ensure!(matches!(status.as_str(), "200" | "201"), "the server answered with status {status}");
+        ensure!(
+            matches!(status.as_str(), "200" | "201"),
+            "the server answered with status {status}"
+        );
         if let Some(upload) = &self.upload {
             ensure!(upload.ended, "the server answered before it had the whole body");
-            let receipt: Receipt =
-                serde_json::from_slice(&answer.receipt).context("the server's answer is no receipt")?;
+            let receipt: Receipt = serde_json::from_slice(&answer.receipt)
+                .context("the server's answer is no receipt")?;
             let sent = self.digest();
             ensure!(
                 receipt.bytes == sent.bytes() && receipt.sha256 == sent.sha256(),

@@ -28,7 +28,11 @@ use session::Session;
 fn main() -> ExitCode {
     // Silent unless RUST_LOG asks.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     match run(&Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -44,12 +48,16 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut session = Session::new(cli, None)?;
     let mut took = session.run(&mut exchange, cli.resume)?;
     if cli.resume {
-        let ticket = session.ticket().context("the server gives nothing to resume with")?.to_owned();
+        let ticket =
+            session.ticket().context("the server gives nothing to resume with")?.to_owned();
         let first = exchange.digest();
         exchange = Exchange::new(&cli.task, &authority, cli.migrate)?;
         session = Session::new(cli, Some(&ticket))?;
         took = session.run(&mut exchange, false)?;
-        ensure!(exchange.digest().sha256() == first.sha256(), "the second answer differs from the first");
+        ensure!(
+            exchange.digest().sha256() == first.sha256(),
+            "the second answer differs from the first"
+        );
     }
     Report::new(cli, &mut session, &exchange, took).print()
 }

@@ -51,7 +51,12 @@ struct Packets {
 }
 
 impl Report {
-    pub(crate) fn new(cli: &Cli, session: &mut Session, exchange: &Exchange, took: Duration) -> Self {
+    pub(crate) fn new(
+        cli: &Cli,
+        session: &mut Session,
+        exchange: &Exchange,
+        took: Duration,
+    ) -> Self {
         let cipher = session.cipher();
         let (help, conn) = (session.help(), session.conn());
         let stats = help.map(|status| status.stats).unwrap_or_default();
@@ -64,7 +69,8 @@ impl Report {
             cc: cli.controller().to_owned(),
             mode: cli.sidekick.map_or_else(|| "off".to_owned(), |mode| mode.to_string()),
             assisted: help.is_some_and(|status| status.assistance == Assistance::Assisted),
-            assistance: help.map_or_else(|| "off".to_owned(), |status| status.assistance.to_string()),
+            assistance: help
+                .map_or_else(|| "off".to_owned(), |status| status.assistance.to_string()),
             packets: Packets {
                 sent: conn.stats().sent,
                 received: conn.stats().recv,

@@ -104,8 +104,13 @@ impl Session {
         })
     }
 
-    /// Has all requests answered, and closes the connection. If `ticket_wanted`, it first waits for one.
-    pub(crate) fn run(&mut self, exchange: &mut Exchange, ticket_wanted: bool) -> anyhow::Result<Duration> {
+    /// Has all requests answered, and closes the connection. If `ticket_wanted`, it first waits for
+    /// one.
+    pub(crate) fn run(
+        &mut self,
+        exchange: &mut Exchange,
+        ticket_wanted: bool,
+    ) -> anyhow::Result<Duration> {
         self.began = now();
         let mut took = None;
         loop {
@@ -118,7 +123,9 @@ impl Session {
                     Migration::Wanted => bail!(
                         "all was answered before half was known to be done: --migrate takes one larger file"
                     ),
-                    Migration::Probing => bail!("all was answered before the new path was known to work"),
+                    Migration::Probing => {
+                        bail!("all was answered before the new path was known to work")
+                    }
                 }
                 let took = *took.get_or_insert_with(|| now().saturating_duration_since(self.began));
                 let waited = now().saturating_duration_since(self.began) - took;
@@ -194,9 +201,14 @@ impl Session {
             return Ok(());
         }
         let help = self.help.as_ref().and_then(Sidekick::timeout_instant);
-        let deadline =
-            [self.conn.timeout_instant(), self.outbox.release(), help, until].into_iter().flatten().min();
-        sockets::wait(self.sockets.iter().map(|(socket, _)| socket).chain([&self.adjacent]), deadline)?;
+        let deadline = [self.conn.timeout_instant(), self.outbox.release(), help, until]
+            .into_iter()
+            .flatten()
+            .min();
+        sockets::wait(
+            self.sockets.iter().map(|(socket, _)| socket).chain([&self.adjacent]),
+            deadline,
+        )?;
         if self.conn.timeout_instant().is_some_and(|at| at <= now()) {
             self.conn.on_timeout();
         }
@@ -221,11 +233,15 @@ impl Session {
         while let Some(event) = self.conn.path_event_next() {
             match event {
                 PathEvent::Validated(local, _) if self.migration == Migration::Probing => {
-                    self.conn.migrate(local, self.server).context("the connection cannot migrate")?;
+                    self.conn
+                        .migrate(local, self.server)
+                        .context("the connection cannot migrate")?;
                     self.migration = Migration::Done;
                     exchange.go_on();
                 }
-                PathEvent::FailedValidation(..) => bail!("the server does not answer on the new path"),
+                PathEvent::FailedValidation(..) => {
+                    bail!("the server does not answer on the new path")
+                }
                 _ => {}
             }
         }
@@ -265,7 +281,10 @@ impl Session {
     fn ending(&self) -> anyhow::Error {
         if let Some(error) = self.conn.peer_error() {
             let reason = String::from_utf8_lossy(&error.reason).trim().to_owned();
-            return anyhow!("the server closed the connection (code {:#x}) {reason}", error.error_code);
+            return anyhow!(
+                "the server closed the connection (code {:#x}) {reason}",
+                error.error_code
+            );
         }
         if let Some(error) = self.conn.local_error() {
             let reason = String::from_utf8_lossy(&error.reason).trim().to_owned();
@@ -301,7 +320,8 @@ impl Session {
         self.longest
     }
 
-    /// Datagrams that came to the new port, if the client has changed to it. Few, if the server did not follow.
+    /// Datagrams that came to the new port, if the client has changed to it. Few, if the server did
+    /// not follow.
     pub(crate) fn at_new_port(&self) -> u64 {
         if self.migration == Migration::Done { self.at_new_port } else { 0 }
     }
@@ -342,15 +362,16 @@ fn config(cli: &Cli) -> Result<quiche::Config, quiche::Error> {
 
 /// This machine's address on the way to `peer`.
 fn own_address(peer: SocketAddr) -> io::Result<SocketAddr> {
-    let any: SocketAddr = if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let any: SocketAddr =
+        if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let probe = UdpSocket::bind(any)?;
     probe.connect(peer)?;
     Ok(SocketAddr::new(probe.local_addr()?.ip(), 0))
 }
 
 fn bound(address: SocketAddr) -> anyhow::Result<(Socket, SocketAddr)> {
-    let socket =
-        Socket::bind(address).with_context(|| format!("cannot open a socket at {}", address.ip()))?;
+    let socket = Socket::bind(address)
+        .with_context(|| format!("cannot open a socket at {}", address.ip()))?;
     let address = socket.local_addr()?;
     Ok((socket, address))
 }

@@ -7,7 +7,8 @@ use quiche::{Connection, SendInfo};
 /// Longer than any packet that is asked for here.
 const ROOM: usize = 1500;
 
-/// Of the time by which packets may go early, the part that a wait leaves: the rest is for the loop to come round.
+/// Of the time by which packets may go early, the part that a wait leaves: the rest is for the loop
+/// to come round.
 const LEEWAY: f64 = 0.5;
 
 /// Makes packets no sooner than they may leave, and sends each as it is made.
@@ -24,8 +25,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Hands to `put` all that the connection has to send by now. Nothing is held back: BBR2 takes the time at which a packet
-    /// is made for the time at which it leaves, and so does the plugin.
+    /// Hands to `put` all that the connection has to send by now. Nothing is held back: BBR2 takes
+    /// the time at which a packet is made for the time at which it leaves, and so does the plugin.
     pub(crate) fn send(
         &mut self,
         conn: &mut Connection,

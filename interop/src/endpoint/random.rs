@@ -19,5 +19,6 @@ pub(crate) fn reset_token() -> io::Result<u128> {
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    getrandom::fill(bytes).map_err(|error| io::Error::other(format!("there is no randomness: {error}")))
+    getrandom::fill(bytes)
+        .map_err(|error| io::Error::other(format!("there is no randomness: {error}")))
 }

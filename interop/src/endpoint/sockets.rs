@@ -12,7 +12,8 @@ use sidekick_protocol::is_network_error;
 /// The longest datagram.
 pub(crate) const DATAGRAM: usize = 65_535;
 
-/// A socket that never blocks. What the network says of it is counted, and ends nothing: anyone can say that.
+/// A socket that never blocks. What the network says of it is counted, and ends nothing: anyone can
+/// say that.
 #[derive(Debug)]
 pub(crate) struct Socket {
     udp: UdpSocket,
@@ -42,13 +43,15 @@ impl Socket {
                 Ok(datagram) => return Ok(Some(datagram)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 // What ICMP tells of an earlier datagram is no concern of the next one.
-                Err(error) if self.is_counted(&error) || error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error)
+                    if self.is_counted(&error) || error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Sends a datagram. One that the system does not take is lost, as it could be anywhere on its way.
+    /// Sends a datagram. One that the system does not take is lost, as it could be anywhere on its
+    /// way.
     pub(crate) fn send(&self, datagram: &[u8], to: SocketAddr) {
         if let Err(error) = self.udp.send_to(datagram, to) {
             self.is_counted(&error);

@@ -29,7 +29,8 @@ pub(crate) struct Options {
     /// Heard and left to the client's order: quiche has no say in it
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) cipher: Option<String>,
-    /// Congestion control by quiche's name [default: cubic, or what --sidekick works with, where there is that]
+    /// Congestion control by quiche's name [default: cubic, or what --sidekick works with, where
+    /// there is that]
     #[arg(long, value_name = "NAME")]
     pub(crate) cc: Option<String>,
 }

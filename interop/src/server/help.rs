@@ -26,4 +26,5 @@ pub(crate) trait Help {
 }
 
 /// Gives a new connection its help, which is at this address, if it is to have any.
-pub(crate) type Helper<'a> = &'a dyn Fn(&mut Connection, SocketAddr) -> io::Result<Option<Box<dyn Help>>>;
+pub(crate) type Helper<'a> =
+    &'a dyn Fn(&mut Connection, SocketAddr) -> io::Result<Option<Box<dyn Help>>>;

@@ -1,4 +1,5 @@
-//! `interop-server`: the server of the matrix on the hooked quiche, which can take a Sidekick's help for what it sends.
+//! `interop-server`: the server of the matrix on the hooked quiche, which can take a Sidekick's
+//! help for what it sends.
 
 #[path = "../endpoint/mod.rs"]
 mod endpoint;
@@ -13,7 +14,8 @@ use quic_sidekick::Mode;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on quiche with the hook: PUT and POST are answered with the body's length and hash, GET with a file
+/// An HTTP/3 server on quiche with the hook: PUT and POST are answered with the body's length and
+/// hash, GET with a file
 #[derive(Debug, Parser)]
 #[command(name = "interop-server", version)]
 struct Cli {

@@ -1,5 +1,5 @@
-//! An HTTP/3 server on quiche alone: one thread, one socket, and a loop. It is compiled twice, on stock quiche and on the
-//! hooked one.
+//! An HTTP/3 server on quiche alone: one thread, one socket, and a loop. It is compiled twice, on
+//! stock quiche and on the hooked one.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -35,7 +35,8 @@ pub(crate) struct Helped {
 }
 
 impl Report {
-    /// Whether and how a connection is helped now, and what has become of its packets. `errors`: of the server's socket.
+    /// Whether and how a connection is helped now, and what has become of its packets. `errors`: of
+    /// the server's socket.
     pub(crate) fn of(conn: &Connection, help: Option<&dyn Help>, errors: u64) -> Self {
         let off = Helped {
             assisted: false,
@@ -47,7 +48,8 @@ impl Report {
         let Helped { assisted, assistance, lost_early, spurious, socket_errors } =
             help.map_or(off, Help::helped);
         let stats = conn.stats();
-        let packets = Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
+        let packets =
+            Packets { sent: stats.sent, lost_end_to_end: stats.lost, lost_early, spurious };
         Self { assisted, assistance, packets, socket_errors: errors + socket_errors }
     }
 

@@ -32,13 +32,13 @@ struct Client {
     outbox: Outbox,
     /// Whether a datagram has come from the client in this round.
     heard: bool,
-    /// As of the client's last datagram. A client that has closed is not always heard to, and what becomes of the help until a
-    /// timeout says so is nobody's business.
+    /// As of the client's last datagram. A client that has closed is not always heard to, and what
+    /// becomes of the help until a timeout says so is nobody's business.
     report: Report,
 }
 
-/// What a datagram for a connection carries: one of the server's IDs, or the one that the client made up for its first flight.
-/// The client's address stands in for an ID of no length.
+/// What a datagram for a connection carries: one of the server's IDs, or the one that the client
+/// made up for its first flight. The client's address stands in for an ID of no length.
 type Key = (Vec<u8>, Option<SocketAddr>);
 
 struct Server<'a> {
@@ -101,7 +101,8 @@ impl Server<'_> {
             client.work(&self.options.root);
             client.send(&self.socket);
             if std::mem::take(&mut client.heard) {
-                client.report = Report::of(&client.conn, client.help.as_deref(), self.socket.errors());
+                client.report =
+                    Report::of(&client.conn, client.help.as_deref(), self.socket.errors());
             }
         }
         let Self { clients, keys, options, .. } = self;
@@ -141,14 +142,16 @@ impl Server<'_> {
 
     /// The number of the client whose datagram this is; a new one, if it begins a connection.
     fn client_of(&mut self, datagram: &mut [u8], from: SocketAddr) -> anyhow::Result<Option<u64>> {
-        let Ok(header) = quiche::Header::from_slice(datagram, self.options.cid_length.into()) else {
+        let Ok(header) = quiche::Header::from_slice(datagram, self.options.cid_length.into())
+        else {
             return Ok(None);
         };
         let key = key(&header.dcid, from);
         if let Some(&number) = self.keys.get(&key) {
             return Ok(Some(number));
         }
-        let begins = header.ty == quiche::Type::Initial && quiche::version_is_supported(header.version);
+        let begins =
+            header.ty == quiche::Type::Initial && quiche::version_is_supported(header.version);
         if !begins || self.clients.len() >= MOST_CONNECTIONS {
             return Ok(None);
         }
@@ -162,15 +165,19 @@ impl Server<'_> {
         self.keys.insert(key, number);
         self.keys.insert(self::key(&id, from), number);
         let report = Report::of(&conn, help.as_deref(), self.socket.errors());
-        let client = Client { conn, service: None, help, outbox: Outbox::default(), heard: false, report };
+        let client =
+            Client { conn, service: None, help, outbox: Outbox::default(), heard: false, report };
         self.clients.insert(number, client);
         Ok(Some(number))
     }
 
     fn wait(&mut self) -> anyhow::Result<()> {
         let deadline = self.clients.values().filter_map(Client::deadline).min();
-        let adjacent =
-            self.clients.values().filter_map(|client| client.help.as_ref()).map(|help| help.socket());
+        let adjacent = self
+            .clients
+            .values()
+            .filter_map(|client| client.help.as_ref())
+            .map(|help| help.socket());
         sockets::wait([&self.socket].into_iter().chain(adjacent), deadline)?;
         for client in self.clients.values_mut() {
             client.on_timeout();

@@ -66,7 +66,13 @@ impl Service {
                             digest.sha256()
                         );
                         let length = receipt.len() as u64;
-                        self.answer(conn, stream, "200", length, Box::new(std::io::Cursor::new(receipt)))?;
+                        self.answer(
+                            conn,
+                            stream,
+                            "200",
+                            length,
+                            Box::new(std::io::Cursor::new(receipt)),
+                        )?;
                     }
                 }
                 Ok((stream, h3::Event::Reset(_))) => {
@@ -85,26 +91,36 @@ impl Service {
         Ok(())
     }
 
-    fn begin(&mut self, conn: &mut Connection, stream: u64, headers: &[h3::Header]) -> Result<(), h3::Error> {
+    fn begin(
+        &mut self,
+        conn: &mut Connection,
+        stream: u64,
+        headers: &[h3::Header],
+    ) -> Result<(), h3::Error> {
         // Trailers say nothing here.
         if self.uploads.contains_key(&stream) || self.answers.contains_key(&stream) {
             return Ok(());
         }
-        let value = |name: &[u8]| headers.iter().find(|header| header.name() == name).map(h3::Header::value);
+        let value = |name: &[u8]| {
+            headers.iter().find(|header| header.name() == name).map(h3::Header::value)
+        };
         match value(b":method") {
             Some(b"PUT" | b"POST") => {
                 self.uploads.insert(stream, Digest::default());
                 Ok(())
             }
             Some(b"GET") => {
-                let path = String::from_utf8_lossy(value(b":path").unwrap_or_default()).into_owned();
+                let path =
+                    String::from_utf8_lossy(value(b":path").unwrap_or_default()).into_owned();
                 let file = file_below(&self.root, &path).and_then(|path| {
                     let file = File::open(path).ok()?;
                     let metadata = file.metadata().ok()?;
                     metadata.is_file().then_some((file, metadata.len()))
                 });
                 match file {
-                    Some((file, length)) => self.answer(conn, stream, "200", length, Box::new(file)),
+                    Some((file, length)) => {
+                        self.answer(conn, stream, "200", length, Box::new(file))
+                    }
                     None => self.answer(conn, stream, "404", 0, Box::new(std::io::empty())),
                 }
             }
@@ -132,8 +148,13 @@ impl Service {
             h3::Header::new(b":status", status.as_bytes()),
             h3::Header::new(b"content-length", length.to_string().as_bytes()),
         ];
-        let answer =
-            Answer { headers: Some(headers), source, chunk: Vec::new(), handed_on: 0, all_read: false };
+        let answer = Answer {
+            headers: Some(headers),
+            source,
+            chunk: Vec::new(),
+            handed_on: 0,
+            all_read: false,
+        };
         self.answers.insert(stream, answer);
         self.send(conn, stream)
     }
@@ -167,7 +188,8 @@ impl Answer {
         loop {
             if self.handed_on == self.chunk.len() && !self.all_read {
                 (self.handed_on, self.chunk) = (0, Vec::with_capacity(CHUNK));
-                // A file that cannot be read any further ends short of its announced length, which tells the client.
+                // A file that cannot be read any further ends short of its announced length, which
+                // tells the client.
                 let read = self.source.by_ref().take(CHUNK as u64).read_to_end(&mut self.chunk);
                 self.all_read = read.is_err() || self.chunk.len() < CHUNK;
             }

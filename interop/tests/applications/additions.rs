@@ -31,7 +31,8 @@ impl Additions {
             if let Some(place) = line.strip_prefix("@@ -") {
                 let old = place.split(' ').next().unwrap();
                 let (first, count) = old.split_once(',').unwrap_or((old, "1"));
-                let (first, count): (usize, usize) = (first.parse().unwrap(), count.parse().unwrap());
+                let (first, count): (usize, usize) =
+                    (first.parse().unwrap(), count.parse().unwrap());
                 let after = if count == 0 { first } else { first - 1 };
                 hunks.push(Hunk { after, removed: Vec::new(), added: Vec::new() });
                 continue;

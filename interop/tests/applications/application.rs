@@ -32,8 +32,9 @@ impl Application {
 
     /// Puts it together with our lines in it, builds it as its owner would, and gives the program.
     ///
-    /// Nothing is fetched: the versions are those of the workspace's lock file. What it depends on is taken from the
-    /// workspace's target directory, as far as it has the same features there; BoringSSL has.
+    /// Nothing is fetched: the versions are those of the workspace's lock file. What it depends on
+    /// is taken from the workspace's target directory, as far as it has the same features there;
+    /// BoringSSL has.
     pub(crate) fn build(&self) -> PathBuf {
         let metadata = metadata();
         let (name, version) = self.package;
@@ -49,7 +50,10 @@ impl Application {
         }
         for (file, mut text) in files {
             if let Some(additions) = additions.iter().find(|additions| additions.file == file) {
-                assert!(file == MANIFEST || additions.removed() == 0, "{file} loses lines that are not ours");
+                assert!(
+                    file == MANIFEST || additions.removed() == 0,
+                    "{file} loses lines that are not ours"
+                );
                 text = additions.apply(&text);
             }
             if file == MANIFEST {
@@ -58,20 +62,29 @@ impl Application {
             write(&own.join(file), &text);
         }
         write(&own.join("Cargo.lock"), &read(&workspace().join("Cargo.lock")));
-        let output =
-            cargo().args(["build", "--offline", "--target-dir"]).arg(&target).current_dir(&own).output();
+        let output = cargo()
+            .args(["build", "--offline", "--target-dir"])
+            .arg(&target)
+            .current_dir(&own)
+            .output();
         let output = output.unwrap();
-        assert!(output.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}: {}",
+            self.name,
+            String::from_utf8_lossy(&output.stderr)
+        );
         target.join("debug").join(self.name)
     }
 }
 
-/// The manifest as it is for somebody who has our repository here, and who builds as this workspace does: another profile would
-/// mean another BoringSSL.
+/// The manifest as it is for somebody who has our repository here, and who builds as this workspace
+/// does: another profile would mean another BoringSSL.
 fn within_this_checkout(manifest: &str, metadata: &Value) -> String {
     let mut manifest: Table = manifest.parse().unwrap();
     let ours = directory_of(metadata, "quic-sidekick", None);
-    let repository = packages(metadata).find(|package| manifest_directory(package) == ours).unwrap();
+    let repository =
+        packages(metadata).find(|package| manifest_directory(package) == ours).unwrap();
     by_path(&mut manifest, repository["repository"].as_str().unwrap(), metadata);
     let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
     let profile = Table::from_iter([("dev".to_owned(), root["profile"]["dev"].clone())]);
@@ -99,7 +112,9 @@ fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
 /// What the workspace is made of.
 fn metadata() -> Value {
     let mut command = cargo();
-    command.args(["metadata", "--offline", "--locked", "--format-version", "1"]).current_dir(workspace());
+    command
+        .args(["metadata", "--offline", "--locked", "--format-version", "1"])
+        .current_dir(workspace());
     // Cargo has not fetched what only other systems take.
     command.args(["--filter-platform", &host()]);
     let output = command.output().unwrap();
@@ -109,8 +124,9 @@ fn metadata() -> Value {
 
 /// The triple that is compiled for.
 fn host() -> String {
-    let output =
-        Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())).arg("-vV").output();
+    let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
+        .arg("-vV")
+        .output();
     let version = String::from_utf8(output.unwrap().stdout).unwrap();
     version.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
 }
@@ -126,16 +142,19 @@ fn directory_of(metadata: &Value, name: &str, version: Option<&str>) -> PathBuf 
             && package["source"].is_null() == version.is_none()
             && version.is_none_or(|version| package["version"] == version)
     });
-    let missing = "the workspace has none; if it has another version, see where our lines go in that one";
-    manifest_directory(found.unwrap_or_else(|| panic!("{name} {}: {missing}", version.unwrap_or_default())))
+    let missing =
+        "the workspace has none; if it has another version, see where our lines go in that one";
+    manifest_directory(
+        found.unwrap_or_else(|| panic!("{name} {}: {missing}", version.unwrap_or_default())),
+    )
 }
 
 fn manifest_directory(package: &Value) -> PathBuf {
     Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned()
 }
 
-/// Cargo as a person would start it. Build scripts of others look at variables that cargo has set for this test, and would be run
-/// again for a change in them.
+/// Cargo as a person would start it. Build scripts of others look at variables that cargo has set
+/// for this test, and would be run again for a change in them.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {

@@ -1,5 +1,6 @@
-//! Other people's applications with the plugin in them: the published examples of tokio-quiche and quiche, with the lines of
-//! `applications/` added, built as their owners would build them, and run over a path that loses packets.
+//! Other people's applications with the plugin in them: the published examples of tokio-quiche and
+//! quiche, with the lines of `applications/` added, built as their owners would build them, and run
+//! over a path that loses packets.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -50,9 +51,9 @@ const QUICHE: Application = Application {
 
 /// (lines removed, lines added) of a file.
 fn size(all: &[Additions], file: &str) -> (usize, usize) {
-    all.iter()
-        .filter(|additions| additions.file == file)
-        .fold((0, 0), |(gone, come), additions| (gone + additions.removed(), come + additions.added()))
+    all.iter().filter(|additions| additions.file == file).fold((0, 0), |(gone, come), additions| {
+        (gone + additions.removed(), come + additions.added())
+    })
 }
 
 #[test]
@@ -77,7 +78,8 @@ fn the_readme_shows_what_is_built_here() {
 /// What tokio-quiche's server serves.
 const SERVED: usize = 4 << 20;
 
-/// Losses on the server's first hop, and the slow way behind it. The path is laid from the client's side.
+/// Losses on the server's first hop, and the slow way behind it. The path is laid from the client's
+/// side.
 const SERVER_S_FIRST_HOP: [&str; 6] = [
     "near.loss_percent=0",
     "near.delay_ms=25",
@@ -99,7 +101,11 @@ fn download(program: &Path, with_proxy: bool) -> f64 {
         "bbr2_gcongestion",
         "--enable-pacing",
     ]);
-    command.arg("--tls-cert-path").arg(lab.certificate()).arg("--tls-private-key-path").arg(lab.key());
+    command
+        .arg("--tls-cert-path")
+        .arg(lab.certificate())
+        .arg("--tls-private-key-path")
+        .arg(lab.key());
     let _server = lab.start("the server", command, &lab.hosts().receiver);
 
     let get = |bytes: usize| -> Value {

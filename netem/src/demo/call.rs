@@ -1,4 +1,5 @@
-//! The demonstration of a call: the same sound over the same path, end to end and with a Sidekick, to be listened to.
+//! The demonstration of a call: the same sound over the same path, end to end and with a Sidekick,
+//! to be listened to.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +25,12 @@ const CALLERS: [(&str, &str, &[&str]); 2] = [
     (
         "Sidekick",
         "sidekick",
-        &["sidekick.mode=reinject", "sidekick.every_packets=1", "sidekick.poll=on", "sidekick.threshold=1"],
+        &[
+            "sidekick.mode=reinject",
+            "sidekick.every_packets=1",
+            "sidekick.poll=on",
+            "sidekick.threshold=1",
+        ],
     ),
 ];
 
@@ -86,7 +92,8 @@ pub enum CallDemoError {
     },
 }
 
-/// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was heard in `directory`.
+/// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was
+/// heard in `directory`.
 ///
 /// # Errors
 ///
@@ -110,7 +117,8 @@ pub fn run(
         scenario.apply(settings)?;
         scenario.set("flow.seconds", &seconds.to_string())?;
         scenario.check()?;
-        // What is heard goes to its place when it is whole: a demonstration that is broken off leaves nothing.
+        // What is heard goes to its place when it is whole: a demonstration that is broken off
+        // leaves nothing.
         let sound = Sound {
             wav: wav.map(Path::to_owned),
             heard: bench.directory.join(name).with_extension("wav"),
@@ -166,7 +174,8 @@ pub fn print(demo: &CallDemo) -> String {
     let rows = demo.calls.iter().map(|row| {
         let (Audio { dejitter_ms: waits, late, .. }, record) = (audio(row), &row.record);
         let ms = |figure: f64| format!("{figure:.1} ms");
-        let known = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let known =
+            |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
         vec![
             row.caller.to_owned(),
             ms(waits.p50),
@@ -175,7 +184,9 @@ pub fn print(demo: &CallDemo) -> String {
             ms(waits.max),
             late.to_string(),
             known(row.concealed),
-            row.quality.as_ref().map_or_else(|| "-".to_owned(), |quality| format!("{:.2}", quality.mos)),
+            row.quality
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |quality| format!("{:.2}", quality.mos)),
             record.packets.retransmitted.to_string(),
             record.quacks.received.to_string(),
             record.quacks.polls.to_string(),
@@ -220,14 +231,20 @@ mod tests {
 
     fn row(caller: &'static str, late: u64) -> Row {
         let dejitter_ms = Percentiles { p99: 40.1, max: 41.7, ..Percentiles::default() };
-        let audio =
-            Audio { dejitter_ms, late, played: 3000 - late, media_bytes: 870_000, help_bytes: 261_000 };
+        let audio = Audio {
+            dejitter_ms,
+            late,
+            played: 3000 - late,
+            media_bytes: 870_000,
+            help_bytes: 261_000,
+        };
         let record = RunRecord {
             audio: Some(audio),
             quacks: Quacks { received: 3300, polls: 250, ..Quacks::default() },
             ..RunRecord::default()
         };
-        let (wav, hgrm) = (Path::new("out").join(caller).with_extension("wav"), PathBuf::from("out/x.hgrm"));
+        let (wav, hgrm) =
+            (Path::new("out").join(caller).with_extension("wav"), PathBuf::from("out/x.hgrm"));
         Row { caller, wav, hgrm, concealed: Some(late), quality: None, record }
     }
 
@@ -255,8 +272,15 @@ mod tests {
     #[test]
     fn the_table_says_what_to_listen_to() {
         let text = print(&demo(99, 0));
-        for word in ["40.1 ms", "30.0 %", "3300", "out/helped.wav", "out/waits.svg", "99 against 0", "passed"]
-        {
+        for word in [
+            "40.1 ms",
+            "30.0 %",
+            "3300",
+            "out/helped.wav",
+            "out/waits.svg",
+            "99 against 0",
+            "passed",
+        ] {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(print(&demo(9, 9)).contains("FAILED"));

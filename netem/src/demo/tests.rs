@@ -74,12 +74,17 @@ fn a_check_passes_at_its_bound_and_not_below() {
 fn of_several_runs_the_median_is_shown_with_its_range() {
     let runs = [3.9, 2.0, 2.4].map(|goodput| record(BBR2, goodput, "ab")).to_vec();
     let slow = Row::of(BBR2, runs, &file()).unwrap();
-    assert_eq!((slow.record.goodput_mbit_s, slow.goodput_range_mbit_s, slow.runs), (2.4, (2.0, 3.9), 3));
+    assert_eq!(
+        (slow.record.goodput_mbit_s, slow.goodput_range_mbit_s, slow.runs),
+        (2.4, (2.0, 3.9), 3)
+    );
     let rows = vec![slow, row(PATH_AWARE_BBR2, 6.0, "ab")];
     let check = check(&rows, BBR2, PATH_AWARE_BBR2, 2.5, &file());
     assert!(check.passed, "{check:?}");
-    let text =
-        print(&Comparison { near_loss_percent: 15.0, says: second_sentence(&rows), rows, check }, &file());
+    let text = print(
+        &Comparison { near_loss_percent: 15.0, says: second_sentence(&rows), rows, check },
+        &file(),
+    );
     assert!(
         text.contains("; of 3 runs each, the median one") && text.contains("2.40 (2.00 to 3.90)"),
         "{text}"
@@ -106,13 +111,20 @@ fn the_print_shows_failure_and_missing_help() {
     rows[3].record.assisted = false;
     rows[3].record.assistance = "no proxy answered".to_owned();
     let check = check(&rows, RFC_CUBIC, PACUBIC, 3.0, &file());
-    let text =
-        print(&Comparison { near_loss_percent: 1.0, says: first_sentence(&rows), rows, check }, &file());
+    let text = print(
+        &Comparison { near_loss_percent: 1.0, says: first_sentence(&rows), rows, check },
+        &file(),
+    );
     assert!(
-        text.contains("Sidekick, PACUBIC at least 3 times as fast as CUBIC, RFC 9438: 2.50 times, FAILED."),
+        text.contains(
+            "Sidekick, PACUBIC at least 3 times as fast as CUBIC, RFC 9438: 2.50 times, FAILED."
+        ),
         "{text}"
     );
-    assert!(text.contains("Sidekick, PACUBIC: the sender was not assisted: no proxy answered"), "{text}");
+    assert!(
+        text.contains("Sidekick, PACUBIC: the sender was not assisted: no proxy answered"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The picture of a call's waits: how long the unluckiest packets waited, the rarer the further to the right.
+//! The picture of a call's waits: how long the unluckiest packets waited, the rarer the further to
+//! the right.
 
 use plotters::prelude::*;
 
@@ -27,7 +28,8 @@ impl Waits {
     /// Reads a percentile distribution. Lines that are none say nothing.
     pub(super) fn of(name: &'static str, hgrm: &str) -> Self {
         let point = |line: &str| {
-            let columns: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+            let columns: Vec<f64> =
+                line.split_whitespace().map_while(|word| word.parse().ok()).collect();
             match columns[..] {
                 [value, _, _, share] => Some((share, value)),
                 // The longest wait is that of one packet of all.
@@ -35,7 +37,8 @@ impl Waits {
                 _ => None,
             }
         };
-        let finite = |(share, wait): &(f64, f64)| share.is_finite() && wait.is_finite() && *share >= 1.0;
+        let finite =
+            |(share, wait): &(f64, f64)| share.is_finite() && wait.is_finite() && *share >= 1.0;
         Self { name, points: hgrm.lines().filter_map(point).filter(finite).collect() }
     }
 }
@@ -51,8 +54,12 @@ pub(super) fn draw(curves: &[Waits]) -> Result<String, DrawError> {
     Ok(text)
 }
 
-fn drawing(text: &mut String, curves: &[Waits]) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let longest = curves.iter().flat_map(|curve| &curve.points).map(|(_, wait)| *wait).fold(10.0, f64::max);
+fn drawing(
+    text: &mut String,
+    curves: &[Waits],
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let longest =
+        curves.iter().flat_map(|curve| &curve.points).map(|(_, wait)| *wait).fold(10.0, f64::max);
     let rarest = SHARES.last().map_or(1.0, |(share, _)| *share);
     let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
@@ -88,7 +95,9 @@ fn drawing(text: &mut String, curves: &[Waits]) -> Result<(), Box<dyn std::error
         chart
             .draw_series([PathElement::new(points.collect::<Vec<_>>(), colour.stroke_width(4))])?
             .label(curve.name)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 28, y)], colour.stroke_width(4)));
+            .legend(move |(x, y)| {
+                PathElement::new(vec![(x, y), (x + 28, y)], colour.stroke_width(4))
+            });
     }
     chart
         .configure_series_labels()
@@ -135,12 +144,16 @@ mod tests {
         let mut hgrm = Vec::new();
         audio::hgrm::write(&histogram, &mut hgrm).unwrap();
         let waits = Waits::of("a call", &String::from_utf8(hgrm).unwrap());
-        assert_eq!((waits.points.first(), waits.points.last()), (Some(&(1.0, 0.0)), Some(&(3000.0, 0.0))));
+        assert_eq!(
+            (waits.points.first(), waits.points.last()),
+            (Some(&(1.0, 0.0)), Some(&(3000.0, 0.0)))
+        );
     }
 
     #[test]
     fn what_is_no_distribution_draws_no_curve() {
-        let waits = Waits::of("none", "Value Percentile\n\n#[Mean = 1, StdDeviation = 2]\nnan 1 2 inf\n");
+        let waits =
+            Waits::of("none", "Value Percentile\n\n#[Mean = 1, StdDeviation = 2]\nnan 1 2 inf\n");
         assert_eq!(waits.points, []);
         assert!(draw(&[waits]).unwrap().contains("99 %"));
     }

@@ -15,7 +15,8 @@ use crate::report::{MOST_LATE_PERCENT, late_percent};
 const GOODPUT_WITHIN: f64 = 0.1;
 /// How far the 99th percentile of the de-jitter delay may be from that of `sim`, in milliseconds.
 const DEJITTER_WITHIN_MS: f64 = 5.0;
-/// How far the number of lost packets may be from what is expected, in standard deviations of a binomial distribution.
+/// How far the number of lost packets may be from what is expected, in standard deviations of a
+/// binomial distribution.
 const DEVIATIONS: f64 = 5.0;
 /// Fewer runs than this of what takes no seed prove little.
 const SEVERAL: usize = 3;
@@ -52,7 +53,9 @@ pub enum CompareError {
         source: io::Error,
     },
     /// Not a record.
-    #[error("{path}, line {line}: {message}; each line has to be one that `sidekick-lab run --json` printed")]
+    #[error(
+        "{path}, line {line}: {message}; each line has to be one that `sidekick-lab run --json` printed"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -69,8 +72,8 @@ pub enum CompareError {
 ///
 /// [`CompareError`].
 pub fn read(path: &Path) -> Result<Vec<RunRecord>, CompareError> {
-    let text =
-        fs::read_to_string(path).map_err(|source| CompareError::Read { path: path.to_owned(), source })?;
+    let text = fs::read_to_string(path)
+        .map_err(|source| CompareError::Read { path: path.to_owned(), source })?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
         .map(|(number, line)| {
@@ -89,10 +92,14 @@ impl Agreement {
     pub fn of(records: &[RunRecord]) -> Self {
         let mut groups: BTreeMap<(&str, &[String], &str), Vec<RunRecord>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.backend != "sim") {
-            let key = (record.scenario.as_str(), record.settings.as_slice(), record.backend.as_str());
+            let key =
+                (record.scenario.as_str(), record.settings.as_slice(), record.backend.as_str());
             groups.entry(key).or_default().push(record.clone());
         }
-        let other = |((scenario, settings, backend), records): ((&str, &[String], &str), Vec<RunRecord>)| {
+        let other = |((scenario, settings, backend), records): (
+            (&str, &[String], &str),
+            Vec<RunRecord>,
+        )| {
             let set = |case: Case, text: &String| match text.split_once('=') {
                 Some((setting, value)) => case.set(setting.trim(), value.trim()),
                 None => case,
@@ -116,8 +123,10 @@ impl Agreement {
     #[must_use]
     pub fn sheet(&self, results: &Results) -> Sheet {
         let columns =
-            ["what was run", "figure", "sim", "backend", "there", "difference", "verdict"].map(str::to_owned);
-        let rows = self.others.iter().flat_map(|other| other.rows(results)).map(|row| row.words).collect();
+            ["what was run", "figure", "sim", "backend", "there", "difference", "verdict"]
+                .map(str::to_owned);
+        let rows =
+            self.others.iter().flat_map(|other| other.rows(results)).map(|row| row.words).collect();
         Sheet { columns: columns.into(), rows }
     }
 
@@ -155,8 +164,8 @@ impl Other {
         vec![self.main_row(results), self.loss_row(results)]
     }
 
-    /// The share of packets that the near segment lost at random: a link without its losses would be faster, not slower,
-    /// and could pass for one that agrees.
+    /// The share of packets that the near segment lost at random: a link without its losses would
+    /// be faster, not slower, and could pass for one that agrees.
     fn loss_row(&self, results: &Results) -> Row {
         let share = |records: &mut dyn Iterator<Item = &RunRecord>| {
             let links = records.map(|record| record.links.near.to_receiver.link);
@@ -166,7 +175,8 @@ impl Other {
         let of_sim = jobs.iter().filter_map(|job| results.get(job)?.as_ref().ok());
         let (sim_lost, sim_all) = share(&mut of_sim.into_iter());
         let (lost, all) = share(&mut self.records.iter());
-        let percent = |lost: u64, all: u64| if all == 0 { 0.0 } else { lost as f64 * 100.0 / all as f64 };
+        let percent =
+            |lost: u64, all: u64| if all == 0 { 0.0 } else { lost as f64 * 100.0 / all as f64 };
         let chance = percent(sim_lost, sim_all) / 100.0;
         let expected = all as f64 * chance;
         let deviation = (expected * (1.0 - chance)).sqrt();
@@ -185,15 +195,17 @@ impl Other {
 
     fn main_row(&self, results: &Results) -> Row {
         if self.records.iter().any(|record| record.audio.is_some()) {
-            // The percentile stands on a step of a repair's round trip. A few frames more or less past it, and a run lands
-            // on the next step, on `sim` one in twenty. That is chance, unless every run of several does.
+            // The percentile stands on a step of a repair's round trip. A few frames more or less
+            // past it, and a run lands on the next step, on `sim` one in twenty. That is chance,
+            // unless every run of several does.
             let near = |sim: f64, record: &RunRecord| {
-                measures::dejitter_p99(record).is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
+                measures::dejitter_p99(record)
+                    .is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
             };
             self.compare(results, "de-jitter p99, ms", measures::dejitter_p99, 1, |sim, there| {
                 let difference = there - sim;
-                let one_of_several =
-                    self.records.len() >= SEVERAL && self.records.iter().any(|record| near(sim, record));
+                let one_of_several = self.records.len() >= SEVERAL
+                    && self.records.iter().any(|record| near(sim, record));
                 let agrees = difference.abs() <= DEJITTER_WITHIN_MS || one_of_several;
                 (format!("{difference:+.1} ms"), agrees)
             })
@@ -230,7 +242,8 @@ impl Other {
         if let Some(doubt) = self.doubt() {
             verdict = format!("{verdict}; {doubt}");
         }
-        let words = [self.words.clone(), figure.to_owned(), text(sim), self.backend.clone(), text(there)];
+        let words =
+            [self.words.clone(), figure.to_owned(), text(sim), self.backend.clone(), text(there)];
         Row { words: words.into_iter().chain([difference, verdict]).collect(), agrees }
     }
 
@@ -251,8 +264,9 @@ impl Other {
     /// What has to be said of these records, if anything.
     fn doubt(&self) -> Option<String> {
         let few = self.backend == "tc" && self.records.len() < SEVERAL;
-        let few =
-            few.then(|| "the kernel takes no seed, so that fewer than three runs prove little".to_owned());
+        let few = few.then(|| {
+            "the kernel takes no seed, so that fewer than three runs prove little".to_owned()
+        });
         self.distrust().or(few)
     }
 }
@@ -274,13 +288,15 @@ mod tests {
 
     fn verdict(others: &[RunRecord], sim: &RunRecord) -> Verdict {
         let agreement = Agreement::of(others);
-        let results = agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
+        let results =
+            agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
         agreement.verdict(&results)
     }
 
     fn verdicts(others: &[RunRecord], sim: &RunRecord) -> Vec<String> {
         let agreement = Agreement::of(others);
-        let results = agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
+        let results =
+            agreement.cases().flat_map(Case::jobs).map(|job| (job, Ok(sim.clone()))).collect();
         let rows = agreement.sheet(&results).rows;
         rows.iter().filter(|row| row[1] != "lost near, %").map(|row| row[5..].join(", ")).collect()
     }
@@ -288,7 +304,8 @@ mod tests {
     #[test]
     fn goodput_agrees_within_a_tenth() {
         let sim = record("sim", 8.0);
-        let others = [record("user", 8.7), record("user", 8.76), record("user", 9.9), record("sim", 1.0)];
+        let others =
+            [record("user", 8.7), record("user", 8.76), record("user", 9.9), record("sim", 1.0)];
         assert_eq!(verdicts(&others, &sim), ["+9.5 %, agrees"]);
         assert_eq!(verdicts(&[record("user", 7.12)], &sim), ["-11.0 %, differs"]);
         assert_eq!(verdict(&others, &sim), Verdict::Agree);
@@ -299,7 +316,10 @@ mod tests {
     fn dejitter_agrees_within_five_milliseconds() {
         let audio = |backend, p99| {
             let dejitter_ms = Percentiles { p99, ..Percentiles::default() };
-            RunRecord { audio: Some(Audio { dejitter_ms, ..Audio::default() }), ..record(backend, 0.1) }
+            RunRecord {
+                audio: Some(Audio { dejitter_ms, ..Audio::default() }),
+                ..record(backend, 0.1)
+            }
         };
         let sim = audio("sim", 22.4);
         assert_eq!(verdicts(&[audio("user", 27.4)], &sim), ["+5.0 ms, agrees"]);
@@ -330,9 +350,16 @@ mod tests {
         let mut slow = record("user", 8.0);
         slow.links.near.to_receiver.overruns = 7;
         slow.goodput_mbit_s = 6.0;
-        assert_eq!(verdict(std::slice::from_ref(&slow), &record("sim", 8.0)), Verdict::NothingToTrust);
+        assert_eq!(
+            verdict(std::slice::from_ref(&slow), &record("sim", 8.0)),
+            Verdict::NothingToTrust
+        );
         let beside = RunRecord { backend: "tc".into(), ..record("tc", 8.1) };
-        assert_eq!(verdict(&[slow.clone(), beside], &record("sim", 8.0)), Verdict::Agree, "of the rest");
+        assert_eq!(
+            verdict(&[slow.clone(), beside], &record("sim", 8.0)),
+            Verdict::Agree,
+            "of the rest"
+        );
         let [verdict] = verdicts(&[slow], &record("sim", 8.0)).try_into().unwrap();
         assert!(
             verdict.contains("differs; not to be trusted: that machine was too slow for 7 packets"),
@@ -343,7 +370,8 @@ mod tests {
         busy.links.far.to_receiver.late = 3;
         let [verdict] = verdicts(&[busy], &record("sim", 8.0)).try_into().unwrap();
         assert!(
-            verdict.ends_with("on that machine 0.3 % of packets left a link over a millisecond late"),
+            verdict
+                .ends_with("on that machine 0.3 % of packets left a link over a millisecond late"),
             "{verdict}"
         );
         let [verdict] = verdicts(&[record("tc", 8.0)], &record("sim", 8.0)).try_into().unwrap();

@@ -47,7 +47,8 @@ pub fn for_reading(part: &Part, results: &Results) -> Sheet {
     }
 }
 
-/// What a part shows as a program wants it: a row for each mark of a plot and each cell of a heat map, one figure an entry.
+/// What a part shows as a program wants it: a row for each mark of a plot and each cell of a heat
+/// map, one figure an entry.
 #[must_use]
 pub fn for_programs(part: &Part, results: &Results) -> Sheet {
     match part {
@@ -60,7 +61,8 @@ pub fn for_programs(part: &Part, results: &Results) -> Sheet {
 
 fn plot_for_reading(plot: &Plot, results: &Results) -> Sheet {
     let drawn = plot.drawn(results);
-    let mut all: Vec<f64> = drawn.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
+    let mut all: Vec<f64> =
+        drawn.iter().flat_map(|(_, points)| points.iter().map(|(x, _)| *x)).collect();
     all.sort_by(f64::total_cmp);
     all.dedup();
     let mut sheet = Sheet::new(&[plot.x.name]);
@@ -128,9 +130,9 @@ fn heat_for_programs(heat: &HeatMap, results: &Results) -> Sheet {
 fn table_for_reading(table: &Table, results: &Results) -> Sheet {
     let text = |entry: &Entry| match entry {
         Entry::Text(text) | Entry::Published(text) => text.clone(),
-        Entry::Figure(quantity, decimals) => {
-            quantity.summary(results).map_or_else(|| NOTHING.to_owned(), |summary| summary.text(*decimals))
-        }
+        Entry::Figure(quantity, decimals) => quantity
+            .summary(results)
+            .map_or_else(|| NOTHING.to_owned(), |summary| summary.text(*decimals)),
     };
     let rows = table.rows.iter().map(|row| row.iter().map(text).collect()).collect();
     Sheet { columns: table.columns.clone(), rows }
@@ -139,7 +141,11 @@ fn table_for_reading(table: &Table, results: &Results) -> Sheet {
 /// A column of figures becomes four: median, least, most, runs.
 fn table_for_programs(table: &Table, results: &Results) -> Sheet {
     let is_figure = |column: usize| {
-        table.rows.iter().filter_map(|row| row.get(column)).any(|entry| matches!(entry, Entry::Figure(..)))
+        table
+            .rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .any(|entry| matches!(entry, Entry::Figure(..)))
     };
     let mut sheet = Sheet::default();
     for (column, name) in table.columns.iter().enumerate() {

@@ -1,7 +1,8 @@
 //! Plots and heat maps as SVG.
 //!
-//! Every point is a `circle` and every cell of a heat map a `rect`, and nothing else is one: so a page can be checked
-//! against the data. Sizes are in units of the drawing, which the page scales to its width.
+//! Every point is a `circle` and every cell of a heat map a `rect`, and nothing else is one: so a
+//! page can be checked against the data. Sizes are in units of the drawing, which the page scales
+//! to its width.
 
 use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
@@ -74,7 +75,11 @@ pub fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
 
 type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-fn svg(id: &str, size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> Drawing) -> Result<String, DrawError> {
+fn svg(
+    id: &str,
+    size: (u32, u32),
+    draw: impl FnOnce(&Area<'_>) -> Drawing,
+) -> Result<String, DrawError> {
     let mut text = String::new();
     let drawing = {
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
@@ -120,7 +125,9 @@ fn published(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)]
         let line = DashedPathElement::new(points.clone(), 12, 10, colour.stroke_width(3));
         chart.draw_series([line])?;
     }
-    chart.draw_series(points.into_iter().map(|point| Circle::new(point, 5, colour.stroke_width(2))))?;
+    chart.draw_series(
+        points.into_iter().map(|point| Circle::new(point, 5, colour.stroke_width(2))),
+    )?;
     Ok(())
 }
 
@@ -137,7 +144,9 @@ fn measured(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)])
         }))?;
     }
     let radius = if many { 2 } else { 7 };
-    chart.draw_series(medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())))?;
+    chart.draw_series(
+        medians.into_iter().map(|point| Circle::new(point, radius, colour.filled())),
+    )?;
     Ok(())
 }
 
@@ -159,7 +168,8 @@ pub fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> 
             for (column, cell) in cells.iter().enumerate() {
                 let Some(summary) = cell.summary(results) else { continue };
                 let (left, bottom) = (column as f64, row as f64);
-                let (text, colour) = (ratio(summary.median), RGBColor::from(heat_colour(summary.median)));
+                let (text, colour) =
+                    (ratio(summary.median), RGBColor::from(heat_colour(summary.median)));
                 let corners = [(left - 0.5, bottom - 0.5), (left + 0.5, bottom + 0.5)];
                 chart.draw_series([Rectangle::new(corners, colour.filled())])?;
                 chart.draw_series([Text::new(text, (left, bottom), style.clone())])?;

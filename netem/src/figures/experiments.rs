@@ -59,7 +59,11 @@ pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
 const GOODPUT: Axis = Axis::linear("goodput, Mbit/s", 2);
 
 /// The curve of a sender: one case for each x.
-fn sender_curve(sender: &Sender, measure: Measure, cases: impl IntoIterator<Item = (f64, Case)>) -> Curve {
+fn sender_curve(
+    sender: &Sender,
+    measure: Measure,
+    cases: impl IntoIterator<Item = (f64, Case)>,
+) -> Curve {
     let points = cases.into_iter().map(|(x, case)| (x, Quantity::Of(sender.of(&case), measure)));
     Curve::measured(sender.name, sender.colour, points)
 }

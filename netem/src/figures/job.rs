@@ -10,7 +10,8 @@ use crate::scenario::{Scenario, ScenarioError};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Case {
     scenario: String,
-    /// In the order of their names, so that the same changes are the same case however they were put together.
+    /// In the order of their names, so that the same changes are the same case however they were
+    /// put together.
     settings: BTreeMap<String, String>,
     seeds: u64,
 }
@@ -45,7 +46,11 @@ impl Case {
     /// One job a seed.
     pub fn jobs(&self) -> impl Iterator<Item = Job> + use<> {
         let Self { scenario, settings, seeds } = self.clone();
-        (1..=seeds).map(move |seed| Job { scenario: scenario.clone(), settings: settings.clone(), seed })
+        (1..=seeds).map(move |seed| Job {
+            scenario: scenario.clone(),
+            settings: settings.clone(),
+            seed,
+        })
     }
 
     /// The command line that runs all of it, on the given backend.
@@ -71,8 +76,8 @@ impl Job {
         self.seed
     }
 
-    /// The scenario's name, the settings in the order of their names, and the seed: the same text for the same run in
-    /// every version and on every machine.
+    /// The scenario's name, the settings in the order of their names, and the seed: the same text
+    /// for the same run in every version and on every machine.
     #[must_use]
     pub fn identity(&self) -> String {
         let mut text = self.scenario.clone();
@@ -106,7 +111,12 @@ impl Job {
     }
 }
 
-fn command(scenario: &str, settings: &BTreeMap<String, String>, backend: &str, seed: u64) -> String {
+fn command(
+    scenario: &str,
+    settings: &BTreeMap<String, String>,
+    backend: &str,
+    seed: u64,
+) -> String {
     let mut text = format!("sidekick-lab run {scenario} --backend {backend}");
     for (setting, value) in settings {
         let _ = write!(text, " --set {setting}={value}");

@@ -1,6 +1,7 @@
 //! What a page is made of: experiments, and their plots, heat maps and tables.
 //!
-//! Every part says which cases it is drawn from, so that the list of what must be run follows from what is shown.
+//! Every part says which cases it is drawn from, so that the list of what must be run follows from
+//! what is shown.
 
 use super::agreement::Agreement;
 use super::job::Case;
@@ -130,7 +131,8 @@ impl Plot {
     /// The curves, each with those of its points that can be shown.
     #[must_use]
     pub fn drawn(&self, results: &Results) -> Vec<(&Curve, Vec<(f64, Summary)>)> {
-        let shown = |(x, summary): &(f64, Summary)| self.x.shows(*x) && self.y.shows(summary.median);
+        let shown =
+            |(x, summary): &(f64, Summary)| self.x.shows(*x) && self.y.shows(summary.median);
         let points = |curve: &Curve| curve.drawn(results).into_iter().filter(shown).collect();
         self.curves.iter().map(|curve| (curve, points(curve))).collect()
     }
@@ -181,7 +183,9 @@ impl Curve {
 
     fn cases(&self) -> Vec<&Case> {
         match &self.points {
-            Points::Measured(points) => points.iter().flat_map(|(_, quantity)| quantity.cases()).collect(),
+            Points::Measured(points) => {
+                points.iter().flat_map(|(_, quantity)| quantity.cases()).collect()
+            }
             Points::Traced(case, _) => vec![case],
             Points::Published(_) => Vec::new(),
         }
@@ -190,19 +194,24 @@ impl Curve {
     /// The points there are, from left to right.
     fn drawn(&self, results: &Results) -> Vec<(f64, Summary)> {
         match &self.points {
-            Points::Measured(points) => {
-                points.iter().filter_map(|(x, quantity)| Some((*x, quantity.summary(results)?))).collect()
-            }
+            Points::Measured(points) => points
+                .iter()
+                .filter_map(|(x, quantity)| Some((*x, quantity.summary(results)?)))
+                .collect(),
             Points::Traced(case, trace) => {
                 let records = case.jobs().filter_map(|job| results.get(&job)?.as_ref().ok());
                 let mut points: Vec<(f64, f64)> = records.flat_map(trace).collect();
                 points.sort_by(|one, other| one.0.total_cmp(&other.0));
                 points
                     .chunk_by(|one, other| one.0.total_cmp(&other.0).is_eq())
-                    .filter_map(|same| Some((same.first()?.0, Summary::of(same.iter().map(|(_, y)| *y))?)))
+                    .filter_map(|same| {
+                        Some((same.first()?.0, Summary::of(same.iter().map(|(_, y)| *y))?))
+                    })
                     .collect()
             }
-            Points::Published(points) => points.iter().map(|(x, y)| (*x, Summary::published(*y))).collect(),
+            Points::Published(points) => {
+                points.iter().map(|(x, y)| (*x, Summary::published(*y))).collect()
+            }
         }
     }
 }
@@ -274,9 +283,12 @@ mod tests {
         let curve = Curve {
             name: String::new(),
             colour: Colour(0, 0, 0),
-            points: Points::Traced(case, |record| vec![(2.0, record.time_s), (1.0, record.time_s * 10.0)]),
+            points: Points::Traced(case, |record| {
+                vec![(2.0, record.time_s), (1.0, record.time_s * 10.0)]
+            }),
         };
-        let middle: Vec<_> = curve.drawn(&results).iter().map(|(x, summary)| (*x, summary.median)).collect();
+        let middle: Vec<_> =
+            curve.drawn(&results).iter().map(|(x, summary)| (*x, summary.median)).collect();
         assert_eq!(middle, [(1.0, 20.0), (2.0, 2.0)]);
     }
 }

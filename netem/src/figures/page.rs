@@ -43,7 +43,8 @@ pub fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, Dra
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // A browser that is told so asks nobody for anything, whatever the page should come to contain.
+                // A browser that is told so asks nobody for anything, whatever the page should come
+                // to contain.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 // Without this a browser asks for an icon.
@@ -84,7 +85,10 @@ fn introduction(plan: &Plan, about: &About) -> Markup {
     }
 }
 
-fn failures<'a>(jobs: impl Iterator<Item = &'a Job>, results: &'a Results) -> Vec<(&'a Job, &'a str)> {
+fn failures<'a>(
+    jobs: impl Iterator<Item = &'a Job>,
+    results: &'a Results,
+) -> Vec<(&'a Job, &'a str)> {
     let sentence = |job: &Job| match results.get(job) {
         Some(Ok(_)) => None,
         Some(Err(sentence)) => Some(sentence.as_str()),
@@ -106,7 +110,8 @@ fn failure_note(failed: &[(&Job, &str)]) -> Markup {
 }
 
 fn section(experiment: &Experiment, results: &Results) -> Result<Markup, DrawError> {
-    let parts = experiment.parts.iter().map(|part| figure(part, results)).collect::<Result<Vec<_>, _>>()?;
+    let parts =
+        experiment.parts.iter().map(|part| figure(part, results)).collect::<Result<Vec<_>, _>>()?;
     let mut known = HashSet::new();
     let cases: Vec<&Case> = experiment.cases().filter(|case| known.insert(*case)).collect();
     let mut known = HashSet::new();
@@ -153,7 +158,9 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
         },
         Part::Table(_) | Part::Agreement(_) if sheet.rows.is_empty() => html! {},
         Part::Table(table) => html! { (open(&table.id, &table.title, &sheet, &file)) },
-        Part::Agreement(agreement) => html! { (open(agreement.id, "Backends side by side", &sheet, &file)) },
+        Part::Agreement(agreement) => {
+            html! { (open(agreement.id, "Backends side by side", &sheet, &file)) }
+        }
     })
 }
 

@@ -20,8 +20,9 @@ impl Colour {
     )]
     pub fn mixed(self, to: Self, share: f64) -> Self {
         let share = share.clamp(0.0, 1.0);
-        let mix =
-            |from: u8, to: u8| (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8;
+        let mix = |from: u8, to: u8| {
+            (f64::from(from) + (f64::from(to) - f64::from(from)) * share).round() as u8
+        };
         Self(mix(self.0, to.0), mix(self.1, to.1), mix(self.2, to.2))
     }
 }
@@ -39,8 +40,8 @@ pub const ABOVE: Colour = Colour(0x56, 0xB4, 0xE9);
 /// A ratio far below one.
 pub const BELOW: Colour = Colour(0xE6, 0x9F, 0x00);
 
-// After Okabe and Ito, with a grey that shows on white and on black, a brown for their yellow, which does not show on
-// white, and a violet.
+// After Okabe and Ito, with a grey that shows on white and on black, a brown for their yellow,
+// which does not show on white, and a violet.
 /// Grey.
 pub const GREY: Colour = Colour(0x80, 0x80, 0x80);
 /// Orange.

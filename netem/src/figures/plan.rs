@@ -73,7 +73,9 @@ const MOST_SHARDS: usize = 10_000;
 
 /// Not of the form `I/N`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no shard; give I/N with I from 1 to N and N up to {MOST_SHARDS}, for example 1/4")]
+#[error(
+    "`{text}` is no shard; give I/N with I from 1 to N and N up to {MOST_SHARDS}, for example 1/4"
+)]
 pub struct NoShard {
     text: String,
 }
@@ -85,7 +87,8 @@ impl Shard {
     /// Shard `number`, from 1, of `of`; `None` if there is none.
     #[must_use]
     pub fn new(number: usize, of: usize) -> Option<Self> {
-        ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number)).then_some(Self { number, of })
+        ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number))
+            .then_some(Self { number, of })
     }
 
     /// Whether it is the whole plan.
@@ -144,7 +147,12 @@ mod tests {
             columns: Vec::new(),
             rows: vec![cases.iter().map(entry).collect()],
         };
-        Plan::of(vec![Experiment { id: "e", title: "", shows: Vec::new(), parts: vec![Part::Table(table)] }])
+        Plan::of(vec![Experiment {
+            id: "e",
+            title: "",
+            shows: Vec::new(),
+            parts: vec![Part::Table(table)],
+        }])
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::job::{Job, Outcome};
 /// Does one run.
 pub type Runner<'a> = &'a (dyn Fn(&Job) -> Outcome + Sync);
 
-/// Does all of `jobs` on `threads` threads, and returns what became of each, in their order. `done` is told of each run
-/// as it ends, in whatever order that happens.
+/// Does all of `jobs` on `threads` threads, and returns what became of each, in their order. `done`
+/// is told of each run as it ends, in whatever order that happens.
 ///
 /// A run that fails, or that panics, takes no other with it.
 pub fn run_all(
@@ -32,8 +32,10 @@ pub fn run_all(
                     let index = next.fetch_add(1, Ordering::Relaxed);
                     let Some(job) = jobs.get(index) else { break };
                     // Nothing of a run outlives it but its outcome.
-                    let outcome = catch_unwind(AssertUnwindSafe(|| runner(job)))
-                        .unwrap_or_else(|panic| Err(format!("the lab has a fault: {}", words(&*panic))));
+                    let outcome =
+                        catch_unwind(AssertUnwindSafe(|| runner(job))).unwrap_or_else(|panic| {
+                            Err(format!("the lab has a fault: {}", words(&*panic)))
+                        });
                     if sender.send((index, outcome)).is_err() {
                         break;
                     }
@@ -53,7 +55,8 @@ pub fn run_all(
 
 fn words(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without words")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without words")
 }
 
 #[cfg(test)]

@@ -43,8 +43,11 @@ impl Summary {
     #[must_use]
     pub fn text(&self, decimals: usize) -> String {
         let Self { median, least, most, .. } = self;
-        let (middle, low, high) =
-            (format!("{median:.decimals$}"), format!("{least:.decimals$}"), format!("{most:.decimals$}"));
+        let (middle, low, high) = (
+            format!("{median:.decimals$}"),
+            format!("{least:.decimals$}"),
+            format!("{most:.decimals$}"),
+        );
         if low == high { middle } else { format!("{middle} ({low} to {high})") }
     }
 }
@@ -76,8 +79,8 @@ impl Quantity {
         .flatten()
     }
 
-    /// What came of it; `None` unless every run of it came to something. A median of the others would show a sender
-    /// that fails at its best.
+    /// What came of it; `None` unless every run of it came to something. A median of the others
+    /// would show a sender that fails at its best.
     #[must_use]
     pub fn summary(&self, results: &Results) -> Option<Summary> {
         let came = |job: &Job| matches!(results.get(job), Some(Ok(_)));
@@ -180,10 +183,14 @@ mod tests {
     #[test]
     fn a_ratio_is_of_runs_with_the_same_seed() {
         let (of, to) = (Case::of("a").seeds(2), Case::of("b").seeds(2));
-        let results = results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
+        let results =
+            results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
         let ratio = Quantity::Ratio { of, to, measure: measures::goodput };
         // Nothing can be said of the second seed: the divisor is zero.
-        assert_eq!(ratio.summary(&results), Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 }));
+        assert_eq!(
+            ratio.summary(&results),
+            Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 })
+        );
         assert_eq!(ratio.cases().count(), 2);
     }
 

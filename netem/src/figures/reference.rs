@@ -1,38 +1,42 @@
-//! Figures that others published, for drawing them behind ours: `reference/README.md` names the sources.
+//! Figures that others published, for drawing them behind ours: `reference/README.md` names the
+//! sources.
 
 const AUDIO: &str = include_str!("../../reference/nsdi24-audio-dejitter.csv");
 const UPLOAD_BY_SIZE: &str = include_str!("../../reference/nsdi24-upload-by-size.csv");
 const UPLOAD_BY_LOSS: &str = include_str!("../../reference/nsdi24-upload-by-loss.csv");
 const ACK_REDUCTION: &str = include_str!("../../reference/nsdi24-ack-reduction.csv");
 
-/// De-jitter delay in milliseconds by percentile. Series: `base`, `sidekick_2p_t8`, `sidekick_4p_t16`, `sidekick_8p_t32`.
+/// De-jitter delay in milliseconds by percentile. Series: `base`, `sidekick_2p_t8`,
+/// `sidekick_4p_t16`, `sidekick_8p_t32`.
 #[must_use]
 pub fn audio(series: &str) -> Vec<(f64, f64)> {
     read(AUDIO, &[("series", series)], "percentile", "dejitter_ms")
 }
 
-/// Goodput in Mbit/s by size in KiB, at a near loss of `0` or `1` percent. Series: `quic`, `tcp`, `pep` and
-/// `sidekick_30ms_10`, `sidekick_60ms_20`, `sidekick_120ms_40`.
+/// Goodput in Mbit/s by size in KiB, at a near loss of `0` or `1` percent. Series: `quic`, `tcp`,
+/// `pep` and `sidekick_30ms_10`, `sidekick_60ms_20`, `sidekick_120ms_40`.
 #[must_use]
 pub fn upload_by_size(series: &str, near_loss: &str) -> Vec<(f64, f64)> {
     let rows = [("series", series), ("near_loss_percent", near_loss)];
     read(UPLOAD_BY_SIZE, &rows, "size_kib", "goodput_mbit_s_median")
 }
 
-/// Goodput in Mbit/s of 10 MiB by near loss in percent. Series: `quic`, `tcp`, `pep`, `sidekick_30ms_t10`.
+/// Goodput in Mbit/s of 10 MiB by near loss in percent. Series: `quic`, `tcp`, `pep`,
+/// `sidekick_30ms_t10`.
 #[must_use]
 pub fn upload_by_loss(series: &str) -> Vec<(f64, f64)> {
     read(UPLOAD_BY_LOSS, &[("series", series)], "near_loss_percent", "goodput_mbit_s_median")
 }
 
-/// `goodput_mbit_s_median` or `receiver_tx_packets` by the receiver's ack delay in milliseconds. Series: `quic`,
-/// `sidekick_15ms_50`, `sidekick_30ms_100`, `sidekick_60ms_200`.
+/// `goodput_mbit_s_median` or `receiver_tx_packets` by the receiver's ack delay in milliseconds.
+/// Series: `quic`, `sidekick_15ms_50`, `sidekick_30ms_100`, `sidekick_60ms_200`.
 #[must_use]
 pub fn ack_reduction(series: &str, column: &str) -> Vec<(f64, f64)> {
     read(ACK_REDUCTION, &[("series", series)], "min_ack_delay_ms", column)
 }
 
-/// The columns `x` and `y` of those rows that have `wanted` in other columns. The files are ours, and a test reads them.
+/// The columns `x` and `y` of those rows that have `wanted` in other columns. The files are ours,
+/// and a test reads them.
 fn read(file: &str, wanted: &[(&str, &str)], x: &str, y: &str) -> Vec<(f64, f64)> {
     let mut reader = csv::Reader::from_reader(file.as_bytes());
     let Ok(header) = reader.headers().cloned() else { return Vec::new() };

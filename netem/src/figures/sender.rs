@@ -1,7 +1,9 @@
 //! The senders that are compared: name, settings and colour of each.
 
 use super::job::Case;
-use super::palette::{BLUE, BROWN, Colour, GREEN, GREY, OLIVE, ORANGE, PURPLE, SKY, VERMILION, VIOLET};
+use super::palette::{
+    BLUE, BROWN, Colour, GREEN, GREY, OLIVE, ORANGE, PURPLE, SKY, VERMILION, VIOLET,
+};
 
 /// A sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +37,17 @@ pub const CUBIC_RFC9438: Sender = Sender {
     settings: &[("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
 };
 /// NewReno.
-pub const RENO: Sender =
-    Sender { name: "Reno", colour: PURPLE, settings: &[("sidekick.mode", "off"), ("flow.cc", "reno")] };
+pub const RENO: Sender = Sender {
+    name: "Reno",
+    colour: PURPLE,
+    settings: &[("sidekick.mode", "off"), ("flow.cc", "reno")],
+};
 /// BBR2.
-pub const BBR2: Sender =
-    Sender { name: "BBR2", colour: SKY, settings: &[("sidekick.mode", "off"), ("flow.cc", "bbr2")] };
+pub const BBR2: Sender = Sender {
+    name: "BBR2",
+    colour: SKY,
+    settings: &[("sidekick.mode", "off"), ("flow.cc", "bbr2")],
+};
 /// Early loss on CUBIC as in RFC 9438.
 pub const EARLY_LOSS: Sender = Sender {
     name: "Sidekick, early loss",
@@ -47,8 +55,11 @@ pub const EARLY_LOSS: Sender = Sender {
     settings: &[("sidekick.mode", "early-loss"), ("flow.cc", "cubic-rfc9438")],
 };
 /// Path-aware CUBIC.
-pub const PACUBIC: Sender =
-    Sender { name: "Sidekick, PACUBIC", colour: VERMILION, settings: &[("sidekick.mode", "pacubic")] };
+pub const PACUBIC: Sender = Sender {
+    name: "Sidekick, PACUBIC",
+    colour: VERMILION,
+    settings: &[("sidekick.mode", "pacubic")],
+};
 /// Path-aware BBR2.
 pub const PATH_AWARE_BBR2: Sender = Sender {
     name: "Sidekick, path-aware BBR2",

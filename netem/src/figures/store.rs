@@ -1,7 +1,8 @@
-//! Shard files: what a machine writes down of its part of the runs, and how the parts come together.
+//! Shard files: what a machine writes down of its part of the runs, and how the parts come
+//! together.
 //!
-//! A file is JSON, an object a line: first a header that names the list of runs and the shard, then one for
-//! each run, with its record or with what went wrong.
+//! A file is JSON, an object a line: first a header that names the list of runs and the shard, then
+//! one for each run, with its record or with what went wrong.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -72,7 +73,9 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Not a line of a shard file.
-    #[error("{path}, line {line}: {message}; this is no shard file of this version, run the shard again")]
+    #[error(
+        "{path}, line {line}: {message}; this is no shard file of this version, run the shard again"
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -99,7 +102,9 @@ pub enum StoreError {
         our_version: &'static str,
     },
     /// The plan was cut in another way.
-    #[error("{path} is shard {shard}, but {other} is one of {of}; take the files of one of the two away")]
+    #[error(
+        "{path} is shard {shard}, but {other} is one of {of}; take the files of one of the two away"
+    )]
     OtherCut {
         /// The file.
         path: PathBuf,
@@ -126,8 +131,8 @@ pub fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }
 
-/// Writes what became of a shard's runs, given in the order of [`Plan::shard`], to its file in `directory`. The file is
-/// there whole, or not at all.
+/// Writes what became of a shard's runs, given in the order of [`Plan::shard`], to its file in
+/// `directory`. The file is there whole, or not at all.
 ///
 /// # Errors
 ///
@@ -186,7 +191,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the shard files among `paths`, which are files or directories of them, and puts them together.
+/// Reads the shard files among `paths`, which are files or directories of them, and puts them
+/// together.
 ///
 /// # Errors
 ///
@@ -241,10 +247,12 @@ fn shard_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
 
 fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), StoreError> {
     let failed = |source| StoreError::Read { path: path.to_owned(), source };
-    let malformed = |line, message: String| StoreError::Malformed { path: path.to_owned(), line, message };
+    let malformed =
+        |line, message: String| StoreError::Malformed { path: path.to_owned(), line, message };
     let mut lines = BufReader::new(fs::File::open(path).map_err(failed)?).lines();
     let first = lines.next().transpose().map_err(failed)?.unwrap_or_default();
-    let header: Header = serde_json::from_str(&first).map_err(|error| malformed(1, error.to_string()))?;
+    let header: Header =
+        serde_json::from_str(&first).map_err(|error| malformed(1, error.to_string()))?;
     let our_version = env!("CARGO_PKG_VERSION");
     if (header.plan.as_str(), header.version.as_str()) != (plan.digest(), our_version) {
         return Err(StoreError::OtherPlan {
@@ -255,13 +263,15 @@ fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), Stor
             our_version,
         });
     }
-    let shard: Shard =
-        header.shard.parse().map_err(|error: super::plan::NoShard| malformed(1, error.to_string()))?;
+    let shard: Shard = header
+        .shard
+        .parse()
+        .map_err(|error: super::plan::NoShard| malformed(1, error.to_string()))?;
     let mut outcomes = Vec::new();
     for (number, text) in lines.enumerate() {
         let text = text.map_err(failed)?;
-        let line: Line =
-            serde_json::from_str(&text).map_err(|error| malformed(number + 2, error.to_string()))?;
+        let line: Line = serde_json::from_str(&text)
+            .map_err(|error| malformed(number + 2, error.to_string()))?;
         let outcome = match (line.record, line.error) {
             (Some(record), None) => Ok(record),
             (None, Some(error)) => Err(error),

@@ -1,4 +1,5 @@
-//! Controlled delay (RFC 8289): drops at the head of the queue while every packet has waited too long for too long.
+//! Controlled delay (RFC 8289): drops at the head of the queue while every packet has waited too
+//! long for too long.
 
 use std::time::Duration;
 
@@ -51,10 +52,15 @@ impl CoDel {
         Self { config, ..Self::default() }
     }
 
-    /// Takes the next packet that may be sent at `now`, and drops those before it that have to go. Where `ecn` holds,
-    /// a packet of an ECN-capable transport is marked instead and goes (section 5.4 of RFC 8289 leaves it to the
-    /// implementation; so does Linux).
-    pub(super) fn take<P: Frame>(&mut self, now: Duration, fifo: &mut Fifo<P>, ecn: bool) -> Taken<P> {
+    /// Takes the next packet that may be sent at `now`, and drops those before it that have to go.
+    /// Where `ecn` holds, a packet of an ECN-capable transport is marked instead and goes (section
+    /// 5.4 of RFC 8289 leaves it to the implementation; so does Linux).
+    pub(super) fn take<P: Frame>(
+        &mut self,
+        now: Duration,
+        fifo: &mut Fifo<P>,
+        ecn: bool,
+    ) -> Taken<P> {
         let mut taken = Taken { packet: None, dropped: 0, marked: false };
         let mut too_late = self.next(now, fifo, &mut taken);
         if self.dropping {
@@ -92,7 +98,8 @@ impl CoDel {
     fn next<P>(&mut self, now: Duration, fifo: &mut Fifo<P>, taken: &mut Taken<P>) -> bool {
         taken.packet = fifo.take();
         let waited = taken.packet.as_ref().map(|packet| now.saturating_sub(packet.since));
-        let above = waited.is_some_and(|waited| waited >= self.config.target) && fifo.bytes() > FULL_FRAME;
+        let above =
+            waited.is_some_and(|waited| waited >= self.config.target) && fifo.bytes() > FULL_FRAME;
         if !above {
             self.first_above = None;
             return false;
@@ -126,8 +133,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Fills a queue with packets that have waited since 0 and takes one every millisecond; returns when packets were
-    /// dropped or marked.
+    /// Fills a queue with packets that have waited since 0 and takes one every millisecond; returns
+    /// when packets were dropped or marked.
     fn overloaded(ecn: bool, capable: bool, steps: u32) -> (Vec<Duration>, Vec<Duration>) {
         let (mut codel, mut fifo) = (CoDel::new(CoDelConfig::default()), Fifo::default());
         for number in 0..3 * steps as usize {
@@ -143,8 +150,9 @@ mod tests {
         (drops, marks)
     }
 
-    /// When a standing queue that is above target from 5 ms on loses a packet: after one interval, and then an interval
-    /// over the root of the count apart; each at the next millisecond, when a packet is taken.
+    /// When a standing queue that is above target from 5 ms on loses a packet: after one interval,
+    /// and then an interval over the root of the count apart; each at the next millisecond, when a
+    /// packet is taken.
     fn law(steps: u32) -> Vec<Duration> {
         let mut times = vec![105.0];
         let mut next = 105.0 + 100.0;
@@ -173,13 +181,15 @@ mod tests {
         assert_eq!(overloaded(true, false, 1000).0, law(1000));
     }
 
-    /// CoDel after the words of RFC 8289, the slow way: it keeps every packet's record and looks the conditions up.
+    /// CoDel after the words of RFC 8289, the slow way: it keeps every packet's record and looks
+    /// the conditions up.
     #[derive(Default)]
     struct Oracle {
         queue: Vec<(u64, u64, usize)>,
         above_since: Option<u64>,
         dropping: Option<(f64, u32)>,
-        /// Of the last time: when the next drop would have come, the count then, and the count it began with.
+        /// Of the last time: when the next drop would have come, the count then, and the count it
+        /// began with.
         last: Option<(f64, u32, u32)>,
         began_with: u32,
     }
@@ -221,7 +231,9 @@ mod tests {
                 dropped.extend(packet);
                 (packet, _) = self.head(now);
                 let count = match self.last {
-                    Some((next, count, began)) if count > began + 1 && (now as f64) - next < 1.6e9 => {
+                    Some((next, count, began))
+                        if count > began + 1 && (now as f64) - next < 1.6e9 =>
+                    {
                         count - began
                     }
                     _ => 1,

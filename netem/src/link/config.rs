@@ -24,7 +24,8 @@ pub struct LinkConfig {
     pub reorder: Percent,
     /// Transmission rate; `None` is no limit.
     pub rate: Option<BitRate>,
-    /// Transmission opportunities instead of a rate. Where there is a trace, `rate` is not looked at.
+    /// Transmission opportunities instead of a rate. Where there is a trace, `rate` is not looked
+    /// at.
     pub trace: Option<Arc<Trace>>,
     /// Bytes that each packet takes on the line beside those of its Ethernet frame.
     pub overhead_bytes: u64,
@@ -34,7 +35,8 @@ pub struct LinkConfig {
     pub loss_model: LossModel,
     /// Times in which all that reaches the link is lost.
     pub outages: Outages,
-    /// Largest IP packet that passes, in bytes; larger ones are lost without a word. `None` is no limit.
+    /// Largest IP packet that passes, in bytes; larger ones are lost without a word. `None` is no
+    /// limit.
     pub mtu_bytes: Option<u64>,
     /// Chance of each packet to come twice.
     pub duplicate: Percent,
@@ -44,7 +46,8 @@ pub struct LinkConfig {
     pub queue: Discipline,
     /// Bytes that may wait for transmission, the packet in transmission not counted.
     pub queue_bytes: u64,
-    /// Packets that may wait for transmission, the packet in transmission not counted; `None` is no limit.
+    /// Packets that may wait for transmission, the packet in transmission not counted; `None` is no
+    /// limit.
     pub queue_packets: Option<u64>,
     /// Whether RED and CoDel mark packets of ECN-capable transports where they would drop others.
     pub ecn: bool,

@@ -1,11 +1,13 @@
 //! The random numbers of a link, a stream for each thing that is left to chance.
 //!
-//! With streams of their own, switching one thing on does not change what becomes of packets by another.
+//! With streams of their own, switching one thing on does not change what becomes of packets by
+//! another.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Each cause draws from the link's stream plus a multiple of this. A link's own stream must be below it.
+/// Each cause draws from the link's stream plus a multiple of this. A link's own stream must be
+/// below it.
 const CAUSES_APART: u64 = 1 << 32;
 
 /// The random numbers of a link.
@@ -48,8 +50,8 @@ impl Dice {
         }
     }
 
-    /// One draw of each kind a packet, also when nothing can happen to it: the n-th packet's luck then hangs on nothing
-    /// but n.
+    /// One draw of each kind a packet, also when nothing can happen to it: the n-th packet's luck
+    /// then hangs on nothing but n.
     pub(super) fn luck(&mut self) -> Luck {
         Luck {
             loss: self.loss.next_u64(),

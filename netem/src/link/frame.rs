@@ -52,8 +52,9 @@ pub trait Frame: Clone {
     /// Marks the packet with congestion experienced. Called only where [`Ecn::is_capable`] holds.
     fn mark_ce(&mut self);
 
-    /// Damages the packet as noise on the way would, at a place that follows from 64 random bits. The receiver's UDP
-    /// checksum, or whatever stands for it, must notice: a corrupted packet costs the way and is lost at its end.
+    /// Damages the packet as noise on the way would, at a place that follows from 64 random bits.
+    /// The receiver's UDP checksum, or whatever stands for it, must notice: a corrupted packet
+    /// costs the way and is lost at its end.
     fn corrupt(&mut self, random: u64);
 }
 
@@ -76,8 +77,9 @@ const IPV6_CLASS_SHIFT: u32 = 4;
 pub struct EthernetFrame(Vec<u8>);
 
 impl EthernetFrame {
-    /// Takes the bytes of a frame; `None` unless it carries IPv4 or IPv6 with a whole header, to one host. To many, kernels
-    /// send what they find out about neighbours and routers, of which the lab has told them all.
+    /// Takes the bytes of a frame; `None` unless it carries IPv4 or IPv6 with a whole header, to
+    /// one host. To many, kernels send what they find out about neighbours and routers, of which
+    /// the lab has told them all.
     pub fn from_ip(bytes: &[u8]) -> Option<Self> {
         let to_one = bytes.first().is_some_and(|first| first & 1 == 0);
         let version = bytes.get(ETHERNET_HEADER).map(|first| first >> 4);
@@ -98,7 +100,8 @@ impl EthernetFrame {
         self.0.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 6)
     }
 
-    /// Where the IP payload begins, as the header says. Nobody here sends extension headers of IPv6.
+    /// Where the IP payload begins, as the header says. Nobody here sends extension headers of
+    /// IPv6.
     fn ip_payload(&self) -> usize {
         if self.is_ipv6() {
             return ETHERNET_HEADER + IPV6_HEADER;
@@ -131,11 +134,14 @@ impl Frame for EthernetFrame {
             }
             return;
         }
-        let Some(&[first, class]) = self.0.get(ETHERNET_HEADER..ETHERNET_HEADER + 2) else { return };
+        let Some(&[first, class]) = self.0.get(ETHERNET_HEADER..ETHERNET_HEADER + 2) else {
+            return;
+        };
         let Some(&[high, low]) = self.0.get(IPV4_CHECKSUM..IPV4_CHECKSUM + 2) else { return };
         let marked = class | Ecn::Ce.bits();
         let (old, new) = (u16::from_be_bytes([first, class]), u16::from_be_bytes([first, marked]));
-        let mut sum = u32::from(!u16::from_be_bytes([high, low])) + u32::from(!old) + u32::from(new);
+        let mut sum =
+            u32::from(!u16::from_be_bytes([high, low])) + u32::from(!old) + u32::from(new);
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
@@ -144,13 +150,16 @@ impl Frame for EthernetFrame {
         self.0[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&[high, low]);
     }
 
-    /// Flips one bit of the UDP payload, or of the IP payload where it is not UDP or has none. The kernel of the
-    /// receiver finds the UDP checksum wrong and drops the datagram, so that no program ever sees it.
+    /// Flips one bit of the UDP payload, or of the IP payload where it is not UDP or has none. The
+    /// kernel of the receiver finds the UDP checksum wrong and drops the datagram, so that no
+    /// program ever sees it.
     fn corrupt(&mut self, random: u64) {
         let payload = self.ip_payload();
         let udp_payload = payload + UDP_HEADER;
         let from = if self.is_udp() && self.0.len() > udp_payload { udp_payload } else { payload };
-        let Some(target) = self.0.get_mut(from..).filter(|target| !target.is_empty()) else { return };
+        let Some(target) = self.0.get_mut(from..).filter(|target| !target.is_empty()) else {
+            return;
+        };
         let bit = random % (target.len() as u64 * 8);
         if let Some(byte) = usize::try_from(bit / 8).ok().and_then(|place| target.get_mut(place)) {
             *byte ^= 1 << (bit % 8);

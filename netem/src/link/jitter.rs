@@ -43,8 +43,9 @@ impl Jitter {
     }
 }
 
-/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. It takes sums alone, so that every machine draws
-/// the same to the last bit; the logarithm of one library is not that of another.
+/// A deviate of mean 0 and variance 1: the sum of twelve uniform ones. It takes sums alone, so that
+/// every machine draws the same to the last bit; the logarithm of one library is not that of
+/// another.
 fn standard_normal(random: &mut impl Rng) -> f64 {
     let sum: f64 = (0..UNIFORMS).map(|_| f64::from(random.next_u32()) + 0.5).sum();
     sum / (f64::from(u32::MAX) + 1.0) - f64::from(UNIFORMS) / 2.0
@@ -57,14 +58,16 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     const COUNT: usize = 40_000;
-    /// Largest distance of an empirical distribution of so many from its own, one time in 10^6 (Kolmogorov, Smirnov).
+    /// Largest distance of an empirical distribution of so many from its own, one time in 10^6
+    /// (Kolmogorov, Smirnov).
     const KOLMOGOROV: f64 = 2.7 / 200.0;
 
     /// Delays about 100 ms with a spread of 10 ms, in spreads from the mean, in order.
     fn sample(shape: JitterShape) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let jitter = Jitter { spread: Duration::from_millis(10), shape };
-        let delay = |_| (jitter.delay(Duration::from_millis(100), &mut random).as_secs_f64() - 0.1) / 0.01;
+        let delay =
+            |_| (jitter.delay(Duration::from_millis(100), &mut random).as_secs_f64() - 0.1) / 0.01;
         let mut sample: Vec<f64> = (0..COUNT).map(delay).collect();
         sample.sort_by(f64::total_cmp);
         sample
@@ -72,7 +75,11 @@ mod tests {
 
     fn distance(sample: &[f64], distribution: impl Fn(f64) -> f64) -> f64 {
         let step = |i: usize| i as f64 / sample.len() as f64;
-        sample.iter().enumerate().map(|(i, &x)| (distribution(x) - step(i)).abs()).fold(0.0, f64::max)
+        sample
+            .iter()
+            .enumerate()
+            .map(|(i, &x)| (distribution(x) - step(i)).abs())
+            .fold(0.0, f64::max)
     }
 
     /// The normal distribution by numerical integration.
@@ -105,7 +112,10 @@ mod tests {
     fn no_delay_is_negative() {
         let mut random = ChaCha8Rng::seed_from_u64(5);
         let jitter = Jitter { spread: Duration::from_millis(10), shape: JitterShape::Uniform };
-        let delays: Vec<_> = (0..100).map(|_| jitter.delay(Duration::from_millis(1), &mut random)).collect();
-        assert!(delays.iter().any(Duration::is_zero) && delays.iter().any(|delay| !delay.is_zero()));
+        let delays: Vec<_> =
+            (0..100).map(|_| jitter.delay(Duration::from_millis(1), &mut random)).collect();
+        assert!(
+            delays.iter().any(Duration::is_zero) && delays.iter().any(|delay| !delay.is_zero())
+        );
     }
 }

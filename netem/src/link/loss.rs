@@ -6,14 +6,16 @@ use crate::units::Percent;
 /// How losses follow each other. What [`super::LinkConfig::loss`] means is the model's business.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// Each packet is lost with the chance of the link's `loss`, whatever became of those before it.
+    /// Each packet is lost with the chance of the link's `loss`, whatever became of those before
+    /// it.
     #[default]
     Independent,
-    /// With this chance a packet shares the fate of the one before it; otherwise it is lost with the chance of the link's
-    /// `loss`. The share lost in the long run is that `loss`, and the correlation of neighbouring fates is this chance.
+    /// With this chance a packet shares the fate of the one before it; otherwise it is lost with
+    /// the chance of the link's `loss`. The share lost in the long run is that `loss`, and the
+    /// correlation of neighbouring fates is this chance.
     Correlated(Percent),
-    /// Two states of the link (Gilbert 1960, Elliott 1963). A packet is lost with the chance of the state that it finds,
-    /// in the good one the link's `loss`; then the state may change.
+    /// Two states of the link (Gilbert 1960, Elliott 1963). A packet is lost with the chance of the
+    /// state that it finds, in the good one the link's `loss`; then the state may change.
     GilbertElliott {
         /// Chance, with each packet, to go over to the bad state.
         to_bad: Percent,
@@ -37,7 +39,9 @@ impl LossState {
     pub(super) fn strikes(&mut self, loss: Percent, model: LossModel, luck: &Luck) -> bool {
         let lost = match (model, self.last) {
             (LossModel::Correlated(chance), Some(last)) if chance.strikes(luck.loss_state) => last,
-            (LossModel::GilbertElliott { bad_loss, .. }, _) if self.bad => bad_loss.strikes(luck.loss),
+            (LossModel::GilbertElliott { bad_loss, .. }, _) if self.bad => {
+                bad_loss.strikes(luck.loss)
+            }
             _ => loss.strikes(luck.loss),
         };
         if let LossModel::GilbertElliott { to_bad, to_good, .. } = model {
@@ -69,23 +73,33 @@ mod tests {
         fates.iter().filter(|&&lost| lost).count() as f64 / fates.len() as f64
     }
 
-    /// Five standard deviations of the share of a two-state chain with this correlation of neighbours.
+    /// Five standard deviations of the share of a two-state chain with this correlation of
+    /// neighbours.
     fn bound(share: f64, correlation: f64) -> f64 {
-        5.0 * (share * (1.0 - share) / COUNT as f64 * (1.0 + correlation) / (1.0 - correlation)).sqrt()
+        5.0 * (share * (1.0 - share) / COUNT as f64 * (1.0 + correlation) / (1.0 - correlation))
+            .sqrt()
     }
 
     fn mean_burst(fates: &[bool]) -> f64 {
-        let begins = fates.windows(2).filter(|pair| !pair[0] && pair[1]).count() + usize::from(fates[0]);
+        let begins =
+            fates.windows(2).filter(|pair| !pair[0] && pair[1]).count() + usize::from(fates[0]);
         fates.iter().filter(|&&lost| lost).count() as f64 / begins as f64
     }
 
     #[test]
     fn correlated_losses_have_their_share_and_their_correlation() {
-        for (seed, loss, correlation) in [(1, 2.0, 25.0), (2, 10.0, 50.0), (3, 30.0, 90.0), (4, 5.0, 0.0)] {
+        for (seed, loss, correlation) in
+            [(1, 2.0, 25.0), (2, 10.0, 50.0), (3, 30.0, 90.0), (4, 5.0, 0.0)]
+        {
             let fates = fates(loss, LossModel::Correlated(percent(correlation)), seed);
             let (p, rho) = (loss / 100.0, correlation / 100.0);
-            assert!((share(&fates) - p).abs() < bound(p, rho), "{loss} {correlation}: {}", share(&fates));
-            let both = fates.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64 / COUNT as f64;
+            assert!(
+                (share(&fates) - p).abs() < bound(p, rho),
+                "{loss} {correlation}: {}",
+                share(&fates)
+            );
+            let both =
+                fates.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64 / COUNT as f64;
             let p = share(&fates);
             let measured = (both - p * p) / (p * (1.0 - p));
             assert!((measured - rho).abs() < 0.02, "{loss} {correlation}: {measured}");
@@ -108,7 +122,11 @@ mod tests {
             // A burst is geometric: mean 1/r, variance (1-r)/r^2.
             let bursts = COUNT as f64 * stationary * r;
             let sigma = ((1.0 - r) / (r * r) / bursts).sqrt();
-            assert!((mean_burst(&fates) - 1.0 / r).abs() < 5.0 * sigma, "{to_good}: {}", mean_burst(&fates));
+            assert!(
+                (mean_burst(&fates) - 1.0 / r).abs() < 5.0 * sigma,
+                "{to_good}: {}",
+                mean_burst(&fates)
+            );
         }
     }
 
@@ -126,6 +144,9 @@ mod tests {
 
     #[test]
     fn a_correlation_of_zero_is_independence() {
-        assert_eq!(fates(7.0, LossModel::Correlated(percent(0.0)), 3), fates(7.0, LossModel::Independent, 3));
+        assert_eq!(
+            fates(7.0, LossModel::Correlated(percent(0.0)), 3),
+            fates(7.0, LossModel::Independent, 3)
+        );
     }
 }

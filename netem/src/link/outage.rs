@@ -12,14 +12,17 @@ pub struct Outage {
     pub length: Duration,
 }
 
-/// The outages of a link. What reaches the link in one is lost; what it has accepted before still arrives.
+/// The outages of a link. What reaches the link in one is lost; what it has accepted before still
+/// arrives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outages(Arc<[Outage]>);
 
 impl Outages {
     /// Whether the link is down at this time.
     pub fn contains(&self, now: Duration) -> bool {
-        self.0.iter().any(|outage| now.checked_sub(outage.from).is_some_and(|since| since < outage.length))
+        self.0
+            .iter()
+            .any(|outage| now.checked_sub(outage.from).is_some_and(|since| since < outage.length))
     }
 
     /// Each of them.

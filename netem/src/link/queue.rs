@@ -101,7 +101,9 @@ impl<P: Frame> Queue<P> {
     pub(super) fn take(&mut self, now: Duration) -> Taken<P> {
         match &mut self.aqm {
             Aqm::CoDel(codel) => codel.take(now, &mut self.fifo, self.ecn),
-            Aqm::None | Aqm::Red(_) => Taken { packet: self.fifo.take(), dropped: 0, marked: false },
+            Aqm::None | Aqm::Red(_) => {
+                Taken { packet: self.fifo.take(), dropped: 0, marked: false }
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! Random early detection (Floyd and Jacobson 1993), adaptive (Floyd, Gummadi and Shenker 2001), with the parameters and
-//! the details of Linux' `sch_red`, in bytes.
+//! Random early detection (Floyd and Jacobson 1993), adaptive (Floyd, Gummadi and Shenker 2001),
+//! with the parameters and the details of Linux' `sch_red`, in bytes.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ pub struct RedParameters {
 }
 
 impl RedParameters {
-    /// Smallest limit from which parameters follow, in bytes: below, the lower threshold is less than one packet.
+    /// Smallest limit from which parameters follow, in bytes: below, the lower threshold is less
+    /// than one packet.
     pub const LEAST_QUEUE_BYTES: u64 = 12 * AVERAGE_PACKET;
 
     /// The parameters of a queue with this limit.
@@ -42,12 +43,18 @@ impl RedParameters {
         let max_bytes = queue_bytes / 4;
         let min_bytes = max_bytes / 3;
         let burst = ((2 * min_bytes + max_bytes) / (3 * AVERAGE_PACKET)).max(1);
-        Self { min_bytes, max_bytes, burst, average_packet: AVERAGE_PACKET, weight: weight(min_bytes, burst) }
+        Self {
+            min_bytes,
+            max_bytes,
+            burst,
+            average_packet: AVERAGE_PACKET,
+            weight: weight(min_bytes, burst),
+        }
     }
 }
 
-/// The largest power of a half that lets a burst pass before the average reaches the lower threshold (Floyd and
-/// Jacobson, section 6, equation 3, in the form that `tc` solves).
+/// The largest power of a half that lets a burst pass before the average reaches the lower
+/// threshold (Floyd and Jacobson, section 6, equation 3, in the form that `tc` solves).
 fn weight(min_bytes: u64, burst: u64) -> f64 {
     let needed = (burst + 1) as f64 - min_bytes as f64 / AVERAGE_PACKET as f64;
     let mut weight = 0.5;
@@ -91,10 +98,11 @@ pub(super) struct Red {
     packet_time: Duration,
     average: f64,
     max_p: f64,
-    /// Packets since the last drop while the average is between the thresholds; `None` while it is not.
+    /// Packets since the last drop while the average is between the thresholds; `None` while it is
+    /// not.
     count: Option<u64>,
-    /// Uniform over [0, 1): the drop comes when the count times the probability reaches it, which spaces drops evenly
-    /// (section 4 of the paper: gaps are uniform, not geometric).
+    /// Uniform over [0, 1): the drop comes when the count times the probability reaches it, which
+    /// spaces drops evenly (section 4 of the paper: gaps are uniform, not geometric).
     target: f64,
     next_adaptation: Duration,
 }
@@ -119,8 +127,8 @@ impl Red {
         (self.parameters, self.packet_time) = (parameters, packet_time);
     }
 
-    /// Judges a packet that reaches a queue of `backlog` bytes, the packet not among them. `idle_since` says since when
-    /// there has been nothing to send.
+    /// Judges a packet that reaches a queue of `backlog` bytes, the packet not among them.
+    /// `idle_since` says since when there has been nothing to send.
     pub(super) fn judge(
         &mut self,
         now: Duration,
@@ -158,15 +166,17 @@ impl Red {
         RedVerdict::Early
     }
 
-    /// The average after so long without a packet: as if small packets had found an empty queue all the while.
+    /// The average after so long without a packet: as if small packets had found an empty queue all
+    /// the while.
     fn after_idling(&self, idle: Duration) -> f64 {
         let packets = idle.as_nanos().checked_div(self.packet_time.as_nanos());
-        let packets = packets.map_or(u64::MAX, |packets| u64::try_from(packets).unwrap_or(u64::MAX));
+        let packets =
+            packets.map_or(u64::MAX, |packets| u64::try_from(packets).unwrap_or(u64::MAX));
         self.average * power(1.0 - self.parameters.weight, packets)
     }
 
-    /// Holds the average near the middle of the thresholds: every half second the probability goes up a little, or down
-    /// by a tenth.
+    /// Holds the average near the middle of the thresholds: every half second the probability goes
+    /// up a little, or down by a tenth.
     fn adapt(&mut self, now: Duration, idle_since: Option<Duration>) {
         let (least, most) = (self.parameters.min_bytes as f64, self.parameters.max_bytes as f64);
         let (low, high) = (least + 0.4 * (most - least), least + 0.6 * (most - least));
@@ -198,7 +208,10 @@ mod tests {
     fn the_parameters_of_the_papers_topology() {
         // Limit 4 x bdp, bdp 65,000 bytes.
         let parameters = RedParameters::new(260_000);
-        assert_eq!((parameters.min_bytes, parameters.max_bytes, parameters.burst), (21_666, 65_000, 36));
+        assert_eq!(
+            (parameters.min_bytes, parameters.max_bytes, parameters.burst),
+            (21_666, 65_000, 36)
+        );
         assert_eq!(parameters.weight, 1.0 / 32.0);
     }
 
@@ -208,7 +221,8 @@ mod tests {
             let RedParameters { min_bytes, burst, weight, .. } = RedParameters::new(queue_bytes);
             // The average after each packet of a burst that finds a queue of 1, 2, 3.. packets.
             let average = |weight: f64| {
-                (1..=burst).fold(0.0, |average: f64, queue| average + weight * (queue as f64 - average))
+                (1..=burst)
+                    .fold(0.0, |average: f64, queue| average + weight * (queue as f64 - average))
             };
             let threshold = min_bytes as f64 / 1000.0;
             // tc asks for one packet less than the paper does.
@@ -224,8 +238,8 @@ mod tests {
 
     #[test]
     fn the_probability_follows_the_curve() {
-        // Held at one queue length, the average converges and drops come at p / (1 + p) ... 2p, by uniform gaps: a mean
-        // gap of (1 + 1/p) / 2.
+        // Held at one queue length, the average converges and drops come at p / (1 + p) ... 2p, by
+        // uniform gaps: a mean gap of (1 + 1/p) / 2.
         for backlog in [32_500, 43_333, 60_666] {
             let (mut red, mut random) = red(260_000, 10.0);
             let share = (backlog as f64 - 21_666.0) / (65_000.0 - 21_666.0);

@@ -48,7 +48,8 @@ fn config(delay_ms: u64, mbit: Option<f64>, loss: f64, queue_bytes: u64) -> Link
     }
 }
 
-/// Pushes packets numbered from 0 and returns `(number, arrival)` of each that arrives, popping on the way.
+/// Pushes packets numbered from 0 and returns `(number, arrival)` of each that arrives, popping on
+/// the way.
 fn carry(
     config: LinkConfig,
     seed: u64,
@@ -63,14 +64,21 @@ fn carry(
         link.push(now, Packet::new(number, bytes));
     }
     while let Some(deadline) = link.next_deadline() {
-        assert!(link.pop(deadline - Duration::from_nanos(1)).is_none(), "a packet came before its deadline");
+        assert!(
+            link.pop(deadline - Duration::from_nanos(1)).is_none(),
+            "a packet came before its deadline"
+        );
         arrived.push((link.pop(deadline).unwrap().number, deadline));
     }
     (arrived, link.counters())
 }
 
 /// The same, the slow way: for each packet the whole history is searched again, in nanoseconds.
-fn oracle(config: LinkConfig, lost: &[bool], packets: &[(Duration, u64)]) -> Vec<(usize, Duration)> {
+fn oracle(
+    config: LinkConfig,
+    lost: &[bool],
+    packets: &[(Duration, u64)],
+) -> Vec<(usize, Duration)> {
     let bits_per_second = config.rate.map(BitRate::bits_per_second);
     let mut accepted: Vec<(u128, u128, u64, usize)> = Vec::new();
     for (number, &(now, bytes)) in packets.iter().enumerate() {
@@ -79,33 +87,41 @@ fn oracle(config: LinkConfig, lost: &[bool], packets: &[(Duration, u64)]) -> Vec
             continue;
         }
         let busy_until = accepted.iter().map(|&(_, end, _, _)| end).max().unwrap_or(0);
-        let backlog: u64 =
-            accepted.iter().filter(|&&(start, ..)| start > now).map(|&(_, _, bytes, _)| bytes).sum();
+        let backlog: u64 = accepted
+            .iter()
+            .filter(|&&(start, ..)| start > now)
+            .map(|&(_, _, bytes, _)| bytes)
+            .sum();
         if busy_until > now && backlog + bytes > config.queue_bytes {
             continue;
         }
         let start = busy_until.max(now);
-        let transmission =
-            bits_per_second.map_or(0, |rate| (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(rate)));
+        let transmission = bits_per_second
+            .map_or(0, |rate| (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(rate)));
         accepted.push((start, start + transmission, bytes, number));
     }
     let delay = config.delay.as_nanos();
     accepted
         .into_iter()
-        .map(|(_, end, _, number)| (number, Duration::from_nanos(u64::try_from(end + delay).unwrap())))
+        .map(|(_, end, _, number)| {
+            (number, Duration::from_nanos(u64::try_from(end + delay).unwrap()))
+        })
         .collect()
 }
 
 /// Which of the first `count` packets the seed loses, found with a link that does nothing else.
 fn losses(loss: f64, seed: u64, count: usize) -> Vec<bool> {
     let mut link = Link::new(config(0, None, loss, 0), seed, 0);
-    (0..count).map(|_| link.push(Duration::ZERO, Packet::new(0, 1)) == Verdict::LostAtRandom).collect()
+    (0..count)
+        .map(|_| link.push(Duration::ZERO, Packet::new(0, 1)) == Verdict::LostAtRandom)
+        .collect()
 }
 
 #[test]
 fn a_lone_packet_takes_its_transmission_and_the_delay() {
     // 1,250 bytes at 10 Mbit/s are 1 ms.
-    let (arrived, _) = carry(config(25, Some(10.0), 0.0, 65_000), 1, &[(Duration::from_millis(3), 1250)]);
+    let (arrived, _) =
+        carry(config(25, Some(10.0), 0.0, 65_000), 1, &[(Duration::from_millis(3), 1250)]);
     assert_eq!(arrived, [(0, Duration::from_millis(3 + 1 + 25))]);
 }
 
@@ -120,7 +136,8 @@ fn the_queue_drops_the_tail_and_not_the_packet_in_transmission() {
 
 #[test]
 fn a_lost_packet_takes_no_room_and_no_time() {
-    let (arrived, counters) = carry(config(1, Some(8.0), 100.0, 2000), 1, &[(Duration::ZERO, 1000); 9]);
+    let (arrived, counters) =
+        carry(config(1, Some(8.0), 100.0, 2000), 1, &[(Duration::ZERO, 1000); 9]);
     assert!(arrived.is_empty());
     assert_eq!((counters.lost_random, counters.lost_queue), (9, 0));
 }
@@ -133,7 +150,10 @@ fn the_loss_share_is_within_its_binomial_bounds() {
         let chance = percent / 100.0;
         let expected = count as f64 * chance;
         let sigma = (expected * (1.0 - chance)).sqrt();
-        assert!((lost - expected).abs() < 5.0 * sigma, "seed {seed}: {lost} lost, expected {expected}");
+        assert!(
+            (lost - expected).abs() < 5.0 * sigma,
+            "seed {seed}: {lost} lost, expected {expected}"
+        );
     }
 }
 
@@ -189,7 +209,8 @@ proptest! {
         let config = config(5, Some(mbit), 2.0, 30_000);
         let rate = u128::from(config.rate.unwrap().bits_per_second());
         let (arrived, _) = carry(config, seed, &packets);
-        // Between any two arrivals fit at most the packets after the first: each ends its own transmission there.
+        // Between any two arrivals fit at most the packets after the first: each ends its own
+        // transmission there.
         for (first, &(_, from)) in arrived.iter().enumerate() {
             let mut bits = 0_u128;
             for &(number, until) in &arrived[first + 1..] {

@@ -1,13 +1,15 @@
 //! Transmission opportunities in the format of mahimahi (Netravali et al., USENIX ATC 2015).
 //!
-//! Each line of the file is a time in whole milliseconds at which 1504 bytes may leave, in order; a time that stands
-//! twice is twice the room. After its last line the file begins again, with that line's time as its new zero. Room that
-//! nobody uses is gone; a packet that is larger than the room goes on in the next.
+//! Each line of the file is a time in whole milliseconds at which 1504 bytes may leave, in order; a
+//! time that stands twice is twice the room. After its last line the file begins again, with that
+//! line's time as its new zero. Room that nobody uses is gone; a packet that is larger than the
+//! room goes on in the next.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Bytes that may leave at one opportunity. As mahimahi counts, a full IP packet of 1500 bytes takes one.
+/// Bytes that may leave at one opportunity. As mahimahi counts, a full IP packet of 1500 bytes
+/// takes one.
 pub(super) const OPPORTUNITY_BYTES: u64 = 1504;
 
 /// The least and the most that a line may say; the most is some 49 days.
@@ -39,7 +41,8 @@ pub enum TraceError {
 /// A trace, ready to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Milliseconds since the beginning of a pass, not decreasing; the last is above zero and the length of a pass.
+    /// Milliseconds since the beginning of a pass, not decreasing; the last is above zero and the
+    /// length of a pass.
     times: Vec<u64>,
     period: u64,
 }
@@ -62,7 +65,8 @@ impl Trace {
     ///
     /// [`TraceError::Line`] of the first line that is wrong.
     pub fn parse(path: &Path, text: &str) -> Result<Self, TraceError> {
-        let wrong = |line, problem: String| TraceError::Line { path: path.to_owned(), line, problem };
+        let wrong =
+            |line, problem: String| TraceError::Line { path: path.to_owned(), line, problem };
         let mut times = Vec::new();
         let mut period = 0;
         for (number, line) in text.lines().enumerate() {
@@ -127,8 +131,11 @@ impl Default for Cursor {
 impl Cursor {
     /// The cursor at the first opportunity with room that is not before `time`.
     fn seek(self, trace: &Trace, time: Duration) -> Self {
-        let next =
-            if self.left == 0 { Self { index: self.index + 1, left: OPPORTUNITY_BYTES } } else { self };
+        let next = if self.left == 0 {
+            Self { index: self.index + 1, left: OPPORTUNITY_BYTES }
+        } else {
+            self
+        };
         let first = trace.first_at(time);
         if first > next.index { Self { index: first, left: OPPORTUNITY_BYTES } } else { next }
     }
@@ -174,7 +181,10 @@ mod tests {
                 "a/lte.up, line 2: `` is no time; each line takes whole milliseconds up to 4294967295",
             ),
             ("5\n4\n", "a/lte.up, line 2: 4 comes after 5; the times must not decrease"),
-            ("0\n0\n", "a/lte.up, line 2: the trace ends at 0 ms; its last line must be a later time"),
+            (
+                "0\n0\n",
+                "a/lte.up, line 2: the trace ends at 0 ms; its last line must be a later time",
+            ),
             ("", "a/lte.up, line 1: the trace ends at 0 ms; its last line must be a later time"),
         ] {
             assert_eq!(error(text), expected);
@@ -207,7 +217,8 @@ mod tests {
             packets in prop::collection::vec((0_u64..30_000, 1_u64..4000), 1..60),
         ) {
             let trace = trace(&times);
-            // The slow way: all opportunities one after the other, each filled from what is there by then.
+            // The slow way: all opportunities one after the other, each filled from what is there
+            // by then.
             let mut arrivals = Vec::new();
             let mut now = 0;
             for (gap_us, bytes) in packets {

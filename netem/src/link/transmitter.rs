@@ -7,7 +7,8 @@ use super::config::LinkConfig;
 use super::trace::{Cursor, Trace};
 use crate::units::BitRate;
 
-/// What mahimahi counts less than a whole frame: it sees a packet with 4 bytes before the IP header, not 14.
+/// What mahimahi counts less than a whole frame: it sees a packet with 4 bytes before the IP
+/// header, not 14.
 const TRACE_LESS_BYTES: u64 = 10;
 
 #[derive(Debug)]
@@ -34,7 +35,12 @@ impl Transmitter {
             (None, Some(rate)) => Pace::Rate(rate),
             (None, None) => Pace::Unlimited,
         };
-        Self { pace, overhead_bytes: config.overhead_bytes, idle_at: Duration::ZERO, since: Duration::ZERO }
+        Self {
+            pace,
+            overhead_bytes: config.overhead_bytes,
+            idle_at: Duration::ZERO,
+            since: Duration::ZERO,
+        }
     }
 
     /// Goes on with another configuration; the packet in transmission is not touched.
@@ -69,7 +75,9 @@ impl Transmitter {
         self.idle_at = match &mut self.pace {
             Pace::Unlimited => start,
             Pace::Rate(rate) => start + rate.time_for(bytes),
-            Pace::Trace(trace, cursor) => cursor.send(trace, start, bytes.saturating_sub(TRACE_LESS_BYTES)),
+            Pace::Trace(trace, cursor) => {
+                cursor.send(trace, start, bytes.saturating_sub(TRACE_LESS_BYTES))
+            }
         };
         self.idle_at
     }

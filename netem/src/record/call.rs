@@ -66,7 +66,10 @@ impl RunRecord {
                 late: listener.late,
                 played: listener.played,
                 media_bytes: packets.sent.saturating_sub(again) * each,
-                help_bytes: quack_bytes + quacks * HEADERS + polls_bytes + packets.retransmitted_quack * each,
+                help_bytes: quack_bytes
+                    + quacks * HEADERS
+                    + polls_bytes
+                    + packets.retransmitted_quack * each,
             }),
             links,
             quack_styles,

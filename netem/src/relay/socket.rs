@@ -7,14 +7,15 @@ use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvmsg, send,
-    setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, bind, recvmsg,
+    send, setsockopt, socket, sockopt,
 };
 
 /// Room for one frame: offloads are off, so an Ethernet frame is the most there is.
 const FRAME_ROOM: usize = 2048;
 
-/// Receive buffer asked for: a third of a second at 100 Mbit/s, for when this machine is busy elsewhere.
+/// Receive buffer asked for: a third of a second at 100 Mbit/s, for when this machine is busy
+/// elsewhere.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -30,19 +31,30 @@ impl FrameSocket {
     pub(super) fn open(interface: &str) -> io::Result<Self> {
         let address = getifaddrs()?
             .filter(|entry| entry.interface_name == interface)
-            .find_map(|entry| entry.address.as_ref().and_then(|address| address.as_link_addr().copied()))
+            .find_map(|entry| {
+                entry.address.as_ref().and_then(|address| address.as_link_addr().copied())
+            })
             .ok_or_else(|| {
-                io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
+                io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("there is no interface {interface}"),
+                )
             })?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)?;
         bind(socket.as_raw_fd(), &address)?;
         setsockopt(&socket, sockopt::RxqOvfl, &1)?;
-        // Beyond the system's limit only for the real root; anyone else gets as much as the limit allows.
+        // Beyond the system's limit only for the real root; anyone else gets as much as the limit
+        // allows.
         if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
         }
-        Ok(Self { socket, buffer: Box::new([0; FRAME_ROOM]), control: cmsg_space!(u32), overruns: 0 })
+        Ok(Self {
+            socket,
+            buffer: Box::new([0; FRAME_ROOM]),
+            control: cmsg_space!(u32),
+            overruns: 0,
+        })
     }
 
     /// The next frame that waits, if any.
@@ -67,7 +79,9 @@ impl FrameSocket {
             Err(error) => return Err(error.into()),
         };
         self.buffer.get(..length).map(Some).ok_or_else(|| {
-            io::Error::other(format!("a frame of {length} bytes came: a device still merges packets"))
+            io::Error::other(format!(
+                "a frame of {length} bytes came: a device still merges packets"
+            ))
         })
     }
 

@@ -65,7 +65,8 @@ impl Bench<'_> {
         let start = |name, arguments: Vec<String>, host| {
             Program::start(self.programs, name, &arguments, host, directory.path())
         };
-        // The receiver makes the session: the description, with the key, is there when it says that it is ready.
+        // The receiver makes the session: the description, with the key, is there when it says that
+        // it is ready.
         let sdp = directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
         let mut arguments = words(&["--listen", &listen, "--json", "--write-sdp"]);
@@ -80,8 +81,10 @@ impl Bench<'_> {
         if let Some(proxy) = &mut proxy {
             proxy.wait_until_ready()?;
         }
-        let sender = start("audio-send", sender_arguments(scenario, seed, &sdp, sound), &hosts.sender)?;
-        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
+        let sender =
+            start("audio-send", sender_arguments(scenario, seed, &sdp, sound), &hosts.sender)?;
+        let half =
+            (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let sender = watch(sender, &mut path, progress, |carried| {
             if half.is_some_and(|half| carried >= half) {
                 // A guard that is dropped kills its program.
@@ -113,8 +116,9 @@ impl Bench<'_> {
 /// Waits until the receiver, too, has seen that the call is over.
 fn ended(mut receiver: Program) -> Result<Ended, RunError> {
     for _ in 0..RECEIVER_TICKS {
-        let ended =
-            receiver.wait(TICK).map_err(|source| RunError::Io { what: "wait for audio-receive", source })?;
+        let ended = receiver
+            .wait(TICK)
+            .map_err(|source| RunError::Io { what: "wait for audio-receive", source })?;
         match ended {
             Some(ended) if ended.status.success() => return Ok(ended),
             Some(ended) => return Err(RunError::Call(ended.why())),
@@ -127,10 +131,22 @@ fn ended(mut receiver: Program) -> Result<Ended, RunError> {
 fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {
     let Some(sound) = sound else { return words(&["--raw"]) };
     let (heard, waits) = (sound.heard.display().to_string(), sound.waits.display().to_string());
-    words(&["--wav", &heard, "--hgrm", &waits, "--playout-limit-ms", &sound.playout_limit_ms.to_string()])
+    words(&[
+        "--wav",
+        &heard,
+        "--hgrm",
+        &waits,
+        "--playout-limit-ms",
+        &sound.playout_limit_ms.to_string(),
+    ])
 }
 
-fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath, sound: Option<&Sound>) -> Vec<String> {
+fn sender_arguments(
+    scenario: &Scenario,
+    seed: u64,
+    sdp: &FilePath,
+    sound: Option<&Sound>,
+) -> Vec<String> {
     let Scenario { flow, sidekick, .. } = scenario;
     let dest = SocketAddrV4::new(RECEIVER, PORT).to_string();
     let (seconds, interval) = (flow.length().as_secs_f64(), flow.frame_interval.as_millis());
@@ -140,7 +156,9 @@ fn sender_arguments(scenario: &Scenario, seed: u64, sdp: &FilePath, sound: Optio
     arguments.extend(words(&["--interval-ms", &interval.to_string()]));
     match sound {
         None => arguments.extend(words(&["--raw", "--bytes", &bytes])),
-        Some(Sound { wav: Some(wav), .. }) => arguments.extend(words(&["--wav", &wav.display().to_string()])),
+        Some(Sound { wav: Some(wav), .. }) => {
+            arguments.extend(words(&["--wav", &wav.display().to_string()]))
+        }
         Some(_) => {}
     }
     arguments.extend(sidekick_arguments(sidekick));
@@ -162,14 +180,14 @@ mod tests {
 
     #[test]
     fn the_settings_reach_the_sender() {
-        let call =
-            "10.77.2.2:5004 --json --sdp call.sdp --seed 3 --seconds 60 --interval-ms 20 --raw --bytes 240";
+        let call = "10.77.2.2:5004 --json --sdp call.sdp --seed 3 --seconds 60 --interval-ms 20 --raw --bytes 240";
         assert_eq!(sender(&[]), format!("{call} --sidekick off"));
         let line = format!(
             "{call} --sidekick reinject --proxy 10.77.1.2:5252 --poll off --quack-every-ms 0 --threshold 8"
         );
         assert_eq!(sender(&["sidekick.mode=reinject"]), format!("{line} --quack-every-packets 2"));
-        let by_time = ["sidekick.mode=reinject", "sidekick.every_packets=off", "sidekick.every_ms=20"];
+        let by_time =
+            ["sidekick.mode=reinject", "sidekick.every_packets=off", "sidekick.every_ms=20"];
         let line = line.replace("--quack-every-ms 0", "--quack-every-ms 20");
         assert_eq!(sender(&by_time), format!("{line} --quack-every-packets 0"));
     }

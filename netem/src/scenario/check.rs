@@ -21,15 +21,20 @@ impl Scenario {
             let other = format!("sidekick.mode = {}", mode.name());
             Err(ScenarioError::Contradiction { one, other, instead })
         };
-        if mode != Mode::Off && self.sidekick.every_ms == 0 && self.sidekick.every_packets.is_none() {
+        if mode != Mode::Off && self.sidekick.every_ms == 0 && self.sidekick.every_packets.is_none()
+        {
             return Err(ScenarioError::Contradiction {
                 one: "sidekick.every_ms = 0".to_owned(),
                 other: "sidekick.every_packets = off".to_owned(),
-                instead: "a proxy refuses to report on no schedule at all: set one of them".to_owned(),
+                instead: "a proxy refuses to report on no schedule at all: set one of them"
+                    .to_owned(),
             });
         }
         if self.flow.split && mode != Mode::Off {
-            return contradiction("flow.split = on".to_owned(), "set one of them to off".to_owned());
+            return contradiction(
+                "flow.split = on".to_owned(),
+                "set one of them to off".to_owned(),
+            );
         }
         if self.flow.split
             && let Some(setting) = self.not_of_a_split()
@@ -37,7 +42,8 @@ impl Scenario {
             return Err(ScenarioError::Contradiction {
                 one: setting,
                 other: "flow.split = on".to_owned(),
-                instead: "the splitting proxy stands in the other's place; leave one of them out".to_owned(),
+                instead: "the splitting proxy stands in the other's place; leave one of them out"
+                    .to_owned(),
             });
         }
         if let (Some(cc), None) = (self.competitor.cc, self.flow.limit) {
@@ -83,11 +89,14 @@ impl Scenario {
         let (fits, wanted) = match mode {
             Mode::Off | Mode::EarlyLoss | Mode::Reinject => (true, cc),
             Mode::Pacubic => {
-                let cubic = matches!(cc, CongestionControl::Cubic | CongestionControl::CubicRfc9438);
+                let cubic =
+                    matches!(cc, CongestionControl::Cubic | CongestionControl::CubicRfc9438);
                 (cubic, CongestionControl::CubicRfc9438)
             }
             Mode::AckReduction => (cc != CongestionControl::Bbr2, CongestionControl::Cubic),
-            Mode::PathAwareBbr | Mode::Auto => (cc == CongestionControl::Bbr2, CongestionControl::Bbr2),
+            Mode::PathAwareBbr | Mode::Auto => {
+                (cc == CongestionControl::Bbr2, CongestionControl::Bbr2)
+            }
         };
         if fits {
             return Ok(());
@@ -124,14 +133,22 @@ impl Scenario {
         Some((format!("competitor.cc = {}", cc.name()), "set it to none"))
     }
 
-    /// A setting that only virtual time can do, if there is one: the real programs have no such option, or their host no
-    /// such fault.
+    /// A setting that only virtual time can do, if there is one: the real programs have no such
+    /// option, or their host no such fault.
     pub fn only_in_virtual_time(&self) -> Option<String> {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
         }
         let Flow {
-            kind, payload_bytes, pmtud, whole_packets, cipher, ack_delay, ack_packets, zero_rtt, ..
+            kind,
+            payload_bytes,
+            pmtud,
+            whole_packets,
+            cipher,
+            ack_delay,
+            ack_packets,
+            zero_rtt,
+            ..
         } = self.flow;
         if !matches!(kind, FlowKind::Upload | FlowKind::Audio) {
             return Some(format!("flow.kind = {}", kind.name()));
@@ -180,7 +197,9 @@ mod tests {
         ] {
             assert_eq!(with(setting).as_deref(), Some(named));
         }
-        for fine in ["near.loss_percent=3", "flow.bytes=5", "sidekick.mode=pacubic", "near.queue=red"] {
+        for fine in
+            ["near.loss_percent=3", "flow.bytes=5", "sidekick.mode=pacubic", "near.queue=red"]
+        {
             assert_eq!(with(fine), None, "{fine}");
         }
         assert_eq!(Scenario::load("audio-paper").unwrap().only_in_virtual_time(), None);
@@ -210,7 +229,8 @@ mod tests {
     #[test]
     fn a_call_takes_no_settings_of_a_transfer() {
         for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2"] {
-            let error = Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
+            let error =
+                Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");
         }
     }

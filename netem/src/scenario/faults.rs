@@ -15,7 +15,8 @@ pub(super) const EVENTS: &str = "faults.events";
 /// What goes wrong during a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// In the order in which they were given. Where two of one kind are in force, the later in the list holds.
+    /// In the order in which they were given. Where two of one kind are in force, the later in the
+    /// list holds.
     pub events: Vec<Event>,
 }
 
@@ -26,11 +27,13 @@ pub struct Event {
     pub fault: Fault,
     /// When it begins, since the start of the run.
     pub at: Duration,
-    /// How long it lasts; `None` is to the end of the run, but see [`Fault::ProxyRestart`] and [`Fault::NatRebinding`].
+    /// How long it lasts; `None` is to the end of the run, but see [`Fault::ProxyRestart`] and
+    /// [`Fault::NatRebinding`].
     pub length: Option<Duration>,
 }
 
-/// What can go wrong. What concerns the proxy's observer makes no difference where no sender asks for help.
+/// What can go wrong. What concerns the proxy's observer makes no difference where no sender asks
+/// for help.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// A segment carries nothing.
@@ -45,19 +48,21 @@ pub enum Fault {
     QuackDuplicate(Percent),
     /// Chance of each quACK to be overtaken by the next.
     QuackReorder(Percent),
-    /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has found: deliberately the
-    /// hardest case, since a UDP checksum finds every single wrong bit on the way. Its seal is then broken.
+    /// Chance of each quACK to arrive with one wrong bit in its payload that no checksum has found:
+    /// deliberately the hardest case, since a UDP checksum finds every single wrong bit on the way.
+    /// Its seal is then broken.
     QuackCorrupt(Percent),
     /// quACKs are late by so much.
     QuackDelay(Duration),
-    /// The proxy's program is killed, forgets all sessions without a word, and is back at once or after the event's
-    /// length.
+    /// The proxy's program is killed, forgets all sessions without a word, and is back at once or
+    /// after the event's length.
     ProxyRestart,
     /// The proxy tells what is not so.
     ProxyLies(Lie),
     /// Chance of each packet to be forwarded without being seen by the proxy's program.
     CaptureDrops(Percent),
-    /// A NAT between the sender and the near segment forgets its mappings, and gives a new port to each socket.
+    /// A NAT between the sender and the near segment forgets its mappings, and gives a new port to
+    /// each socket.
     NatRebinding,
 }
 
@@ -73,7 +78,8 @@ pub enum Place {
 /// What a lying proxy does, and to which share of the packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lie {
-    /// For each packet of the share it counts a second one that nobody sent. The usual share is 25 %.
+    /// For each packet of the share it counts a second one that nobody sent. The usual share is 25
+    /// %.
     TooMuch(Percent),
     /// It does not count the share, but forwards it. The usual share is 25 %.
     TooLittle(Percent),
@@ -95,7 +101,8 @@ impl Event {
 }
 
 impl Faults {
-    /// What `pick` finds in the last event of the list that is in force at a time since the start of the run.
+    /// What `pick` finds in the last event of the list that is in force at a time since the start
+    /// of the run.
     pub fn in_force<T>(&self, elapsed: Duration, pick: impl Fn(Fault) -> Option<T>) -> Option<T> {
         let events = self.events.iter().rev().filter(|event| event.is_in_force(elapsed));
         events.filter_map(|event| pick(event.fault)).next()
@@ -104,12 +111,16 @@ impl Faults {
     /// The name of a fault of a proxy that listens, if there is one.
     pub(super) fn of_the_proxy(&self) -> Option<&'static str> {
         let of_the_path = |fault| {
-            matches!(fault, Fault::Outage(_) | Fault::Delay(..) | Fault::Rate(..) | Fault::NatRebinding)
+            matches!(
+                fault,
+                Fault::Outage(_) | Fault::Delay(..) | Fault::Rate(..) | Fault::NatRebinding
+            )
         };
         self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
     }
 
-    /// The name of a fault that only virtual time has, if there is one: other backends have none but outages.
+    /// The name of a fault that only virtual time has, if there is one: other backends have none
+    /// but outages.
     pub fn only_in_virtual_time(&self) -> Option<&'static str> {
         let other = self.events.iter().find(|event| !matches!(event.fault, Fault::Outage(_)));
         other.map(|event| event.fault.name())

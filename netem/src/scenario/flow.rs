@@ -13,15 +13,16 @@ pub enum FlowKind {
     Download,
     /// One after another, HTTP/3 requests with an answer.
     Requests,
-    /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request: no message is had before
-    /// those ahead of it.
+    /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request: no
+    /// message is had before those ahead of it.
     Messages,
     /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
     Audio,
 }
 
 impl FlowKind {
-    const ALL: [Self; 5] = [Self::Upload, Self::Download, Self::Requests, Self::Messages, Self::Audio];
+    const ALL: [Self; 5] =
+        [Self::Upload, Self::Download, Self::Requests, Self::Messages, Self::Audio];
 
     /// The name in scenarios and in reports.
     #[must_use]
@@ -98,7 +99,8 @@ pub struct Flow {
     pub kind: FlowKind,
     /// Size of an upload, a download, or each answer to a request.
     pub bytes: u64,
-    /// Ends a transfer after this time, done or not; how long a flow of messages and an audio flow last.
+    /// Ends a transfer after this time, done or not; how long a flow of messages and an audio flow
+    /// last.
     pub limit: Option<Duration>,
     /// The data sender's congestion controller; `None` takes what the Sidekick mode goes with.
     pub cc: Option<CongestionControl>,
@@ -118,9 +120,11 @@ pub struct Flow {
     pub zero_rtt: bool,
     /// How many requests, of kind [`FlowKind::Requests`].
     pub requests: u32,
-    /// Whether these requests may be replayed (GET) or not (POST); only those that may go into early data.
+    /// Whether these requests may be replayed (GET) or not (POST); only those that may go into
+    /// early data.
     pub replayable: bool,
-    /// Whether the proxy terminates the connection and relays the bytes, as a performance-enhancing proxy does.
+    /// Whether the proxy terminates the connection and relays the bytes, as a performance-enhancing
+    /// proxy does.
     pub split: bool,
     /// How often the congestion window is written down; `None` for never.
     pub sample: Option<Duration>,
@@ -140,7 +144,8 @@ impl Flow {
         self.limit.unwrap_or(DEFAULT_LENGTH)
     }
 
-    /// Messages of the flow, or packets of a call: as many as there are intervals in its time, and at least one.
+    /// Messages of the flow, or packets of a call: as many as there are intervals in its time, and
+    /// at least one.
     #[must_use]
     pub fn frames(&self) -> u32 {
         let frames = self.length().as_nanos() / self.frame_interval.as_nanos().max(1);
@@ -210,7 +215,8 @@ pub(super) const SETTINGS: &[Setting<Flow>] = &[
         meaning: "ends a transfer, done or not; how long messages and an audio flow last",
         store: |flow, value| {
             let seconds: f64 = value.parse().ok()?;
-            flow.limit = Some((0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))?);
+            flow.limit =
+                Some((0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))?);
             Some(())
         },
     },

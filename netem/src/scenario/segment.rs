@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::ScenarioError;
 use crate::link::{
-    CoDelConfig, DEFAULT_QUEUE_BYTES, Discipline, Jitter, LinkConfig, LossModel, Outages, RedParameters,
-    Trace,
+    CoDelConfig, DEFAULT_QUEUE_BYTES, Discipline, Jitter, LinkConfig, LossModel, Outages,
+    RedParameters, Trace,
 };
 use crate::units::{BitRate, Percent};
 
@@ -177,7 +177,11 @@ impl Segment {
         if self.bad_state.enter.get() > 0.0 {
             let one = format!("bad_enter_percent = {}", self.bad_state.enter.get());
             if self.bad_state.leave.get() == 0.0 {
-                return contradiction(one, "bad_leave_percent = 0", "set a chance to leave the bad state");
+                return contradiction(
+                    one,
+                    "bad_leave_percent = 0",
+                    "set a chance to leave the bad state",
+                );
             }
             if self.loss_correlation.get() > 0.0 {
                 let other = format!("loss_correlation_percent = {}", self.loss_correlation.get());
@@ -186,7 +190,8 @@ impl Segment {
         }
         if self.queue == Queue::Red && self.queue_bytes < RedParameters::LEAST_QUEUE_BYTES {
             let other = format!("queue_bytes = {}", self.queue_bytes);
-            let instead = format!("set the queue to {} bytes at least", RedParameters::LEAST_QUEUE_BYTES);
+            let instead =
+                format!("set the queue to {} bytes at least", RedParameters::LEAST_QUEUE_BYTES);
             return contradiction("queue = red".to_owned(), &other, &instead);
         }
         if self.ecn && self.queue == Queue::DropTail {
@@ -226,7 +231,11 @@ impl Default for Segment {
             loss_to: None,
             loss_from: None,
             loss_correlation: Percent::default(),
-            bad_state: BadState { enter: Percent::default(), leave: Percent::default(), loss: bad_loss },
+            bad_state: BadState {
+                enter: Percent::default(),
+                leave: Percent::default(),
+                loss: bad_loss,
+            },
             duplicate,
             corrupt,
             queue: Queue::default(),

@@ -62,8 +62,12 @@ pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<()
         Some(("near", key)) => store(segment::SETTINGS, &mut scenario.near, name, key, value),
         Some(("far", key)) => store(segment::SETTINGS, &mut scenario.far, name, key, value),
         Some(("flow", key)) => store(flow::SETTINGS, &mut scenario.flow, name, key, value),
-        Some(("competitor", key)) => store(competitor::SETTINGS, &mut scenario.competitor, name, key, value),
-        Some(("sidekick", key)) => store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value),
+        Some(("competitor", key)) => {
+            store(competitor::SETTINGS, &mut scenario.competitor, name, key, value)
+        }
+        Some(("sidekick", key)) => {
+            store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value)
+        }
         // An event is a sentence of its own, and so is what is wrong with it.
         Some(("faults", "events")) => match faults::objection(value) {
             Some(objection) => Err(objection),
@@ -80,7 +84,8 @@ fn store<T>(
     key: &str,
     value: &str,
 ) -> Result<(), ScenarioError> {
-    let setting = settings.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(name))?;
+    let setting =
+        settings.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(name))?;
     (setting.store)(target, value).ok_or_else(|| ScenarioError::BadValue {
         key: name.to_owned(),
         value: value.to_owned(),

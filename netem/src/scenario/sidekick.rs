@@ -1,4 +1,5 @@
-//! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the matter with the proxy.
+//! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the
+//! matter with the proxy.
 
 use super::settings::{Setting, switch, whole};
 
@@ -82,7 +83,8 @@ pub enum ProxyFate {
 }
 
 impl ProxyFate {
-    const ALL: [Self; 5] = [Self::OnPath, Self::Found, Self::Absent, Self::WrongAddress, Self::Dies];
+    const ALL: [Self; 5] =
+        [Self::OnPath, Self::Found, Self::Absent, Self::WrongAddress, Self::Dies];
 
     /// Its name in scenarios.
     #[must_use]

@@ -53,7 +53,10 @@ fn an_unknown_setting_names_those_there_are() {
 #[test]
 fn a_wrong_value_names_those_that_are_taken() {
     for (assignment, takes) in [
-        ("sidekick.mode=fast", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto"),
+        (
+            "sidekick.mode=fast",
+            "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
+        ),
         ("flow.cc=bbr", "cubic, cubic-rfc9438, reno or bbr2"),
         ("near.loss_percent=101", "percent from 0 to 100"),
         ("near.loss_percent=nan", "percent from 0 to 100"),
@@ -70,7 +73,10 @@ fn a_wrong_value_names_those_that_are_taken() {
 #[test]
 fn names_that_are_not_there_say_so() {
     let unknown = Scenario::load("uplaod").unwrap_err().to_string();
-    assert!(unknown.starts_with("there is no scenario `uplaod`; take one of upload-paper"), "{unknown}");
+    assert!(
+        unknown.starts_with("there is no scenario `uplaod`; take one of upload-paper"),
+        "{unknown}"
+    );
     let missing = Scenario::load("/nowhere/x.toml").unwrap_err().to_string();
     assert!(missing.starts_with("cannot read scenario /nowhere/x.toml"), "{missing}");
 }
@@ -113,7 +119,8 @@ fn files_are_held_to_the_same_settings() {
         assert!(error(text).starts_with(start), "{}", error(text));
     }
     let plain =
-        Scenario::parse("mine.toml", "[far]\nrate_mbit = \"unlimited\"\n[sidekick]\npoll = false").unwrap();
+        Scenario::parse("mine.toml", "[far]\nrate_mbit = \"unlimited\"\n[sidekick]\npoll = false")
+            .unwrap();
     assert_eq!((plain.far.rate, plain.sidekick.poll), (None, false));
 }
 
@@ -126,7 +133,8 @@ proptest! {
         for setting in settings() {
             let name = setting.name();
             if scenario.set(&name, &value).is_err() {
-                // A refused value must leave the scenario as it was, valid or not by its other settings.
+                // A refused value must leave the scenario as it was, valid or not by its other
+                // settings.
                 let before = scenario.clone();
                 let _ = scenario.set(&name, &value);
                 prop_assert_eq!(&before, &scenario);
@@ -137,8 +145,11 @@ proptest! {
 
 #[test]
 fn calls_are_reinjected_or_plain() {
-    let error =
-        Scenario::load("audio-paper").unwrap().apply(&["sidekick.mode=pacubic"]).unwrap_err().to_string();
+    let error = Scenario::load("audio-paper")
+        .unwrap()
+        .apply(&["sidekick.mode=pacubic"])
+        .unwrap_err()
+        .to_string();
     let instead = "set sidekick.mode to off or reinject";
     assert!(error.starts_with("flow.kind = ") && error.ends_with(instead), "{error}");
     Scenario::load("audio-paper").unwrap().apply(&["sidekick.mode=reinject"]).unwrap();

@@ -32,12 +32,15 @@ pub(super) fn run(
     watch: &mut dyn FnMut(Duration, u64),
 ) -> Result<RunRecord, SimError> {
     let start = world.start();
-    let mut sender = Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
-    let mut receiver = Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
+    let mut sender =
+        Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
+    let mut receiver =
+        Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
     let mut middle = Middle::new(scenario, seed, start, pcap, None)?;
     let end = middle.drive((&mut sender, &mut receiver), (world, seed), None, watch)?;
 
-    let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first()) else {
+    let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first())
+    else {
         return Err(SimError::SetUp("there is no call".to_owned()));
     };
     let report = listener.listener.report();
@@ -47,7 +50,8 @@ pub(super) fn run(
     }
     let talker = talker.talker.report(start + end);
     let (quack_styles, faults) = (middle.proxy.quack_styles(), middle.faults(scenario));
-    let record = RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters(), quack_styles);
+    let record =
+        RunRecord::of_call(scenario, "sim", seed, talker, &report, middle.counters(), quack_styles);
     Ok(RunRecord { faults, ..record })
 }
 
@@ -72,7 +76,8 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
         ..TalkerConfig::of_simulation(seed)
     };
     let source = Box::new(RandomBytes::new(seed, flow.frame_bytes.into()));
-    let talker = Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
+    let talker =
+        Talker::new(config, source, start).map_err(|error| SimError::SetUp(error.to_string()))?;
     let adjacent = (SENDER, ADJACENT_PORT).into();
     Ok(Talking { talker, local, listener, adjacent, buffer: Vec::new() })
 }

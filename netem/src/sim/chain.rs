@@ -1,8 +1,9 @@
 //! The scheduler: nodes in a row, the packets between them, and the next thing that happens.
 //!
-//! Nodes are sans-IO state machines with a neighbour on either side. What a node puts out reaches its neighbour at the
-//! same instant: time passes only within links and endpoints. Things that fall on one instant happen in the order of the
-//! nodes, and for one node in the order in which they were put out, so that a run depends on its seed alone.
+//! Nodes are sans-IO state machines with a neighbour on either side. What a node puts out reaches
+//! its neighbour at the same instant: time passes only within links and endpoints. Things that fall
+//! on one instant happen in the order of the nodes, and for one node in the order in which they
+//! were put out, so that a run depends on its seed alone.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -37,7 +38,8 @@ pub(super) trait Node {
     fn next_deadline(&self) -> Option<Instant>;
     /// Does what is due; harmless when nothing is.
     fn on_deadline(&mut self, now: Instant, out: &mut Outbox);
-    /// Bytes that applications here have had: a run in which no node has any more makes no progress.
+    /// Bytes that applications here have had: a run in which no node has any more makes no
+    /// progress.
     fn delivered(&self) -> u64 {
         0
     }
@@ -66,8 +68,8 @@ pub(super) enum Stuck {
     Loop { at: Duration },
 }
 
-/// Runs until a node is done, or until `limit`. Returns when that was; `watch` hears the time and the bytes delivered
-/// now and then.
+/// Runs until a node is done, or until `limit`. Returns when that was; `watch` hears the time and
+/// the bytes delivered now and then.
 pub(super) fn drive(
     world: &World,
     nodes: &mut [&mut dyn Node],
@@ -86,7 +88,8 @@ pub(super) fn drive(
         let elapsed = now - start;
         // Packets first: they are there already.
         while let Some((index, from, packet)) = travelling.pop_front() {
-            let (Some(node), Some(deadline)) = (nodes.get_mut::<usize>(index), deadlines.get_mut(index))
+            let (Some(node), Some(deadline)) =
+                (nodes.get_mut::<usize>(index), deadlines.get_mut(index))
             else {
                 continue; // Off the end of the chain.
             };

@@ -70,7 +70,8 @@ impl Client {
         matches!(self.kind, FlowKind::Upload | FlowKind::Messages)
     }
 
-    /// Whether a request may be made now. One that must not be replayed does not go into early data (RFC 8470).
+    /// Whether a request may be made now. One that must not be replayed does not go into early data
+    /// (RFC 8470).
     fn may_ask(&self, conn: &Connection) -> bool {
         let safe = match self.kind {
             FlowKind::Upload | FlowKind::Messages => false,
@@ -120,7 +121,9 @@ impl Client {
         conn: &mut Connection,
         now: Instant,
     ) -> Result<bool, String> {
-        let Some(Answer { stream, upload: Some(content), .. }) = &mut self.answer else { return Ok(false) };
+        let Some(Answer { stream, upload: Some(content), .. }) = &mut self.answer else {
+            return Ok(false);
+        };
         let mut wrote = false;
         while !content.is_empty() {
             let bytes = content.peek();
@@ -211,7 +214,8 @@ impl Client {
     /// The answer is whole: is it right?
     fn finish(&mut self) -> Result<(), String> {
         let Some(answer) = self.answer.take() else { return Ok(()) };
-        let status = String::from_utf8_lossy(answer.status.as_deref().unwrap_or_default()).into_owned();
+        let status =
+            String::from_utf8_lossy(answer.status.as_deref().unwrap_or_default()).into_owned();
         if status != "200" {
             return Err(format!("the server answered with status {status}"));
         }
@@ -233,7 +237,8 @@ impl Client {
 impl App for Client {
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
         if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
-            let http = h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
+            let http =
+                h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
             match http {
                 Ok(http) => self.http = Some(http),
                 Err(h3::Error::TransportError(Error::Done)) => {}

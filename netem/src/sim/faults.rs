@@ -1,7 +1,8 @@
 //! What goes wrong by the scenario's events: times and chances, one for each fault.
 //!
-//! Each fault draws from a random stream of its own, and draws whether it is in force or not. So the n-th quACK's luck
-//! hangs on nothing but n, and a fault changes nothing else that is left to chance.
+//! Each fault draws from a random stream of its own, and draws whether it is in force or not. So
+//! the n-th quACK's luck hangs on nothing but n, and a fault changes nothing else that is left to
+//! chance.
 
 use std::time::{Duration, Instant};
 

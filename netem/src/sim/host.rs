@@ -46,7 +46,8 @@ pub(super) struct Host<E> {
 }
 
 impl<E: Endpoint> Host<E> {
-    /// A host whose path leads to `side`. It takes a sample at `first` and then as often as `every` says.
+    /// A host whose path leads to `side`. It takes a sample at `first` and then as often as `every`
+    /// says.
     pub(super) fn new(
         side: Side,
         start: Instant,
@@ -69,7 +70,9 @@ impl<E: Endpoint> Node for Host<E> {
         if packet.damaged {
             return;
         }
-        if let Some(endpoint) = self.endpoints.iter_mut().find(|endpoint| endpoint.owns(packet.destination)) {
+        if let Some(endpoint) =
+            self.endpoints.iter_mut().find(|endpoint| endpoint.owns(packet.destination))
+        {
             endpoint.receive(packet, now, &mut self.out);
             self.send(out);
         }

@@ -46,14 +46,13 @@ impl Pace {
         (self.due < self.count).then_some(self.begin? + self.interval * self.due)
     }
 
-    /// How much longer than the quickest each message took, in milliseconds, if the last byte of each was there at
-    /// `arrivals`.
+    /// How much longer than the quickest each message took, in milliseconds, if the last byte of
+    /// each was there at `arrivals`.
     pub(super) fn head_of_line(&self, arrivals: &[Instant]) -> Option<Percentiles> {
         let begin = self.begin?;
-        let took = arrivals
-            .iter()
-            .zip(0_u32..)
-            .map(|(arrival, number)| arrival.saturating_duration_since(begin + self.interval * number));
+        let took = arrivals.iter().zip(0_u32..).map(|(arrival, number)| {
+            arrival.saturating_duration_since(begin + self.interval * number)
+        });
         let quickest = took.clone().min()?;
         let mut histogram = Histogram::<u64>::new_with_max(MOST_WAIT_US, 3).ok()?;
         for took in took {
@@ -116,6 +115,9 @@ mod tests {
         assert_eq!(arrivals.times, [at(36), at(94), at(94)]);
         let waits = pace.head_of_line(&arrivals.times).unwrap();
         let near = |wait: f64, wanted: f64| (wait / wanted - 1.0).abs() < 1e-3;
-        assert!(near(waits.p50, 18.0) && near(waits.p99, 38.0) && near(waits.max, 38.0), "{waits:?}");
+        assert!(
+            near(waits.p50, 18.0) && near(waits.p99, 38.0) && near(waits.max, 38.0),
+            "{waits:?}"
+        );
     }
 }

@@ -45,7 +45,8 @@ impl Frame for Packet {
     }
 
     fn ecn(&self) -> Ecn {
-        // quiche 0.30 does not take part: marks, which queues may set if a scenario wants it, are for other transports.
+        // quiche 0.30 does not take part: marks, which queues may set if a scenario wants it, are
+        // for other transports.
         Ecn::NotEct
     }
 
@@ -55,7 +56,8 @@ impl Frame for Packet {
         self.damaged = true;
         let bits = self.payload.len() as u64 * 8;
         if let Some(bit) = random.checked_rem(bits)
-            && let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| self.payload.get_mut(at))
+            && let Some(byte) =
+                usize::try_from(bit / 8).ok().and_then(|at| self.payload.get_mut(at))
         {
             *byte ^= 1 << (bit % 8);
         }
@@ -90,8 +92,11 @@ mod tests {
         let sliced = etherparse::SlicedPacket::from_ethernet(&frame).unwrap();
         let Some(etherparse::NetSlice::Ipv4(ip)) = &sliced.net else { panic!("not IPv4") };
         assert_eq!(ip.header().to_header().calc_header_checksum(), ip.header().header_checksum());
-        let Some(etherparse::TransportSlice::Udp(udp)) = &sliced.transport else { panic!("not UDP") };
-        let expected = udp.to_header().calc_checksum_ipv4(&ip.header().to_header(), udp.payload()).unwrap();
+        let Some(etherparse::TransportSlice::Udp(udp)) = &sliced.transport else {
+            panic!("not UDP")
+        };
+        let expected =
+            udp.to_header().calc_checksum_ipv4(&ip.header().to_header(), udp.payload()).unwrap();
         assert_eq!((udp.checksum(), udp.destination_port()), (expected, 4433));
     }
 
@@ -99,7 +104,8 @@ mod tests {
     fn damage_is_one_bit() {
         let mut damaged = packet();
         damaged.corrupt(805);
-        let differing: Vec<_> = packet().payload.iter().zip(&damaged.payload).map(|(a, b)| a ^ b).collect();
+        let differing: Vec<_> =
+            packet().payload.iter().zip(&damaged.payload).map(|(a, b)| a ^ b).collect();
         assert!(damaged.damaged);
         assert_eq!(differing.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
     }

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use sidekick_protocol::{Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload};
+use sidekick_protocol::{
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload,
+};
 
 use super::chain::{Node, Outbox, Side};
 use super::faults::{Egress, Lies, Power, Restarts, Schedule};
@@ -34,8 +36,9 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// A host that routes between a sender and the receiver at `receiver`. With `observes` it observes, and answers at
-    /// `address`, if nothing of `schedule` comes in between. `seed` is that of the run.
+    /// A host that routes between a sender and the receiver at `receiver`. With `observes` it
+    /// observes, and answers at `address`, if nothing of `schedule` comes in between. `seed` is
+    /// that of the run.
     pub(super) fn new(
         (address, receiver): (SocketAddr, IpAddr),
         (seed, observes): (u64, bool),
@@ -66,8 +69,9 @@ impl Proxy {
             0 => "observer".to_owned(),
             number => format!("observer {number}"),
         };
-        let observer =
-            self.seed.map(|seed| Observer::new(ObserverConfig::default(), seed_bytes(seed, &purpose)));
+        let observer = self
+            .seed
+            .map(|seed| Observer::new(ObserverConfig::default(), seed_bytes(seed, &purpose)));
         let mut observer = observer.transpose().map_err(|error| error.to_string())?;
         if let Some(observer) = &mut observer {
             observer.set_addresses(Addresses::announcing(NEAR_INTERFACE, self.address));
@@ -219,8 +223,10 @@ mod tests {
         let now = Instant::now();
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario.set("faults.events", events).unwrap();
-        let flow =
-            Flow { source: ([10, 77, 1, 1], 40_000).into(), destination: ([10, 77, 2, 2], 4433).into() };
+        let flow = Flow {
+            source: ([10, 77, 1, 1], 40_000).into(),
+            destination: ([10, 77, 2, 2], 4433).into(),
+        };
         let schedule = Schedule::new(now, scenario.faults);
         let addresses = (address(), flow.destination.ip());
         let proxy = Proxy::new(addresses, (1, true), None, Tally::new(MS), &schedule).unwrap();
@@ -252,7 +258,12 @@ mod tests {
 
         fn pass(&mut self, source: SocketAddr, destination: SocketAddr, payload: &[u8]) {
             let mut out = Outbox::new();
-            self.proxy.receive(Side::Left, Packet::new(source, destination, payload), self.now, &mut out);
+            self.proxy.receive(
+                Side::Left,
+                Packet::new(source, destination, payload),
+                self.now,
+                &mut out,
+            );
             self.deliver(out);
         }
 
@@ -261,7 +272,9 @@ mod tests {
             while let Some((target, length)) = self.sender.transmit(&mut buffer) {
                 match target {
                     Target::Proxy(proxy) => self.pass(self.adjacent, proxy, &buffer[..length]),
-                    Target::Path => self.pass(self.flow.source, self.flow.destination, &buffer[..length]),
+                    Target::Path => {
+                        self.pass(self.flow.source, self.flow.destination, &buffer[..length])
+                    }
                 }
             }
         }
@@ -271,7 +284,8 @@ mod tests {
             for _ in 0..packets {
                 self.sent += 1;
                 let mut datagram = [0x40; 1200];
-                datagram[21..25].copy_from_slice(&self.sent.wrapping_mul(0x9e37_79b1).to_be_bytes());
+                datagram[21..25]
+                    .copy_from_slice(&self.sent.wrapping_mul(0x9e37_79b1).to_be_bytes());
                 self.sender.on_sent(self.sent.into(), Payload::whole(&datagram), self.now);
                 self.pass(self.flow.source, self.flow.destination, &datagram);
                 self.now += MS;

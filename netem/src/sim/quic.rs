@@ -36,8 +36,8 @@ pub(super) trait App {
     fn is_done(&self) -> bool;
 }
 
-/// When a receiver of data acknowledges: the policy of RFC 9000, section 13.2, at the edge of the connection, since
-/// quiche 0.30 acknowledges whenever it is asked to send.
+/// When a receiver of data acknowledges: the policy of RFC 9000, section 13.2, at the edge of the
+/// connection, since quiche 0.30 acknowledges whenever it is asked to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AckPolicy {
     /// After so many packets at once.
@@ -146,7 +146,8 @@ impl<A: App> Quic<A> {
     /// Takes a datagram of the connection in.
     pub(super) fn take(&mut self, mut packet: Packet) {
         let info = RecvInfo { from: packet.source, to: packet.destination };
-        // What cannot be decrypted is dropped, as on a real socket; a connection that broke says so when it sends.
+        // What cannot be decrypted is dropped, as on a real socket; a connection that broke says so
+        // when it sends.
         let _ = self.conn.recv(&mut packet.payload, info);
     }
 
@@ -181,7 +182,8 @@ impl<A: App> Quic<A> {
                 Ok((length, info)) => {
                     let payload = self.buffer.get(..length).unwrap_or_default();
                     out.push(Packet::new(info.from, info.to, payload));
-                    // The first flight makes early data possible, and the application may have some.
+                    // The first flight makes early data possible, and the application may have
+                    // some.
                     if self.conn.is_in_early_data() {
                         self.work(now);
                     }
@@ -207,7 +209,8 @@ impl<A: App> Quic<A> {
         }
     }
 
-    /// Whether an acknowledgement may wait: nothing else is to be sent, nothing is amiss, and the policy allows it.
+    /// Whether an acknowledgement may wait: nothing else is to be sent, nothing is amiss, and the
+    /// policy allows it.
     pub(super) fn may_wait(&mut self, work: Work, now: Instant) -> bool {
         // Data that the application cannot have yet lies behind a gap, and a gap is told at once.
         if !work.received || work.wrote || !self.conn.is_established() {
@@ -224,7 +227,8 @@ impl<A: App> Quic<A> {
 
 impl<A: App> Endpoint for Quic<A> {
     fn owns(&self, destination: SocketAddr) -> bool {
-        destination == self.local || self.help.as_ref().is_some_and(|help| help.adjacent == destination)
+        destination == self.local
+            || self.help.as_ref().is_some_and(|help| help.adjacent == destination)
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
@@ -242,7 +246,12 @@ impl<A: App> Endpoint for Quic<A> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let help = self.help.as_ref().and_then(|help| help.sidekick.timeout_instant());
-        let own = [self.conn.timeout_instant(), self.release, self.acknowledge_at, self.app.next_deadline()];
+        let own = [
+            self.conn.timeout_instant(),
+            self.release,
+            self.acknowledge_at,
+            self.app.next_deadline(),
+        ];
         let deadlines = own.into_iter().chain([help]);
         deadlines.flatten().min().map(|deadline| deadline.max(self.begin))
     }
@@ -275,16 +284,18 @@ impl<A: App> Endpoint for Quic<A> {
 /// Of the time that a packet may leave early, how much passes before the next ones are made.
 const LEEWAY: f64 = 0.8;
 
-/// Until when the connection has to wait, if it paces and the time has not come: as tokio-quiche does it, which lets
-/// packets go a few milliseconds early and in small bursts. BBR2 takes the time at which a datagram is made for the time
-/// at which it leaves, so that `SendInfo::at` alone would mislead it.
+/// Until when the connection has to wait, if it paces and the time has not come: as tokio-quiche
+/// does it, which lets packets go a few milliseconds early and in small bursts. BBR2 takes the time
+/// at which a datagram is made for the time at which it leaves, so that `SendInfo::at` alone would
+/// mislead it.
 fn paced_until(conn: &Connection, now: Instant) -> Option<Instant> {
     let release = conn.get_next_release_time()?.time(now)?;
     let early = conn.max_release_into_future();
     (release.saturating_duration_since(now) >= early).then(|| now + early.mul_f64(LEEWAY))
 }
 
-/// An identifier that differs from one socket to the other. Its length is the longest that a short header can have.
+/// An identifier that differs from one socket to the other. Its length is the longest that a short
+/// header can have.
 fn connection_id(address: SocketAddr, end: u8) -> ConnectionId<'static> {
     let [high, low] = address.port().to_be_bytes();
     let mut id = vec![end; quiche::MAX_CONN_ID_LEN];

@@ -1,4 +1,5 @@
-//! The server's application: it stores nothing, but knows what it had; and answers with as many bytes as it is asked for.
+//! The server's application: it stores nothing, but knows what it had; and answers with as many
+//! bytes as it is asked for.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -61,7 +62,8 @@ impl Server {
                 Ok((stream, h3::Event::Headers { list, .. })) => {
                     let path = list.iter().find(|header| header.name() == b":path");
                     let path = path.map(|header| header.value().to_vec()).unwrap_or_default();
-                    self.exchanges.insert(stream, Exchange::Receiving { path, digest: Sha256::new() });
+                    self.exchanges
+                        .insert(stream, Exchange::Receiving { path, digest: Sha256::new() });
                     received = true;
                 }
                 Ok((stream, h3::Event::Data)) => received |= self.read(http, conn, stream, now)?,
@@ -89,7 +91,9 @@ impl Server {
                     if let Some(arrivals) = &mut self.arrivals {
                         arrivals.note(self.delivered, now);
                     }
-                    if let Some(Exchange::Receiving { digest, .. }) = self.exchanges.get_mut(&stream) {
+                    if let Some(Exchange::Receiving { digest, .. }) =
+                        self.exchanges.get_mut(&stream)
+                    {
                         digest.update(self.buffer.get(..length).unwrap_or_default());
                     }
                 }
@@ -101,8 +105,11 @@ impl Server {
 
     /// The request is whole.
     fn answer(&mut self, stream: u64) {
-        let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else { return };
-        let wanted = std::str::from_utf8(&path).ok().and_then(|path| path.strip_prefix('/')?.parse().ok());
+        let Some(Exchange::Receiving { path, digest }) = self.exchanges.remove(&stream) else {
+            return;
+        };
+        let wanted =
+            std::str::from_utf8(&path).ok().and_then(|path| path.strip_prefix('/')?.parse().ok());
         let body = match wanted {
             Some(bytes) => Body::Made(Box::new(Content::new(bytes, self.seed))),
             None => Body::Text(hexadecimal(&digest.finalize()).into_bytes()),
@@ -168,8 +175,10 @@ fn give(
 impl App for Server {
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String> {
         if self.http.is_none() && (conn.is_established() || conn.is_in_early_data()) {
-            let http = h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
-            self.http = Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
+            let http =
+                h3::Config::new().and_then(|config| h3::Connection::with_transport(conn, &config));
+            self.http =
+                Some(http.map_err(|error| format!("the server cannot begin HTTP/3: {error}"))?);
         }
         let Some(mut http) = self.http.take() else { return Ok(Work::default()) };
         let mut work = || -> Result<Work, String> {

@@ -1,8 +1,10 @@
-//! The rival: a proxy that terminates the connection and opens another one to the receiver, and carries the bytes of
-//! every stream from one to the other. Each half has a congestion controller of its own and repairs its own losses.
+//! The rival: a proxy that terminates the connection and opens another one to the receiver, and
+//! carries the bytes of every stream from one to the other. Each half has a congestion controller
+//! of its own and repairs its own losses.
 //!
-//! It stands on the path in place of the server towards the sender and in place of the client towards the receiver, as a
-//! transparent performance-enhancing proxy does (RFC 3135), and so it must hold the keys of both.
+//! It stands on the path in place of the server towards the sender and in place of the client
+//! towards the receiver, as a transparent performance-enhancing proxy does (RFC 3135), and so it
+//! must hold the keys of both.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -55,7 +57,8 @@ pub(super) struct SplitProxy {
 }
 
 impl Spliced {
-    /// Two halves: `near` is the server of the sender's connection, `far` the client of the one to the receiver.
+    /// Two halves: `near` is the server of the sender's connection, `far` the client of the one to
+    /// the receiver.
     pub(super) fn new(near: Quic<Half>, far: Quic<Half>) -> Self {
         Self { near, far, open: Default::default(), begun: false }
     }
@@ -82,8 +85,14 @@ struct Given {
     to_far: bool,
 }
 
-/// Carries the bytes of every readable stream of `from`, as far as `to` has room for them. Returns whether there were any.
-fn relay(from: &mut Connection, to: &mut Connection, open: &mut BTreeSet<u64>, buffer: &mut [u8]) -> bool {
+/// Carries the bytes of every readable stream of `from`, as far as `to` has room for them. Returns
+/// whether there were any.
+fn relay(
+    from: &mut Connection,
+    to: &mut Connection,
+    open: &mut BTreeSet<u64>,
+    buffer: &mut [u8],
+) -> bool {
     let mut given = false;
     if !to.is_established() {
         return given;
@@ -96,14 +105,17 @@ fn relay(from: &mut Connection, to: &mut Connection, open: &mut BTreeSet<u64>, b
         }
         while let Ok(room) = to.stream_capacity(stream) {
             let room = room.min(buffer.len());
-            let Some(space) = buffer.get_mut(..room).filter(|space| !space.is_empty()) else { break };
+            let Some(space) = buffer.get_mut(..room).filter(|space| !space.is_empty()) else {
+                break;
+            };
             match from.stream_recv(stream, space) {
                 Ok((length, end)) => {
                     given = true;
                     let _ = to.stream_send(stream, space.get(..length).unwrap_or_default(), end);
                 }
                 Err(Error::StreamReset(code)) => {
-                    let _ = to.stream_shutdown(stream, quic_sidekick::quiche::Shutdown::Write, code);
+                    let _ =
+                        to.stream_shutdown(stream, quic_sidekick::quiche::Shutdown::Write, code);
                     break;
                 }
                 Err(_) => break,
@@ -118,11 +130,12 @@ impl SplitProxy {
         Self { flows, buffer: vec![0; CHUNK], out: Vec::new() }
     }
 
-    /// Relays, and lets the halves of a flow send that have something new to send: what they were given, or what came
-    /// from the side that was heard and may not wait.
+    /// Relays, and lets the halves of a flow send that have something new to send: what they were
+    /// given, or what came from the side that was heard and may not wait.
     fn settle(&mut self, index: usize, heard: Option<Side>, now: Instant, out: &mut Outbox) {
         let Some(flow) = self.flows.get_mut(index) else { return };
-        let (near_had, far_had) = (flow.near.conn.readable().next(), flow.far.conn.readable().next());
+        let (near_had, far_had) =
+            (flow.near.conn.readable().next(), flow.far.conn.readable().next());
         let Given { to_near, to_far } = flow.relay(&mut self.buffer);
         let near = match heard {
             Some(Side::Left) => {
@@ -131,7 +144,9 @@ impl SplitProxy {
             _ => to_near,
         };
         let far = match heard {
-            Some(Side::Right) => !flow.far.may_wait(Work { received: far_had.is_some(), wrote: to_far }, now),
+            Some(Side::Right) => {
+                !flow.far.may_wait(Work { received: far_had.is_some(), wrote: to_far }, now)
+            }
             _ => to_far || !flow.far.conn.is_established(),
         };
         if near {

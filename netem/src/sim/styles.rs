@@ -1,5 +1,5 @@
-//! What the proxy would send if it told of packets in another way: the alternatives that the Sidekick paper weighs against
-//! power sums.
+//! What the proxy would send if it told of packets in another way: the alternatives that the
+//! Sidekick paper weighs against power sums.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,7 +26,12 @@ pub(super) struct Tally {
 impl Tally {
     /// For a path with this round trip when its queues are empty.
     pub(super) fn new(round_trip: Duration) -> Self {
-        Self { in_flight: round_trip, seen: VecDeque::new(), unreported: 0, styles: QuackStyles::default() }
+        Self {
+            in_flight: round_trip,
+            seen: VecDeque::new(),
+            unreported: 0,
+            styles: QuackStyles::default(),
+        }
     }
 
     /// The proxy counted a packet.
@@ -36,8 +41,9 @@ impl Tally {
         self.styles.packets += 1;
     }
 
-    /// The proxy sent a quACK in a datagram of so many bytes. What surrounds the sums of a whole quACK, the seal too, surrounds
-    /// whatever stands in their place; a short one spares 17 bytes that they could spare as well.
+    /// The proxy sent a quACK in a datagram of so many bytes. What surrounds the sums of a whole
+    /// quACK, the seal too, surrounds whatever stands in their place; a short one spares 17 bytes
+    /// that they could spare as well.
     pub(super) fn sent(&mut self, length: usize, now: Instant) {
         while self.seen.front().is_some_and(|&at| at + self.in_flight < now) {
             self.seen.pop_front();

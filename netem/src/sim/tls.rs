@@ -9,7 +9,8 @@ use quic_sidekick::quiche::{self, Config, Connection, ConnectionId, RecvInfo};
 
 use crate::scenario::{Cipher, CongestionControl, Flow};
 
-/// The receiver's identity, for simulations only. An RSA key, because its signatures always have the same length.
+/// The receiver's identity, for simulations only. An RSA key, because its signatures always have
+/// the same length.
 const CERTIFICATE: &[u8] = include_bytes!("identity/cert.pem");
 const KEY: &[u8] = include_bytes!("identity/key.pem");
 
@@ -75,7 +76,8 @@ pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<C
     build().map_err(|error| error.to_string())
 }
 
-/// A session to resume, of an earlier connection to the same server: one without a path, made in no time.
+/// A session to resume, of an earlier connection to the same server: one without a path, made in no
+/// time.
 pub(super) fn session(flow: &Flow, cc: CongestionControl) -> Result<Vec<u8>, String> {
     let address = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let (local, peer) = (address(1), address(2));
@@ -96,7 +98,8 @@ pub(super) fn session(flow: &Flow, cc: CongestionControl) -> Result<Vec<u8>, Str
         }
         Ok(None)
     };
-    let session = converse().map_err(|error| format!("cannot make a session to resume: {error}"))?;
+    let session =
+        converse().map_err(|error| format!("cannot make a session to resume: {error}"))?;
     session.ok_or_else(|| "the server gave no session to resume".to_owned())
 }
 
@@ -132,9 +135,15 @@ fn choose(context: &mut SslContextBuilder, cipher: Cipher) {
         Cipher::Aes => 0x1301,
         Cipher::Chacha20 => 0x1303,
     };
-    // SAFETY: the context lives, and BoringSSL copies the one number during the call; flags may be null.
+    // SAFETY: the context lives, and BoringSSL copies the one number during the call; flags may be
+    // null.
     let done = unsafe {
-        boring_sys::SSL_CTX_set1_tls13_ciphers(context.as_ptr(), &raw const suite, std::ptr::null(), 1)
+        boring_sys::SSL_CTX_set1_tls13_ciphers(
+            context.as_ptr(),
+            &raw const suite,
+            std::ptr::null(),
+            1,
+        )
     };
     debug_assert_eq!(done, 1, "RFC 8446 defines both suites");
 }

@@ -42,7 +42,9 @@ pub(super) fn run(
             ends(&scenario.flow, seed, number, cc, start + delay).map_err(SimError::SetUp)?;
         if number == 0 && scenario.sidekick.mode == Mode::AckReduction {
             // Gaps wait, too: that is the receiver's side of the mode.
-            server.conn.sidekick_acknowledge(scenario.flow.ack_packets.into(), scenario.flow.ack_delay);
+            server
+                .conn
+                .sidekick_acknowledge(scenario.flow.ack_packets.into(), scenario.flow.ack_delay);
             server = server.acknowledge(AckPolicy::AT_ONCE);
         }
         client.conn.sidekick_whole_packets(scenario.flow.whole_packets);
@@ -56,7 +58,8 @@ pub(super) fn run(
         });
         servers.push(server);
         if scenario.flow.split {
-            spliced.push(splice(&scenario.flow, number, cc, start + delay).map_err(SimError::SetUp)?);
+            spliced
+                .push(splice(&scenario.flow, number, cc, start + delay).map_err(SimError::SetUp)?);
         }
     }
     let every = scenario.flow.sample;
@@ -70,7 +73,8 @@ pub(super) fn run(
     let end = middle.drive((&mut sender, &mut receiver), (world, seed), limit, watch)?;
 
     if end.is_zero() && scenario.flow.limit.is_none() {
-        let what = "nothing on this path takes any time; give a segment a delay or a rate".to_owned();
+        let what =
+            "nothing on this path takes any time; give a segment a delay or a rate".to_owned();
         return Err(SimError::SetUp(what));
     }
     if second.is_some() && sender.endpoints.iter().any(|client| client.app.is_done()) {
@@ -78,7 +82,9 @@ pub(super) fn run(
         return Err(SimError::SetUp(what));
     }
     let failed = sender.endpoints.iter().filter_map(Quic::failure).next();
-    if let Some(what) = failed.or_else(|| receiver.endpoints.iter().filter_map(Quic::failure).next()) {
+    if let Some(what) =
+        failed.or_else(|| receiver.endpoints.iter().filter_map(Quic::failure).next())
+    {
         return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
     }
     let mut record = record(scenario, seed, &middle);
@@ -123,16 +129,24 @@ fn ends(
     };
     let app = Client::new(flow, seed, begin);
     let session = if flow.zero_rtt { Some(tls::session(flow, cc)?) } else { None };
-    let client_end = Quic::connect(app, (client, server), &mut client_config, session.as_deref(), begin)?;
-    let server_end = Quic::accept(Server::new(flow, seed), (server, client), &mut server_config, begin)?;
+    let client_end =
+        Quic::connect(app, (client, server), &mut client_config, session.as_deref(), begin)?;
+    let server_end =
+        Quic::accept(Server::new(flow, seed), (server, client), &mut server_config, begin)?;
     Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
 }
 
 /// Both halves of a flow at the splitting proxy.
-fn splice(flow: &Flow, number: u16, cc: CongestionControl, begin: Instant) -> Result<Spliced, String> {
+fn splice(
+    flow: &Flow,
+    number: u16,
+    cc: CongestionControl,
+    begin: Instant,
+) -> Result<Spliced, String> {
     let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
     let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
-    let near = Quic::accept(Half, (server, client), &mut tls::config(flow, Role::Server, cc)?, begin)?;
+    let near =
+        Quic::accept(Half, (server, client), &mut tls::config(flow, Role::Server, cc)?, begin)?;
     let mut config = tls::config(flow, Role::Client, cc)?;
     let far = Quic::connect(Half, (client, server), &mut config, None, begin)?;
     // Both halves receive data for somebody, and acknowledge as a receiver does.
@@ -183,7 +197,9 @@ fn describe(
     record.goodput_mbit_s = mbit_s(record.bytes, end);
     record.sha256.clone_from(&client.app.sha256);
     record.first_byte_ms = match scenario.flow.kind {
-        FlowKind::Requests => client.app.first_bytes.iter().map(|time| time.as_secs_f64() * 1e3).collect(),
+        FlowKind::Requests => {
+            client.app.first_bytes.iter().map(|time| time.as_secs_f64() * 1e3).collect()
+        }
         _ => Vec::new(),
     };
     let arrivals = server.app.arrivals.as_ref();
@@ -217,7 +233,12 @@ fn describe(
 }
 
 /// The two flows' shares of the time from `from` to `end`.
-fn fairness(cc: CongestionControl, from: &Sample, at_end: &[u64], end: Duration) -> Option<CompetitorRecord> {
+fn fairness(
+    cc: CongestionControl,
+    from: &Sample,
+    at_end: &[u64],
+    end: Duration,
+) -> Option<CompetitorRecord> {
     let time = end.checked_sub(from.at)?;
     let share = |number: usize| {
         let (before, after) = (from.delivered.get(number)?, at_end.get(number)?);
@@ -227,7 +248,12 @@ fn fairness(cc: CongestionControl, from: &Sample, at_end: &[u64], end: Duration)
     let squares = 2.0 * (one * one + other * other);
     // Jain, Chiu and Hawe 1984, for two flows.
     let jain = if squares > 0.0 { (one + other).powi(2) / squares } else { 1.0 };
-    Some(CompetitorRecord { cc: cc.name().to_owned(), goodput_mbit_s: other, beside_mbit_s: one, jain })
+    Some(CompetitorRecord {
+        cc: cc.name().to_owned(),
+        goodput_mbit_s: other,
+        beside_mbit_s: one,
+        jain,
+    })
 }
 
 fn window_samples(windows: &[Sample], had: &[Sample]) -> Vec<WindowSample> {
@@ -251,7 +277,8 @@ mod tests {
     use super::*;
 
     fn shares(before: [u64; 2], after: [u64; 2]) -> CompetitorRecord {
-        let from = Sample { at: Duration::from_secs(2), delivered: before.to_vec(), windows: Vec::new() };
+        let from =
+            Sample { at: Duration::from_secs(2), delivered: before.to_vec(), windows: Vec::new() };
         fairness(CongestionControl::Reno, &from, &after, Duration::from_secs(10)).unwrap()
     }
 

@@ -25,8 +25,8 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// The segment, with the random losses of `seed` and the two `streams` (to the receiver, to the sender): the same that
-    /// the `user` backend draws.
+    /// The segment, with the random losses of `seed` and the two `streams` (to the receiver, to the
+    /// sender): the same that the `user` backend draws.
     pub(super) fn new(
         start: Instant,
         segment: &Segment,
@@ -77,7 +77,10 @@ impl Wire {
     pub(super) fn counters(&self) -> SegmentCounters {
         let direction =
             |link: &Link<Packet>| DirectionCounters { link: link.counters(), overruns: 0, late: 0 };
-        SegmentCounters { to_receiver: direction(&self.to_receiver), to_sender: direction(&self.to_sender) }
+        SegmentCounters {
+            to_receiver: direction(&self.to_receiver),
+            to_sender: direction(&self.to_sender),
+        }
     }
 }
 

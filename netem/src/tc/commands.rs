@@ -7,11 +7,12 @@ use crate::units::BitRate;
 /// The queueing disciplines that the commands may name.
 pub(super) const DISCIPLINES: [&str; 4] = ["netem", "tbf", "red", "codel"];
 
-/// Packets that `netem` may hold during their delay. It is not the queue of the scenario and must never fill.
+/// Packets that `netem` may hold during their delay. It is not the queue of the scenario and must
+/// never fill.
 const DELAY_LINE_PACKETS: u32 = 100_000;
 
-/// What `tbf` may send at once: a large frame and a little, or a millisecond's worth, whichever is more. Less costs
-/// throughput when the kernel's timer is late.
+/// What `tbf` may send at once: a large frame and a little, or a millisecond's worth, whichever is
+/// more. Less costs throughput when the kernel's timer is late.
 const LEAST_BURST: u64 = 3_028;
 
 /// A full Ethernet frame: CoDel's limit is in packets, and this is what each of them is taken for.
@@ -23,7 +24,8 @@ const FULL_FRAME: u64 = 1514;
 ///
 /// # Errors
 ///
-/// [`TcError::Beyond`] names the setting that `tc` does not have. The interface bears the name of its section.
+/// [`TcError::Beyond`] names the setting that `tc` does not have. The interface bears the name of
+/// its section.
 pub fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<Vec<String>>, TcError> {
     check(interface, link)?;
     let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -47,8 +49,11 @@ pub fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<Vec<String>>, 
             "qdisc add dev {interface} {place} tbf rate {bits}bit burst {burst} limit {limit} {overhead}"
         )));
         if let Some(queue) = queue(link, rate) {
-            let place =
-                if place.starts_with("root") { "parent 1:1 handle 2:" } else { "parent 2:1 handle 3:" };
+            let place = if place.starts_with("root") {
+                "parent 1:1 handle 2:"
+            } else {
+                "parent 2:1 handle 3:"
+            };
             commands.push(words(format!("qdisc add dev {interface} {place} {queue}")));
         }
     }
@@ -61,7 +66,11 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
         (link.trace.is_some(), "trace", "set a rate_mbit"),
         (!link.outages.is_empty(), "outages_ms", "set it to none"),
         (link.mtu_bytes.is_some(), "mtu_bytes", "set it to unlimited"),
-        (link.queue_packets.is_some() && !codel, "queue_packets beside queue_bytes", "set it to unlimited"),
+        (
+            link.queue_packets.is_some() && !codel,
+            "queue_packets beside queue_bytes",
+            "set it to unlimited",
+        ),
     ];
     match beyond.into_iter().find(|&(is_set, ..)| is_set) {
         None => Ok(()),
@@ -83,13 +92,15 @@ fn netem(link: &LinkConfig) -> String {
             JitterShape::Uniform => "",
             JitterShape::Normal => "distribution normal",
         };
-        // netem lets packets overtake each other under jitter, except where it has a rate, be it the highest.
+        // netem lets packets overtake each other under jitter, except where it has a rate, be it
+        // the highest.
         options.push(format!("{jitter}us {shape} rate 100gbit"));
     }
     let loss = link.loss.get();
     match link.loss_model {
         LossModel::GilbertElliott { to_bad, to_good, bad_loss } => {
-            let [to_bad, to_good, bad_loss] = [to_bad, to_good, bad_loss].map(|chance| percent(chance.get()));
+            let [to_bad, to_good, bad_loss] =
+                [to_bad, to_good, bad_loss].map(|chance| percent(chance.get()));
             options.push(format!("loss gemodel {to_bad} {to_good} {bad_loss} {}", percent(loss)));
         }
         // The same chain: a packet that does not share the fate before it draws its own.
@@ -98,7 +109,9 @@ fn netem(link: &LinkConfig) -> String {
             let (to_bad, to_good) = (percent(own * loss), percent(own * (100.0 - loss)));
             options.push(format!("loss gemodel {to_bad} {to_good} 100% 0%"));
         }
-        LossModel::Independent if loss > 0.0 => options.push(format!("loss random {}", percent(loss))),
+        LossModel::Independent if loss > 0.0 => {
+            options.push(format!("loss random {}", percent(loss)))
+        }
         LossModel::Independent | LossModel::Correlated(_) => {}
     }
     for (name, chance) in
@@ -150,7 +163,11 @@ mod tests {
     use crate::scenario::{Direction, Scenario};
 
     fn lines(interface: &str, link: &LinkConfig) -> Vec<String> {
-        commands(interface, link).unwrap().iter().map(|command| format!("tc {}", command.join(" "))).collect()
+        commands(interface, link)
+            .unwrap()
+            .iter()
+            .map(|command| format!("tc {}", command.join(" ")))
+            .collect()
     }
 
     #[test]
@@ -175,7 +192,9 @@ mod tests {
     #[test]
     fn only_what_a_link_needs_is_asked_for() {
         let mut scenario = Scenario::load("upload-paper").unwrap();
-        scenario.apply(&["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"]).unwrap();
+        scenario
+            .apply(&["near.delay_ms=0", "near.loss_percent=0", "far.rate_mbit=unlimited"])
+            .unwrap();
         assert_eq!(
             lines("near", &scenario.near.link(Direction::ToReceiver)),
             ["tc qdisc add dev near root handle 1: tbf rate 100000000bit burst 12500 limit 65000"]
@@ -256,9 +275,13 @@ mod tests {
             "tc cannot do near.outages_ms; set it to none, or use --backend user or --backend sim"
         );
         assert!(
-            error(&["near.mtu_bytes=1400"]).starts_with("tc cannot do near.mtu_bytes; set it to unlimited")
+            error(&["near.mtu_bytes=1400"])
+                .starts_with("tc cannot do near.mtu_bytes; set it to unlimited")
         );
         let packets = error(&["near.queue_packets=40"]);
-        assert!(packets.starts_with("tc cannot do near.queue_packets beside queue_bytes;"), "{packets}");
+        assert!(
+            packets.starts_with("tc cannot do near.queue_packets beside queue_bytes;"),
+            "{packets}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A test that does its work inside an enclosure: it starts this program again in there, for itself alone.
+//! A test that does its work inside an enclosure: it starts this program again in there, for itself
+//! alone.
 
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -21,7 +22,8 @@ pub(crate) fn enclosed(test: &str, work: impl FnOnce()) {
         .process_group(0)
         .output()
         .unwrap();
-    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, error) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && out.contains("1 passed"), "{out}\n{error}");
     println!("{out}");
 }

@@ -28,7 +28,8 @@ fn run(job: &Job) -> RunRecord {
         .unwrap_or_else(|error| panic!("{job:?}: {error}"))
 }
 
-/// Runs all of them, on as many threads as there are processors, and returns the records in the order of the jobs.
+/// Runs all of them, on as many threads as there are processors, and returns the records in the
+/// order of the jobs.
 pub(crate) fn run_all(jobs: &[Job]) -> Vec<RunRecord> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Runs a scenario with these settings once and gives its record. The lab fails if what arrived is not what was sent.
+/// Runs a scenario with these settings once and gives its record. The lab fails if what arrived is
+/// not what was sent.
 pub(crate) fn record(scenario: &str, settings: &[&str]) -> Value {
     let mut lab = Command::new(env!("CARGO_BIN_EXE_sidekick-lab"));
     lab.args(["run", scenario, "--seed", "7", "--backend", "user", "--json"]);

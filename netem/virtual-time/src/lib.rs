@@ -1,9 +1,10 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
-//! quiche reads the clock itself and draws random numbers from BoringSSL. Both go through C symbols. A program that says
-//! [`in_force!`] once has ours: in a [`World`] the clock stands still until it is set, and the numbers follow from the
-//! world's seed. Each thread is a world of its own; a thread that has not entered one sees the real clock and draws real
-//! random numbers. This is for simulations and tests, never for a product.
+//! quiche reads the clock itself and draws random numbers from BoringSSL. Both go through C
+//! symbols. A program that says [`in_force!`] once has ours: in a [`World`] the clock stands still
+//! until it is set, and the numbers follow from the world's seed. Each thread is a world of its
+//! own; a thread that has not entered one sees the real clock and draws real random numbers. This
+//! is for simulations and tests, never for a product.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -41,8 +42,8 @@ thread_local! {
 const EPOCH: u64 = 1_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 
-/// A thread's stay in virtual time, which ends when this is dropped; then the thread is where it was before, in the real
-/// world or in another one.
+/// A thread's stay in virtual time, which ends when this is dropped; then the thread is where it
+/// was before, in the real world or in another one.
 #[derive(Debug)]
 pub struct World {
     start: Instant,
@@ -57,14 +58,17 @@ pub struct NotInForce;
 
 impl fmt::Display for NotInForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("virtual time is not in force: the program has to say `virtual_time::in_force!()`")
+        f.write_str(
+            "virtual time is not in force: the program has to say `virtual_time::in_force!()`",
+        )
     }
 }
 
 impl Error for NotInForce {}
 
 impl World {
-    /// From here on this thread lives in virtual time, at 0, and draws the random numbers of `seed`.
+    /// From here on this thread lives in virtual time, at 0, and draws the random numbers of
+    /// `seed`.
     ///
     /// # Errors
     /// [`NotInForce`] in a program that does not say [`in_force!`].
@@ -78,7 +82,8 @@ impl World {
         if moved == Duration::from_nanos(1) { Ok(world) } else { Err(NotInForce) }
     }
 
-    /// Sets the time since the world began; it should not run backwards. Past 580 years it stands still.
+    /// Sets the time since the world began; it should not run backwards. Past 580 years it stands
+    /// still.
     pub fn set(&self, elapsed: Duration) {
         let nanoseconds = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         CLOCK.set(Some(EPOCH.saturating_add(nanoseconds)));
@@ -139,23 +144,27 @@ pub fn rand_bytes(bytes: &mut [u8]) {
     fill(bytes);
 }
 
-/// What the C library's `clock_gettime` does here: the time of a virtual clock, if that is asked for.
+/// What the C library's `clock_gettime` does here: the time of a virtual clock, if that is asked
+/// for.
 #[doc(hidden)]
 #[must_use]
 pub fn virtual_clock(clock: libc::clockid_t) -> Option<libc::timespec> {
     let now = CLOCK.get().filter(|_| clock == libc::CLOCK_MONOTONIC)?;
     #[allow(clippy::cast_possible_wrap, reason = "2^64 ns are 2^34 s")]
-    let time =
-        libc::timespec { tv_sec: (now / SECOND) as libc::time_t, tv_nsec: (now % SECOND) as libc::c_long };
+    let time = libc::timespec {
+        tv_sec: (now / SECOND) as libc::time_t,
+        tv_nsec: (now % SECOND) as libc::c_long,
+    };
     Some(time)
 }
 
 #[doc(hidden)]
 pub use libc;
 
-/// Puts virtual time in force in a program: defines the C functions `clock_gettime` and `RAND_bytes`. It stands once in
-/// the program's own crate, since only its symbols come before those of all libraries. Outside a world the clock is then
-/// read by a system call, some hundred nanoseconds where the C library takes twenty.
+/// Puts virtual time in force in a program: defines the C functions `clock_gettime` and
+/// `RAND_bytes`. It stands once in the program's own crate, since only its symbols come before
+/// those of all libraries. Outside a world the clock is then read by a system call, some hundred
+/// nanoseconds where the C library takes twenty.
 #[macro_export]
 macro_rules! in_force {
     () => {

@@ -1,4 +1,5 @@
-//! Classic BPF, as far as the programs here need it (`bpf(4)`): what the kernel runs on a packet before this program sees it.
+//! Classic BPF, as far as the programs here need it (`bpf(4)`): what the kernel runs on a packet
+//! before this program sees it.
 
 use nix::libc::sock_filter;
 
@@ -30,7 +31,8 @@ pub(super) const IF_EQUAL: u16 = 0x15;
 pub(super) const RETURN: u16 = 0x06;
 /// Ends with `A`.
 pub(super) const RETURN_A: u16 = 0x16;
-/// What `LOAD_HALF` finds here is the EtherType that the kernel knows of the packet (`SKF_AD_OFF + SKF_AD_PROTOCOL`).
+/// What `LOAD_HALF` finds here is the EtherType that the kernel knows of the packet (`SKF_AD_OFF +
+/// SKF_AD_PROTOCOL`).
 pub(super) const ETHERTYPE: u32 = 0xffff_f000;
 
 /// An instruction.
@@ -38,7 +40,8 @@ pub(super) fn op(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// What a program says about a packet whose EtherType the kernel knows; 0 where it reads past the end, as in the kernel.
+/// What a program says about a packet whose EtherType the kernel knows; 0 where it reads past the
+/// end, as in the kernel.
 #[cfg(test)]
 pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32 {
     let (mut at, mut a, mut x, mut stored) = (0, 0_u32, 0_u32, [0_u32; 16]);

@@ -1,7 +1,8 @@
 //! One interface, many threads: the kernel hands each packet to the thread that serves its source.
 //!
-//! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source), as a classic BPF program: so all that a source
-//! sends, and all that is said about it at the proxy's port, comes to one thread, which shares nothing with the others.
+//! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source), as a classic BPF program:
+//! so all that a source sends, and all that is said about it at the proxy's port, comes to one
+//! thread, which shares nothing with the others.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -11,17 +12,17 @@ use nix::libc;
 use nix::sys::socket::{getsockopt, setsockopt};
 
 use super::bpf::{
-    ETHERTYPE, IF_EQUAL, JUMP, LOAD_HALF, LOAD_WORD_AT_X, LOAD_X, MULTIPLY, RETURN, RETURN_A, SET_X,
-    SHIFT_RIGHT, STORE, XOR_X, op,
+    ETHERTYPE, IF_EQUAL, JUMP, LOAD_HALF, LOAD_WORD_AT_X, LOAD_X, MULTIPLY, RETURN, RETURN_A,
+    SET_X, SHIFT_RIGHT, STORE, XOR_X, op,
 };
 use super::socket::options::{Fanout, FanoutProgram};
 use crate::packet::{MAX_TAGS, TAG_LEN};
 
-/// Makes the bound sockets of one interface a group: packets of a source come to the socket whose place in the list is the
-/// index of its shard.
+/// Makes the bound sockets of one interface a group: packets of a source come to the socket whose
+/// place in the list is the index of its shard.
 ///
-/// True if they leave out what this machine sends, as they do alone: a group does not take that over from its sockets, and older
-/// kernels cannot be told.
+/// True if they leave out what this machine sends, as they do alone: a group does not take that
+/// over from its sockets, and older kernels cannot be told.
 ///
 /// # Errors
 /// When the kernel has no such groups.
@@ -30,7 +31,8 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
     if others.is_empty() {
         return Ok(true);
     }
-    // The lower half is the group's number, which the kernel is asked to find; then all others name it.
+    // The lower half is the group's number, which the kernel is asked to find; then all others name
+    // it.
     let of = |flags: libc::c_uint| libc::c_int::try_from(flags << 16).map_err(|_| Errno::EINVAL);
     let unique = libc::PACKET_FANOUT_FLAG_UNIQUEID;
     let incoming = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
@@ -54,10 +56,11 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
 /// EtherTypes that say that a tag follows; behind it stands the next EtherType.
 const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// Says for a packet a number whose remainder is the shard; the kernel divides by the number of sockets.
+/// Says for a packet a number whose remainder is the shard; the kernel divides by the number of
+/// sockets.
 ///
-/// It runs on what follows the link's own header. As many VLAN tags are looked through there as the parser looks through; what
-/// lies deeper is not counted, and is all for the first.
+/// It runs on what follows the link's own header. As many VLAN tags are looked through there as the
+/// parser looks through; what lies deeper is not counted, and is all for the first.
 fn program() -> Vec<libc::sock_filter> {
     const TYPES: usize = 2;
     /// The tests of one EtherType, and what leads to the next.
@@ -145,9 +148,14 @@ mod tests {
                 let packet = packet(source);
                 for of in 1..=8 {
                     let shard = u32::from(Shard::of_source(source, of));
-                    assert_eq!(run(&program, &packet, ethertype) % u32::from(of), shard, "{source} of {of}");
+                    assert_eq!(
+                        run(&program, &packet, ethertype) % u32::from(of),
+                        shard,
+                        "{source} of {of}"
+                    );
                     for tag in [0x8100_u16, 0x88a8, 0x9100] {
-                        let mut tagged = [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
+                        let mut tagged =
+                            [&[0x20, 7][..], &ethertype.to_be_bytes(), &packet].concat();
                         for tags in 1..=MAX_TAGS {
                             let found = run(&program, &tagged, tag) % u32::from(of);
                             assert_eq!(found, shard, "{source} of {of}, {tags} tags of {tag:x}");

@@ -1,4 +1,5 @@
-//! Packets by pnet: one `poll` and one `recvfrom` for each. What there is where the kernel grants no ring.
+//! Packets by pnet: one `poll` and one `recvfrom` for each. What there is where the kernel grants
+//! no ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +13,8 @@ use crate::offload::{self, Merging};
 /// More packets than this wait in no socket's queue, however short they are.
 const MOST_WAITING: usize = 1 << 16;
 
-/// Frames that are read before the kernel is asked again for drops. Fewer than fit into the smallest queue, however long they
-/// are: behind a drop there are as many as fit.
+/// Frames that are read before the kernel is asked again for drops. Fewer than fit into the
+/// smallest queue, however long they are: behind a drop there are as many as fit.
 const ASK_EVERY: u32 = 8;
 
 /// A packet socket that pnet reads.
@@ -32,7 +33,11 @@ pub(super) struct Portable {
 
 impl Portable {
     /// Reads a bound socket by pnet's receiver of it.
-    pub(super) fn new(socket: OwnedFd, receiver: Box<dyn DataLinkReceiver>, merging_told: bool) -> Self {
+    pub(super) fn new(
+        socket: OwnedFd,
+        receiver: Box<dyn DataLinkReceiver>,
+        merging_told: bool,
+    ) -> Self {
         Self { socket, receiver, merging_told, dropped: 0, unasked: 0, discarding: false }
     }
 }
@@ -52,8 +57,8 @@ impl Source for Portable {
         MOST_WAITING
     }
 
-    /// One at a time: an error behind a frame would be lost with what it says. Nobody tells where in the queue drops were, so
-    /// all of it is thrown away.
+    /// One at a time: an error behind a frame would be lost with what it says. Nobody tells where
+    /// in the queue drops were, so all of it is thrown away.
     fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained> {
         if self.unasked == 0 {
             self.ask();
@@ -69,8 +74,11 @@ impl Source for Portable {
             }
             Err(error) => return Err(error),
         };
-        let told =
-            if self.merging_told { offload::split_header(read) } else { Some((Merging::Single, read)) };
+        let told = if self.merging_told {
+            offload::split_header(read)
+        } else {
+            Some((Merging::Single, read))
+        };
         if let Some((merging, bytes)) = told {
             all(&[Frame { merging, bytes, len: bytes.len() }]);
         }

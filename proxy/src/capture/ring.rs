@@ -1,22 +1,28 @@
-//! A ring of slots that the kernel fills and this program empties: no system call for a packet, and no copy.
+//! A ring of slots that the kernel fills and this program empties: no system call for a packet, and
+//! no copy.
 //!
-//! It is version 2 of the kernel's ring (`packet(7)`, `PACKET_RX_RING`), one slot a packet, and not version 3, which packs
-//! packets into blocks: a block that is not full is handed over by a timer, of a millisecond at best. Measured by
-//! a program written for that (Linux 6.18 on a virtual machine, 1,000 packets over loopback, 2 ms apart, from the sender's call to
-//! the reader): version 2 takes 11 µs (99 of 100 within 45), version 3 takes 525 µs (1,010), one `recvfrom` a packet 14 µs (41). A quACK that leaves within 200 µs rules version 3 out; libpcap, too, takes
-//! version 2 where its user wants packets at once.
+//! It is version 2 of the kernel's ring (`packet(7)`, `PACKET_RX_RING`), one slot a packet, and not
+//! version 3, which packs packets into blocks: a block that is not full is handed over by a timer,
+//! of a millisecond at best. Measured by a program written for that (Linux 6.18 on a virtual
+//! machine, 1,000 packets over loopback, 2 ms apart, from the sender's call to the reader): version
+//! 2 takes 11 µs (99 of 100 within 45), version 3 takes 525 µs (1,010), one `recvfrom` a packet 14
+//! µs (41). A quACK that leaves within 200 µs rules version 3 out; libpcap, too, takes version 2
+//! where its user wants packets at once.
 //!
-//! Where there was no slot for packets, the kernel marks the frames that come after, until it is asked how many packets that
-//! were. There may be more drops among frames that wait then, and no marks behind those, so all that wait when it tells of
-//! drops are thrown away: what is handed on has no holes but where it is said.
+//! Where there was no slot for packets, the kernel marks the frames that come after, until it is
+//! asked how many packets that were. There may be more drops among frames that wait then, and no
+//! marks behind those, so all that wait when it tells of drops are thrown away: what is handed on
+//! has no holes but where it is said.
 //!
-//! A frame that is longer than a slot, as a merged one is, is put into the socket's queue as well, whole, and is read from
-//! there. The queue may be full before the ring is; then the slot holds a part of the frame, which is a hole, too.
+//! A frame that is longer than a slot, as a merged one is, is put into the socket's queue as well,
+//! whole, and is read from there. The queue may be full before the ring is; then the slot holds a
+//! part of the frame, which is a hole, too.
 //!
-//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that follow are dropped (seen with
-//! Linux 6.18). That shows as drops while the ring is empty.
+//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that
+//! follow are dropped (seen with Linux 6.18). That shows as drops while the ring is empty.
 //!
-//! `unsafe` is confined to this file: the ring is memory that the kernel shares. Each use has its argument.
+//! `unsafe` is confined to this file: the ring is memory that the kernel shares. Each use has its
+//! argument.
 
 #![allow(unsafe_code, reason = "memory shared with the kernel; see above, and each block")]
 
@@ -35,8 +41,8 @@ use super::socket::options::{CopyThreshold, RingRequest, RingVersion};
 use super::{BATCH, Drained, Frame, LONGEST_READ, Source, socket};
 use crate::offload::{self, HEADER_LEN, Merging};
 
-/// Bytes of a slot: room for the kernel's header and a packet of 1,500 bytes, and a power of two, so that whole ones fill
-/// whole blocks.
+/// Bytes of a slot: room for the kernel's header and a packet of 1,500 bytes, and a power of two,
+/// so that whole ones fill whole blocks.
 const SLOT: usize = 2048;
 /// Bytes of a block, which the kernel takes from memory in one piece if it can.
 const BLOCK: usize = 1 << 18;
@@ -78,8 +84,8 @@ unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `start` is what mmap gave for this length, and no reference into it outlives `self`. That it could fail is
-        // of no use to know here.
+        // SAFETY: `start` is what mmap gave for this length, and no reference into it outlives
+        // `self`. That it could fail is of no use to know here.
         let _ = unsafe { munmap(self.start, self.slots * SLOT) };
     }
 }
@@ -136,8 +142,8 @@ impl Memory {
 
     /// The word by which kernel and program tell each other whose the slot is.
     fn status(&self, index: usize) -> &AtomicU32 {
-        // SAFETY: a slot begins with this word (`tpacket2_hdr`), and is aligned to its length. Both sides change it as a
-        // whole.
+        // SAFETY: a slot begins with this word (`tpacket2_hdr`), and is aligned to its length. Both
+        // sides change it as a whole.
         unsafe { AtomicU32::from_ptr(self.slot(index).cast::<u32>().as_ptr()) }
     }
 
@@ -148,7 +154,8 @@ impl Memory {
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the slot is ours now, it begins with this header, and any bytes are a value of it.
+        // SAFETY: the slot is ours now, it begins with this header, and any bytes are a value of
+        // it.
         let header = unsafe { self.slot(index).cast::<tpacket2_hdr>().read() };
         let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = usize::from(header.tp_mac);
@@ -161,8 +168,8 @@ impl Memory {
         if start.checked_add(len).is_none_or(|end| end > SLOT) {
             return &[];
         }
-        // SAFETY: they lie in the slot. The kernel does not write to it before `give_back`, which takes `self` by mutable
-        // reference, so that this one is gone by then.
+        // SAFETY: they lie in the slot. The kernel does not write to it before `give_back`, which
+        // takes `self` by mutable reference, so that this one is gone by then.
         unsafe { std::slice::from_raw_parts(self.slot(index).add(start).as_ptr(), len) }
     }
 
@@ -206,7 +213,11 @@ impl Ring {
                 .map_or(Merging::Other, |(merging, _)| merging),
             None => Merging::Single,
         };
-        Frame { merging, bytes: self.memory.bytes(slot, filled.offset, filled.kept), len: filled.len }
+        Frame {
+            merging,
+            bytes: self.memory.bytes(slot, filled.offset, filled.kept),
+            len: filled.len,
+        }
     }
 
     /// The slot so many places behind the next; fewer than there are.
@@ -235,7 +246,9 @@ impl Ring {
 
     /// Frames that wait.
     fn waiting(&self) -> usize {
-        (0..self.memory.slots).take_while(|place| self.memory.filled(self.behind(*place)).is_some()).count()
+        (0..self.memory.slots)
+            .take_while(|place| self.memory.filled(self.behind(*place)).is_some())
+            .count()
     }
 
     /// Whether a slot holds a part of a train of datagrams: nobody knows where the others end.
@@ -284,7 +297,9 @@ impl Source for Ring {
             let Some(filled) = self.memory.filled(slot) else { break };
             // Alone, in their turn.
             let long = filled.is(libc::TP_STATUS_COPY);
-            if taken > 0 && (long || filled.is(libc::TP_STATUS_LOSING) || self.is_cut(slot, &filled)) {
+            if taken > 0
+                && (long || filled.is(libc::TP_STATUS_LOSING) || self.is_cut(slot, &filled))
+            {
                 break;
             }
             if long {

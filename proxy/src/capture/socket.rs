@@ -1,7 +1,7 @@
 //! The packet socket under a capture: made, filtered and enlarged here, whoever reads it.
 //!
-//! pnet would make the socket itself, but with every protocol on every interface until it is bound, with
-//! copies of outgoing packets, and without a word about merged frames.
+//! pnet would make the socket itself, but with every protocol on every interface until it is bound,
+//! with copies of outgoing packets, and without a word about merged frames.
 
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt, socket, sockopt,
+    AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt,
+    socket, sockopt,
 };
 
 use nix::sys::utsname::uname;
@@ -33,8 +34,8 @@ const ARPHRD_SIT: u16 = 776;
 const ARPHRD_IPGRE: u16 = 778;
 const ARPHRD_NONE: u16 = 0xfffe;
 
-/// Packet-socket options that nix has no name for. Each type is what `packet(7)` and `socket(7)` say the
-/// kernel reads or writes.
+/// Packet-socket options that nix has no name for. Each type is what `packet(7)` and `socket(7)`
+/// say the kernel reads or writes.
 pub(super) mod options {
     use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 
@@ -121,13 +122,14 @@ pub(super) struct Granted {
     pub(super) incoming_only: bool,
 }
 
-/// A packet socket that receives nothing until it is bound to an interface, and whose queue may hold so many bytes.
+/// A packet socket that receives nothing until it is bound to an interface, and whose queue may
+/// hold so many bytes.
 pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
     // Protocol 0: between here and the bind, packets of other interfaces must not slip in.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives. The daemon has given that up
-    // when an interface comes back: what waits for pnet then has no more room than the limit (net.core.rmem_max). A ring has
-    // its own.
+    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives. The
+    // daemon has given that up when an interface comes back: what waits for pnet then has no more
+    // room than the limit (net.core.rmem_max). A ring has its own.
     if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
         setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
     }
@@ -138,7 +140,8 @@ pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
     Ok((fd, granted))
 }
 
-/// Binds the socket to an interface, and gives what reads it packet by packet, where that is wanted.
+/// Binds the socket to an interface, and gives what reads it packet by packet, where that is
+/// wanted.
 pub(super) fn bind(
     fd: &OwnedFd,
     interface: &NetworkInterface,
@@ -188,15 +191,16 @@ pub(super) fn drops(fd: &impl AsFd) -> u64 {
     getsockopt(fd, Statistics).map_or(0, |seen| seen.tp_drops.into())
 }
 
-/// Whether the kernel can say how merged datagrams are to be cut: Linux from 6.2 on. An older one refuses to hand such a
-/// frame to a reader, and leaves a ring stuck.
+/// Whether the kernel can say how merged datagrams are to be cut: Linux from 6.2 on. An older one
+/// refuses to hand such a frame to a reader, and leaves a ring stuck.
 pub(super) fn describes_merged_datagrams() -> bool {
     let Ok(system) = uname() else { return true };
     let release = system.release().to_string_lossy();
     is_at_least(&release, (6, 2))
 }
 
-/// Whether a kernel's release, such as `6.1.0-13-amd64`, is this one or a later one. What cannot be read is.
+/// Whether a kernel's release, such as `6.1.0-13-amd64`, is this one or a later one. What cannot be
+/// read is.
 fn is_at_least(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -210,8 +214,8 @@ pub(super) fn pending_error(fd: &impl AsFd) -> Errno {
     getsockopt(fd, sockopt::SocketError).map_or_else(|error| error, Errno::from_raw)
 }
 
-/// Coarse on purpose: everything but TCP and ICMPv6 under IPv6 passes (extension headers), and tagged frames
-/// too; the parser decides about those.
+/// Coarse on purpose: everything but TCP and ICMPv6 under IPv6 passes (extension headers), and
+/// tagged frames too; the parser decides about those.
 fn filter(link: Link) -> Vec<libc::sock_filter> {
     const WHOLE_PACKET: u32 = u32::MAX;
 

@@ -21,18 +21,20 @@ pub enum Wire {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Speaking the published proxy's wire")]
 pub struct CompatOptions {
-    /// Speak another proxy's wire in place of the Sidekick protocol, so that programs written for it can be run
-    /// against this proxy
+    /// Speak another proxy's wire in place of the Sidekick protocol, so that programs written for
+    /// it can be run against this proxy
     ///
-    /// nsdi24 is the wire of the programs published with the Sidekick paper (NSDI '24). There are no sessions:
-    /// one interface is captured on, and quACKs go to the address that --quack-to names. Any UDP datagram to the
-    /// address that --listen names is a reset: sums and count are 0 again, and the last identifier is none.
+    /// nsdi24 is the wire of the programs published with the Sidekick paper (NSDI '24). There are
+    /// no sessions: one interface is captured on, and quACKs go to the address that --quack-to
+    /// names. Any UDP datagram to the address that --listen names is a reset: sums and count are 0
+    /// again, and the last identifier is none.
     ///
-    /// Counted is every UDP datagram that comes in through the interface, of whatever flow and of whatever
-    /// first byte, if its payload has 25 bytes at least; the identifier is bytes 21 to 24 (the first is byte 0),
-    /// big-endian. Not counted are datagrams that come from or go to the address and port this proxy listens on
-    /// (if it listens on every address, that port of any address), so neither its quACKs nor resets, and those
-    /// that leave through the interface (on Linux before 4.20 these cannot be told apart, and the proxy says so).
+    /// Counted is every UDP datagram that comes in through the interface, of whatever flow and of
+    /// whatever first byte, if its payload has 25 bytes at least; the identifier is bytes 21 to 24
+    /// (the first is byte 0), big-endian. Not counted are datagrams that come from or go to the
+    /// address and port this proxy listens on (if it listens on every address, that port of any
+    /// address), so neither its quACKs nor resets, and those that leave through the interface (on
+    /// Linux before 4.20 these cannot be told apart, and the proxy says so).
     ///
     /// Nothing in this wire is authenticated. Use it in a laboratory.
     #[arg(
@@ -53,9 +55,9 @@ pub struct CompatOptions {
 
     /// When a quACK is sent: after every N counted datagrams (32), or every N milliseconds (30ms)
     ///
-    /// By time, the first follows the first datagram after the start or a reset by N milliseconds, and from then on
-    /// they are sent steadily, also when nothing new was counted. Before that datagram there are none. N is 1 to
-    /// 4294967295 datagrams, or 1 to 60000 milliseconds.
+    /// By time, the first follows the first datagram after the start or a reset by N milliseconds,
+    /// and from then on they are sent steadily, also when nothing new was counted. Before that
+    /// datagram there are none. N is 1 to 4294967295 datagrams, or 1 to 60000 milliseconds.
     #[arg(
         long,
         value_name = "N|Nms",
@@ -65,7 +67,8 @@ pub struct CompatOptions {
     )]
     pub quack_every: Every,
 
-    /// Sums in each quACK, from which a sender finds out as many missing datagrams; it must expect so many
+    /// Sums in each quACK, from which a sender finds out as many missing datagrams; it must expect
+    /// so many
     #[arg(
         long,
         value_name = "T",
@@ -99,7 +102,9 @@ impl CompatOptions {
         }
         let to = quack_to.ip();
         if quack_to.port() == 0 || to.is_unspecified() || to.is_multicast() {
-            return Err(format!("--quack-to {quack_to} is no address of one program on one machine"));
+            return Err(format!(
+                "--quack-to {quack_to} is no address of one program on one machine"
+            ));
         }
         // An IPv6 socket that listens on every address speaks IPv4 too.
         let dual = listen.is_ipv6() && listen.ip().is_unspecified();
@@ -109,7 +114,8 @@ impl CompatOptions {
                  --listen"
             ));
         }
-        let reaches_us = if listen.ip().is_unspecified() { to.is_loopback() } else { to == listen.ip() };
+        let reaches_us =
+            if listen.ip().is_unspecified() { to.is_loopback() } else { to == listen.ip() };
         if reaches_us && quack_to.port() == listen.port() {
             return Err(format!(
                 "--quack-to {quack_to} is this proxy itself, which would be reset by its own quACKs"
@@ -126,7 +132,9 @@ fn every(text: &str) -> Result<Every, String> {
         None => (text, u32::MAX, "datagrams"),
     };
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("give a number of datagrams, such as 32, or of milliseconds, such as 30ms".to_owned());
+        return Err(
+            "give a number of datagrams, such as 32, or of milliseconds, such as 30ms".to_owned()
+        );
     }
     let number = number.parse().ok().filter(|number: &NonZeroU32| number.get() <= limit);
     let number = number.ok_or_else(|| format!("1 to {limit} {unit} are possible"))?;
@@ -185,8 +193,10 @@ mod tests {
 
     #[test]
     fn an_ipv4_address_in_ipv6_is_one() {
-        let settings =
-            options("p -i lo --compat nsdi24 --quack-to [::ffff:10.0.0.2]:9").unwrap().compat.nsdi24();
+        let settings = options("p -i lo --compat nsdi24 --quack-to [::ffff:10.0.0.2]:9")
+            .unwrap()
+            .compat
+            .nsdi24();
         assert_eq!(settings.unwrap().quack_to, "10.0.0.2:9".parse().unwrap());
     }
 
@@ -203,7 +213,10 @@ mod tests {
             (START.replace("-i lo", ""), "--interface IF"),
             (more("-i eth0"), "exactly one interface, not on 2"),
             (more("--max-sessions 5"), "cannot be used with '--max-sessions <N>'"),
-            (more("--max-sessions-per-source 5"), "cannot be used with '--max-sessions-per-source <N>'"),
+            (
+                more("--max-sessions-per-source 5"),
+                "cannot be used with '--max-sessions-per-source <N>'",
+            ),
             (more("--max-threshold 5"), "cannot be used with '--max-threshold <T>'"),
             (more("--idle-timeout 5"), "cannot be used with '--idle-timeout <SECONDS>'"),
             (more("--threshold 0"), "0 is not in 1..=255"),
@@ -226,7 +239,10 @@ mod tests {
             (to("10.0.0.2:7 --listen 10.0.0.2:7"), "this proxy itself"),
         ] {
             let error = options(&line).expect_err(&line);
-            assert!(error.starts_with("error: ") && error.contains(complaint), "{complaint:?} in {error}");
+            assert!(
+                error.starts_with("error: ") && error.contains(complaint),
+                "{complaint:?} in {error}"
+            );
         }
     }
 }

@@ -118,7 +118,10 @@ impl<'de> Deserialize<'de> for Address {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Self).map_err(|_| {
-            D::Error::invalid_value(Unexpected::Str(&text), &"an address and a port, like 0.0.0.0:5252")
+            D::Error::invalid_value(
+                Unexpected::Str(&text),
+                &"an address and a port, like 0.0.0.0:5252",
+            )
         })
     }
 }
@@ -216,7 +219,8 @@ mod tests {
         }
         let unknown = wrong("# ours\nmax-session = 3");
         assert!(
-            unknown.starts_with("p.toml:2: max-session: unknown field `max-session`, expected one of"),
+            unknown
+                .starts_with("p.toml:2: max-session: unknown field `max-session`, expected one of"),
             "{unknown}"
         );
         assert!(unknown.contains("`max-sessions`"), "{unknown}");

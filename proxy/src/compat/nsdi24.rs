@@ -1,11 +1,12 @@
-//! The wire of the proxy that was published with "Sidekick: In-Network Assistance for Secure End-to-End
-//! Transport Protocols" (NSDI '24).
+//! The wire of the proxy that was published with "Sidekick: In-Network Assistance for Secure
+//! End-to-End Transport Protocols" (NSDI '24).
 //!
-//! There are no sessions in it: the proxy counts what it captures, whatever the flow, and sends quACKs to one
-//! configured address. Any UDP datagram at its own port makes it begin anew. Nothing is authenticated.
+//! There are no sessions in it: the proxy counts what it captures, whatever the flow, and sends
+//! quACKs to one configured address. Any UDP datagram at its own port makes it begin anew. Nothing
+//! is authenticated.
 //!
-//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message; [`Proxy`] is what a
-//! [`worker`](crate::worker) drives.
+//! [`Observer`] is the state machine, without I/O and clock; [`wire`] is the message; [`Proxy`] is
+//! what a [`worker`](crate::worker) drives.
 
 mod proxy;
 pub mod wire;
@@ -23,7 +24,8 @@ use sidekick_quack::{PowerSums, ThresholdError};
 pub use proxy::{Proxy, Settings};
 use wire::Quack;
 
-/// Every datagram counts that has an identifier: 32 bits, big-endian, that begin at byte 21 of the payload.
+/// Every datagram counts that has an identifier: 32 bits, big-endian, that begin at byte 21 of the
+/// payload.
 pub const IDENTIFICATION: Identification =
     Identification { position: Position::Offset(21), filter: Filter::All };
 
@@ -43,8 +45,8 @@ pub struct Config {
     pub threshold: u8,
     /// When a quACK is sent.
     pub every: Every,
-    /// Where the proxy listens. Datagrams from and to it are not counted; if the address is unspecified, those
-    /// from and to the port of any address.
+    /// Where the proxy listens. Datagrams from and to it are not counted; if the address is
+    /// unspecified, those from and to the port of any address.
     pub own: SocketAddr,
 }
 
@@ -66,8 +68,8 @@ pub struct Stats {
 /// Counts datagrams and says when to send which quACK.
 ///
 /// After each call of [`observe`](Self::observe) and [`on_deadline`](Self::on_deadline) ask
-/// [`transmit`](Self::transmit) for a quACK, then arm a timer for [`next_deadline`](Self::next_deadline).
-/// Nothing here allocates but [`new`](Self::new).
+/// [`transmit`](Self::transmit) for a quACK, then arm a timer for
+/// [`next_deadline`](Self::next_deadline). Nothing here allocates but [`new`](Self::new).
 #[derive(Clone, Debug)]
 pub struct Observer {
     config: Config,
@@ -103,11 +105,12 @@ impl Observer {
         })
     }
 
-    /// A datagram with this payload was captured. Says whether it counts: its payload must be 25 bytes at
-    /// least, whatever is in them, and the proxy's own port must not be one of its ends.
+    /// A datagram with this payload was captured. Says whether it counts: its payload must be 25
+    /// bytes at least, whatever is in them, and the proxy's own port must not be one of its ends.
     pub fn observe(&mut self, flow: &Flow, payload: Payload<'_>, now: Instant) -> bool {
         let identifier = IDENTIFICATION.identifier(payload);
-        let counts = identifier.filter(|_| !self.is_own(flow.source) && !self.is_own(flow.destination));
+        let counts =
+            identifier.filter(|_| !self.is_own(flow.source) && !self.is_own(flow.destination));
         let Some(identifier) = counts else {
             self.stats.ignored += 1;
             return false;
@@ -131,8 +134,8 @@ impl Observer {
         true
     }
 
-    /// Begins anew: the sums and the count are 0, there is no last identifier, and neither a quACK that was due
-    /// nor datagrams counted before lead to one.
+    /// Begins anew: the sums and the count are 0, there is no last identifier, and neither a quACK
+    /// that was due nor datagrams counted before lead to one.
     pub fn reset(&mut self) {
         self.sums.clear();
         self.last = None;
@@ -148,24 +151,28 @@ impl Observer {
         self.deadline
     }
 
-    /// Makes a quACK due if the deadline has come. The next lies on the same grid, however late the call
-    /// comes: ticks that were missed are not made up for.
+    /// Makes a quACK due if the deadline has come. The next lies on the same grid, however late the
+    /// call comes: ticks that were missed are not made up for.
     ///
-    /// Nothing is due before the first datagram after the start or a reset, for it would tell nothing. From
-    /// then on every tick is a quACK, as the published proxy sends them, even if nothing new was counted: what
-    /// a lost quACK said is said again.
+    /// Nothing is due before the first datagram after the start or a reset, for it would tell
+    /// nothing. From then on every tick is a quACK, as the published proxy sends them, even if
+    /// nothing new was counted: what a lost quACK said is said again.
     pub fn on_deadline(&mut self, now: Instant) {
-        let (Some(deadline), Every::Millis(interval)) = (self.deadline, self.config.every) else { return };
+        let (Some(deadline), Every::Millis(interval)) = (self.deadline, self.config.every) else {
+            return;
+        };
         let Some(late) = now.checked_duration_since(deadline) else { return };
         self.due = true;
         let interval = duration(interval);
         let into_the_next = late.as_nanos() % interval.as_nanos();
-        let left = interval.saturating_sub(Duration::from_nanos(u64::try_from(into_the_next).unwrap_or(0)));
+        let left = interval
+            .saturating_sub(Duration::from_nanos(u64::try_from(into_the_next).unwrap_or(0)));
         self.deadline = now.checked_add(left);
     }
 
-    /// Writes the quACK that is due, if one is, and gives its length. It reports all that was counted until now.
-    /// `out` must have room for [`MAX_QUACK_LEN`](wire::MAX_QUACK_LEN) bytes; if it is too short, the quACK stays due.
+    /// Writes the quACK that is due, if one is, and gives its length. It reports all that was
+    /// counted until now. `out` must have room for [`MAX_QUACK_LEN`](wire::MAX_QUACK_LEN) bytes; if
+    /// it is too short, the quACK stays due.
     pub fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if !self.due {
             return None;
@@ -189,7 +196,8 @@ impl Observer {
     fn is_own(&self, end: SocketAddr) -> bool {
         let own = self.config.own;
         // quACKs leave from there and resets arrive there, and loopback shows both to the capture.
-        end.port() == own.port() && (own.ip().is_unspecified() || own.ip().to_canonical() == end.ip())
+        end.port() == own.port()
+            && (own.ip().is_unspecified() || own.ip().to_canonical() == end.ip())
     }
 }
 

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of an answer, which is all sessions at the most.
 const LONGEST: u64 = 16 << 20;
 
-/// The JSON that the daemon at `address` gives of itself, and what that says. `all`: as many sessions as it will describe,
-/// and not only some.
+/// The JSON that the daemon at `address` gives of itself, and what that says. `all`: as many
+/// sessions as it will describe, and not only some.
 ///
 /// # Errors
 /// Why not, and what to do.
@@ -27,17 +27,23 @@ pub fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
              --config"
         )
     };
-    let json = get(address, if all { "/status?sessions=all" } else { "/status" }).with_context(nobody)?;
-    let status =
-        serde_json::from_str(&json).with_context(|| format!("what answers at {address} is no proxy"))?;
+    let json =
+        get(address, if all { "/status?sessions=all" } else { "/status" }).with_context(nobody)?;
+    let status = serde_json::from_str(&json)
+        .with_context(|| format!("what answers at {address} is no proxy"))?;
     Ok((json, status))
 }
 
-/// Fetches a page. Strict, since only our own server is spoken to: version 1.1, status 200, and a length.
+/// Fetches a page. Strict, since only our own server is spoken to: version 1.1, status 200, and a
+/// length.
 fn get(address: SocketAddr, path: &str) -> Result<String> {
     let address = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
-        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port()),
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port())
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            SocketAddr::new(Ipv6Addr::LOCALHOST.into(), address.port())
+        }
         _ => address,
     };
     let deadline = clock() + PATIENCE;
@@ -49,7 +55,8 @@ fn get(address: SocketAddr, path: &str) -> Result<String> {
     let mut bytes = Vec::new();
     Until { stream, deadline }.take(LONGEST).read_to_end(&mut bytes)?;
     let answer = String::from_utf8(bytes).context("the answer is no text")?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;
+    let (head, body) =
+        answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     ensure!(first.starts_with("HTTP/1.1 200 "), "the answer is {first:?}");
@@ -103,12 +110,19 @@ pub fn show(status: &Status) -> String {
             (_, false) => "down",
         };
         let backend = of.backend.clone().unwrap_or_else(|| "-".to_owned());
-        vec![of.name.clone(), backend, up.to_owned(), of.captured.to_string(), of.dropped.to_string()]
+        vec![
+            of.name.clone(),
+            backend,
+            up.to_owned(),
+            of.captured.to_string(),
+            of.dropped.to_string(),
+        ]
     });
     text += "\n";
     text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
     if !status.sessions.is_empty() {
-        let headings = ["source", "destination", "peer", "epoch", "counted", "quACKs", "packet", "heard"];
+        let headings =
+            ["source", "destination", "peer", "epoch", "counted", "quACKs", "packet", "heard"];
         text += "\n";
         text += &table(&headings, 3, status.sessions.iter().map(row));
         let more = status.sessions_open.unwrap_or(0).saturating_sub(status.sessions.len());
@@ -116,7 +130,8 @@ pub fn show(status: &Status) -> String {
             let _ = writeln!(text, "and {more} more sessions (--all shows them)");
         }
     }
-    // Another program may have the port and answer what it likes: nothing of that may steer the terminal.
+    // Another program may have the port and answer what it likes: nothing of that may steer the
+    // terminal.
     text.chars().map(|char| if char.is_control() && char != '\n' { '?' } else { char }).collect()
 }
 
@@ -254,6 +269,9 @@ and 2 more sessions (--all shows them)
         }
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = ask(closed, false).unwrap_err().to_string();
-        assert!(error.contains("no proxy answers at 127.0.0.1:") && error.contains("--metrics"), "{error}");
+        assert!(
+            error.contains("no proxy answers at 127.0.0.1:") && error.contains("--metrics"),
+            "{error}"
+        );
     }
 }

@@ -8,7 +8,8 @@ use crate::summary::Summary;
 /// What the format calls itself.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What happened since the start: name, help and number of each. A field that is new in the summary does not compile here.
+/// What happened since the start: name, help and number of each. A field that is new in the summary
+/// does not compile here.
 fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
     let Summary {
         captured,
@@ -66,7 +67,11 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
             "Captured IP fragments of UDP datagrams, which do not count.",
             fragments,
         ),
-        ("sidekick_merged_frames_split_total", "Merged frames split into their datagrams.", merged_split),
+        (
+            "sidekick_merged_frames_split_total",
+            "Merged frames split into their datagrams.",
+            merged_split,
+        ),
         (
             "sidekick_merged_frames_uncounted_total",
             "Merged frames that could not be split: their datagrams were not counted.",
@@ -80,7 +85,11 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ),
         ("sidekick_sent_bytes_total", "Bytes of messages sent, without UDP and IP headers.", bytes),
         ("sidekick_sessions_opened_total", "Sessions opened.", sessions),
-        ("sidekick_sessions_expired_total", "Sessions that ended because their sender fell silent.", expired),
+        (
+            "sidekick_sessions_expired_total",
+            "Sessions that ended because their sender fell silent.",
+            expired,
+        ),
         (
             "sidekick_hellos_refused_total",
             "Sessions refused, by a limit or by terms that cannot be granted.",
@@ -91,7 +100,11 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
             "HELLOs not taken up, because there were too many at once.",
             deferred,
         ),
-        ("sidekick_markers_answered_total", "Markers answered, of senders that look for a proxy.", markers),
+        (
+            "sidekick_markers_answered_total",
+            "Markers answered, of senders that look for a proxy.",
+            markers,
+        ),
         (
             "sidekick_markers_refused_total",
             "Markers whose addresses cannot be those of a flow on their interface.",
@@ -131,9 +144,11 @@ type Number = fn(&Interface) -> u64;
 
 /// What happened on each interface since it is captured on: name, help and number of each.
 const BY_INTERFACE: [(&str, &str, Number); 6] = [
-    ("sidekick_interface_packets_captured_total", "UDP datagrams captured on the interface.", |of| {
-        of.captured
-    }),
+    (
+        "sidekick_interface_packets_captured_total",
+        "UDP datagrams captured on the interface.",
+        |of| of.captured,
+    ),
     (
         "sidekick_interface_packets_dropped_total",
         "Packets of the interface the kernel dropped before they could be read.",
@@ -187,7 +202,12 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
     }
     if let Some(open) = status.sessions_open {
         page.one("sidekick_sessions", "gauge", "Sessions that are open now.", open);
-        page.one("sidekick_sessions_max", "gauge", "Sessions that may be open at once.", status.sessions_max);
+        page.one(
+            "sidekick_sessions_max",
+            "gauge",
+            "Sessions that may be open at once.",
+            status.sessions_max,
+        );
     }
     page.one("sidekick_threads", "gauge", "Threads that count packets.", status.threads);
     page.one(
@@ -206,7 +226,12 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
         status.started,
     );
     if let Some(resident) = resident {
-        page.one("process_resident_memory_bytes", "gauge", "Memory the program has, in bytes.", resident);
+        page.one(
+            "process_resident_memory_bytes",
+            "gauge",
+            "Memory the program has, in bytes.",
+            resident,
+        );
     }
     page.0
 }
@@ -323,7 +348,10 @@ mod tests {
         status.interfaces.push(Interface { name: "gone\n0".to_owned(), ..Interface::default() });
         let series = parse(&text(&status, Some(4096)));
         let labelled = |pairs: &[(&str, &str)]| {
-            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect::<Vec<_>>()
         };
         let number = |name: &str, pairs| series.get(&(name.to_owned(), labelled(pairs))).copied();
         let captured = "sidekick_interface_packets_captured_total";
@@ -353,10 +381,16 @@ mod tests {
     /// Numbers that all differ come out under names that all differ.
     #[test]
     fn every_field_of_the_summary_has_its_own_metric() {
-        let fields = serde_json::to_value(Summary { resets: Some(0), ..Summary::default() }).unwrap();
+        let fields =
+            serde_json::to_value(Summary { resets: Some(0), ..Summary::default() }).unwrap();
         let numbers = 101_u64..;
-        let fields: serde_json::Map<_, _> =
-            fields.as_object().unwrap().keys().cloned().zip(numbers.map(serde_json::Value::from)).collect();
+        let fields: serde_json::Map<_, _> = fields
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .zip(numbers.map(serde_json::Value::from))
+            .collect();
         let mut status = example();
         status.totals = serde_json::from_value(fields.clone().into()).unwrap();
         let series = parse(&text(&status, None));

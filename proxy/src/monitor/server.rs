@@ -1,5 +1,5 @@
-//! The HTTP server. Whoever speaks to it is not trusted: what a client can cost is bounded in time, bytes and number, and
-//! the workers are asked one question at a time, however many want to know.
+//! The HTTP server. Whoever speaks to it is not trusted: what a client can cost is bounded in time,
+//! bytes and number, and the workers are asked one question at a time, however many want to know.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -23,8 +23,8 @@ use super::status::{Status, Watch};
 use crate::daemon::spawn;
 use crate::worker::clock;
 
-/// Connections at once. When one more comes, the oldest gives way: it has had its time, and those that are slow on purpose
-/// must not keep others out.
+/// Connections at once. When one more comes, the oldest gives way: it has had its time, and those
+/// that are slow on purpose must not keep others out.
 const CONNECTIONS: usize = 16;
 /// How long a client may take over the head of its request.
 const HEAD: Duration = Duration::from_secs(5);
@@ -53,7 +53,8 @@ pub fn serve(listener: TcpListener, watch: Watch) -> Result<()> {
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener).context("cannot serve metrics")?
     };
-    let site = Site { kept: Arc::new(Mutex::new(Kept { watch, last: None })), local: own.is_loopback() };
+    let site =
+        Site { kept: Arc::new(Mutex::new(Kept { watch, last: None })), local: own.is_loopback() };
     spawn("metrics".to_owned(), move || runtime.block_on(accept(listener, Arc::new(site))))
 }
 
@@ -83,7 +84,8 @@ async fn accept(listener: tokio::net::TcpListener, site: Arc<Site>) {
                 .max_buf_size(HEAD_LEN)
                 .keep_alive(false);
             let connection = server.serve_connection(TokioIo::new(stream), service);
-            // What goes wrong with a connection is its client's affair, and no reason to fill the log.
+            // What goes wrong with a connection is its client's affair, and no reason to fill the
+            // log.
             let _ = tokio::time::timeout(WHOLE, connection).await;
         }));
     }
@@ -127,8 +129,12 @@ struct Site {
 impl Site {
     async fn answer(&self, request: &Request<Incoming>) -> Page {
         if self.local && !request.headers().get(HOST).is_none_or(is_ours) {
-            // A page from elsewhere whose name was made to mean this machine, read by a browser that runs here.
-            return plain(StatusCode::FORBIDDEN, "ask by an address of this machine, or localhost\n");
+            // A page from elsewhere whose name was made to mean this machine, read by a browser
+            // that runs here.
+            return plain(
+                StatusCode::FORBIDDEN,
+                "ask by an address of this machine, or localhost\n",
+            );
         }
         let path = request.uri().path();
         if !matches!(path, "/metrics" | "/health" | "/status") {
@@ -148,12 +154,16 @@ impl Site {
             return plain(StatusCode::INTERNAL_SERVER_ERROR, "the workers cannot be asked\n");
         };
         match path {
-            "/metrics" => {
-                page(StatusCode::OK, exposition::CONTENT_TYPE, exposition::text(&status, resident()))
-            }
+            "/metrics" => page(
+                StatusCode::OK,
+                exposition::CONTENT_TYPE,
+                exposition::text(&status, resident()),
+            ),
             "/status" => match serde_json::to_string(&*status) {
                 Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
-                Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "the status cannot be written\n"),
+                Err(_) => {
+                    plain(StatusCode::INTERNAL_SERVER_ERROR, "the status cannot be written\n")
+                }
             },
             _ => match status.complaint() {
                 None => plain(StatusCode::OK, "ok\n"),
@@ -172,7 +182,8 @@ impl Site {
 
 /// Whether a Host header names this machine in a way that no one else can give away.
 fn is_ours(host: &HeaderValue) -> bool {
-    let Some(host) = host.to_str().ok().and_then(|host| host.parse::<hyper::http::uri::Authority>().ok())
+    let Some(host) =
+        host.to_str().ok().and_then(|host| host.parse::<hyper::http::uri::Authority>().ok())
     else {
         return false;
     };
@@ -208,14 +219,24 @@ mod tests {
     #[test]
     fn names_that_others_can_give_are_not_ours() {
         let ours = |host: &str| is_ours(&HeaderValue::from_str(host).unwrap());
-        for host in
-            ["127.0.0.1", "127.0.0.1:9252", "localhost:9252", "LOCALHOST", "[::1]:9252", "192.0.2.1:80"]
-        {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:9252",
+            "localhost:9252",
+            "LOCALHOST",
+            "[::1]:9252",
+            "192.0.2.1:80",
+        ] {
             assert!(ours(host), "{host}");
         }
-        for host in
-            ["", "evil.example:9252", "localhost.evil.example", "127.0.0.1.evil.example", "a b", "[::1"]
-        {
+        for host in [
+            "",
+            "evil.example:9252",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "a b",
+            "[::1",
+        ] {
             assert!(!ours(host), "{host}");
         }
     }

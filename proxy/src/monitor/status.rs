@@ -1,4 +1,5 @@
-//! How the daemon stands, in one value: what `/status` gives as JSON, and all other pages are made from.
+//! How the daemon stands, in one value: what `/status` gives as JSON, and all other pages are made
+//! from.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub struct Status {
     pub sessions: Vec<Session>,
 }
 
-/// An interface that is to be captured on. What is counted of it begins anew when it disappears and comes back; the totals
-/// go on.
+/// An interface that is to be captured on. What is counted of it begins anew when it disappears and
+/// comes back; the totals go on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
     /// Its name.
@@ -111,7 +112,10 @@ impl Status {
     pub fn complaint(&self) -> Option<String> {
         let silent = self.threads.saturating_sub(self.threads_answering);
         if silent > 0 {
-            return Some(format!("{silent} of {} threads do not answer: restart the proxy", self.threads));
+            return Some(format!(
+                "{silent} of {} threads do not answer: restart the proxy",
+                self.threads
+            ));
         }
         if self.interfaces.iter().any(|interface| interface.up) {
             return None;
@@ -157,15 +161,19 @@ pub struct Watch {
 impl Watch {
     /// Begins now.
     #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "when the program started is told by the wall's clock")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "when the program started is told by the wall's clock"
+    )]
     pub fn new(crew: Crew, about: About) -> Self {
-        let started =
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(Duration::ZERO, |since| since);
+        let started = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .map_or(Duration::ZERO, |since| since);
         Self { crew, about, begun: clock(), started: started.as_secs_f64(), last: Vec::new() }
     }
 
-    /// How things stand, with `sessions` of the sessions at most. It waits for the workers, for two seconds if one of them
-    /// does not answer.
+    /// How things stand, with `sessions` of the sessions at most. It waits for the workers, for two
+    /// seconds if one of them does not answer.
     pub fn look(&mut self, sessions: usize) -> Status {
         let answers = self.crew.answers(sessions);
         let threads = answers.len();
@@ -177,11 +185,9 @@ impl Watch {
             }
         }
         let (totals, sessions_open) = sum(self.last.iter().flatten());
-        let described = self
-            .last
-            .iter()
-            .flatten()
-            .flat_map(|report| report.sessions.iter().map(|session| Session::new(session, report.at)));
+        let described = self.last.iter().flatten().flat_map(|report| {
+            report.sessions.iter().map(|session| Session::new(session, report.at))
+        });
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started,
@@ -202,7 +208,8 @@ impl Watch {
     fn interface(&self, name: &str) -> Interface {
         let mut whole = Interface { name: name.to_owned(), ..Interface::default() };
         let reports = self.last.iter().flatten();
-        for share in reports.flat_map(|report| &report.captures).filter(|share| share.name == name) {
+        for share in reports.flat_map(|report| &report.captures).filter(|share| share.name == name)
+        {
             whole.up = share.up && (whole.up || whole.backend.is_none());
             whole.backend.get_or_insert_with(|| share.backend.to_owned());
             whole.captured += share.counters.datagrams;

@@ -10,8 +10,8 @@ fn whole(link: Link, frame: &[u8]) -> Result<Datagram<'_>, Skip> {
     found
 }
 
-/// However much of the frame is kept: what is found agrees with what the whole of it holds. Returns how many of the
-/// first bytes it takes to find it.
+/// However much of the frame is kept: what is found agrees with what the whole of it holds. Returns
+/// how many of the first bytes it takes to find it.
 fn assert_cuts_agree(link: Link, frame: &[u8]) -> usize {
     let expected = whole(link, frame);
     let mut needed = frame.len() + 1;
@@ -234,7 +234,8 @@ fn a_cut_inside_the_headers_is_named_so() {
 #[test]
 fn what_the_kept_headers_say_is_believed_before_the_cut() {
     let udp = udp_bytes(4000, 443, b"x");
-    let cut = |packet: Vec<u8>, kept: usize| parse(Link::Ip, &packet[..kept], packet.len()).map(drop);
+    let cut =
+        |packet: Vec<u8>, kept: usize| parse(Link::Ip, &packet[..kept], packet.len()).map(drop);
     assert_eq!(cut(ipv4_bytes(&[], 0, 6, &udp), 20), Err(Skip::NotUdp));
     assert_eq!(cut(ipv4_bytes(&[], 0x2000, 17, &udp), 20), Err(Skip::Fragment));
     // Known from the first two bytes of the extension in front of it.

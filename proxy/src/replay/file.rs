@@ -1,8 +1,9 @@
 //! Capture files: pcap and pcapng.
 //!
-//! A file is read as a stream through a buffer that never grows, and nothing is allocated for a packet. The files'
-//! headers and the descriptions of interfaces are read by pcap-parser; the few fixed fields before each packet are
-//! read in place. All lengths in a file are hostile: none is waited for, skipped or believed beyond a bound.
+//! A file is read as a stream through a buffer that never grows, and nothing is allocated for a
+//! packet. The files' headers and the descriptions of interfaces are read by pcap-parser; the few
+//! fixed fields before each packet are read in place. All lengths in a file are hostile: none is
+//! waited for, skipped or believed beyond a bound.
 
 mod input;
 mod link;
@@ -23,7 +24,8 @@ use link::Shape;
 use pcap::Pcap;
 use pcapng::Pcapng;
 
-/// Most bytes of a packet in a file, those of its headers there included; libpcap keeps no more than 256 KiB.
+/// Most bytes of a packet in a file, those of its headers there included; libpcap keeps no more
+/// than 256 KiB.
 pub const LONGEST_PACKET: usize = CAPACITY;
 
 /// Why a capture file cannot be read, or cannot be read on.
@@ -68,7 +70,10 @@ pub enum FileError {
         file: String,
     },
     /// Its packets begin with something else than the headers that are known here.
-    #[error("{file} has packets of link type {link} (packet {packet} is the first); {}", link::SUPPORTED)]
+    #[error(
+        "{file} has packets of link type {link} (packet {packet} is the first); {}",
+        link::SUPPORTED
+    )]
     UnsupportedLink {
         /// The file's name.
         file: String,
@@ -111,13 +116,16 @@ pub enum FileError {
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The number of the interface that it was captured on: in pcapng that of its section, otherwise 0.
+    /// The number of the interface that it was captured on: in pcapng that of its section,
+    /// otherwise 0.
     pub interface: u32,
-    /// What `bytes` begin with. `None` if they are neither an Ethernet nor an IP header, but of another protocol.
+    /// What `bytes` begin with. `None` if they are neither an Ethernet nor an IP header, but of
+    /// another protocol.
     pub link: Option<Link>,
     /// When it was captured, since the beginning of 1970 (UTC). Simple Packet Blocks do not say.
     pub time: Option<Duration>,
-    /// Its first bytes, or all. Headers that the capture has put before the packet are not among them.
+    /// Its first bytes, or all. Headers that the capture has put before the packet are not among
+    /// them.
     pub bytes: &'a [u8],
     /// Bytes that it had, never less than are here.
     pub len: usize,
@@ -197,7 +205,8 @@ impl CaptureFile {
     /// Opens the file at `path`, or standard input for `-`, and reads its header.
     ///
     /// # Errors
-    /// When it cannot be read, is no capture file, or a pcap file of a link type that is not known here.
+    /// When it cannot be read, is no capture file, or a pcap file of a link type that is not known
+    /// here.
     pub fn open(path: &Path) -> Result<Self, FileError> {
         if path == Path::new("-") {
             return Self::read("standard input".to_owned(), Box::new(io::stdin()));
@@ -238,14 +247,20 @@ impl CaptureFile {
             Format::Pcapng(pcapng) => pcapng.record(&mut file.input),
         };
         match header {
-            Ok(Record::Truncated | Record::End) => return Err(FileError::NoHeader { file: file.name }),
+            Ok(Record::Truncated | Record::End) => {
+                return Err(FileError::NoHeader { file: file.name });
+            }
             Ok(_) => {}
             Err(problem) => return Err(file.error(problem, 0)),
         }
         if let Format::Pcap(pcap) = &file.format
             && Shape::of(pcap.link()).is_none()
         {
-            return Err(FileError::UnsupportedLink { file: file.name, link: pcap.link(), packet: 1 });
+            return Err(FileError::UnsupportedLink {
+                file: file.name,
+                link: pcap.link(),
+                packet: 1,
+            });
         }
         Ok(file)
     }
@@ -262,8 +277,8 @@ impl CaptureFile {
         self.packets
     }
 
-    /// Whether the file ended in the middle of a packet, as that of a capture does that was killed. Known once
-    /// [`CaptureFile::next`] has given `None`.
+    /// Whether the file ended in the middle of a packet, as that of a capture does that was killed.
+    /// Known once [`CaptureFile::next`] has given `None`.
     #[must_use]
     pub fn truncated(&self) -> bool {
         self.truncated
@@ -272,8 +287,12 @@ impl CaptureFile {
     /// The next packet; `None` at the file's end. Behind an error there is nothing more.
     ///
     /// # Errors
-    /// When the file cannot be read on, and when it has a packet of a link type that is not known here.
-    #[allow(clippy::should_implement_trait, reason = "an iterator cannot lend the buffer to its items")]
+    /// When the file cannot be read on, and when it has a packet of a link type that is not known
+    /// here.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "an iterator cannot lend the buffer to its items"
+    )]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, FileError> {
         let entry = loop {
             if self.ended {

@@ -43,7 +43,8 @@ pub struct Options {
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
     pub every_packets: Option<u16>,
 
-    /// A quACK every N milliseconds, if packets have come since the last [default: 30, without --every-packets]
+    /// A quACK every N milliseconds, if packets have come since the last [default: 30, without
+    /// --every-packets]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=60_000))]
     pub every_ms: Option<u32>,
 
@@ -132,7 +133,9 @@ pub fn run(options: &Options) -> Result<()> {
     let outcome = outcome(&replay, &file, took);
     let mut out = io::stdout().lock();
     let written = if options.json {
-        serde_json::to_writer(&mut out, &outcome).map_err(io::Error::from).and_then(|()| writeln!(out))
+        serde_json::to_writer(&mut out, &outcome)
+            .map_err(io::Error::from)
+            .and_then(|()| writeln!(out))
     } else {
         show(&mut out, &outcome)
     };
@@ -173,8 +176,13 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
 }
 
 fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
-    let Outcome { packets, datagrams, counted, quacks, bytes, span_s, packet_ns, flows, .. } = outcome;
-    writeln!(out, "{packets} packets in {span_s:.3} s, {datagrams} of them UDP, in {} flows", flows.len())?;
+    let Outcome { packets, datagrams, counted, quacks, bytes, span_s, packet_ns, flows, .. } =
+        outcome;
+    writeln!(
+        out,
+        "{packets} packets in {span_s:.3} s, {datagrams} of them UDP, in {} flows",
+        flows.len()
+    )?;
     writeln!(
         out,
         "{counted} counted, {quacks} quACKs sent in {bytes} bytes; {packet_ns:.0} ns a packet here"
@@ -235,7 +243,11 @@ struct Progress {
 
 impl Progress {
     fn new(begun: Instant) -> Self {
-        Self { shown: false, next: begun + 2 * PROGRESS_INTERVAL, wanted: io::stderr().is_terminal() }
+        Self {
+            shown: false,
+            next: begun + 2 * PROGRESS_INTERVAL,
+            wanted: io::stderr().is_terminal(),
+        }
     }
 
     fn tell(&mut self, packets: u64) {

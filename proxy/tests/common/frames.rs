@@ -20,11 +20,13 @@ fn next(state: &mut u64) -> u64 {
 }
 
 impl Frames {
-    /// So many frames, each of one of so many flows, in random order. The same each time for the same seed.
+    /// So many frames, each of one of so many flows, in random order. The same each time for the
+    /// same seed.
     pub fn new(frames: usize, flows: u16, seed: u64) -> Self {
         let mut state = seed;
         let frame = |_| {
-            let (flow, random) = (next(&mut state) % u64::from(flows), next(&mut state).to_be_bytes());
+            let (flow, random) =
+                (next(&mut state) % u64::from(flows), next(&mut state).to_be_bytes());
             let [_, _, _, _, _, _, high, low] = flow.to_be_bytes();
             let mut frame = [0x40; CUT];
             frame[12..14].copy_from_slice(&[0x08, 0x00]);

@@ -30,9 +30,10 @@ pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -
         .collect()
 }
 
-/// Makes a virtual Ethernet link for jumbo frames, called `name`, to another host, whose end is called `name`-peer, with these
-/// addresses at our end and at the other. `prepare` are command lines that run before the link is up. `there` runs in the
-/// other host's namespace once it is; the sockets that it makes stay there.
+/// Makes a virtual Ethernet link for jumbo frames, called `name`, to another host, whose end is
+/// called `name`-peer, with these addresses at our end and at the other. `prepare` are command
+/// lines that run before the link is up. `there` runs in the other host's namespace once it is; the
+/// sockets that it makes stay there.
 pub fn link<T: Send + 'static>(
     name: &str,
     (ours, theirs): (&str, &str),
@@ -61,8 +62,8 @@ pub fn link<T: Send + 'static>(
     host.join().unwrap()
 }
 
-/// A link to the sender's host (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two sockets of the
-/// sender's: for its flow, and to the proxy.
+/// A link to the sender's host (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two
+/// sockets of the sender's: for its flow, and to the proxy.
 pub fn across_a_link() -> (UdpSocket, UdpSocket) {
     across_a_prepared_link(&[])
 }

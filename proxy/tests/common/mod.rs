@@ -1,5 +1,5 @@
-//! What the tests of the daemon share: a network namespace for each test, the daemon itself, and a bare
-//! sender.
+//! What the tests of the daemon share: a network namespace for each test, the daemon itself, and a
+//! bare sender.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of this")]
 #![allow(
@@ -29,9 +29,9 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const MARK: &str = "SIDEKICK_TEST_INSIDE";
 
-/// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name` is the
-/// path of the calling test: this test program is run again, for that test alone, under unshare(1). That needs no
-/// privilege where user namespaces are allowed; root does without them.
+/// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name`
+/// is the path of the calling test: this test program is run again, for that test alone, under
+/// unshare(1). That needs no privilege where user namespaces are allowed; root does without them.
 pub fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         run("ip link set lo up");
@@ -194,7 +194,8 @@ impl Report {
     }
 }
 
-/// The sender's end of a session, down to the messages: what it asks and what it gets is up to the test.
+/// The sender's end of a session, down to the messages: what it asks and what it gets is up to the
+/// test.
 pub struct Peer {
     socket: UdpSocket,
     session: SessionNumber,
@@ -225,8 +226,8 @@ pub fn hello(source_port: u16, destination: SocketAddr) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
-/// Asks for a session, twice: the second time with the cookie that the first HELLO is answered with. `Err` if the proxy
-/// refuses.
+/// Asks for a session, twice: the second time with the cookie that the first HELLO is answered
+/// with. `Err` if the proxy refuses.
 fn ask(
     socket: &UdpSocket,
     source_port: u16,
@@ -234,8 +235,11 @@ fn ask(
     terms: &Terms,
 ) -> Result<(SessionNumber, Seal, PublicKey), ()> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    let any: SocketAddr =
-        if destination.is_ipv4() { ([0; 4], source_port).into() } else { ([0u16; 8], source_port).into() };
+    let any: SocketAddr = if destination.is_ipv4() {
+        ([0; 4], source_port).into()
+    } else {
+        ([0u16; 8], source_port).into()
+    };
     let flow = Flow { source: any, destination };
     let (mut initiator, handshake) = Initiator::begin(None, NUMBER, &flow, terms, [9; 32]).unwrap();
     let mut buffer = [0; MAX_DATAGRAM_LEN];
@@ -259,9 +263,16 @@ fn ask(
 }
 
 impl Peer {
-    /// Opens a session for the flow from `source_port` to `destination`. `socket` is connected to the proxy.
-    pub fn open(socket: UdpSocket, source_port: u16, destination: SocketAddr, terms: Terms) -> Self {
-        let (session, seal, key) = ask(&socket, source_port, destination, &terms).expect("a session");
+    /// Opens a session for the flow from `source_port` to `destination`. `socket` is connected to
+    /// the proxy.
+    pub fn open(
+        socket: UdpSocket,
+        source_port: u16,
+        destination: SocketAddr,
+        terms: Terms,
+    ) -> Self {
+        let (session, seal, key) =
+            ask(&socket, source_port, destination, &terms).expect("a session");
         let peer = Self { socket, session, seal: RefCell::new(seal), epoch: Cell::new(1), key };
         // What is said under seal proves the address; only then are packets counted.
         assert_eq!(peer.poll(1).count, 0);
@@ -283,7 +294,9 @@ impl Peer {
     fn receive<T>(&self, wanted: impl Fn(&Message<'_>) -> Option<T>) -> T {
         let (mut buffer, mut plain) = ([0; MAX_DATAGRAM_LEN], Plain::default());
         loop {
-            let Datagram::Sealed { session, sequence, ciphertext } = hear(&self.socket, &mut buffer) else {
+            let Datagram::Sealed { session, sequence, ciphertext } =
+                hear(&self.socket, &mut buffer)
+            else {
                 panic!("not sealed")
             };
             assert_eq!(session, NUMBER);
@@ -312,8 +325,9 @@ impl Peer {
         })
     }
 
-    /// Asks for a quACK, with as many sums as the threshold. Once more when nothing comes: a link may swallow polls, and
-    /// a proxy that gets no processor for long drops them; or when it is told of a new epoch.
+    /// Asks for a quACK, with as many sums as the threshold. Once more when nothing comes: a link
+    /// may swallow polls, and a proxy that gets no processor for long drops them; or when it is
+    /// told of a new epoch.
     pub fn poll(&self, token: u16) -> Report {
         loop {
             let asked = (0..20).any(|_| {
@@ -409,8 +423,10 @@ pub fn exchange(address: &str, request: &[u8]) -> (u16, String, String) {
     let mut bytes = Vec::new();
     let outcome = stream.read_to_end(&mut bytes);
     let answer = String::from_utf8(bytes).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{outcome:?}: {answer:?}"));
-    let status = head.strip_prefix("HTTP/1.1 ").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let (head, body) =
+        answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{outcome:?}: {answer:?}"));
+    let status =
+        head.strip_prefix("HTTP/1.1 ").unwrap().split(' ').next().unwrap().parse().unwrap();
     (status, head.to_owned(), body.to_owned())
 }
 

@@ -1,9 +1,9 @@
-//! What the sender pays for its Sidekick: instructions for each packet that it sends, counted by valgrind's callgrind, beside
-//! those of the stock quiche that cargo downloads.
+//! What the sender pays for its Sidekick: instructions for each packet that it sends, counted by
+//! valgrind's callgrind, beside those of the stock quiche that cargo downloads.
 //!
-//! It starts itself under valgrind, once for each row. Only what the sender does is counted: receiving, sending, timers, and all
-//! of the plugin's work, quACKs with their decryption included. Nothing is lost before the proxy, so that this is what help costs
-//! when nobody needs it.
+//! It starts itself under valgrind, once for each row. Only what the sender does is counted:
+//! receiving, sending, timers, and all of the plugin's work, quACKs with their decryption included.
+//! Nothing is lost before the proxy, so that this is what help costs when nobody needs it.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -38,10 +38,14 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 /// The modes, each with its congestion controller.
-const MODES: [(Mode, &str); 3] =
-    [(Mode::Reinject, "cubic"), (Mode::PathAwareBbr, "bbr2_gcongestion"), (Mode::Auto, "bbr2_gcongestion")];
+const MODES: [(Mode, &str); 3] = [
+    (Mode::Reinject, "cubic"),
+    (Mode::PathAwareBbr, "bbr2_gcongestion"),
+    (Mode::Auto, "bbr2_gcongestion"),
+];
 
-/// When the proxy speaks: the name of the row, and after how many packets, if not by the plugin's own choice.
+/// When the proxy speaks: the name of the row, and after how many packets, if not by the plugin's
+/// own choice.
 const FREQUENCIES: [(&str, Option<NonZeroU16>); 2] =
     [("by-default", None), ("every-2-packets", NonZeroU16::new(2))];
 
@@ -63,11 +67,12 @@ fn main() -> ExitCode {
 }
 
 fn measure() -> Result<(), String> {
-    let mut figures =
-        Figures::begin().map_err(|error| format!("target/bench.json cannot be read: {error}; remove it"))?;
+    let mut figures = Figures::begin()
+        .map_err(|error| format!("target/bench.json cannot be read: {error}; remove it"))?;
     for controller in ["cubic", "bbr2_gcongestion"] {
         let stock = count(controller, "stock")?;
-        let modes = MODES.iter().filter(|(_, of)| *of == controller).map(|(mode, _)| mode.to_string());
+        let modes =
+            MODES.iter().filter(|(_, of)| *of == controller).map(|(mode, _)| mode.to_string());
         let helped = modes.flat_map(|mode| FREQUENCIES.map(|(every, _)| format!("{mode}/{every}")));
         for help in std::iter::once("none".to_owned()).chain(helped) {
             let ours = count(controller, &help)?;
@@ -86,7 +91,11 @@ fn count(controller: &str, help: &str) -> Result<f64, String> {
         )
     };
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_work*"])
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--toggle-collect=*counted_work*",
+        ])
         .arg(std::env::current_exe().map_err(|error| failed(error.to_string()))?)
         .args(["--measure", controller, help])
         .output()

@@ -1,7 +1,8 @@
-//! An upload in memory and in virtual time, whose sender's work is done in a function that a profiler can tell apart.
+//! An upload in memory and in virtual time, whose sender's work is done in a function that a
+//! profiler can tell apart.
 //!
-//! This file is a module twice over: once for the hooked crate and once for the stock one. The module above it imports the
-//! one that is meant as `engine`.
+//! This file is a module twice over: once for the hooked crate and once for the stock one. The
+//! module above it imports the one that is meant as `engine`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use virtual_time::World;
 const BYTES: usize = 8 << 20;
 /// Packets of the sender's before its work counts: the handshake and slow start are behind it.
 const WARM_UP: u64 = 1000;
-/// The near segment, the far one, and the rate and the queue between them: those of the lab's `upload-paper`.
+/// The near segment, the far one, and the rate and the queue between them: those of the lab's
+/// `upload-paper`.
 const NEAR: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_millis(25);
 const NS_PER_BYTE: u32 = 800;
@@ -24,13 +26,15 @@ pub(crate) trait Help {
     fn attach(&mut self, client: &mut Connection);
     /// The sender's work after it has sent, and the messages that it has for the proxy.
     fn sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
-    /// The sender's work on a message of the proxy; whether there is something to send because of it.
+    /// The sender's work on a message of the proxy; whether there is something to send because of
+    /// it.
     fn received(&mut self, client: &mut Connection, message: &[u8]) -> bool;
     /// The sender's work when its time has come.
     fn timeout(&mut self, client: &mut Connection);
     /// When that is.
     fn next_timeout(&self) -> Option<Instant>;
-    /// The proxy's work: a datagram of the path, or a message for it. What it says comes out at once.
+    /// The proxy's work: a datagram of the path, or a message for it. What it says comes out at
+    /// once.
     fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>>;
     /// When the proxy has something to say of its own accord.
     fn proxy_deadline(&self) -> Option<Instant>;
@@ -59,7 +63,13 @@ struct Body {
 }
 
 /// The sender's work.
-fn work(client: &mut Connection, help: &mut dyn Help, body: &mut Body, event: Event, out: &mut Output) {
+fn work(
+    client: &mut Connection,
+    help: &mut dyn Help,
+    body: &mut Body,
+    event: Event,
+    out: &mut Output,
+) {
     match event {
         Event::Datagram(mut datagram) => {
             let info = RecvInfo { from: SERVER.into(), to: CLIENT.into() };
@@ -96,7 +106,8 @@ fn work(client: &mut Connection, help: &mut dyn Help, body: &mut Body, event: Ev
     help.sent(client, &mut out.messages);
 }
 
-/// The same, where it counts. The profiler knows the function by its name; it must not be inlined, and holds nothing else.
+/// The same, where it counts. The profiler knows the function by its name; it must not be inlined,
+/// and holds nothing else.
 #[inline(never)]
 fn counted_work(
     client: &mut Connection,
@@ -123,8 +134,13 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Uploads; `certificate` and `key` are files. Returns how many packets the sender sent while its work counted.
-pub(crate) fn upload(controller: &str, (certificate, key): (&str, &str), help: &mut dyn Help) -> u64 {
+/// Uploads; `certificate` and `key` are files. Returns how many packets the sender sent while its
+/// work counted.
+pub(crate) fn upload(
+    controller: &str,
+    (certificate, key): (&str, &str),
+    help: &mut dyn Help,
+) -> u64 {
     let world = World::enter(1).unwrap();
     let (mut client, mut server) = ends(controller, certificate, key);
     help.attach(&mut client);
@@ -136,7 +152,8 @@ pub(crate) fn upload(controller: &str, (certificate, key): (&str, &str), help: &
     let mut buffer = vec![0; 65_536];
     while received < BYTES {
         let due = |queue: &VecDeque<(Instant, Vec<u8>)>| queue.front().map(|(at, _)| *at);
-        let timers = [client.timeout_instant(), help.next_timeout(), release].into_iter().flatten().min();
+        let timers =
+            [client.timeout_instant(), help.next_timeout(), release].into_iter().flatten().min();
         let queues = [due(&to_server), due(&to_client), due(&to_sender)];
         let others = [server.timeout_instant(), help.proxy_deadline(), timers];
         let next = queues.into_iter().chain(others).flatten().min().unwrap().max(now());
@@ -179,7 +196,8 @@ pub(crate) fn upload(controller: &str, (certificate, key): (&str, &str), help: &
             }
         }
         to_sender.extend(proxy_says.into_iter().map(|message| (next + 2 * NEAR, message)));
-        // Every second packet is acknowledged, as RFC 9000 has it, and whatever else there is goes out while that is done.
+        // Every second packet is acknowledged, as RFC 9000 has it, and whatever else there is goes
+        // out while that is done.
         if unacknowledged >= 2 || !server.is_established() || to_server.is_empty() {
             unacknowledged = 0;
             while let Ok((len, _)) = server.send(&mut buffer) {

@@ -1,7 +1,8 @@
 //! Socket addresses, as C has them.
 
 use nix::libc::{
-    AF_INET, AF_INET6, c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t,
+    AF_INET, AF_INET6, c_int, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage,
+    socklen_t,
 };
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrLike, SockaddrStorage};
 use std::net::SocketAddr;
@@ -51,7 +52,8 @@ pub(crate) unsafe fn to_c(address: SocketAddr, to: *mut sockaddr_storage, len: *
 /// Both are valid for writing.
 unsafe fn write(address: &impl SockaddrLike, to: *mut sockaddr_storage, len: *mut socklen_t) {
     let bytes = usize::try_from(address.len()).unwrap_or(0).min(size_of::<sockaddr_storage>());
-    // SAFETY: the address has so many bytes, no more than there is room for, and they do not overlap.
+    // SAFETY: the address has so many bytes, no more than there is room for, and they do not
+    // overlap.
     unsafe {
         ptr::copy_nonoverlapping(address.as_ptr().cast::<u8>(), to.cast::<u8>(), bytes);
         len.write(address.len());
@@ -75,7 +77,11 @@ mod tests {
             };
             assert_eq!(back, Some(address));
             // SAFETY: there are more bytes than are told.
-            assert_eq!(unsafe { from_c(storage.as_ptr().cast(), len - 1) }, None, "{text} cut short");
+            assert_eq!(
+                unsafe { from_c(storage.as_ptr().cast(), len - 1) },
+                None,
+                "{text} cut short"
+            );
         }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { from_c(ptr::null(), 16) }, None);

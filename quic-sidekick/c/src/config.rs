@@ -27,8 +27,9 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// The usual terms of whatever proxy is found on the path, to be freed by sidekick_config_free(). `mode` is one of
-/// "early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction", "auto"; NULL for any other.
+/// The usual terms of whatever proxy is found on the path, to be freed by sidekick_config_free().
+/// `mode` is one of "early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction", "auto";
+/// NULL for any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_new(mode: *const c_char) -> *mut sidekick_config {
     // SAFETY: null or a text, as the caller promises.
@@ -47,9 +48,12 @@ pub unsafe extern "C" fn sidekick_config_free(config: *mut sidekick_config) {
     }
 }
 
-/// The congestion controller that the mode is made for, for quiche_config_set_cc_algorithm_name(); NULL if any will do.
+/// The congestion controller that the mode is made for, for quiche_config_set_cc_algorithm_name();
+/// NULL if any will do.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidekick_config_congestion_control(config: *const sidekick_config) -> *const c_char {
+pub unsafe extern "C" fn sidekick_config_congestion_control(
+    config: *const sidekick_config,
+) -> *const c_char {
     // SAFETY: null or live, as the caller promises.
     let Some(config) = (unsafe { config.as_ref() }) else { return ptr::null() };
     match config.terms.mode.congestion_control() {
@@ -64,7 +68,10 @@ pub unsafe extern "C" fn sidekick_config_congestion_control(config: *const sidek
 ///
 /// # Safety
 /// `config` is null or live.
-unsafe fn change(config: *mut sidekick_config, change: impl FnOnce(&mut Config) -> Option<()>) -> c_int {
+unsafe fn change(
+    config: *mut sidekick_config,
+    change: impl FnOnce(&mut Config) -> Option<()>,
+) -> c_int {
     // SAFETY: as this function's.
     let config = unsafe { config.as_mut() };
     if config.and_then(|config| change(&mut config.terms)).is_some() { 0 } else { -1 }
@@ -77,7 +84,8 @@ pub unsafe extern "C" fn sidekick_config_set_proxy(
     address: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: `address` is null or an address of so many bytes, and `config` null or live, as the caller promises.
+    // SAFETY: `address` is null or an address of so many bytes, and `config` null or live, as the
+    // caller promises.
     unsafe {
         change(config, |config| {
             config.proxy = Some(from_c(address, len)?);
@@ -86,9 +94,13 @@ pub unsafe extern "C" fn sidekick_config_set_proxy(
     }
 }
 
-/// Believes only the proxy with this public key, in hexadecimal as the proxy prints it. -1 if it is none.
+/// Believes only the proxy with this public key, in hexadecimal as the proxy prints it. -1 if it is
+/// none.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidekick_config_set_key(config: *mut sidekick_config, key: *const c_char) -> c_int {
+pub unsafe extern "C" fn sidekick_config_set_key(
+    config: *mut sidekick_config,
+    key: *const c_char,
+) -> c_int {
     // SAFETY: `key` is null or a text, and `config` null or live, as the caller promises.
     unsafe {
         change(config, |config| {
@@ -98,8 +110,8 @@ pub unsafe extern "C" fn sidekick_config_set_key(config: *mut sidekick_config, k
     }
 }
 
-/// Asks for a quACK of `sums` sums after every `packets` packets and every `milliseconds`, where they are not 0. -1 if both
-/// or the sums are.
+/// Asks for a quACK of `sums` sums after every `packets` packets and every `milliseconds`, where
+/// they are not 0. -1 if both or the sums are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_quacks(
     config: *mut sidekick_config,
@@ -154,7 +166,10 @@ mod tests {
             assert_eq!(sidekick_config_set_quacks(config, 2, 0, 0), -1);
             assert_eq!(format!("{config:?}", config = *config), before);
             assert_eq!(sidekick_config_set_quacks(config, 2, 0, 10), 0);
-            assert_eq!(((*config).terms.every_packets, (*config).terms.every), (NonZeroU16::new(2), None));
+            assert_eq!(
+                ((*config).terms.every_packets, (*config).terms.every),
+                (NonZeroU16::new(2), None)
+            );
             sidekick_config_free(config);
             assert_eq!(sidekick_config_set_quacks(ptr::null_mut(), 2, 0, 10), -1);
             sidekick_config_free(ptr::null_mut());

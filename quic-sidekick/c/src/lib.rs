@@ -1,14 +1,18 @@
 //! The plugin for programs in C that drive quiche by its own C interface.
 //!
-//! Built as `libquicsidekick`, which holds both interfaces: `quiche.h`, as quiche has it, and `quic_sidekick.h`, which is made
-//! from this crate. What the functions do, the Rust crate's pages say at length; here stands what C has to know.
+//! Built as `libquicsidekick`, which holds both interfaces: `quiche.h`, as quiche has it, and
+//! `quic_sidekick.h`, which is made from this crate. What the functions do, the Rust crate's pages
+//! say at length; here stands what C has to know.
 //!
-//! `unsafe` is confined to this crate: it is what pointers from C take. Each function tells what the caller promises, and
-//! takes a null pointer for nothing to do.
+//! `unsafe` is confined to this crate: it is what pointers from C take. Each function tells what
+//! the caller promises, and takes a null pointer for nothing to do.
 
 #![allow(unsafe_code, reason = "pointers from C; each function says what it asks of them")]
 // Said once, above and in the header, and not for each of the functions.
-#![allow(clippy::missing_safety_doc, reason = "each function's words for C say what its pointers have to be")]
+#![allow(
+    clippy::missing_safety_doc,
+    reason = "each function's words for C say what its pointers have to be"
+)]
 
 mod address;
 mod clock;
@@ -35,8 +39,8 @@ pub struct sidekick {
     help: Sidekick,
 }
 
-/// Makes the help for one connection, to be freed by sidekick_free(). NULL if `config` is NULL. The config can be freed
-/// after.
+/// Makes the help for one connection, to be freed by sidekick_free(). NULL if `config` is NULL. The
+/// config can be freed after.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_new(config: *const sidekick_config) -> *mut sidekick {
     // SAFETY: null, or made by sidekick_config_new and not freed, as the caller promises.
@@ -74,8 +78,8 @@ pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Con
     }
 }
 
-/// Tells the local port of the adjacent socket, in the machine's byte order: a proxy that is found on the path can then
-/// answer there. Not needed where the config names the proxy.
+/// Tells the local port of the adjacent socket, in the machine's byte order: a proxy that is found
+/// on the path can then answer there. Not needed where the config names the proxy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_set_adjacent_port(sidekick: *mut sidekick, port: u16) {
     // SAFETY: null or live, as the caller promises.
@@ -84,24 +88,27 @@ pub unsafe extern "C" fn sidekick_set_adjacent_port(sidekick: *mut sidekick, por
     }
 }
 
-/// To be called when quiche_conn_send() has said QUICHE_ERR_DONE and all was sent. True if it is worth asking
-/// quiche_conn_send() again.
+/// To be called when quiche_conn_send() has said QUICHE_ERR_DONE and all was sent. True if it is
+/// worth asking quiche_conn_send() again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_on_sent(sidekick: *mut sidekick, conn: *mut Connection) -> bool {
     // SAFETY: as in sidekick_attach.
     unsafe { both(sidekick, conn) }.is_some_and(|(sidekick, conn)| sidekick.on_sent(conn, now()))
 }
 
-/// To be called when the time of sidekick_timeout_as_nanos() has passed; harmless before. True if it is worth asking
-/// quiche_conn_send() again.
+/// To be called when the time of sidekick_timeout_as_nanos() has passed; harmless before. True if
+/// it is worth asking quiche_conn_send() again.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sidekick_on_timeout(sidekick: *mut sidekick, conn: *mut Connection) -> bool {
+pub unsafe extern "C" fn sidekick_on_timeout(
+    sidekick: *mut sidekick,
+    conn: *mut Connection,
+) -> bool {
     // SAFETY: as in sidekick_attach.
     unsafe { both(sidekick, conn) }.is_some_and(|(sidekick, conn)| sidekick.on_timeout(conn, now()))
 }
 
-/// Nanoseconds until sidekick_on_timeout() is to be called, or UINT64_MAX: wait for the shorter of this and
-/// quiche_conn_timeout_as_nanos().
+/// Nanoseconds until sidekick_on_timeout() is to be called, or UINT64_MAX: wait for the shorter of
+/// this and quiche_conn_timeout_as_nanos().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_timeout_as_nanos(sidekick: *const sidekick) -> u64 {
     // SAFETY: null or live, as the caller promises.
@@ -111,8 +118,8 @@ pub unsafe extern "C" fn sidekick_timeout_as_nanos(sidekick: *const sidekick) ->
     })
 }
 
-/// Takes a datagram that has come to the adjacent socket, `len` bytes at `buf` from the address `from`. True if it is worth
-/// asking quiche_conn_send() again.
+/// Takes a datagram that has come to the adjacent socket, `len` bytes at `buf` from the address
+/// `from`. True if it is worth asking quiche_conn_send() again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_recv(
     sidekick: *mut sidekick,
@@ -126,15 +133,18 @@ pub unsafe extern "C" fn sidekick_recv(
     let pair = unsafe { both(sidekick, conn) };
     // SAFETY: `from` is null, or an address of so many bytes, as the caller promises.
     let from = unsafe { from_c(from, from_len) };
-    let (Some((sidekick, conn)), Some(from), false) = (pair, from, buf.is_null()) else { return false };
+    let (Some((sidekick, conn)), Some(from), false) = (pair, from, buf.is_null()) else {
+        return false;
+    };
     // SAFETY: not null, and there are so many bytes, as the caller promises.
     let datagram = unsafe { slice::from_raw_parts(buf, len) };
     sidekick.recv(datagram, from, conn, now())
 }
 
-/// Writes the next datagram for the adjacent socket to `out`, which has SIDEKICK_MAX_DATAGRAM_LEN bytes at least, and its
-/// destination to `to`; gives its length, and 0 when there is none. To be called until then after each call of
-/// sidekick_on_sent(), sidekick_on_timeout() and sidekick_recv().
+/// Writes the next datagram for the adjacent socket to `out`, which has SIDEKICK_MAX_DATAGRAM_LEN
+/// bytes at least, and its destination to `to`; gives its length, and 0 when there is none. To be
+/// called until then after each call of sidekick_on_sent(), sidekick_on_timeout() and
+/// sidekick_recv().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_send(
     sidekick: *mut sidekick,
@@ -160,25 +170,30 @@ pub unsafe extern "C" fn sidekick_send(
     len
 }
 
-/// Nanoseconds to wait before quiche_conn_send() is asked for the next packet, which is to be sent at once then: quiche's
-/// own interface does not tell, and its BBR2 takes the time of that call for the time on the wire. 0 for other controllers,
-/// which do not pace. A packet that is held back beyond sidekick_on_sent() is taken for lost before the proxy.
+/// Nanoseconds to wait before quiche_conn_send() is asked for the next packet, which is to be sent
+/// at once then: quiche's own interface does not tell, and its BBR2 takes the time of that call for
+/// the time on the wire. 0 for other controllers, which do not pace. A packet that is held back
+/// beyond sidekick_on_sent() is taken for lost before the proxy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_release_as_nanos(conn: *const Connection) -> u64 {
     // SAFETY: null or live, as the caller promises.
-    let Some(conn) = (unsafe { conn.as_ref() }).filter(|conn| conn.gcongestion_enabled() == Some(true))
+    let Some(conn) =
+        (unsafe { conn.as_ref() }).filter(|conn| conn.gcongestion_enabled() == Some(true))
     else {
         return 0;
     };
     let now = now();
     let at = conn.get_next_release_time().and_then(|release| release.time(now));
     // Packets may go a little early, so that not each of them wakes the program.
-    let wait =
-        at.unwrap_or(now).saturating_duration_since(now).saturating_sub(conn.max_release_into_future());
+    let wait = at
+        .unwrap_or(now)
+        .saturating_duration_since(now)
+        .saturating_sub(conn.max_release_into_future());
     u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Goes on without the proxy, which is told so by what sidekick_send() gives next. Before the connection is closed.
+/// Goes on without the proxy, which is told so by what sidekick_send() gives next. Before the
+/// connection is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_stop(sidekick: *mut sidekick) {
     // SAFETY: null or live, as the caller promises.

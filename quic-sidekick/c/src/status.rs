@@ -12,10 +12,11 @@ use std::ptr;
 pub struct sidekick_status {
     /// Whether it is helped now.
     pub assisted: bool,
-    /// The near segment's smoothed round-trip time, in nanoseconds, or 0 as long as it was not measured.
+    /// The near segment's smoothed round-trip time, in nanoseconds, or 0 as long as it was not
+    /// measured.
     pub near_rtt_nanos: u64,
-    /// Packets that were taken for lost, or sent again, by the proxy's word. quiche's own count of lost packets does not
-    /// contain them.
+    /// Packets that were taken for lost, or sent again, by the proxy's word. quiche's own count of
+    /// lost packets does not contain them.
     pub early_lost: u64,
     /// Of these, packets that the receiver has acknowledged after all.
     pub spurious: u64,
@@ -39,7 +40,9 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
     let status = sidekick.help.status();
     let told = sidekick_status {
         assisted: status.assistance == Assistance::Assisted,
-        near_rtt_nanos: status.near_rtt.map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
+        near_rtt_nanos: status
+            .near_rtt
+            .map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
         early_lost: status.stats.early_lost,
         spurious: status.stats.spurious,
         quacks: status.stats.quacks_received,
@@ -54,8 +57,8 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
     }
 }
 
-/// Writes a sentence for a user to `out`, such as "assisted by the proxy", with its zero byte at the end, cut to `len` bytes.
-/// Gives the bytes that the whole sentence has, without the zero byte.
+/// Writes a sentence for a user to `out`, such as "assisted by the proxy", with its zero byte at
+/// the end, cut to `len` bytes. Gives the bytes that the whole sentence has, without the zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_assistance(
     sidekick: *const sidekick,
@@ -67,7 +70,8 @@ pub unsafe extern "C" fn sidekick_assistance(
     let sentence = sidekick.help.status().assistance.to_string();
     if !out.is_null() && len > 0 {
         let written = sentence.len().min(len - 1);
-        // SAFETY: there are `len` bytes at `out`, as the caller promises, and no more are written; they do not overlap.
+        // SAFETY: there are `len` bytes at `out`, as the caller promises, and no more are written;
+        // they do not overlap.
         unsafe {
             ptr::copy_nonoverlapping(sentence.as_ptr(), out.cast::<u8>(), written);
             out.add(written).write(0);
@@ -85,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_new_one_says_that_it_is_not_helped_yet() {
-        // SAFETY: all that is made lives until it is freed, once; the buffers are as long as is said.
+        // SAFETY: all that is made lives until it is freed, once; the buffers are as long as is
+        // said.
         unsafe {
             let config = sidekick_config_new(c"auto".as_ptr());
             let sidekick = sidekick_new(config);

@@ -20,7 +20,9 @@ fn the_header_says_what_the_library_has() {
         include_guard: Some("QUIC_SIDEKICK_H".to_owned()),
         cpp_compat: true,
         no_includes: true,
-        sys_includes: ["stdbool.h", "stddef.h", "stdint.h", "sys/socket.h"].map(str::to_owned).into(),
+        sys_includes: ["stdbool.h", "stddef.h", "stdint.h", "sys/socket.h"]
+            .map(str::to_owned)
+            .into(),
         includes: vec!["quiche.h".to_owned()],
         style: cbindgen::Style::Both,
         usize_is_size_t: true,
@@ -38,7 +40,12 @@ fn the_header_says_what_the_library_has() {
         ..Default::default()
     };
     let mut made = Vec::new();
-    cbindgen::Builder::new().with_crate(package).with_config(config).generate().unwrap().write(&mut made);
+    cbindgen::Builder::new()
+        .with_crate(package)
+        .with_config(config)
+        .generate()
+        .unwrap()
+        .write(&mut made);
     let path = package.join("include/quic_sidekick.h");
     if std::env::var_os("SIDEKICK_UPDATE").is_some() {
         std::fs::write(&path, &made).unwrap();

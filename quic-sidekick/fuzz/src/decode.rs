@@ -1,5 +1,5 @@
-//! Arbitrary sums over short logs: whatever the decoder says of them must be what all explanations agree on, and whatever
-//! it refuses must have none.
+//! Arbitrary sums over short logs: whatever the decoder says of them must be what all explanations
+//! agree on, and whatever it refuses must have none.
 
 #![no_main]
 #![allow(clippy::expect_used, reason = "a fuzz target reports by panicking")]
@@ -10,7 +10,8 @@ use sidekick_quack::{DecodeError, Decoder, Fate, InstructionSet, PowerSums, text
 /// Every subset of so many packets is tried.
 const LONGEST_LOG: usize = 9;
 
-/// Four bytes make a word; a marked one becomes one of few, so that packets collide and reach the modulus.
+/// Four bytes make a word; a marked one becomes one of few, so that packets collide and reach the
+/// modulus.
 fn word(bytes: [u8; 5]) -> u32 {
     let [kind, word @ ..] = bytes;
     match kind % 4 {
@@ -25,14 +26,16 @@ struct Case {
     difference: PowerSums,
 }
 
-/// The first bytes say how long the log is, which of it is missing, how many sums there are, and whether and where they and
-/// the count are tampered with; then come the identifiers.
+/// The first bytes say how long the log is, which of it is missing, how many sums there are, and
+/// whether and where they and the count are tampered with; then come the identifiers.
 fn case(data: &[u8]) -> Option<Case> {
-    let (&[length, choice, more, threshold, tamper, value, count, turn], rest) = data.split_first_chunk()?;
+    let (&[length, choice, more, threshold, tamper, value, count, turn], rest) =
+        data.split_first_chunk()?;
     let words = rest.as_chunks().0.iter().map(|bytes| word(*bytes));
     let log: Vec<u32> = words.take(usize::from(length) % (LONGEST_LOG + 1)).collect();
     let choice = u16::from_le_bytes([choice, more]);
-    let missing = log.iter().enumerate().filter(|(index, _)| choice >> index & 1 == 1).map(|(_, &word)| word);
+    let missing =
+        log.iter().enumerate().filter(|(index, _)| choice >> index & 1 == 1).map(|(_, &word)| word);
     let mut sums = vec![0; 1 + usize::from(threshold) % 12];
     let mut number = 0_u32;
     for identifier in missing {
@@ -49,8 +52,8 @@ fn case(data: &[u8]) -> Option<Case> {
     Some(Case { log, difference })
 }
 
-/// Of all the ways to choose missing packets, those with the right count and sums: a packet that is in all is missing, one
-/// that is in none was received.
+/// Of all the ways to choose missing packets, those with the right count and sums: a packet that is
+/// in all is missing, one that is in none was received.
 fn oracle(case: &Case) -> Option<Vec<Fate>> {
     let wanted: Vec<u32> = case.difference.sums().collect();
     let mut explanations = 0_u32;
@@ -92,8 +95,12 @@ fuzz_target!(|data: &[u8]| {
                 assert_eq!(missing, case.difference.count(), "{set}");
                 assert!(missing as usize > threshold, "{set}");
             }
-            Err(DecodeError::MoreReceivedThanSent) => assert!(case.difference.count() >= 1 << 31, "{set}"),
-            Err(DecodeError::Inconsistent | DecodeError::NotInLog) => assert_eq!(expected, None, "{set}"),
+            Err(DecodeError::MoreReceivedThanSent) => {
+                assert!(case.difference.count() >= 1 << 31, "{set}")
+            }
+            Err(DecodeError::Inconsistent | DecodeError::NotInLog) => {
+                assert_eq!(expected, None, "{set}")
+            }
         }
     }
 });

@@ -1,5 +1,6 @@
-//! Any bytes may be captured, whole or cut, with any word of the kernel about them: a datagram that is found lies within what
-//! was kept and what there was, and however much of a frame is kept, what is found is what all of it holds.
+//! Any bytes may be captured, whole or cut, with any word of the kernel about them: a datagram that
+//! is found lies within what was kept and what there was, and however much of a frame is kept, what
+//! is found is what all of it holds.
 
 #![no_main]
 
@@ -12,8 +13,8 @@ use std::net::SocketAddr;
 /// How many bytes of headers a datagram has at least: those of IPv4 and UDP.
 const SHORTEST_HEADERS: usize = 28;
 
-/// The first byte says what a frame begins with and how its length relates to the bytes that were kept, the next two by how
-/// much; then comes what the socket gives.
+/// The first byte says what a frame begins with and how its length relates to the bytes that were
+/// kept, the next two by how much; then comes what the socket gives.
 fn case(data: &[u8]) -> Option<(Link, usize, Merging, &[u8])> {
     let (&[settings, by, more], read) = data.split_first_chunk()?;
     let Some((merging, frame)) = offload::split_header(read) else {
@@ -38,7 +39,8 @@ fn check_flow(flow: Flow) {
     assert_eq!(source.is_ipv4(), destination.is_ipv4(), "{flow:?}");
     let plain = |end: SocketAddr| SocketAddr::new(end.ip(), end.port()) == end;
     assert!(plain(source) && plain(destination), "{flow:?}");
-    // An IPv6 packet may have addresses that a socket would show for IPv4: on the wire it is of another flow.
+    // An IPv6 packet may have addresses that a socket would show for IPv4: on the wire it is of
+    // another flow.
     let mapped = |end: SocketAddr| end.ip().to_canonical() != end.ip();
     assert!(flow.canonical() == flow || mapped(source) || mapped(destination), "{flow:?}");
 }
@@ -52,16 +54,22 @@ fn check_found(datagram: Datagram<'_>, frame: &[u8], len: usize, merging: Mergin
     );
     let start = datagram.payload.as_ptr().addr() - frame.as_ptr().addr();
     assert!(
-        datagram.payload.is_empty() || start >= SHORTEST_HEADERS && start + datagram.payload.len() <= kept
+        datagram.payload.is_empty()
+            || start >= SHORTEST_HEADERS && start + datagram.payload.len() <= kept
     );
     if kept == len {
         assert_eq!(datagram.payload.len(), datagram.len);
     }
     if let Merging::Datagrams { each } = merging {
-        assert!(datagram.len.div_ceil(each) <= datagram.len, "{each} bytes each of {}", datagram.len);
+        assert!(
+            datagram.len.div_ceil(each) <= datagram.len,
+            "{each} bytes each of {}",
+            datagram.len
+        );
     }
     // The identifier is that of the bytes that are there, or is not known.
-    let end = Identification { position: Position::End, filter: Filter::All }.identifier(datagram.payload());
+    let end = Identification { position: Position::End, filter: Filter::All }
+        .identifier(datagram.payload());
     let expected = datagram.payload.last_chunk().filter(|_| datagram.payload.len() == datagram.len);
     assert_eq!(end, expected.map(|bytes| u32::from_be_bytes(*bytes)));
 }

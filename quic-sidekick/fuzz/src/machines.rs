@@ -1,9 +1,10 @@
-//! A sender and a proxy with a network between them that does what the input says: it loses, repeats, overtakes and
-//! corrupts messages, makes some up and says that they come from elsewhere, swallows, delays and invents packets, rebinds
-//! addresses, restarts the proxy and lets the time pass. The sender knows the proxy's address, or has to find it.
+//! A sender and a proxy with a network between them that does what the input says: it loses,
+//! repeats, overtakes and corrupts messages, makes some up and says that they come from elsewhere,
+//! swallows, delays and invents packets, rebinds addresses, restarts the proxy and lets the time
+//! pass. The sender knows the proxy's address, or has to find it.
 //!
-//! Whatever happens, neither machine panics, spins or grows, and the proxy sends little more than it has seen. While no
-//! packet comes late to the proxy, none is declared lost that passed by it.
+//! Whatever happens, neither machine panics, spins or grows, and the proxy sends little more than
+//! it has seen. While no packet comes late to the proxy, none is declared lost that passed by it.
 
 #![no_main]
 #![allow(
@@ -15,8 +16,8 @@
 use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::wire::path::Answer;
 use sidekick_protocol::{
-    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position, SecretKey,
-    Sender, SenderConfig, Target,
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
+    SecretKey, Sender, SenderConfig, Target,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -64,7 +65,8 @@ struct World {
     tag: u64,
     /// Packets that passed by the proxy at once, as packets of the sender's flow.
     passed: BTreeSet<u64>,
-    /// No packet came late: one with which an epoch begins can make those seem to be of the epoch that went before.
+    /// No packet came late: one with which an epoch begins can make those seem to be of the epoch
+    /// that went before.
     in_order: bool,
     /// Packets that are still on their way to the proxy.
     held: VecDeque<[u8; 30]>,
@@ -165,7 +167,9 @@ impl World {
                         self.to_sender.push_back(Message::OnPath(bytes));
                     }
                 }
-                None if transmit.to == self.peer => self.to_sender.push_back(Message::Beside(bytes)),
+                None if transmit.to == self.peer => {
+                    self.to_sender.push_back(Message::Beside(bytes))
+                }
                 None => {}
             }
             messages += 1;
@@ -183,9 +187,13 @@ impl World {
         }
 
         let stats = self.proxy.stats();
-        let granted = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX).saturating_mul(GRANT);
+        let granted =
+            usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX).saturating_mul(GRANT);
         let share = self.flow_bytes / 2 + 2 * self.heard_bytes;
-        assert!(stats.bytes_sent <= (granted.saturating_add(share)) as u64, "{stats:?} of {share} bytes");
+        assert!(
+            stats.bytes_sent <= (granted.saturating_add(share)) as u64,
+            "{stats:?} of {share} bytes"
+        );
         assert!(self.proxy.sessions() <= self.proxy_config.max_sessions);
     }
 
@@ -200,7 +208,8 @@ impl World {
         self.sender.on_sent(self.tag, Payload::whole(&datagram), self.now);
         for _ in 0..passes {
             let seen = self.show(0, &datagram);
-            // Those of a flow that a NAT has changed are not the session's, until the sender hears of the change.
+            // Those of a flow that a NAT has changed are not the session's, until the sender hears
+            // of the change.
             if seen == Observed::Counted || self.seen_flow == self.flow {
                 self.passed.insert(self.tag);
             }
@@ -225,7 +234,8 @@ impl World {
             Message::Beside(bytes) => {
                 let _ = self.sender.handle(from, bytes, self.now);
             }
-            // The flow's socket gives to the sender what looks like an answer, and all else to the transport.
+            // The flow's socket gives to the sender what looks like an answer, and all else to the
+            // transport.
             Message::OnPath(bytes) if Answer::is_one(bytes) => {
                 let _ = self.sender.handle_on_path(bytes, self.now);
             }
@@ -252,13 +262,22 @@ impl World {
         // A second has a few deadlines, not thousands.
         for _ in 0..5000 {
             let deadlines = [self.sender.next_deadline(), self.proxy.next_deadline()];
-            let Some(next) = deadlines.into_iter().flatten().min().filter(|next| *next <= end) else { break };
+            let Some(next) = deadlines.into_iter().flatten().min().filter(|next| *next <= end)
+            else {
+                break;
+            };
             self.now = self.now.max(next);
             self.sender.on_deadline(self.now);
             self.proxy.on_deadline(self.now);
             self.drain();
-            assert!(self.sender.next_deadline().is_none_or(|at| at > self.now), "the sender would spin");
-            assert!(self.proxy.next_deadline().is_none_or(|at| at > self.now), "the proxy would spin");
+            assert!(
+                self.sender.next_deadline().is_none_or(|at| at > self.now),
+                "the sender would spin"
+            );
+            assert!(
+                self.proxy.next_deadline().is_none_or(|at| at > self.now),
+                "the proxy would spin"
+            );
         }
         self.now = end;
     }
@@ -275,7 +294,8 @@ impl World {
             0..=3 => self.send(1),
             4 => self.send(0),
             5 if value & 1 == 0 => {
-                // A datagram that the network repeats is counted twice, by which the proxy's sums are no longer the sender's.
+                // A datagram that the network repeats is counted twice, by which the proxy's sums
+                // are no longer the sender's.
                 self.send(2);
             }
             5 => {
@@ -330,7 +350,8 @@ impl World {
             14 if value < 20 => self.sender.on_spurious(u64::from(value) * 3),
             14 if value < 24 => self.rebind(FLOW_PORT + u16::from(value % 4)),
             14 if value < 28 => {
-                // The connection migrates; a NAT that knew the old port does not change the new one.
+                // The connection migrates; a NAT that knew the old port does not change the new
+                // one.
                 self.flow.source.set_port(FLOW_PORT + 8 + u16::from(value % 4));
                 self.seen_flow = self.flow;
                 self.sender.start(self.flow, self.now);

@@ -1,4 +1,5 @@
-//! Any bytes are what one of the parsers looks for, which then is written as the same bytes, or an error.
+//! Any bytes are what one of the parsers looks for, which then is written as the same bytes, or an
+//! error.
 
 #![no_main]
 
@@ -10,7 +11,10 @@ use sidekick_protocol::wire::{Accept, BufferTooShort, Datagram, Message};
 const MARKER_FIELDS: usize = 1 + 20 + 8 + 1 + 16 + 2;
 
 /// What `emit` writes, in a buffer that has room for as many bytes as were read and no more.
-fn written(data: &[u8], emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>) -> Option<Vec<u8>> {
+fn written(
+    data: &[u8],
+    emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>,
+) -> Option<Vec<u8>> {
     let mut buffer = vec![0; data.len()];
     let length = emit(&mut buffer).ok()?;
     buffer.truncate(length);
@@ -25,7 +29,11 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(written(data, |out| message.emit(out)).as_deref(), Some(data), "{message:?}");
     }
     if let Ok(accept) = Accept::parse(data) {
-        assert_eq!(accept.emit().ok().as_ref().map(|payload| &payload[..]), Some(data), "{accept:?}");
+        assert_eq!(
+            accept.emit().ok().as_ref().map(|payload| &payload[..]),
+            Some(data),
+            "{accept:?}"
+        );
     }
     if let Ok(answer) = Answer::parse(data) {
         assert!(Answer::is_one(data) && data.len() <= MARKER_LEN, "{answer:?}");
@@ -35,7 +43,10 @@ fuzz_target!(|data: &[u8]| {
         assert!(!Answer::is_one(data), "{marker:?}");
         let written = written(data, |out| marker.emit(out));
         let (fields, rest) = written.as_deref().unwrap_or_default().split_at(MARKER_FIELDS);
-        assert_eq!((Some(fields), rest.len()), (data.get(..MARKER_FIELDS), MARKER_LEN - MARKER_FIELDS));
+        assert_eq!(
+            (Some(fields), rest.len()),
+            (data.get(..MARKER_FIELDS), MARKER_LEN - MARKER_FIELDS)
+        );
         assert!(rest.iter().all(|byte| *byte == 0), "{marker:?}");
     }
 });

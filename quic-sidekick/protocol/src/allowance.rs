@@ -3,8 +3,9 @@
 /// What may be sent again without having been earned, in bytes.
 pub(crate) const INITIAL_ALLOWANCE: usize = 16 * 1024;
 
-/// A budget for what is sent again: half the bytes that were sent for the first time, and 16 KiB to begin with. A path that
-/// loses more than a third of all packets, or a proxy that says so, costs no more than that.
+/// A budget for what is sent again: half the bytes that were sent for the first time, and 16 KiB to
+/// begin with. A path that loses more than a third of all packets, or a proxy that says so, costs
+/// no more than that.
 ///
 /// ```
 /// use sidekick_protocol::Allowance;

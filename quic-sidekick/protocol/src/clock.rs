@@ -23,8 +23,9 @@ pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
     }
 }
 
-/// Keys, nonces, session numbers and poll tokens: a stream cipher's output, so that who sees some of them cannot tell the
-/// others. Its key comes from the caller, so that a daemon can draw it at random and a simulation can repeat itself.
+/// Keys, nonces, session numbers and poll tokens: a stream cipher's output, so that who sees some
+/// of them cannot tell the others. Its key comes from the caller, so that a daemon can draw it at
+/// random and a simulation can repeat itself.
 #[derive(Clone)]
 pub(crate) struct Numbers(ChaCha20Rng);
 

@@ -97,21 +97,27 @@ mod tests {
     fn a_cookie_proves_one_thing_for_a_while() {
         let now = Instant::now();
         let (mut mint, mut other) = (Mint::new([1; 32]), Mint::new([2; 32]));
-        let flow =
-            Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "192.0.2.9:443".parse().unwrap() };
+        let flow = Flow {
+            source: "192.0.2.1:4000".parse().unwrap(),
+            destination: "192.0.2.9:443".parse().unwrap(),
+        };
         let elsewhere = Flow { destination: "192.0.2.9:444".parse().unwrap(), ..flow };
         let address = Proof::Address(&flow.source);
         let path = Proof::Path(&flow);
         for proof in [address, path] {
             let cookie = mint.mint(proof, now).unwrap();
-            for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)] {
+            for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)]
+            {
                 assert_eq!(
                     mint.knows(&cookie, asked, now + LIFETIME),
                     asked == proof,
                     "{proof:?} for {asked:?}"
                 );
             }
-            assert!(!mint.knows(&cookie, proof, now + LIFETIME + Duration::from_secs(1)), "expired");
+            assert!(
+                !mint.knows(&cookie, proof, now + LIFETIME + Duration::from_secs(1)),
+                "expired"
+            );
             assert!(!other.knows(&cookie, proof, now), "another proxy's");
             for byte in 0..Cookie::LEN {
                 let mut forged = cookie;

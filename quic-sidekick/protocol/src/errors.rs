@@ -26,7 +26,10 @@ pub fn is_network_error(error: &io::Error) -> bool {
     let about_the_call = match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::InvalidInput => true,
         _ => {
-            matches!(error.raw_os_error(), Some(BAD_DESCRIPTOR | BAD_ADDRESS | NOT_A_SOCKET | NO_DESTINATION))
+            matches!(
+                error.raw_os_error(),
+                Some(BAD_DESCRIPTOR | BAD_ADDRESS | NOT_A_SOCKET | NO_DESTINATION)
+            )
         }
     };
     !about_the_call

@@ -19,8 +19,8 @@ impl<'a> Payload<'a> {
         Self { head: payload, tail: payload.last_chunk().copied(), len: payload.len() }
     }
 
-    /// A payload of `len` bytes of which `head` was kept: [`HEAD_LEN`] bytes, or all if it is shorter. Its last four bytes
-    /// are not known.
+    /// A payload of `len` bytes of which `head` was kept: [`HEAD_LEN`] bytes, or all if it is
+    /// shorter. Its last four bytes are not known.
     #[inline]
     #[must_use]
     pub fn cut(head: &'a [u8], len: usize) -> Self {
@@ -54,7 +54,8 @@ pub enum Filter {
 pub enum Position {
     /// It begins so many bytes behind the payload's first: 0 to [`Position::MAX_OFFSET`].
     Offset(u16),
-    /// It is the payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard for example.
+    /// It is the payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard
+    /// for example.
     End,
 }
 
@@ -65,8 +66,9 @@ impl Position {
 
 /// The rule by which a datagram counts and is named.
 ///
-/// The default is QUIC's: short headers only, and the four bytes at offset 21, which is behind the longest
-/// connection ID (1 + 20 bytes) and therefore ciphertext or a protected packet number whatever the ID's length.
+/// The default is QUIC's: short headers only, and the four bytes at offset 21, which is behind the
+/// longest connection ID (1 + 20 bytes) and therefore ciphertext or a protected packet number
+/// whatever the ID's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identification {
     /// Where the identifier lies.
@@ -82,8 +84,8 @@ impl Default for Identification {
 }
 
 impl Identification {
-    /// The identifier of a datagram, or `None` if it does not count: it is filtered out, too short to hold the four
-    /// bytes, or they are not known.
+    /// The identifier of a datagram, or `None` if it does not count: it is filtered out, too short
+    /// to hold the four bytes, or they are not known.
     #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
@@ -95,7 +97,12 @@ impl Identification {
             Position::Offset(offset) => {
                 let start = usize::from(offset);
                 // Bytes behind a short payload are not part of it.
-                payload.head.get(start..start + 4).filter(|_| start + 4 <= payload.len)?.try_into().ok()?
+                payload
+                    .head
+                    .get(start..start + 4)
+                    .filter(|_| start + 4 <= payload.len)?
+                    .try_into()
+                    .ok()?
             }
             Position::End => payload.tail?,
         };
@@ -114,7 +121,11 @@ mod tests {
         head[21..].copy_from_slice(&[1, 2, 3, 4]);
         let identifier = |head: &[u8], len| rule.identifier(Payload::cut(head, len));
         assert_eq!(identifier(&head, 25), Some(0x0102_0304));
-        assert_eq!(identifier(&head, 1200), Some(0x0102_0304), "a cut head names the whole datagram");
+        assert_eq!(
+            identifier(&head, 1200),
+            Some(0x0102_0304),
+            "a cut head names the whole datagram"
+        );
         assert_eq!(identifier(&head, 24), None, "padding behind a short payload is not part of it");
         assert_eq!(identifier(&head[..24], 25), None);
         assert_eq!(identifier(&[], 0), None);

@@ -1,7 +1,8 @@
-//! Keys: the handshake by the Noise framework, and the seal on every message after it (SPEC.md, sections 4.4 and 4.5).
+//! Keys: the handshake by the Noise framework, and the seal on every message after it (SPEC.md,
+//! sections 4.4 and 4.5).
 //!
-//! [`crate::Sender`] and [`crate::Observer`] do all this by themselves. It is public for what speaks the protocol without
-//! being one of them: a tool that probes a proxy, or a test.
+//! [`crate::Sender`] and [`crate::Observer`] do all this by themselves. It is public for what
+//! speaks the protocol without being one of them: a tool that probes a proxy, or a test.
 //!
 //! ```
 //! use sidekick_protocol::keys::{Initiator, Responder};
@@ -30,8 +31,8 @@
 
 use crate::clock::Numbers;
 use crate::wire::{
-    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN, SessionNumber,
-    hello_payload, parse_hello_payload,
+    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN,
+    SessionNumber, hello_payload, parse_hello_payload,
 };
 use crate::{Flow, Terms, prologue};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
@@ -85,7 +86,8 @@ impl FromStr for PublicKey {
         if digits.len() != key.len() {
             return Err(ParseKeyError);
         }
-        let value = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        let value =
+            |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
         for (byte, [high, low]) in key.iter_mut().zip(digits) {
             *byte = value(*high).ok_or(ParseKeyError)? << 4 | value(*low).ok_or(ParseKeyError)?;
         }
@@ -154,7 +156,8 @@ impl fmt::Debug for HandshakeMessage {
     }
 }
 
-/// The primitives of `snow`, with our random numbers: a simulation that repeats its seed repeats its keys.
+/// The primitives of `snow`, with our random numbers: a simulation that repeats its seed repeats
+/// its keys.
 struct Resolver([u8; 32]);
 
 struct Ephemeral(Numbers);
@@ -207,8 +210,9 @@ impl fmt::Debug for Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake with the proxy that has this key, or with any, and gives its first message. `session` and `flow`
-    /// are those of the HELLO. `seed` makes the ephemeral key and must be random.
+    /// Begins a handshake with the proxy that has this key, or with any, and gives its first
+    /// message. `session` and `flow` are those of the HELLO. `seed` makes the ephemeral key and
+    /// must be random.
     ///
     /// # Errors
     /// [`HandshakeError`] when the pinned key is none.
@@ -266,8 +270,8 @@ impl fmt::Debug for Responder {
 }
 
 impl Responder {
-    /// Reads the first message, and gives the terms that it asks for. `session` and `flow` are those of the HELLO. `seed`
-    /// makes the ephemeral key and must be random.
+    /// Reads the first message, and gives the terms that it asks for. `session` and `flow` are
+    /// those of the HELLO. `seed` makes the ephemeral key and must be random.
     ///
     /// # Errors
     /// [`HandshakeError`] says why it is not believed.
@@ -349,9 +353,14 @@ impl Seal {
         Self { keys, next: Some(0), seen: Window::default() }
     }
 
-    /// Writes a sealed datagram with `message` to `out`, headed by `session`, and gives its length. `None` when `out` is too
-    /// short, or all sequence numbers are used up.
-    pub fn seal(&mut self, session: SessionNumber, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
+    /// Writes a sealed datagram with `message` to `out`, headed by `session`, and gives its length.
+    /// `None` when `out` is too short, or all sequence numbers are used up.
+    pub fn seal(
+        &mut self,
+        session: SessionNumber,
+        message: &Message<'_>,
+        out: &mut [u8],
+    ) -> Option<usize> {
         let sequence = self.next?;
         let mut plain = [0; MAX_MESSAGE_LEN];
         let len = message.emit(&mut plain).ok()?;

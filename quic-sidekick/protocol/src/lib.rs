@@ -1,17 +1,20 @@
 //! The Sidekick protocol, version 1: its messages and its two state machines.
 //!
-//! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the path runs an
-//! [`Observer`]: it counts the packets of a flow by a few ciphertext bytes of each and reports power sums of them,
-//! a *quACK*. The sender's [`Sender`] decodes from it which packets were lost on the *near segment*, between the two.
-//! `SPEC.md` beside this crate is the specification; the code quotes its sections.
+//! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the
+//! path runs an [`Observer`]: it counts the packets of a flow by a few ciphertext bytes of each and
+//! reports power sums of them, a *quACK*. The sender's [`Sender`] decodes from it which packets
+//! were lost on the *near segment*, between the two. `SPEC.md` beside this crate is the
+//! specification; the code quotes its sections.
 //!
-//! Nothing here reads a clock, opens a socket, logs, or allocates for each packet. Time and bytes come in as
-//! arguments, so the same code runs in a daemon, in an application and under virtual time.
+//! Nothing here reads a clock, opens a socket, logs, or allocates for each packet. Time and bytes
+//! come in as arguments, so the same code runs in a daemon, in an application and under virtual
+//! time.
 //!
 //! # Driving a machine
-//! Feed in: [`Sender::on_sent`], [`Sender::handle`], [`Sender::on_deadline`] (for the proxy [`Observer::observe`],
-//! [`Observer::handle`], [`Observer::on_deadline`]). After every one of these drain: `transmit` until it gives
-//! `None`, then the lost packets, then arm a timer for `next_deadline`.
+//! Feed in: [`Sender::on_sent`], [`Sender::handle`], [`Sender::on_deadline`] (for the proxy
+//! [`Observer::observe`], [`Observer::handle`], [`Observer::on_deadline`]). After every one of
+//! these drain: `transmit` until it gives `None`, then the lost packets, then arm a timer for
+//! `next_deadline`.
 //!
 //! ```
 //! use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig};
@@ -65,7 +68,8 @@ pub use errors::is_network_error;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
-    Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard, Transmit,
+    Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
+    Transmit,
 };
 pub use reinjector::Reinjector;
 pub use sender::{
@@ -90,8 +94,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6 are IPv4, and scope and
-    /// flow label are left out.
+    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6
+    /// are IPv4, and scope and flow label are left out.
     #[must_use]
     pub fn canonical(self) -> Self {
         Self { source: canonical(self.source), destination: canonical(self.destination) }

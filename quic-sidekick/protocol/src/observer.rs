@@ -1,7 +1,9 @@
-//! The proxy's half: counts the packets of the flows it was asked to count, and reports them (SPEC.md, section 6).
+//! The proxy's half: counts the packets of the flows it was asked to count, and reports them
+//! (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is made at the start, and
-//! nothing is kept for a flow without a session. Counting a packet allocates nothing, and neither does a quACK.
+//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is
+//! made at the start, and nothing is kept for a flow without a session. Counting a packet allocates
+//! nothing, and neither does a quACK.
 
 mod addresses;
 mod budget;
@@ -62,13 +64,13 @@ struct Place {
 pub enum Observed {
     /// Nobody asked for its flow.
     NoSession,
-    /// It does not count, although its flow may have a session: an answer to a marker, a long header, too short, seen on another interface, or doubled by the
-    /// network.
+    /// It does not count, although its flow may have a session: an answer to a marker, a long
+    /// header, too short, seen on another interface, or doubled by the network.
     Ignored,
     /// It was added to its session's sums.
     Counted,
-    /// It was a marker. It is answered, unless it was before, its addresses cannot be a flow's here, there are too many, or
-    /// there is nothing to announce.
+    /// It was a marker. It is answered, unless it was before, its addresses cannot be a flow's
+    /// here, there are too many, or there is nothing to announce.
     Marker,
 }
 
@@ -106,7 +108,8 @@ pub enum HandleError {
     /// The session is in another epoch.
     #[error("another epoch")]
     WrongEpoch,
-    /// A limit of [`ObserverConfig`] stands against it, or its terms cannot be granted; the peer is told so.
+    /// A limit of [`ObserverConfig`] stands against it, or its terms cannot be granted; the peer is
+    /// told so.
     #[error("refused")]
     Refused,
 }
@@ -116,8 +119,9 @@ pub enum HandleError {
 pub struct Peer {
     /// Where its datagrams come from.
     pub address: SocketAddr,
-    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is answered from there,
-    /// since what came from another one would be thrown away by its socket, or by a NAT before it.
+    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is
+    /// answered from there, since what came from another one would be thrown away by its socket, or
+    /// by a NAT before it.
     pub own: Option<IpAddr>,
 }
 
@@ -132,21 +136,25 @@ impl From<SocketAddr> for Peer {
 pub struct Transmit {
     /// Its destination.
     pub to: SocketAddr,
-    /// The address of this machine that its receiver spoke to, if the caller has told ([`Peer::own`]).
+    /// The address of this machine that its receiver spoke to, if the caller has told
+    /// ([`Peer::own`]).
     pub own: Option<IpAddr>,
-    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the datagram has to come.
+    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the
+    /// datagram has to come.
     pub from: Option<SocketAddr>,
-    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or `None` for any: an
-    /// answer to a marker, whose addresses anyone can forge, goes to nobody elsewhere.
+    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or
+    /// `None` for any: an answer to a marker, whose addresses anyone can forge, goes to nobody
+    /// elsewhere.
     pub interface: Option<u32>,
-    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can wait in the system for an
-    /// answer to ARP, and must not hold up what is sent to sessions.
+    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can
+    /// wait in the system for an answer to ARP, and must not hold up what is sent to sessions.
     pub in_session: bool,
     /// Its length in bytes.
     pub len: usize,
 }
 
-/// What waits to be sent. Sessions are named by their place and number, since they may be over before.
+/// What waits to be sent. Sessions are named by their place and number, since they may be over
+/// before.
 #[derive(Clone, Copy, Debug)]
 enum Outgoing {
     Accept(SessionNumber),
@@ -164,7 +172,8 @@ enum Bare {
     UnknownSession(SessionNumber),
 }
 
-/// More waiting messages than this are dropped: every one of them is repeated by its sender or cumulative.
+/// More waiting messages than this are dropped: every one of them is repeated by its sender or
+/// cumulative.
 const MAX_WAITING: usize = 4096;
 
 /// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
@@ -190,8 +199,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes keys and cookies: draw it at random from the system, or they can be
-    /// guessed.
+    /// An observer without sessions. `seed` makes keys and cookies: draw it at random from the
+    /// system, or they can be guessed.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be.
@@ -199,7 +208,8 @@ impl Observer {
         config.check()?;
         let mut numbers = Numbers::new(seed);
         let mut hidden = Numbers::new(seed.map(|byte| !byte));
-        let (of_handshakes, seed_of_table, of_answers) = (hidden.array(), hidden.array(), hidden.array());
+        let (of_handshakes, seed_of_table, of_answers) =
+            (hidden.array(), hidden.array(), hidden.array());
         let drawn = SecretKey(numbers.array());
         let key = config.key.clone().unwrap_or(drawn);
         Ok(Self {
@@ -218,19 +228,21 @@ impl Observer {
         })
     }
 
-    /// Takes over other limits for what begins from now on. Sessions stay as they were agreed, also where there are more
-    /// than may be; the addresses, the key and the shard stay, too.
+    /// Takes over other limits for what begins from now on. Sessions stay as they were agreed, also
+    /// where there are more than may be; the addresses, the key and the shard stay, too.
     ///
     /// # Errors
     /// [`ConfigError`] when a limit cannot be; nothing has changed then.
     pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
         config.check()?;
-        self.config = ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
+        self.config =
+            ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
         self.table.make_room(self.config.max_sessions);
         Ok(())
     }
 
-    /// Replaces what the observer knows of its machine's addresses. It knows none at first, and answers no markers.
+    /// Replaces what the observer knows of its machine's addresses. It knows none at first, and
+    /// answers no markers.
     pub fn set_addresses(&mut self, addresses: Addresses) {
         self.addresses = addresses.canonical();
     }
@@ -243,17 +255,27 @@ impl Observer {
 
     /// One captured UDP datagram of any flow.
     ///
-    /// `interface` is a number that the caller gave to the capturing interface: an epoch counts packets of the first
-    /// interface that shows its flow, so a packet that is captured on its way in and on its way out counts once.
-    pub fn observe(&mut self, flow: &Flow, interface: u32, payload: Payload<'_>, now: Instant) -> Observed {
+    /// `interface` is a number that the caller gave to the capturing interface: an epoch counts
+    /// packets of the first interface that shows its flow, so a packet that is captured on its way
+    /// in and on its way out counts once.
+    pub fn observe(
+        &mut self,
+        flow: &Flow,
+        interface: u32,
+        payload: Payload<'_>,
+        now: Instant,
+    ) -> Observed {
         let mut observed = Observed::NoSession;
-        self.observe_all(&[Seen { flow: *flow, payload }], interface, now, |_, what| observed = what);
+        self.observe_all(&[Seen { flow: *flow, payload }], interface, now, |_, what| {
+            observed = what
+        });
         observed
     }
 
-    /// Datagrams of any flows that were captured together, in their order: as [`Observer::observe`] for each, but faster
-    /// where there are many sessions, since what is kept of them is fetched from memory at once and not one after the
-    /// other. `after` is called after each, so that a quACK that it made due leaves before the next is counted.
+    /// Datagrams of any flows that were captured together, in their order: as [`Observer::observe`]
+    /// for each, but faster where there are many sessions, since what is kept of them is fetched
+    /// from memory at once and not one after the other. `after` is called after each, so that a
+    /// quACK that it made due leaves before the next is counted.
     pub fn observe_all(
         &mut self,
         seen: &[Seen<'_>],
@@ -271,12 +293,14 @@ impl Observer {
             let sessions = places.iter().filter_map(|place| self.table.get(place.index?));
             black_box(sessions.fold(0, |all, session| all ^ session.touch()));
             for (place, seen) in places.iter_mut().zip(seen) {
-                let Some(session) = place.index.and_then(|index| self.table.get(index)) else { continue };
+                let Some(session) = place.index.and_then(|index| self.table.get(index)) else {
+                    continue;
+                };
                 place.identifier = session.identifier(seen.payload);
             }
-            let repeats = places
-                .iter()
-                .filter_map(|place| Some(self.table.get(place.index?)?.touch_repeats(place.identifier?)));
+            let repeats = places.iter().filter_map(|place| {
+                Some(self.table.get(place.index?)?.touch_repeats(place.identifier?))
+            });
             black_box(repeats.fold(0, |all, place| all ^ place));
             for (place, seen) in places.iter().zip(seen) {
                 let observed = self.count(place, seen, interface, now);
@@ -293,17 +317,20 @@ impl Observer {
                 self.answer_marker(&marker, flow, interface, now);
                 return Observed::Marker;
             }
-            // An answer of another proxy, on its way along the path of the flow in the other direction.
+            // An answer of another proxy, on its way along the path of the flow in the other
+            // direction.
             if Answer::is_one(payload.head()) {
                 return Observed::Ignored;
             }
         }
         // What was sent in between may have ended the session that was found.
-        let found = place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
+        let found =
+            place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
         let begun = session.has_missed(interface, now).then(|| session.begin_unasked());
-        let counted =
-            place.identifier.map(|identifier| session.count(identifier, payload.len(), interface, now));
+        let counted = place
+            .identifier
+            .map(|identifier| session.count(identifier, payload.len(), interface, now));
         if let Some(number) = begun {
             self.tell_epoch(number);
         }
@@ -326,8 +353,9 @@ impl Observer {
 
     /// A datagram that arrived at the proxy's own port, `from` its sender.
     ///
-    /// The answer may tell which packets were counted: what was captured before it has to be observed before it is handled,
-    /// or a poll that overtook packets would make losses of them (SPEC.md, section 6.4).
+    /// The answer may tell which packets were counted: what was captured before it has to be
+    /// observed before it is handled, or a poll that overtook packets would make losses of them
+    /// (SPEC.md, section 6.4).
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing.
@@ -366,9 +394,10 @@ impl Observer {
         len: usize,
         now: Instant,
     ) -> Result<(), HandleError> {
-        // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know its flow by other
-        // ports, too: a new session finds that out.
-        let known = self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from.address);
+        // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know
+        // its flow by other ports, too: a new session finds that out.
+        let known =
+            self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from.address);
         let Some((index, session)) = known else {
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
@@ -407,9 +436,10 @@ impl Observer {
         }
     }
 
-    /// Packets on this interface were lost to the observer before they could be observed: its system had no room for them.
-    /// Sums without them would make losses of them, so all sessions that count there begin a new epoch by themselves, and
-    /// their senders are told (SPEC.md, section 6.5). What is observed next came after the lost packets.
+    /// Packets on this interface were lost to the observer before they could be observed: its
+    /// system had no room for them. Sums without them would make losses of them, so all sessions
+    /// that count there begin a new epoch by themselves, and their senders are told (SPEC.md,
+    /// section 6.5). What is observed next came after the lost packets.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
             session.missed |= session.counts_on(interface);
@@ -424,7 +454,12 @@ impl Observer {
         self.queue(Outgoing::Epoch(number));
     }
 
-    fn on_poll(&mut self, number: SessionNumber, poll: Poll, now: Instant) -> Result<(), HandleError> {
+    fn on_poll(
+        &mut self,
+        number: SessionNumber,
+        poll: Poll,
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         if session.missed {
             session.begin_unasked();
@@ -455,7 +490,8 @@ impl Observer {
         if right { Ok(()) } else { Err(HandleError::WrongEpoch) }
     }
 
-    /// Queues a quACK of a session; a second one before the first is sent only brings that up to date.
+    /// Queues a quACK of a session; a second one before the first is sent only brings that up to
+    /// date.
     fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
         let Some((_, session)) = self.table.by_number(number) else { return };
         let queued = session.request_quack(token, sums, now);
@@ -501,8 +537,9 @@ impl Observer {
         }
     }
 
-    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and says where it goes. Call
-    /// it until it gives `None`, after every call of another method that takes a time.
+    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
+    /// says where it goes. Call it until it gives `None`, after every call of another method that
+    /// takes a time.
     pub fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(next) = self.waiting.pop_front() {
             if let Some(transmit) = self.emit(next, out) {
@@ -514,7 +551,8 @@ impl Observer {
                 self.closing = false;
                 break;
             };
-            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed) else {
+            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed)
+            else {
                 continue;
             };
             if let Some(len) = session.emit(&Message::Bye, out) {
@@ -535,7 +573,8 @@ impl Observer {
             Outgoing::Accept(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 let agreed = &session.agreed;
-                let accept = Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
+                let accept =
+                    Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
                 // Once the sender has spoken under seal, it has the answer, and none is kept.
                 session.transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
@@ -567,7 +606,14 @@ impl Observer {
                     Bare::UnknownSession(session) => Datagram::UnknownSession { session },
                 };
                 let len = datagram.emit(out).ok()?;
-                Transmit { to: to.address, own: to.own, from: None, interface: None, in_session: false, len }
+                Transmit {
+                    to: to.address,
+                    own: to.own,
+                    from: None,
+                    interface: None,
+                    in_session: false,
+                    len,
+                }
             }
             Outgoing::Answer(answer) => return answer.emit(out),
         })

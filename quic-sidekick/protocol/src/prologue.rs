@@ -11,7 +11,8 @@ const END_LEN: usize = 18;
 /// Bytes of the prologue.
 pub(crate) const LEN: usize = NAME.len() + 4 + 2 * END_LEN;
 
-/// The Noise prologue: what a HELLO says outside of its handshake message, so that nobody can alter it on the way.
+/// The Noise prologue: what a HELLO says outside of its handshake message, so that nobody can alter
+/// it on the way.
 pub(crate) fn of(session: SessionNumber, flow: &Flow) -> [u8; LEN] {
     let mut prologue = [0; LEN];
     let parts = [

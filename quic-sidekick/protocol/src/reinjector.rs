@@ -11,17 +11,20 @@ const MAX_WAITING: usize = 256;
 /// Second and later attempts that are remembered, as many as a sender keeps unreported packets.
 const MAX_ATTEMPTS: usize = 8192;
 
-/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP: who sends them has to know nothing
-/// else. The receiver must drop duplicates, as SRTP does by its sequence numbers, also those of the age that is sent again.
+/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP: who sends them has to
+/// know nothing else. The receiver must drop duplicates, as SRTP does by its sequence numbers, also
+/// those of the age that is sent again.
 ///
-/// It is for flows of a rate of their own, such as calls. One that sends less when it loses, such as a VPN that carries TCP, would
-/// not hear of a full queue on the near segment. The proxy's address has to be known: [`SenderConfig::proxy`].
+/// It is for flows of a rate of their own, such as calls. One that sends less when it loses, such
+/// as a VPN that carries TCP, would not hear of a full queue on the near segment. The proxy's
+/// address has to be known: [`SenderConfig::proxy`].
 ///
 /// # Order of calls
-/// [`start`](Self::start) once. After each datagram of the flow was sent, [`on_sent`](Self::on_sent). For a datagram of the
-/// adjacent socket [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline) [`on_deadline`](Self::on_deadline). After
-/// each of these send what [`again`](Self::again) gives from the flow's own socket, and what [`transmit`](Self::transmit) gives
-/// from the adjacent one, until they give `None`.
+/// [`start`](Self::start) once. After each datagram of the flow was sent,
+/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`handle`](Self::handle), and
+/// at [`next_deadline`](Self::next_deadline) [`on_deadline`](Self::on_deadline). After each of
+/// these send what [`again`](Self::again) gives from the flow's own socket, and what
+/// [`transmit`](Self::transmit) gives from the adjacent one, until they give `None`.
 ///
 /// ```
 /// use sidekick_protocol::{Filter, Flow, Identification, Position, Reinjector, SenderConfig};
@@ -51,8 +54,9 @@ pub struct Reinjector {
 }
 
 impl Reinjector {
-    /// A sender of these terms that keeps the last `max_bytes` and sends nothing again that first left longer than `max_age`
-    /// ago: as long as it is of use to the receiver. `seed` makes keys and nonces: draw it at random from the system.
+    /// A sender of these terms that keeps the last `max_bytes` and sends nothing again that first
+    /// left longer than `max_age` ago: as long as it is of use to the receiver. `seed` makes keys
+    /// and nonces: draw it at random from the system.
     #[must_use]
     pub fn new(config: SenderConfig, max_bytes: usize, max_age: Duration, seed: [u8; 32]) -> Self {
         Self {
@@ -128,7 +132,12 @@ impl Reinjector {
     ///
     /// # Errors
     /// As [`Sender::handle`]. None of them needs an action.
-    pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    pub fn handle(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let handled = self.sender.handle(from, datagram, now);
         self.collect();
         handled
@@ -177,7 +186,8 @@ mod tests {
         Instant::now()
     }
 
-    /// A flow of a datagram a millisecond, a near segment of no length that loses some of them, and a proxy behind it.
+    /// A flow of a datagram a millisecond, a near segment of no length that loses some of them, and
+    /// a proxy behind it.
     struct Path {
         reinjector: Reinjector,
         proxy: Observer,
@@ -192,7 +202,8 @@ mod tests {
     impl Path {
         fn new(max_age: Duration, loss_percent: u64) -> Self {
             let mut config = SenderConfig::of(PROXY.parse().unwrap());
-            config.terms.identification = Identification { filter: Filter::All, ..Identification::default() };
+            config.terms.identification =
+                Identification { filter: Filter::All, ..Identification::default() };
             config.terms.every_packets = NonZeroU16::new(4);
             let now = start();
             let flow = Flow {
@@ -229,10 +240,16 @@ mod tests {
                     self.carry(&datagram);
                 }
                 while let Some((_, len)) = self.reinjector.transmit(&mut buffer) {
-                    let _ = self.proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], self.now);
+                    let _ = self.proxy.handle(
+                        PEER.parse::<SocketAddr>().unwrap(),
+                        &buffer[..len],
+                        self.now,
+                    );
                 }
                 let Some(transmit) = self.proxy.transmit(&mut buffer) else { break };
-                self.reinjector.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now).unwrap();
+                self.reinjector
+                    .handle(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now)
+                    .unwrap();
             }
         }
 
@@ -259,8 +276,10 @@ mod tests {
     fn every_datagram_arrives_though_the_near_segment_loses_a_tenth() {
         let mut path = Path::new(Duration::from_secs(1), 10);
         let sent = path.run(3000);
-        // Those around the epoch's first packet may have passed before the proxy began to count (SPEC.md, section 7.2).
-        let missing = sent.iter().skip(12).filter(|datagram| !path.arrived.contains_key(*datagram)).count();
+        // Those around the epoch's first packet may have passed before the proxy began to count
+        // (SPEC.md, section 7.2).
+        let missing =
+            sent.iter().skip(12).filter(|datagram| !path.arrived.contains_key(*datagram)).count();
         assert_eq!(missing, 0);
         assert!((250..450).contains(&path.reinjector.resent()), "{}", path.reinjector.resent());
         let twice = path.arrived.values().filter(|times| **times > 1).count();

@@ -1,5 +1,5 @@
-//! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the near segment
-//! (SPEC.md, section 7).
+//! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the
+//! near segment (SPEC.md, section 7).
 
 mod choice;
 mod contact;
@@ -37,13 +37,14 @@ pub struct SenderConfig {
     pub key: Option<PublicKey>,
     /// The terms to ask for.
     pub terms: Terms,
-    /// Whether to poll when packets stay unreported for longer than the near segment's probe timeout. Without it the
-    /// loss of a lone or last packet is left to the end-to-end mechanism. Polls that set the session up, until the near
-    /// RTT is known, and that keep it alive are sent in any case.
+    /// Whether to poll when packets stay unreported for longer than the near segment's probe
+    /// timeout. Without it the loss of a lone or last packet is left to the end-to-end mechanism.
+    /// Polls that set the session up, until the near RTT is known, and that keep it alive are sent
+    /// in any case.
     pub poll: bool,
-    /// How many packets sent after a missing one must have been seen before it counts as lost at once; at least 1. The
-    /// default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow whose packets are too far apart to overtake each
-    /// other takes 1.
+    /// How many packets sent after a missing one must have been seen before it counts as lost at
+    /// once; at least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow
+    /// whose packets are too far apart to overtake each other takes 1.
     pub packet_threshold: u32,
 }
 
@@ -123,8 +124,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// A sender that does nothing until [`Sender::start`]. `seed` makes keys and nonces: draw it at random from the
-    /// system. Terms that the wire cannot carry are brought to the nearest that it can.
+    /// A sender that does nothing until [`Sender::start`]. `seed` makes keys and nonces: draw it at
+    /// random from the system. Terms that the wire cannot carry are brought to the nearest that it
+    /// can.
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
@@ -149,13 +151,15 @@ impl Sender {
         }
     }
 
-    /// Tells the port of the adjacent socket: a proxy then need not answer a marker along the path. 0 is no port.
+    /// Tells the port of the adjacent socket: a proxy then need not answer a marker along the path.
+    /// 0 is no port.
     pub fn set_adjacent_port(&mut self, port: u16) {
         self.search.adjacent_port = port;
     }
 
-    /// Has answers to markers carry these bytes behind their first one, where a QUIC packet has its connection ID: a socket
-    /// that several connections share finds the connection by it. The default is zeros.
+    /// Has answers to markers carry these bytes behind their first one, where a QUIC packet has its
+    /// connection ID: a socket that several connections share finds the connection by it. The
+    /// default is zeros.
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
         self.search.handle = handle;
     }
@@ -178,7 +182,8 @@ impl Sender {
 
     fn contact(&mut self, proxy: SocketAddr, origin: Origin, now: Instant) {
         let Some(Flow { source, destination }) = self.flow else { return };
-        // The proxy sees the source's address for itself; which one it is, a sender behind any address may not know.
+        // The proxy sees the source's address for itself; which one it is, a sender behind any
+        // address may not know.
         let unspecified = match destination {
             SocketAddr::V4(_) => SocketAddr::from(([0; 4], source.port())),
             SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], source.port())),
@@ -209,8 +214,9 @@ impl Sender {
         self.stopped = Some((Assistance::Unassisted(Reason::ProxyLost), self.near_rtt()));
     }
 
-    /// The receiver has refuted the loss of `count` packets that [`Sender::drain_lost`] had given out: it had them in their
-    /// turn. When that happens too often, the reports are wrong and the sender stands down for good (SPEC.md, section 7.6).
+    /// The receiver has refuted the loss of `count` packets that [`Sender::drain_lost`] had given
+    /// out: it had them in their turn. When that happens too often, the reports are wrong and the
+    /// sender stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
         if self.distrust.spurious(count) && self.flow.is_some() {
@@ -219,14 +225,14 @@ impl Sender {
         }
     }
 
-    /// Whether `count` packets that [`Sender::drain_lost`] had given out were lost, nothing will tell: they say nothing for
-    /// the reports, and nothing against them.
+    /// Whether `count` packets that [`Sender::drain_lost`] had given out were lost, nothing will
+    /// tell: they say nothing for the reports, and nothing against them.
     pub fn on_undecided(&mut self, count: u64) {
         self.distrust.undecided(count);
     }
 
-    /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number). Datagrams that do not
-    /// count are passed over.
+    /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number).
+    /// Datagrams that do not count are passed over.
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.contacts.iter_mut().for_each(|contact| contact.on_sent(tag, identifier, now));
@@ -237,7 +243,12 @@ impl Sender {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing. None of them needs an action.
-    pub fn handle(&mut self, from: SocketAddr, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    pub fn handle(
+        &mut self,
+        from: SocketAddr,
+        datagram: &[u8],
+        now: Instant,
+    ) -> Result<(), HandleError> {
         if Answer::is_one(datagram) {
             return self.handle_on_path(datagram, now);
         }
@@ -257,8 +268,8 @@ impl Sender {
         outcome
     }
 
-    /// A datagram that came to the socket that carries the flow and is none of the flow's: it may be a proxy's answer to a
-    /// marker. [`Answer::is_one`] tells whether to call this.
+    /// A datagram that came to the socket that carries the flow and is none of the flow's: it may
+    /// be a proxy's answer to a marker. [`Answer::is_one`] tells whether to call this.
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing.
@@ -291,7 +302,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Cleans up behind whatever has happened: contacts that are over, and a path that has to be searched (again).
+    /// Cleans up behind whatever has happened: contacts that are over, and a path that has to be
+    /// searched (again).
     fn settle(&mut self, now: Instant) {
         for contact in &mut self.contacts {
             self.found.append(&mut contact.lost);
@@ -315,7 +327,8 @@ impl Sender {
             }
         }
         if self.config.proxy.is_none() {
-            let assisted = self.contacts.iter().any(|contact| contact.assistance == Assistance::Assisted);
+            let assisted =
+                self.contacts.iter().any(|contact| contact.assistance == Assistance::Assisted);
             let suspicious = self.contacts.iter().any(Contact::is_losing_track);
             let live = self.contacts.iter().any(Contact::is_live);
             self.search.settle(live, assisted, suspicious, now);
@@ -340,8 +353,9 @@ impl Sender {
         out.append(&mut self.found);
     }
 
-    /// Moves the packets that the proxy's latest quACK has shown to have reached it to the end of `out`, by their tags, each
-    /// once. Who wants them all asks after each message that was handled.
+    /// Moves the packets that the proxy's latest quACK has shown to have reached it to the end of
+    /// `out`, by their tags, each once. Who wants them all asks after each message that was
+    /// handled.
     pub fn drain_received(&mut self, out: &mut Vec<u64>) {
         for contact in &mut self.contacts {
             out.append(&mut contact.reconciler.received);
@@ -366,8 +380,8 @@ impl Sender {
         }
     }
 
-    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and gives its length and where
-    /// to send it; call until it gives `None`.
+    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
+    /// gives its length and where to send it; call until it gives `None`.
     pub fn transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
         for contact in &mut self.contacts {
             if let Some(len) = contact.transmit(out) {
@@ -377,7 +391,8 @@ impl Sender {
         Some((Target::Path, self.transmit_on_path(out)?))
     }
 
-    /// As [`Sender::transmit`], but only what goes the flow's own path, for a caller that has two places to send from.
+    /// As [`Sender::transmit`], but only what goes the flow's own path, for a caller that has two
+    /// places to send from.
     pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<usize> {
         let len = self.search.transmit(out)?;
         self.stats.markers += 1;
@@ -423,7 +438,8 @@ impl Sender {
 
     /// The contact that counts: the one chosen, or that which is farthest of those that report.
     fn leading(&self) -> Option<&Contact> {
-        let reporting = self.contacts.iter().filter(|contact| contact.assistance == Assistance::Assisted);
+        let reporting =
+            self.contacts.iter().filter(|contact| contact.assistance == Assistance::Assisted);
         reporting.max_by_key(|contact| contact.near_rtt.smoothed())
     }
 
@@ -437,15 +453,16 @@ impl Sender {
         self.leading().and_then(|contact| contact.near_rtt.smoothed()).or(measured)
     }
 
-    /// By how much the near segment's round-trip time, smoothed, is longer than the shortest of the last ten seconds: by a
-    /// queue, or by a radio.
+    /// By how much the near segment's round-trip time, smoothed, is longer than the shortest of the
+    /// last ten seconds: by a queue, or by a radio.
     #[must_use]
     pub fn near_queueing(&self) -> Option<Duration> {
         self.leading().and_then(|contact| contact.near_rtt.queueing())
     }
 
-    /// By how much the near segment's round-trip time was longer than the shortest of the last ten seconds each time of the
-    /// last 16 that it was measured: by a queue. A radio does not delay all packets.
+    /// By how much the near segment's round-trip time was longer than the shortest of the last ten
+    /// seconds each time of the last 16 that it was measured: by a queue. A radio does not delay
+    /// all packets.
     #[must_use]
     pub fn near_standing_queue(&self) -> Option<Duration> {
         self.leading().and_then(|contact| contact.near_rtt.standing())
@@ -454,7 +471,9 @@ impl Sender {
     /// The terms granted, while there is a session.
     #[must_use]
     pub fn granted(&self) -> Option<&Terms> {
-        self.leading().and_then(Contact::granted).or_else(|| self.contacts.iter().find_map(Contact::granted))
+        self.leading()
+            .and_then(Contact::granted)
+            .or_else(|| self.contacts.iter().find_map(Contact::granted))
     }
 
     /// The proxy that reports, and its key.

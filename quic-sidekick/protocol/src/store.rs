@@ -1,8 +1,8 @@
 //! The last datagrams sent, kept to be sent again as they were (re-injection).
 //!
-//! A datagram that was lost before the proxy can take the near segment a second time. It is the sender's own ciphertext,
-//! byte for byte: nobody has to be able to read it, so this serves any UDP sender whose receiver drops duplicates, such as
-//! QUIC, SRTP or WireGuard.
+//! A datagram that was lost before the proxy can take the near segment a second time. It is the
+//! sender's own ciphertext, byte for byte: nobody has to be able to read it, so this serves any UDP
+//! sender whose receiver drops duplicates, such as QUIC, SRTP or WireGuard.
 
 use crate::Allowance;
 use std::collections::VecDeque;
@@ -57,8 +57,8 @@ impl Store {
         }
     }
 
-    /// Keeps a datagram that was sent for the first time. Its tag is larger than those before it; one that is not, and an
-    /// empty datagram, are passed over.
+    /// Keeps a datagram that was sent for the first time. Its tag is larger than those before it;
+    /// one that is not, and an empty datagram, are passed over.
     pub fn push(&mut self, tag: u64, datagram: Vec<u8>, now: Instant) {
         if datagram.is_empty() || self.kept.back().is_some_and(|last| last.tag >= tag) {
             return;
@@ -87,7 +87,8 @@ impl Store {
         self.kept.get(index).map(|kept| kept.datagram.as_slice())
     }
 
-    /// The datagram of this tag, to be sent again; `None` if it is not kept, is too old, or the budget is spent.
+    /// The datagram of this tag, to be sent again; `None` if it is not kept, is too old, or the
+    /// budget is spent.
     pub fn take(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
         let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
         let kept = self.kept.get(index)?;
@@ -97,7 +98,8 @@ impl Store {
         self.allowance.spend(kept.datagram.len()).then_some(kept.datagram.as_slice())
     }
 
-    /// Gives back what [`Store::take`] has taken out of the budget for a datagram that was not sent after all.
+    /// Gives back what [`Store::take`] has taken out of the budget for a datagram that was not sent
+    /// after all.
     pub fn refund(&mut self, len: usize) {
         self.allowance.refund(len);
     }

@@ -12,8 +12,8 @@ pub struct Terms {
     pub threshold: u8,
     /// A quACK after this many packets, if any.
     pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first packet that no quACK has reported, if any. Whole microseconds, up to
-    /// [`Terms::MAX_EVERY`].
+    /// A quACK this long after the first packet that no quACK has reported, if any. Whole
+    /// microseconds, up to [`Terms::MAX_EVERY`].
     pub every: Option<Duration>,
     /// Which datagrams count and how they are named.
     pub identification: Identification,

@@ -60,7 +60,8 @@ pub(crate) struct Simulation {
     pub(crate) arrived: BTreeSet<u64>,
     /// When the proxy counted each packet.
     pub(crate) counted: BTreeMap<u64, Instant>,
-    /// Of 100 datagrams, data and messages alike, so many come twice, or with a wrong bit. Data with a wrong bit is lost.
+    /// Of 100 datagrams, data and messages alike, so many come twice, or with a wrong bit. Data
+    /// with a wrong bit is lost.
     pub(crate) duplicate_percent: u64,
     pub(crate) damage_percent: u64,
     /// Tags that the sender declared lost, with the time since the packet was sent.
@@ -102,7 +103,12 @@ pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, no
 
 impl Simulation {
     #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-    pub(crate) fn new(config: SenderConfig, observer: ObserverConfig, near: Near, seed: u64) -> Self {
+    pub(crate) fn new(
+        config: SenderConfig,
+        observer: ObserverConfig,
+        near: Near,
+        seed: u64,
+    ) -> Self {
         let now = Instant::now();
         let flow = Flow {
             source: "192.0.2.1:4000".parse().unwrap(),
@@ -170,8 +176,11 @@ impl Simulation {
 
     fn launch_once(&mut self, arrival: Arrival) {
         let jitter = u64::try_from(self.near.jitter.as_nanos()).unwrap();
-        let extra =
-            Duration::from_nanos(if jitter == 0 { 0 } else { u64::from(self.random.next_u32()) % jitter });
+        let extra = Duration::from_nanos(if jitter == 0 {
+            0
+        } else {
+            u64::from(self.random.next_u32()) % jitter
+        });
         self.order += 1;
         self.in_flight.push(Reverse((self.now + self.near.delay + extra, self.order, arrival)));
     }
@@ -182,7 +191,9 @@ impl Simulation {
             if !self.lost() {
                 let bytes = buffer[..len].to_vec();
                 self.launch(match target {
-                    Target::Proxy(proxy) if proxy == PROXY.parse().unwrap() => Arrival::ToProxy(bytes),
+                    Target::Proxy(proxy) if proxy == PROXY.parse().unwrap() => {
+                        Arrival::ToProxy(bytes)
+                    }
                     // An answer was damaged on its way.
                     Target::Proxy(_) if self.damage_percent > 0 => continue,
                     Target::Proxy(proxy) => panic!("{proxy} is asked"),
@@ -190,7 +201,8 @@ impl Simulation {
                 });
             }
         }
-        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut buffer)) {
+        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut buffer))
+        {
             if !self.lost() {
                 let bytes = buffer[..transmit.len].to_vec();
                 match transmit.from {
@@ -258,7 +270,10 @@ impl Simulation {
                 proxy.on_deadline(self.now);
             }
             self.drain();
-            assert!(self.sender.next_deadline().is_none_or(|at| at > self.now), "the sender would spin");
+            assert!(
+                self.sender.next_deadline().is_none_or(|at| at > self.now),
+                "the sender would spin"
+            );
         }
         self.now = end;
     }
@@ -269,7 +284,8 @@ impl Simulation {
             Arrival::Data(tag, datagram) => {
                 self.arrived.insert(tag);
                 if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    let seen = proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
+                    let seen =
+                        proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
                     if seen == Observed::Counted {
                         self.counted.entry(tag).or_insert(self.now);
                     }
@@ -277,7 +293,8 @@ impl Simulation {
             }
             Arrival::Marker(datagram) => {
                 if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    let seen = proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
+                    let seen =
+                        proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
                     assert!(seen == Observed::Marker || self.damage_percent > 0);
                 }
             }

@@ -1,7 +1,8 @@
 //! `vectors.json`: what another implementation can hold itself against.
 //!
-//! The file is made here, and the test fails when it says something else than the code does. To take a change over, run
-//! `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read the difference.
+//! The file is made here, and the test fails when it says something else than the code does. To
+//! take a change over, run `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read
+//! the difference.
 
 mod handshakes;
 mod invalid;
@@ -48,7 +49,8 @@ fn the_vectors_are_what_the_code_says() {
         fs::write(&path, &expected).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
-    let differs = found.lines().zip(expected.lines()).position(|(found, expected)| found != expected);
+    let differs =
+        found.lines().zip(expected.lines()).position(|(found, expected)| found != expected);
     let line = differs.unwrap_or(found.lines().count().min(expected.lines().count()));
     assert!(
         found == expected,

@@ -1,9 +1,9 @@
 //! What goes over the wire, as bytes (SPEC.md, section 4).
 //!
-//! Three kinds of things do: [`path`] datagrams on the flow's own path, by which a proxy is found; [`Datagram`]s between
-//! the sender's adjacent socket and the proxy's port; and the [`Message`]s that are sealed inside of the latter once both
-//! sides have keys. Every `parse` is total: any byte string is what it looks for or a [`ParseError`]. `emit` writes what
-//! `parse` reads back.
+//! Three kinds of things do: [`path`] datagrams on the flow's own path, by which a proxy is found;
+//! [`Datagram`]s between the sender's adjacent socket and the proxy's port; and the [`Message`]s
+//! that are sealed inside of the latter once both sides have keys. Every `parse` is total: any byte
+//! string is what it looks for or a [`ParseError`]. `emit` writes what `parse` reads back.
 
 mod cursor;
 mod datagram;
@@ -25,14 +25,15 @@ use thiserror::Error;
 /// The version that this crate speaks; the high nibble of every datagram's first byte.
 pub const VERSION: u8 = 1;
 
-/// The longest datagram in bytes: a sealed quACK of 255 sums. It fits into every path that carries QUIC (1200 bytes).
+/// The longest datagram in bytes: a sealed quACK of 255 sums. It fits into every path that carries
+/// QUIC (1200 bytes).
 pub const MAX_DATAGRAM_LEN: usize = SEAL_LEN + MAX_MESSAGE_LEN;
 
 /// What a seal adds to a message: the header of the datagram and the authentication tag.
 pub const SEAL_LEN: usize = 9 + 16;
 
-/// Names a session to one of its two sides, which has chosen the number; the other side puts it in front of what it
-/// sends. It keeps sessions apart and proves nothing.
+/// Names a session to one of its two sides, which has chosen the number; the other side puts it in
+/// front of what it sends. It keeps sessions apart and proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionNumber(pub u32);
 

@@ -1,5 +1,5 @@
-//! The Wireshark dissector, run by tshark over all vectors: it has to show every field as `vectors.json` has it, and for what
-//! is malformed the error.
+//! The Wireshark dissector, run by tshark over all vectors: it has to show every field as
+//! `vectors.json` has it, and for what is malformed the error.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
 
@@ -49,7 +49,8 @@ fn number_of(kind: &str) -> &'static str {
 }
 
 fn agrees(name: &str, row: &Row, expected: &Fields) {
-    let found: Fields = row.fields().into_iter().filter(|(field, _)| !support::is_derived(field)).collect();
+    let found: Fields =
+        row.fields().into_iter().filter(|(field, _)| !support::is_derived(field)).collect();
     assert_eq!(found, *expected, "{name}");
 }
 
@@ -107,13 +108,15 @@ fn sealed_messages_are_shown_with_the_key_log_alone() {
     let others = keys.lines().filter_map(|line| line.strip_suffix(line.split(' ').next_back()?));
     let others: String = others.map(|line| format!("{line}{}\n", "5a".repeat(32))).collect();
     for (what, keys) in [("open", keys.as_str()), ("other", others.as_str()), ("none", "")] {
-        for ((_, vector), row) in list.iter().zip(shown(&format!("sealed-{what}"), &packets, keys)) {
+        for ((_, vector), row) in list.iter().zip(shown(&format!("sealed-{what}"), &packets, keys))
+        {
             let mut expected = Fields::new();
             for name in ["session", "sequence"] {
                 expected.insert(name.to_owned(), vec![vector[name].to_string()]);
             }
             expected.insert("type".to_owned(), vec![number_of("sealed").to_owned()]);
-            expected.insert("ciphertext".to_owned(), vec![text(vector, "datagram")[18..].to_owned()]);
+            expected
+                .insert("ciphertext".to_owned(), vec![text(vector, "datagram")[18..].to_owned()]);
             let name = vector["name"].as_str().or(vector["message"]["name"].as_str()).unwrap();
             if what != "open" {
                 agrees(name, &row, &expected);
@@ -125,7 +128,10 @@ fn sealed_messages_are_shown_with_the_key_log_alone() {
                 None => {
                     let message = &vector["message"];
                     add(&mut expected, map(&message["fields"]));
-                    expected.insert("message".to_owned(), vec![number_of(text(message, "kind")).to_owned()]);
+                    expected.insert(
+                        "message".to_owned(),
+                        vec![number_of(text(message, "kind")).to_owned()],
+                    );
                     agrees(name, &row, &expected);
                 }
             }
@@ -238,7 +244,8 @@ fn nothing_breaks_the_dissector() {
 fn a_marker_is_found_in_a_quic_flow() {
     let vectors = vectors();
     let list = vectors["datagrams"].as_array().unwrap();
-    let of = |kind: &str| bytes(text(list.iter().find(|v| text(v, "kind") == kind).unwrap(), "bytes"));
+    let of =
+        |kind: &str| bytes(text(list.iter().find(|v| text(v, "kind") == kind).unwrap(), "bytes"));
     let mut initial = bytes("c300000001080102030405060708000044a0");
     initial.resize(1200, 0x5a);
     let short = [vec![0x40], vec![0x33; 60]].concat();

@@ -7,8 +7,8 @@ mod allocator;
 
 use allocator::held;
 use sidekick_protocol::{
-    Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, SecretKey, Sender,
-    SenderConfig, Target,
+    Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, SecretKey,
+    Sender, SenderConfig, Target,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -177,7 +177,8 @@ impl Town {
             self.declared += 1;
             // What the proxy said reached the sender now, and was said so much earlier.
             let said = self.now - DELAY;
-            self.wrong += u64::from(person.counted.get(&tag).is_some_and(|counted| *counted <= said));
+            self.wrong +=
+                u64::from(person.counted.get(&tag).is_some_and(|counted| *counted <= said));
         }
     }
 
@@ -187,7 +188,8 @@ impl Town {
         self.held += more;
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         while let Some(transmit) = self.proxy.transmit(&mut buffer) {
-            let Some(place) = self.people.iter().position(|person| person.adjacent == transmit.to) else {
+            let Some(place) = self.people.iter().position(|person| person.adjacent == transmit.to)
+            else {
                 continue;
             };
             let number = self.people[place].number;
@@ -202,7 +204,8 @@ impl Town {
         let now = self.now;
         match event {
             Event::Send(place, number) if self.people[place].number == number => {
-                let (identifier, gone) = (u32::try_from(self.random.next() >> 32).unwrap(), self.is_lost());
+                let (identifier, gone) =
+                    (u32::try_from(self.random.next() >> 32).unwrap(), self.is_lost());
                 let person = &mut self.people[place];
                 let tag = person.next_tag;
                 person.next_tag += 1;
@@ -226,8 +229,8 @@ impl Town {
                 let flow = self.people[place].flow;
                 if self.people[place].number == number {
                     let payload = packet(identifier);
-                    let seen =
-                        self.proxy_does(|proxy| proxy.observe(&flow, 0, Payload::whole(&payload), now));
+                    let seen = self
+                        .proxy_does(|proxy| proxy.observe(&flow, 0, Payload::whole(&payload), now));
                     if seen == Observed::Counted {
                         self.people[place].counted.insert(tag, now);
                     }
@@ -274,7 +277,8 @@ impl Town {
         let end = self.now + duration;
         loop {
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
-            let people = self.people.iter().filter_map(|person| person.sender.next_deadline()).min();
+            let people =
+                self.people.iter().filter_map(|person| person.sender.next_deadline()).min();
             let next = [event, people, self.proxy.next_deadline()].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
@@ -303,8 +307,9 @@ fn packet(identifier: u32) -> [u8; 300] {
     payload
 }
 
-/// Memory goes with the sessions that there are and with nothing else, and no packet that the proxy has counted is called
-/// lost, whoever comes or leaves and however often the proxy is started or reads its configuration.
+/// Memory goes with the sessions that there are and with nothing else, and no packet that the proxy
+/// has counted is called lost, whoever comes or leaves and however often the proxy is started or
+/// reads its configuration.
 #[test]
 fn half_a_day_leaves_nothing_behind() {
     let mut town = Town::new();
@@ -318,11 +323,19 @@ fn half_a_day_leaves_nothing_behind() {
         let each = (town.held - empty) / isize::try_from(sessions.max(1)).unwrap();
         (most, most_sessions) = (most.max(each), most_sessions.max(sessions));
         assert!(sessions <= 4 * PEOPLE);
-        // A session takes less than three kilobytes beside the tables, in the last minute as in the first.
-        assert!(each < 3072, "minute {minutes}: {} bytes for {sessions} sessions", town.held - empty);
+        // A session takes less than three kilobytes beside the tables, in the last minute as in the
+        // first.
+        assert!(
+            each < 3072,
+            "minute {minutes}: {} bytes for {sessions} sessions",
+            town.held - empty
+        );
     }
-    let assisted =
-        town.people.iter().filter(|person| person.sender.assistance() == Assistance::Assisted).count();
+    let assisted = town
+        .people
+        .iter()
+        .filter(|person| person.sender.assistance() == Assistance::Assisted)
+        .count();
     let came: u64 = town.people.iter().map(|person| person.number + 1).sum();
     println!(
         "{came} people, {} packets sent, {} lost, {} declared lost, at most {most_sessions} sessions of {most} bytes",
@@ -330,7 +343,13 @@ fn half_a_day_leaves_nothing_behind() {
     );
     assert_eq!(town.wrong, 0, "packets were declared lost that had been counted");
     assert!(assisted >= PEOPLE - 2, "{assisted} are assisted");
-    // What was lost is found, but for what was on its way when somebody left or the proxy was started.
-    assert!(town.declared * 100 > town.lost * 90, "{} of {} losses were found", town.declared, town.lost);
+    // What was lost is found, but for what was on its way when somebody left or the proxy was
+    // started.
+    assert!(
+        town.declared * 100 > town.lost * 90,
+        "{} of {} losses were found",
+        town.declared,
+        town.lost
+    );
     assert!(came > 1000 && town.sent > 700_000, "{came} people, {} packets", town.sent);
 }

@@ -23,7 +23,8 @@ fn packet(number: usize) -> [u8; 40] {
     payload
 }
 
-/// Ten thousand sessions with as many sums as the proxy keeps by default, and each takes what the first took.
+/// Ten thousand sessions with as many sums as the proxy keeps by default, and each takes what the
+/// first took.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
 fn ten_thousand_sessions_fit_in_64_mebibytes() {
@@ -36,7 +37,12 @@ fn ten_thousand_sessions_fit_in_64_mebibytes() {
         assert_eq!(outcome, Ok(()));
         each.push(bytes);
     }
-    assert!(each.iter().all(|bytes| *bytes == each[0]), "{:?} to {:?}", each.iter().min(), each.iter().max());
+    assert!(
+        each.iter().all(|bytes| *bytes == each[0]),
+        "{:?} to {:?}",
+        each.iter().min(),
+        each.iter().max()
+    );
     let ((), counting) = held(|| {
         for number in 0..3 * SESSIONS {
             let flow = flow(number % SESSIONS);

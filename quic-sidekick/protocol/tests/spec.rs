@@ -69,11 +69,15 @@ fn every_must_names_its_tests() {
     let statements = statements(&spec);
     assert!(statements.len() >= 12, "{} statements", statements.len());
     for statement in statements {
-        let named =
-            statement.split_once("[Test").map(|(must, tests)| (must, tests.split('`').skip(1).step_by(2)));
+        let named = statement
+            .split_once("[Test")
+            .map(|(must, tests)| (must, tests.split('`').skip(1).step_by(2)));
         let Some((must, tests)) = named else { panic!("no test is named for: {statement}") };
         let sentence = must.find(". ").or_else(|| must.find(".\n")).unwrap_or(must.len());
-        assert!(!must[sentence..].contains("MUST"), "another MUST stands before the tests of: {must}");
+        assert!(
+            !must[sentence..].contains("MUST"),
+            "another MUST stands before the tests of: {must}"
+        );
         let tests: Vec<&str> = tests.collect();
         assert!(!tests.is_empty(), "no test is named for: {must}");
         for test in tests {

@@ -1,7 +1,7 @@
 //! `vectors.json` held against a second implementation, in another language.
 //!
-//! That the file says what the code does is for the crate's own tests to see; this one shows that the code does what the
-//! specification says, down to the handshake and the seals.
+//! That the file says what the code does is for the crate's own tests to see; this one shows that
+//! the code does what the specification says, down to the handshake and the seals.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,9 @@ fn an_independent_implementation_makes_the_same_vectors() {
         .arg(directory.join("tests/vectors.py"))
         .arg(directory.join("vectors.json"))
         .output()
-        .unwrap_or_else(|error| panic!("this test runs python3, which `.ci/deps test` installs: {error}"));
+        .unwrap_or_else(|error| {
+            panic!("this test runs python3, which `.ci/deps test` installs: {error}")
+        });
     let printed = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{complaints}");

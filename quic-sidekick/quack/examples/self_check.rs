@@ -1,5 +1,6 @@
-//! Checks on this machine that all its instruction sets agree with the textbook: for a router or a board whose like the
-//! tests never ran on. It starts no thread, so that it also runs where only one processor is emulated.
+//! Checks on this machine that all its instruction sets agree with the textbook: for a router or a
+//! board whose like the tests never ran on. It starts no thread, so that it also runs where only
+//! one processor is emulated.
 //!
 //!     cargo run --release -p sidekick-quack --example self_check [ROUNDS]
 
@@ -17,13 +18,15 @@ fn main() {
     };
     let sets: Vec<_> = InstructionSet::available().map(InstructionSet::name).collect();
     for round in 0..rounds {
-        // Thresholds and lengths that come around to every remainder of a vector's and a batch's length.
+        // Thresholds and lengths that come around to every remainder of a vector's and a batch's
+        // length.
         let threshold = 1 + (round * 37 % 255) as usize;
         let lengths = ((round * 13 % 331) as usize, (round % 19) as usize);
         support::inserting_and_removing::<u16>(threshold, round, lengths);
         support::inserting_and_removing::<u32>(threshold, round, lengths);
         support::inserting_and_removing::<u64>(threshold, round, lengths);
-        let lost: Vec<usize> = (0..round % 24).map(|n| ((n * n * 7 + round) % 200) as usize).collect();
+        let lost: Vec<usize> =
+            (0..round % 24).map(|n| ((n * n * 7 + round) % 200) as usize).collect();
         let length = (round * 29 % 397) as usize;
         support::decoding::<u16>(threshold, round, length, &lost);
         support::decoding::<u32>(threshold, round, length, &lost);

@@ -20,8 +20,8 @@ pub enum Fate {
     Received,
     /// It was not seen.
     Missing,
-    /// Of several packets with this identifier some were seen and some were not, and the sums cannot tell
-    /// which.
+    /// Of several packets with this identifier some were seen and some were not, and the sums
+    /// cannot tell which.
     Ambiguous,
 }
 
@@ -45,7 +45,8 @@ pub struct DecoderOf<I: Identifier> {
 pub struct Identities<I: Field> {
     /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
     pub(crate) totals: Vec<I::Wide>,
-    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power first.
+    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power
+    /// first.
     pub(crate) polynomial: Vec<I>,
 }
 
@@ -90,10 +91,11 @@ impl<I: Field> Found<I> {
 }
 
 impl<I: Identifier> DecoderOf<I> {
-    /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a decode:
-    /// it grows with the product of that number and the length of the log. Where roots are found without trying a long
-    /// log, sums that somebody made up for the purpose can cost a few times what honest ones do, and identifiers that are
-    /// missing or logged more than once cost up to the square of the number missing.
+    /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a
+    /// decode: it grows with the product of that number and the length of the log. Where roots are
+    /// found without trying a long log, sums that somebody made up for the purpose can cost a few
+    /// times what honest ones do, and identifiers that are missing or logged more than once cost up
+    /// to the square of the number missing.
     ///
     /// `max_threshold` is brought into the range 1 to [`MAX_THRESHOLD`].
     #[must_use]
@@ -105,7 +107,11 @@ impl<I: Identifier> DecoderOf<I> {
             sums: Vec::with_capacity(MAX_THRESHOLD),
             identities: Identities::with_degree(max_threshold),
             factoring: Factoring::new(),
-            found: Found { count: 0, elements: Vec::with_capacity(max_threshold), limit: max_threshold },
+            found: Found {
+                count: 0,
+                elements: Vec::with_capacity(max_threshold),
+                limit: max_threshold,
+            },
             multiplicities: Multiplicities::with_capacity(max_threshold),
         }
     }
@@ -122,27 +128,29 @@ impl<I: Identifier> DecoderOf<I> {
         self.max_threshold
     }
 
-    /// Says for each packet of `log` whether it is among those that `difference` is the sum of, and returns
-    /// how many are missing.
+    /// Says for each packet of `log` whether it is among those that `difference` is the sum of, and
+    /// returns how many are missing.
     ///
-    /// `difference` is sent minus received (see [`PowerSumsOf::difference`]). `log` holds the identifiers of
-    /// the packets in "sent", in any order and not reduced; packets that were taken out of "sent" must not be
-    /// in it. `fates` is overwritten and has the length and order of `log`; its memory is used again. After
-    /// an error it is empty.
+    /// `difference` is sent minus received (see [`PowerSumsOf::difference`]). `log` holds the
+    /// identifiers of the packets in "sent", in any order and not reduced; packets that were taken
+    /// out of "sent" must not be in it. `fates` is overwritten and has the length and order of
+    /// `log`; its memory is used again. After an error it is empty.
     ///
-    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`]: without
-    /// ambiguity it is the number of [`Fate::Missing`].
+    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`]:
+    /// without ambiguity it is the number of [`Fate::Missing`].
     ///
-    /// The difference is read faster if no inserted packet waits in it (see [`PowerSumsOf::insert`]); in what
-    /// [`PowerSumsOf::difference`] makes none does.
+    /// The difference is read faster if no inserted packet waits in it (see
+    /// [`PowerSumsOf::insert`]); in what [`PowerSumsOf::difference`] makes none does.
     ///
     /// # Errors
     /// - [`DecodeError::MoreReceivedThanSent`]: the count of the difference is negative.
-    /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can help.
-    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log and the sums do not belong
-    ///   together.
+    /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can
+    ///   help.
+    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log and the sums do not
+    ///   belong together.
     ///
-    /// The first two cost a comparison, `Inconsistent` no more than the sums: no packet of the log is looked at before.
+    /// The first two cost a comparison, `Inconsistent` no more than the sums: no packet of the log
+    /// is looked at before.
     pub fn decode(
         &mut self,
         difference: &PowerSumsOf<I>,
@@ -158,7 +166,8 @@ impl<I: Identifier> DecoderOf<I> {
         }
         self.found.clear();
         let polynomial = &self.identities.polynomial;
-        if factor::pays::<I>(self.set, missing, log.len()) && self.factoring.find_roots(polynomial) {
+        if factor::pays::<I>(self.set, missing, log.len()) && self.factoring.find_roots(polynomial)
+        {
             I::look_up(self.set, &self.factoring.roots, log, fates, &mut self.found);
         } else {
             I::mark_roots(self.set, polynomial, log, fates, &mut self.found);
@@ -174,7 +183,11 @@ impl<I: Identifier> DecoderOf<I> {
     }
 
     /// The polynomial whose roots are missing, if there is one.
-    fn build_polynomial(&mut self, difference: &PowerSumsOf<I>, missing: usize) -> Result<(), DecodeError> {
+    fn build_polynomial(
+        &mut self,
+        difference: &PowerSumsOf<I>,
+        missing: usize,
+    ) -> Result<(), DecodeError> {
         difference.copy_sums(&mut self.sums);
         let agree = I::newton(self.set, &self.sums, missing, &mut self.identities);
         if agree { Ok(()) } else { Err(DecodeError::Inconsistent) }
@@ -210,8 +223,8 @@ pub enum DecodeError {
     },
     /// The receiving side counted more packets than were sent.
     MoreReceivedThanSent,
-    /// No packets at all have these sums and this count: one side counted packets that the other did not
-    /// send, or the two began at different packets.
+    /// No packets at all have these sums and this count: one side counted packets that the other
+    /// did not send, or the two began at different packets.
     Inconsistent,
     /// Some packets that are missing do not stand in the log, or not as often as they are missing.
     NotInLog,
@@ -247,8 +260,8 @@ mod tests {
     use Fate::{Ambiguous, Missing, Received};
     use std::{string::ToString, vec};
 
-    /// Decodes with a `fates` that holds something already, and checks what always has to be true of it
-    /// after.
+    /// Decodes with a `fates` that holds something already, and checks what always has to be true
+    /// of it after.
     fn decode(count: u32, sums: &[u32], log: &[u32]) -> Result<Vec<Fate>, DecodeError> {
         let difference = PowerSums::from_parts(count, sums).unwrap();
         let mut fates = vec![Ambiguous; 3];
@@ -277,7 +290,10 @@ mod tests {
         let log = [2, 3, 10, 3];
         assert_eq!(decode(0, &[0, 0], &log), Ok(vec![Received; 4]));
         assert_eq!(decode(1, &[2], &log), Ok(vec![Missing, Received, Received, Received]));
-        assert_eq!(decode(2, &[12, 104, 1008], &log), Ok(vec![Missing, Received, Missing, Received]));
+        assert_eq!(
+            decode(2, &[12, 104, 1008], &log),
+            Ok(vec![Missing, Received, Missing, Received])
+        );
         assert_eq!(decode(1, &[3, 9], &log), Ok(vec![Received, Ambiguous, Received, Ambiguous]));
         assert_eq!(decode(2, &[6, 18], &log), Ok(vec![Received, Missing, Received, Missing]));
         assert_eq!(decode(2, &[5, 13], &log), Ok(vec![Missing, Ambiguous, Received, Ambiguous]));
@@ -317,8 +333,9 @@ mod tests {
 
     #[test]
     fn counts_out_of_range() {
-        let too_many =
-            |missing, threshold| Err::<Vec<Fate>, _>(DecodeError::TooManyMissing { missing, threshold });
+        let too_many = |missing, threshold| {
+            Err::<Vec<Fate>, _>(DecodeError::TooManyMissing { missing, threshold })
+        };
         assert_eq!(decode(3, &[1, 1], &[1, 2, 3]), too_many(3, 2));
         assert_eq!(decode((1 << 31) - 1, &[1], &[1]), too_many((1 << 31) - 1, 1));
         assert_eq!(decode(1 << 31, &[1], &[1]), Err(DecodeError::MoreReceivedThanSent));
@@ -331,7 +348,8 @@ mod tests {
 
     #[test]
     fn a_decoder_clamps_its_bound() {
-        let bounds = [0, 1, 20, 255, 256, usize::MAX].map(|bound| Decoder::new(bound).max_threshold());
+        let bounds =
+            [0, 1, 20, 255, 256, usize::MAX].map(|bound| Decoder::new(bound).max_threshold());
         assert_eq!(bounds, [1, 1, 20, 255, 255, 255]);
     }
 

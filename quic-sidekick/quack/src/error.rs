@@ -1,5 +1,5 @@
-//! Why sums cannot be made, taken over from a message, or subtracted. ([`DecodeError`](crate::DecodeError)
-//! stands beside the decoder.)
+//! Why sums cannot be made, taken over from a message, or subtracted.
+//! ([`DecodeError`](crate::DecodeError) stands beside the decoder.)
 
 use crate::{Identifier, MAX_THRESHOLD};
 use core::{error::Error, fmt};
@@ -64,7 +64,11 @@ impl fmt::Display for PartsError {
         match self {
             Self::Threshold(error) => error.fmt(f),
             Self::NotReduced { index, sum, modulus } => {
-                write!(f, "power sum {} is {sum}, which is not below the modulus {modulus}", index + 1)
+                write!(
+                    f,
+                    "power sum {} is {sum}, which is not below the modulus {modulus}",
+                    index + 1
+                )
             }
         }
     }

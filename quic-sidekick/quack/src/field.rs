@@ -1,16 +1,16 @@
 //! The integers modulo the largest prime of 16, 32 and 64 bits.
 //!
-//! An element is an unsigned integer below the modulus. Since `2^b` is congruent to a small number for each of the three
-//! primes, the high half of a product folds onto the low half by a multiplication with that number: no division
-//! anywhere.
+//! An element is an unsigned integer below the modulus. Since `2^b` is congruent to a small number
+//! for each of the three primes, the high half of a product folds onto the low half by a
+//! multiplication with that number: no division anywhere.
 
 use crate::MAX_THRESHOLD;
 use crate::decode::{Fate, Found, Identities};
 use crate::vector::{self, InstructionSet};
 use core::{fmt, ops};
 
-/// What the sums and the decoder need of an identifier's field. It cannot be named outside, which seals
-/// [`Identifier`](crate::Identifier), and is nobody else's to call.
+/// What the sums and the decoder need of an identifier's field. It cannot be named outside, which
+/// seals [`Identifier`](crate::Identifier), and is nobody else's to call.
 #[doc(hidden)]
 pub trait Field: Copy + Eq + Ord + 'static {
     /// An element, or what several folded products come to.
@@ -36,7 +36,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
     /// As many elements can be added to a lazy sum that is reduced.
     const PATIENCE: u32;
 
-    /// The element that an identifier stands for: those past the modulus fall together with the smallest.
+    /// The element that an identifier stands for: those past the modulus fall together with the
+    /// smallest.
     fn element(self) -> Self;
     /// A bit of `(p - 1) / 2`.
     fn half_has(bit: u32) -> bool;
@@ -68,8 +69,9 @@ pub trait Field: Copy + Eq + Ord + 'static {
     /// The element that a lazy sum is congruent to.
     fn settle(sum: Self::Lazy) -> Self;
 
-    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past `threshold` may become
-    /// anything. There are fewer identifiers than [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
+    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past
+    /// `threshold` may become anything. There are fewer identifiers than
+    /// [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
     fn insert_many<const TAKE: bool>(
         _set: InstructionSet,
         sums: &mut [Self::Lazy],
@@ -79,8 +81,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
         vector::portable::insert_many::<Self, TAKE>(sums, threshold, identifiers);
     }
 
-    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums, and says whether the sums
-    /// left over agree.
+    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums,
+    /// and says whether the sums left over agree.
     #[inline]
     fn newton(
         _set: InstructionSet,
@@ -91,7 +93,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
         vector::portable::newton(sums, missing, identities)
     }
 
-    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading 1, highest power first.
+    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading
+    /// 1, highest power first.
     fn mark_roots(
         _set: InstructionSet,
         polynomial: &[Self],
@@ -102,7 +105,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
         vector::portable::mark_roots(polynomial, identifiers, fates, found);
     }
 
-    /// From how many candidates, times the square of the degree, a polynomial is better split than tried.
+    /// From how many candidates, times the square of the degree, a polynomial is better split than
+    /// tried.
     fn crossover(_set: InstructionSet) -> usize {
         vector::portable::CROSSOVER
     }
@@ -119,7 +123,8 @@ pub trait Field: Copy + Eq + Ord + 'static {
     }
 }
 
-/// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to `$fold`.
+/// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to
+/// `$fold`.
 macro_rules! arithmetic {
     ($type:ty, $wide:ty, $fold:literal) => {
         type Wide = $wide;
@@ -133,8 +138,8 @@ macro_rules! arithmetic {
         )]
         const NEGATED_INVERSES: &'static [Self; MAX_THRESHOLD] = &{
             const PRIME: $wide = <$type as Field>::PRIME as $wide;
-            // -1/1 is -1. For the others p = q·k + r gives -1/k = q · 1/r = -q · (-1/r), and r < k is in the table already;
-            // r > 0 since p is prime.
+            // -1/1 is -1. For the others p = q·k + r gives -1/k = q · 1/r = -q · (-1/r), and r < k
+            // is in the table already; r > 0 since p is prime.
             let mut table = [<$type as Field>::PRIME - 1; MAX_THRESHOLD];
             let mut k = 2;
             while k <= MAX_THRESHOLD {
@@ -157,7 +162,8 @@ macro_rules! arithmetic {
 
         #[inline]
         fn add(a: Self, b: Self) -> Self {
-            // Neither branch can wrap: a + b is less than the modulus in the first, and not less in the second.
+            // Neither branch can wrap: a + b is less than the modulus in the first, and not less in
+            // the second.
             let room = Self::PRIME - b;
             if a < room { a + b } else { a - room }
         }
@@ -205,8 +211,9 @@ macro_rules! arithmetic {
             reason = "two folds and one subtraction leave less than the modulus"
         )]
         fn reduce(total: Self::Wide, c: Self) -> Self {
-            // The sum cannot overflow: (p - 1)² + (p - 1) fits, and so do a thousand folded products. The first fold leaves
-            // less than ($fold + 1) · 2^bits, the second at most 2^bits - 1 + $fold², which is less than two moduli.
+            // The sum cannot overflow: (p - 1)² + (p - 1) fits, and so do a thousand folded
+            // products. The first fold leaves less than ($fold + 1) · 2^bits, the second at most
+            // 2^bits - 1 + $fold², which is less than two moduli.
             let folded = fold(fold(total + <$wide>::from(c)));
             let modulus = <$wide>::from(Self::PRIME);
             (if folded >= modulus { folded - modulus } else { folded }) as Self
@@ -268,7 +275,8 @@ macro_rules! narrow {
         )]
         fn settle(sum: Self::Lazy) -> Self {
             // A multiple of the modulus near 2⁶³, which makes it positive.
-            const LIFT: u64 = (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
+            const LIFT: u64 =
+                (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
             let $lifted = sum.cast_unsigned().wrapping_add(LIFT);
             $reduced
         }

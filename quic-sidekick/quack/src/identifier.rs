@@ -3,11 +3,13 @@
 use crate::field::Field;
 use core::{fmt, hash::Hash};
 
-/// An opaque packet's identifier: so many bits of its ciphertext. It is `u16`, `u32` or `u64`, and cannot be implemented
-/// elsewhere.
-pub trait Identifier: Field + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static {
-    /// The largest prime of so many bits. All sums are taken modulo it; identifiers that are not below are the same to this
-    /// crate as 0 and the few after it.
+/// An opaque packet's identifier: so many bits of its ciphertext. It is `u16`, `u32` or `u64`, and
+/// cannot be implemented elsewhere.
+pub trait Identifier:
+    Field + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
+{
+    /// The largest prime of so many bits. All sums are taken modulo it; identifiers that are not
+    /// below are the same to this crate as 0 and the few after it.
     const MODULUS: Self;
     /// Bits of an identifier and of a sum: 16, 32 or 64.
     const BITS: u32;

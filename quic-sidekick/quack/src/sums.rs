@@ -1,5 +1,5 @@
-//! The sums themselves: what a proxy keeps for a flow, what a quACK carries, and what a sender keeps over its
-//! log.
+//! The sums themselves: what a proxy keeps for a flow, what a quACK carries, and what a sender
+//! keeps over its log.
 
 use crate::error::{MoreReceivedThanSent, PartsError, ThresholdError};
 use crate::identifier::Identifier;
@@ -12,8 +12,9 @@ use core::mem;
 /// The largest threshold: as many sums, and so as many missing packets, as one quACK can describe.
 pub const MAX_THRESHOLD: usize = 255;
 
-/// So many packets that come one by one wait for each other. A batch of them costs a fifth of what they cost alone, and the
-/// packet itself then touches two cache lines instead of all the sums; more would gain little.
+/// So many packets that come one by one wait for each other. A batch of them costs a fifth of what
+/// they cost alone, and the packet itself then touches two cache lines instead of all the sums;
+/// more would gain little.
 const PENDING: usize = 64;
 
 /// Power sums of 32-bit identifiers: what the protocol speaks of.
@@ -21,8 +22,9 @@ pub type PowerSums = PowerSumsOf<u32>;
 
 /// How many packets were seen, and the sums of the 1st to `t`-th powers of their identifiers.
 ///
-/// Two of these over the same packets are equal whatever the order of the packets. All operations are exact
-/// modulo the identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so a flow may go on for ever.
+/// Two of these over the same packets are equal whatever the order of the packets. All operations
+/// are exact modulo the identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so
+/// a flow may go on for ever.
 ///
 /// ```
 /// # use sidekick_quack::PowerSums;
@@ -40,11 +42,12 @@ pub struct PowerSumsOf<I: Identifier> {
     count: u32,
     /// At most so many elements were added to a sum since all were reduced.
     unsettled: u32,
-    /// Packets that were inserted and are counted, but wait in `pending` to go into the sums together.
+    /// Packets that were inserted and are counted, but wait in `pending` to go into the sums
+    /// together.
     waiting: usize,
     pending: [I; PENDING],
-    /// The `k`-th power sum stands at index `k - 1`. There are more than the threshold, so that whole vectors fit; those
-    /// past it mean nothing.
+    /// The `k`-th power sum stands at index `k - 1`. There are more than the threshold, so that
+    /// whole vectors fit; those past it mean nothing.
     sums: Vec<I::Lazy>,
 }
 
@@ -58,7 +61,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(Self::empty(threshold))
     }
 
-    /// Sums that came in a message: `count` packets (modulo 2³²) and one sum for each power from 1 upward.
+    /// Sums that came in a message: `count` packets (modulo 2³²) and one sum for each power from 1
+    /// upward.
     ///
     /// # Errors
     /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`] sums, or one is not below the
@@ -69,8 +73,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(result)
     }
 
-    /// Like [`from_parts`](Self::from_parts), into an existing value whose memory is used again. It allocates
-    /// only if it has never held so many sums. On an error `self` is as it was.
+    /// Like [`from_parts`](Self::from_parts), into an existing value whose memory is used again. It
+    /// allocates only if it has never held so many sums. On an error `self` is as it was.
     ///
     /// # Errors
     /// As [`from_parts`](Self::from_parts).
@@ -104,10 +108,11 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.count
     }
 
-    /// The sums, that of the first powers first. Each is below the [`MODULUS`](Identifier::MODULUS).
+    /// The sums, that of the first powers first. Each is below the
+    /// [`MODULUS`](Identifier::MODULUS).
     ///
-    /// The first few alone are the sums of a smaller threshold: what goes into a quACK smaller than what is kept. It is
-    /// faster after [`write_sums`](Self::write_sums).
+    /// The first few alone are the sums of a smaller threshold: what goes into a quACK smaller than
+    /// what is kept. It is faster after [`write_sums`](Self::write_sums).
     pub fn sums(&self) -> impl ExactSizeIterator<Item = I> + '_ {
         let bases = self.pending.map(I::element);
         let mut powers = bases;
@@ -121,7 +126,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         })
     }
 
-    /// Writes the first sums, as many as `out` has room for, and says how many. It changes nothing that shows.
+    /// Writes the first sums, as many as `out` has room for, and says how many. It changes nothing
+    /// that shows.
     pub fn write_sums(&mut self, out: &mut [I]) -> usize {
         self.flush();
         let written = out.len().min(self.threshold);
@@ -131,8 +137,9 @@ impl<I: Identifier> PowerSumsOf<I> {
         written
     }
 
-    /// Adds one packet. Never allocates. On most calls it only notes the identifier; once in a while, and when the sums are
-    /// wanted, the noted ones go into the sums together, which takes time proportional to the threshold.
+    /// Adds one packet. Never allocates. On most calls it only notes the identifier; once in a
+    /// while, and when the sums are wanted, the noted ones go into the sums together, which takes
+    /// time proportional to the threshold.
     #[inline]
     pub fn insert(&mut self, identifier: I) {
         self.count = self.count.wrapping_add(1);
@@ -162,14 +169,15 @@ impl<I: Identifier> PowerSumsOf<I> {
     }
 
     /// Takes one packet out again, for instance when a sender forgets it. The exact opposite of
-    /// [`insert`](Self::insert): removing what was never inserted makes the count and sums those of a packet
-    /// that is owed, and inserting it later settles that. It does not wait as inserted packets do, and costs three to five
-    /// times as much.
+    /// [`insert`](Self::insert): removing what was never inserted makes the count and sums those of
+    /// a packet that is owed, and inserting it later settles that. It does not wait as inserted
+    /// packets do, and costs three to five times as much.
     pub fn remove(&mut self, identifier: I) {
         self.remove_many(&[identifier]);
     }
 
-    /// Takes packets out: the same as removing each, and faster if there are eight or more. Never allocates.
+    /// Takes packets out: the same as removing each, and faster if there are eight or more. Never
+    /// allocates.
     #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
     pub fn remove_many(&mut self, identifiers: &[I]) {
         self.count = self.count.wrapping_sub(identifiers.len() as u32);
@@ -184,8 +192,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.sums.fill(I::Lazy::default());
     }
 
-    /// Keeps the first `threshold` sums only, or all if there are no more. What remains is what would have
-    /// been there had the smaller threshold been chosen from the start.
+    /// Keeps the first `threshold` sums only, or all if there are no more. What remains is what
+    /// would have been there had the smaller threshold been chosen from the start.
     ///
     /// # Errors
     /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`]; nothing changes then.
@@ -195,8 +203,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(())
     }
 
-    /// The sums over what `self` (sent) holds and `other` (received) does not, with the smaller threshold of
-    /// the two.
+    /// The sums over what `self` (sent) holds and `other` (received) does not, with the smaller
+    /// threshold of the two.
     ///
     /// It allocates its result; see [`difference_into`](Self::difference_into).
     ///
@@ -209,12 +217,17 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(difference)
     }
 
-    /// Like [`difference`](Self::difference), into an existing value whose memory is used again. It allocates
-    /// only if `result` has never held as many sums as `self` has. On an error `result` is as it was.
+    /// Like [`difference`](Self::difference), into an existing value whose memory is used again. It
+    /// allocates only if `result` has never held as many sums as `self` has. On an error `result`
+    /// is as it was.
     ///
     /// # Errors
     /// As [`difference`](Self::difference).
-    pub fn difference_into(&self, other: &Self, result: &mut Self) -> Result<(), MoreReceivedThanSent> {
+    pub fn difference_into(
+        &self,
+        other: &Self,
+        result: &mut Self,
+    ) -> Result<(), MoreReceivedThanSent> {
         MoreReceivedThanSent::check(self.count.wrapping_sub(other.count))?;
         result.clone_from(self);
         result.subtract(other);
@@ -238,7 +251,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.combine::<true>(other.pending.get(..other.waiting).unwrap_or_default());
     }
 
-    /// Puts the packets that wait into the sums. Not inlined, to keep [`insert`](Self::insert) small.
+    /// Puts the packets that wait into the sums. Not inlined, to keep [`insert`](Self::insert)
+    /// small.
     #[inline(never)]
     fn flush(&mut self) {
         let (pending, waiting) = (self.pending, mem::take(&mut self.waiting));
@@ -247,8 +261,8 @@ impl<I: Identifier> PowerSumsOf<I> {
 
     /// Adds packets to the sums, or takes them out; the count is the caller's.
     fn combine<const TAKE: bool>(&mut self, identifiers: &[I]) {
-        // Few enough at a time that the kernel's doubles stay exact: 2¹⁹ elements below 2³¹, and what is converted from them
-        // below 2⁵¹.
+        // Few enough at a time that the kernel's doubles stay exact: 2¹⁹ elements below 2³¹, and
+        // what is converted from them below 2⁵¹.
         for portion in identifiers.chunks(1 << 19) {
             self.make_room(u32::try_from(portion.len()).unwrap_or(u32::MAX));
             I::insert_many::<TAKE>(self.set, &mut self.sums, self.threshold, portion);
@@ -311,14 +325,16 @@ impl<I: Identifier> PowerSumsOf<I> {
 }
 
 /// No packets, and the smallest threshold, 1: a buffer to be written by
-/// [`assign_parts`](PowerSumsOf::assign_parts) or [`difference_into`](PowerSumsOf::difference_into).
+/// [`assign_parts`](PowerSumsOf::assign_parts) or
+/// [`difference_into`](PowerSumsOf::difference_into).
 impl<I: Identifier> Default for PowerSumsOf<I> {
     fn default() -> Self {
         Self::empty(1)
     }
 }
 
-/// Whether they are sums over the same packets, as far as sums can tell: whatever their instructions.
+/// Whether they are sums over the same packets, as far as sums can tell: whatever their
+/// instructions.
 impl<I: Identifier> PartialEq for PowerSumsOf<I> {
     fn eq(&self, other: &Self) -> bool {
         self.count == other.count && self.sums().eq(other.sums())

@@ -1,11 +1,12 @@
-//! The quACK as a textbook has it: one power after the other, each product brought back by a division, every packet of the
-//! log tried in turn.
+//! The quACK as a textbook has it: one power after the other, each product brought back by a
+//! division, every packet of the log tried in turn.
 //!
 //! Sums have to be below the modulus; of others nothing right comes.
 //!
-//! It is what the rest of the crate is tested against and measured against, and a place to read how it works. It does as
-//! little as the publication of Sidekick says (NSDI '24, section 4) and so is not to be used with logs or sums that somebody
-//! else made: it neither tells ambiguous packets from missing ones nor notices that the sums do not belong to the log.
+//! It is what the rest of the crate is tested against and measured against, and a place to read how
+//! it works. It does as little as the publication of Sidekick says (NSDI '24, section 4) and so is
+//! not to be used with logs or sums that somebody else made: it neither tells ambiguous packets
+//! from missing ones nor notices that the sums do not belong to the log.
 //!
 //! ```
 //! use sidekick_quack::textbook;
@@ -71,8 +72,8 @@ pub fn subtract<I: Identifier>(sent: &mut [I], received: &[I]) {
     }
 }
 
-/// Finds where in the log the missing packets stand, given the sums over them and how many they are: at most as many as
-/// there are sums. `polynomial` is a buffer, and `missing` is overwritten.
+/// Finds where in the log the missing packets stand, given the sums over them and how many they
+/// are: at most as many as there are sums. `polynomial` is a buffer, and `missing` is overwritten.
 pub fn decode<I: Identifier>(
     sums: &[I],
     count: usize,
@@ -94,7 +95,8 @@ pub fn decode<I: Identifier>(
     for (position, &identifier) in log.iter().enumerate() {
         let x = I::remainder(I::widen(identifier));
         // Horner's rule.
-        let value = polynomial.iter().fold(I::ONE, |value, &coefficient| add(mul(value, x), coefficient));
+        let value =
+            polynomial.iter().fold(I::ONE, |value, &coefficient| add(mul(value, x), coefficient));
         if value == I::ZERO && count > 0 {
             missing.push(position);
         }

@@ -1,7 +1,7 @@
 //! The work on many elements at once, by the instructions that the machine has.
 //!
-//! One algorithm ([`kernel`]) is written down once, over a trait; the modules of the targets lend it their vectors. The
-//! portable code needs neither vectors nor floating point.
+//! One algorithm ([`kernel`]) is written down once, over a trait; the modules of the targets lend
+//! it their vectors. The portable code needs neither vectors nor floating point.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kernel;
@@ -21,9 +21,10 @@ pub(crate) const WIDEST: usize = 8;
 
 /// The instructions that sums and decoders use, which the machine has.
 ///
-/// Whatever is chosen, the results are the same to the bit. [`PowerSums::new`](crate::PowerSums::new) and
-/// [`Decoder::new`](crate::Decoder::new) choose the [best](Self::best); others are there to be measured, and for
-/// machines where the widest vectors slow other programs down.
+/// Whatever is chosen, the results are the same to the bit.
+/// [`PowerSums::new`](crate::PowerSums::new) and [`Decoder::new`](crate::Decoder::new) choose the
+/// [best](Self::best); others are there to be measured, and for machines where the widest vectors
+/// slow other programs down.
 ///
 /// ```
 /// use sidekick_quack::{InstructionSet, PowerSums};
@@ -54,7 +55,8 @@ impl InstructionSet {
     /// What every machine has.
     pub const PORTABLE: Self = Self(Set::Portable);
 
-    /// The fastest that this machine has. Without the feature `std` that is what the program was compiled for.
+    /// The fastest that this machine has. Without the feature `std` that is what the program was
+    /// compiled for.
     #[must_use]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -87,7 +89,8 @@ impl InstructionSet {
         sets.into_iter().flatten().map(Self)
     }
 
-    /// [`Field::crossover`] of what the kernel can do. Measured, but for NEON, which lies where its lanes put it.
+    /// [`Field::crossover`] of what the kernel can do. Measured, but for NEON, which lies where its
+    /// lanes put it.
     pub(crate) fn crossover(self) -> usize {
         match self.0 {
             Set::Portable => portable::CROSSOVER,
@@ -134,8 +137,8 @@ impl fmt::Display for InstructionSet {
     }
 }
 
-/// A field whose products fit a double-precision significand's two words: what the kernel can do. The modulus is
-/// `2^BITS - EXCESS`.
+/// A field whose products fit a double-precision significand's two words: what the kernel can do.
+/// The modulus is `2^BITS - EXCESS`.
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     allow(dead_code, reason = "only the kernel needs what it adds")
@@ -156,7 +159,11 @@ impl Narrow for u16 {
     const EXCESS: u32 = 15;
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the caller's promise")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the caller's promise"
+    )]
     fn from_centred(integer: i64) -> Self {
         (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
     }
@@ -172,7 +179,11 @@ impl Narrow for u32 {
     const EXCESS: u32 = 5;
 
     #[inline(always)]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the caller's promise")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the caller's promise"
+    )]
     fn from_centred(integer: i64) -> Self {
         (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
     }
@@ -201,8 +212,8 @@ fn insert_one<F: Narrow, const TAKE: bool>(
     }
 }
 
-/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, where the batch would leave most
-/// of its vectors' lanes empty.
+/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, where
+/// the batch would leave most of its vectors' lanes empty.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const FEW: usize = 8;
 

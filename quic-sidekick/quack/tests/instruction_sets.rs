@@ -43,7 +43,8 @@ proptest! {
     }
 }
 
-/// Logs that are long enough for their few missing packets to be found without trying every candidate.
+/// Logs that are long enough for their few missing packets to be found without trying every
+/// candidate.
 #[test]
 fn few_missing_of_many() {
     for lost in [&[700_usize][..], &[3, 19_999], &[5, 6, 7_000], &[1, 2, 3, 9_999, 10_000]] {
@@ -70,16 +71,24 @@ fn what_does_not_belong_to_a_long_log_is_refused() {
                 for sums in [&sums[..missing.len()], &sums] {
                     let count = missing.len().try_into().unwrap();
                     let difference = PowerSumsOf::from_parts(count, sums).unwrap();
-                    let (mut decoder, mut fates) = (Decoder::new(20).with_instruction_set(set), Vec::new());
+                    let (mut decoder, mut fates) =
+                        (Decoder::new(20).with_instruction_set(set), Vec::new());
                     let decoded = decoder.decode(&difference, log, &mut fates);
                     assert_eq!(decoded, Err(DecodeError::NotInLog), "{set}: {missing:?}");
                 }
             }
-            // Sums that are the sums of nothing, with none to spare: x² - 2 and such have no roots in the log.
+            // Sums that are the sums of nothing, with none to spare: x² - 2 and such have no roots
+            // in the log.
             for sums in [&[0, 4][..], &[1, 2, 4], &[9, 9, 9, 9], &[5, 4, 3, 2, 1]] {
-                let difference = PowerSumsOf::from_parts(sums.len().try_into().unwrap(), sums).unwrap();
-                let (mut decoder, mut fates) = (Decoder::new(20).with_instruction_set(set), Vec::new());
-                assert_eq!(decoder.decode(&difference, log, &mut fates), Err(DecodeError::NotInLog), "{set}");
+                let difference =
+                    PowerSumsOf::from_parts(sums.len().try_into().unwrap(), sums).unwrap();
+                let (mut decoder, mut fates) =
+                    (Decoder::new(20).with_instruction_set(set), Vec::new());
+                assert_eq!(
+                    decoder.decode(&difference, log, &mut fates),
+                    Err(DecodeError::NotInLog),
+                    "{set}"
+                );
             }
         }
     }
@@ -97,12 +106,18 @@ fn one_wrong_sum_of_255_is_noticed() {
             sums[place] = if sums[place] == 0 { 1 } else { sums[place] - 1 };
             let difference = PowerSumsOf::from_parts(6, &sums).unwrap();
             let decoded = decoder.decode(&difference, &log, &mut Vec::new());
-            assert_eq!(decoded, Err(DecodeError::Inconsistent), "{set}: the sum of the powers {}", place + 1);
+            assert_eq!(
+                decoded,
+                Err(DecodeError::Inconsistent),
+                "{set}: the sum of the powers {}",
+                place + 1
+            );
         }
     }
 }
 
-/// A pair of 16-bit roots that every shift of the splitting leaves together: the log is tried instead.
+/// A pair of 16-bit roots that every shift of the splitting leaves together: the log is tried
+/// instead.
 #[test]
 fn roots_that_do_not_come_apart_are_found_all_the_same() {
     let log: Vec<u16> = (0..6000).map(|n| n * 7 + 32_586 % 7).chain([48_370]).collect();
@@ -124,7 +139,10 @@ fn counts_that_wrap_decode() {
         sent.insert_many(&log);
         log.iter().skip(4).for_each(|&identifier| seen.insert(identifier));
         let mut fates = Vec::new();
-        assert_eq!(Decoder::new(20).decode(&sent.difference(&seen).unwrap(), &log, &mut fates), Ok(4));
+        assert_eq!(
+            Decoder::new(20).decode(&sent.difference(&seen).unwrap(), &log, &mut fates),
+            Ok(4)
+        );
         assert_eq!(fates, exact_fates(&log, &log[..4]));
     }
 }

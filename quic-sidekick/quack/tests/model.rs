@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use sidekick_quack::{Identifier, InstructionSet, PowerSumsOf, textbook};
 use std::hash::{BuildHasher, RandomState};
 
-/// The sums of the textbook, which can also take out: minus one times a power is the modulus less it.
+/// The sums of the textbook, which can also take out: minus one times a power is the modulus less
+/// it.
 #[derive(Clone, Debug, Default)]
 struct Model<I> {
     count: u32,

@@ -33,9 +33,9 @@ fn multiset_fates(sent: &[u32], received: &[u32]) -> Vec<Fate> {
     sent.iter().map(fate).collect()
 }
 
-/// The second reading: of all the ways to choose missing packets from the log, those with the right count and
-/// sums. A packet that is in all of them is missing, one that is in none was received. None at all: no
-/// answer.
+/// The second reading: of all the ways to choose missing packets from the log, those with the right
+/// count and sums. A packet that is in all of them is missing, one that is in none was received.
+/// None at all: no answer.
 fn exhaustive_fates(difference: &PowerSums, log: &[u32]) -> Option<Vec<Fate>> {
     let mut explanations = 0u32;
     let mut missing_in = vec![0u32; log.len()];
@@ -56,7 +56,9 @@ fn exhaustive_fates(difference: &PowerSums, log: &[u32]) -> Option<Vec<Fate>> {
 }
 
 /// From a handful of values, so that packets collide, or from all of them.
-fn identifiers(length: impl Into<proptest::collection::SizeRange>) -> impl Strategy<Value = Vec<u32>> {
+fn identifiers(
+    length: impl Into<proptest::collection::SizeRange>,
+) -> impl Strategy<Value = Vec<u32>> {
     let length = length.into();
     prop_oneof![
         vec(any::<u32>(), length.clone()),
@@ -67,7 +69,10 @@ fn identifiers(length: impl Into<proptest::collection::SizeRange>) -> impl Strat
 }
 
 /// A log, and the part of it that the proxy saw, in another order.
-fn flow(sent: std::ops::Range<usize>, missing: usize) -> impl Strategy<Value = (Vec<u32>, Vec<u32>)> {
+fn flow(
+    sent: std::ops::Range<usize>,
+    missing: usize,
+) -> impl Strategy<Value = (Vec<u32>, Vec<u32>)> {
     identifiers(sent).prop_flat_map(move |sent| {
         let fewest = sent.len().saturating_sub(missing);
         let received = subsequence(sent.clone(), fewest..=sent.len()).prop_shuffle();
@@ -171,8 +176,8 @@ proptest! {
         (sent, received) in flow(1..60, 12),
         foreign in vec(any::<u32>(), 1..4),
     ) {
-        // The proxy counted packets that are not in the sums of the sender. With sums to spare, the chance
-        // that this goes unnoticed is about 2^-32 for each of them.
+        // The proxy counted packets that are not in the sums of the sender. With sums to spare, the
+        // chance that this goes unnoticed is about 2^-32 for each of them.
         let (in_log, strangers) = (tally(&sent), tally(&foreign));
         prop_assume!(strangers.keys().all(|stranger| !in_log.contains_key(stranger)));
         let threshold = 30;
@@ -187,15 +192,18 @@ proptest! {
     }
 }
 
-/// The largest case there is: as many missing as a quACK can tell apart, some of them more than once.
+/// The largest case there is: as many missing as a quACK can tell apart, some of them more than
+/// once.
 #[test]
 fn all_of_the_largest_threshold_missing() {
-    let mut sent: Vec<u32> = (0..1000u32).map(|n| n.wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995).collect();
+    let mut sent: Vec<u32> =
+        (0..1000u32).map(|n| n.wrapping_mul(0x9e37_79b9) ^ 0x5bd1_e995).collect();
     sent.extend_from_within(..100);
     let missing = MAX_THRESHOLD;
     let received = &sent[..sent.len() - missing];
-    let difference =
-        sums_of(missing, 0, &sent).difference(&sums_of(missing, 0, received)).expect("fewer were received");
+    let difference = sums_of(missing, 0, &sent)
+        .difference(&sums_of(missing, 0, received))
+        .expect("fewer were received");
     let (mut decoder, mut fates) = (Decoder::new(missing), vec![]);
     assert_eq!(decoder.decode(&difference, &sent, &mut fates), Ok(missing));
     assert_eq!(fates, multiset_fates(&sent, received));

@@ -1,4 +1,5 @@
-//! Turns the pristine source of quiche into the hooked one. Works on text alone, so that the tests can run it too.
+//! Turns the pristine source of quiche into the hooked one. Works on text alone, so that the tests
+//! can run it too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ pub fn read_tree(dir: &Path) -> Result<Vec<File>, String> {
                 pending.push(path);
                 continue;
             }
-            let text = std::fs::read_to_string(entry.path()).map_err(|e| unreadable(&entry.path(), &e))?;
+            let text =
+                std::fs::read_to_string(entry.path()).map_err(|e| unreadable(&entry.path(), &e))?;
             let name: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
             files.push((name.join("/"), text));
         }
@@ -45,7 +47,8 @@ pub fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
-/// SHA-256 over all files: for each, its path, its length and its text, so that no two trees share a digest.
+/// SHA-256 over all files: for each, its path, its length and its text, so that no two trees share
+/// a digest.
 pub fn digest(files: &[File]) -> String {
     let mut hash = Sha256::new();
     for (name, text) in files {
@@ -84,11 +87,13 @@ pub fn verify(files: &[File]) -> Result<(), String> {
     Ok(())
 }
 
-/// The pristine files as they can be included by another crate's root: `lib.rs` loses its inner attributes and its inner
-/// documentation, which only the first lines of a crate may carry. The lines stay, empty, so that line numbers agree.
+/// The pristine files as they can be included by another crate's root: `lib.rs` loses its inner
+/// attributes and its inner documentation, which only the first lines of a crate may carry. The
+/// lines stay, empty, so that line numbers agree.
 pub fn includable(files: Vec<File>) -> Vec<File> {
-    let strip =
-        |line: &str| if line.starts_with("#![") || line.starts_with("//!") { "" } else { line }.to_owned();
+    let strip = |line: &str| {
+        if line.starts_with("#![") || line.starts_with("//!") { "" } else { line }.to_owned()
+    };
     files
         .into_iter()
         .map(|(name, text)| match name.as_str() {
@@ -102,18 +107,24 @@ pub fn includable(files: Vec<File>) -> Vec<File> {
 pub fn hook(mut files: Vec<File>, ours: Vec<File>) -> Result<Vec<File>, String> {
     for insertion in INSERTIONS {
         let Some((_, text)) = files.iter_mut().find(|(name, _)| name == insertion.file) else {
-            return Err(format!("src/{} is missing; fetch quiche {VERSION} afresh", insertion.file));
+            return Err(format!(
+                "src/{} is missing; fetch quiche {VERSION} afresh",
+                insertion.file
+            ));
         };
         *text = insert(text, insertion)?;
     }
-    if let Some((name, _)) = ours.iter().find(|(ours, _)| files.iter().any(|(name, _)| name == ours)) {
+    if let Some((name, _)) =
+        ours.iter().find(|(ours, _)| files.iter().any(|(name, _)| name == ours))
+    {
         return Err(format!("quiche already has a file src/{name}; give hook/{name} another name"));
     }
     files.extend(ours);
     Ok(files)
 }
 
-/// The inserted line as it appears in the assembled file: a reader of that file sees why it is there.
+/// The inserted line as it appears in the assembled file: a reader of that file sees why it is
+/// there.
 pub fn inserted_line(insertion: &Insertion) -> String {
     format!("{} // Sidekick: {}", insertion.line, insertion.why)
 }

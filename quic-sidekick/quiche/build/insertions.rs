@@ -1,9 +1,10 @@
 //! Everything the hook changes in quiche, in one table.
 //!
-//! Nothing in quiche's source is replaced or deleted: every file below `hook/` becomes the module of the same path, and
-//! single lines are inserted beside named anchors ([`INSERTIONS`]). An anchor is a piece of text that occurs on exactly
-//! one line of its file; a file that gets an insertion must have the SHA-256 written here ([`SHA256`]), so the hook is
-//! never applied to a source it was not written for.
+//! Nothing in quiche's source is replaced or deleted: every file below `hook/` becomes the module
+//! of the same path, and single lines are inserted beside named anchors ([`INSERTIONS`]). An anchor
+//! is a piece of text that occurs on exactly one line of its file; a file that gets an insertion
+//! must have the SHA-256 written here ([`SHA256`]), so the hook is never applied to a source it was
+//! not written for.
 
 /// The version of quiche that the hook was written for.
 pub const VERSION: &str = "0.30.0";
@@ -16,10 +17,22 @@ pub const SHA256: &[(&str, &str)] = &[
     ("lib.rs", "ba74f8c2e8e134312c30e55e76c57cf13e030872a6531512a108069540ff2fb2"),
     ("packet.rs", "f1a3272710f294a730dd090c943a199fab48db0d65ef906abbea2479009e6eec"),
     ("recovery/mod.rs", "649bc3c1d42f62a8717b2d8316bc04e40668717b223ecd30ef4d8882cf155555"),
-    ("recovery/congestion/mod.rs", "739dc321fb016b789d581bde930b2b73c2ae47467f6ccc3b09cbaa9643e0e99e"),
-    ("recovery/congestion/recovery.rs", "8574077a38fbb70eb0e546e4173d6c2a458ee9332382194ca2a7b960e62c7cb3"),
-    ("recovery/gcongestion/pacer.rs", "ad35e18573cc09b261b80e5a93cd16686077b17d4271fc6ca418e22d0d792d53"),
-    ("recovery/gcongestion/recovery.rs", "82881e1c8d4600954da48f67cd147bdbd8849f5979bb6ad080bd34f4709439ac"),
+    (
+        "recovery/congestion/mod.rs",
+        "739dc321fb016b789d581bde930b2b73c2ae47467f6ccc3b09cbaa9643e0e99e",
+    ),
+    (
+        "recovery/congestion/recovery.rs",
+        "8574077a38fbb70eb0e546e4173d6c2a458ee9332382194ca2a7b960e62c7cb3",
+    ),
+    (
+        "recovery/gcongestion/pacer.rs",
+        "ad35e18573cc09b261b80e5a93cd16686077b17d4271fc6ca418e22d0d792d53",
+    ),
+    (
+        "recovery/gcongestion/recovery.rs",
+        "82881e1c8d4600954da48f67cd147bdbd8849f5979bb6ad080bd34f4709439ac",
+    ),
 ];
 
 /// On which side of the anchor's line the new line goes.

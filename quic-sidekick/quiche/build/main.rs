@@ -1,5 +1,6 @@
-//! Assembles the hooked quiche: copies the pristine source, which cargo downloaded and verified as a build dependency,
-//! to `OUT_DIR` and applies the hook to the copy. Then does what quiche's own build script does.
+//! Assembles the hooked quiche: copies the pristine source, which cargo downloaded and verified as
+//! a build dependency, to `OUT_DIR` and applies the hook to the copy. Then does what quiche's own
+//! build script does.
 
 mod assemble;
 mod insertions;
@@ -42,7 +43,10 @@ fn build() -> Result<(), String> {
 }
 
 /// The first copy of the pristine package that has the right content.
-fn pristine_source(manifest_dir: &Path, out_dir: &Path) -> Result<(PathBuf, Vec<assemble::File>), String> {
+fn pristine_source(
+    manifest_dir: &Path,
+    out_dir: &Path,
+) -> Result<(PathBuf, Vec<assemble::File>), String> {
     let mut refusals = Vec::new();
     for package in pristine::candidates(manifest_dir, out_dir) {
         let checked = assemble::read_tree(&package.join("src")).and_then(|files| {
@@ -69,7 +73,10 @@ fn pristine_source(manifest_dir: &Path, out_dir: &Path) -> Result<(PathBuf, Vec<
 /// Replaces the directory `dir` by these files.
 fn write_tree(dir: &Path, files: &[assemble::File]) -> Result<(), String> {
     let failed = |path: &Path, e: std::io::Error| {
-        format!("cannot write {} ({e}); make the target directory writable and build again", path.display())
+        format!(
+            "cannot write {} ({e}); make the target directory writable and build again",
+            path.display()
+        )
     };
     if dir.exists() {
         std::fs::remove_dir_all(dir).map_err(|e| failed(dir, e))?;
@@ -83,7 +90,8 @@ fn write_tree(dir: &Path, files: &[assemble::File]) -> Result<(), String> {
     Ok(())
 }
 
-/// What quiche's own build script tells cargo, less the linking of a dynamic library, which this package does not build.
+/// What quiche's own build script tells cargo, less the linking of a dynamic library, which this
+/// package does not build.
 fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
     println!("cargo::rustc-check-cfg=cfg(boring_v5)");
     if cfg!(feature = "boringssl-boring-crate") {
@@ -102,9 +110,12 @@ fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
 
 /// Describes the C library to pkg-config, in the directory that cargo puts libraries in.
 fn write_pkg_config(package: &Path, out_dir: &Path) -> Result<(), String> {
-    let Some(libdir) = out_dir.ancestors().find(|dir| dir.ends_with("build")).and_then(Path::parent) else {
+    let Some(libdir) =
+        out_dir.ancestors().find(|dir| dir.ends_with("build")).and_then(Path::parent)
+    else {
         return Err(
-            "the output directory is not below `build`; build without the feature pkg-config-meta".into()
+            "the output directory is not below `build`; build without the feature pkg-config-meta"
+                .into(),
         );
     };
     let text = format!(
@@ -116,8 +127,9 @@ fn write_pkg_config(package: &Path, out_dir: &Path) -> Result<(), String> {
         version = env!("CARGO_PKG_VERSION"),
     );
     let path = libdir.join("quiche.pc");
-    std::fs::write(&path, text)
-        .map_err(|e| format!("cannot write {} ({e}); make the target directory writable", path.display()))
+    std::fs::write(&path, text).map_err(|e| {
+        format!("cannot write {} ({e}); make the target directory writable", path.display())
+    })
 }
 
 fn directory(variable: &str) -> Result<PathBuf, String> {

@@ -1,4 +1,5 @@
-//! Finds the source of the pristine quiche, which cargo has put on this machine because we depend on it.
+//! Finds the source of the pristine quiche, which cargo has put on this machine because we depend
+//! on it.
 
 use std::path::{Path, PathBuf};
 
@@ -42,19 +43,24 @@ fn is_pristine(dir: &Path) -> bool {
     has("name", "quiche") && has("version", VERSION) && dir.join("src/lib.rs").is_file()
 }
 
-/// Cargo's home directories: the one in force, the usual one, and the one that our own checkout lies in.
+/// Cargo's home directories: the one in force, the usual one, and the one that our own checkout
+/// lies in.
 fn cargo_homes(manifest_dir: &Path) -> Vec<PathBuf> {
-    let mut homes: Vec<PathBuf> = std::env::var_os("CARGO_HOME").map(PathBuf::from).into_iter().collect();
+    let mut homes: Vec<PathBuf> =
+        std::env::var_os("CARGO_HOME").map(PathBuf::from).into_iter().collect();
     let user = std::env::var_os("HOME").or_else(|| std::env::var_os("USERPROFILE"));
     homes.extend(user.map(|user| PathBuf::from(user).join(".cargo")));
     homes.extend(
-        manifest_dir.ancestors().filter(|dir| dir.join("registry/src").is_dir()).map(Path::to_path_buf),
+        manifest_dir
+            .ancestors()
+            .filter(|dir| dir.join("registry/src").is_dir())
+            .map(Path::to_path_buf),
     );
     homes
 }
 
-/// Directories that `cargo vendor` may have filled: beside and above us and our output, and where a `.cargo/config.toml`
-/// there says that a source was replaced.
+/// Directories that `cargo vendor` may have filled: beside and above us and our output, and where a
+/// `.cargo/config.toml` there says that a source was replaced.
 fn vendor_dirs(homes: &[PathBuf], manifest_dir: &Path, out_dir: &Path) -> Vec<PathBuf> {
     let started_in = std::env::var_os("PWD").map(PathBuf::from);
     let starts = [Some(manifest_dir), Some(out_dir), started_in.as_deref()];
@@ -72,7 +78,8 @@ fn vendor_dirs(homes: &[PathBuf], manifest_dir: &Path, out_dir: &Path) -> Vec<Pa
     dirs
 }
 
-/// The `directory = "..."` entries of one of cargo's configuration files; they are relative to `base`.
+/// The `directory = "..."` entries of one of cargo's configuration files; they are relative to
+/// `base`.
 fn replaced_sources(config: &Path, base: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(config).unwrap_or_default();
     text.lines()

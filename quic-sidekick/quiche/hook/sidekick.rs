@@ -1,23 +1,28 @@
 //! What the Sidekick hook adds to a [`Connection`]: a log of the packets sent, and early loss.
 //!
-//! A proxy near the sender tells which datagrams it has seen. To use that, a sender needs two things that quiche does not
-//! offer: what each datagram looked like on the wire ([`Connection::sidekick_drain`]), and a way to say that a packet is
-//! lost before the receiver's acknowledgements can say so ([`Connection::sidekick_early_lost`]).
+//! A proxy near the sender tells which datagrams it has seen. To use that, a sender needs two
+//! things that quiche does not offer: what each datagram looked like on the wire
+//! ([`Connection::sidekick_drain`]), and a way to say that a packet is lost before the receiver's
+//! acknowledgements can say so ([`Connection::sidekick_early_lost`]).
 //!
-//! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy there
-//! ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
+//! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy
+//! there ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
 //!
-//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's word for room in the
-//! window ([`Connection::sidekick_received`]), acknowledge seldom ([`Connection::sidekick_acknowledge`]) and ask others to
+//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's
+//! word for room in the window ([`Connection::sidekick_received`]), acknowledge seldom
+//! ([`Connection::sidekick_acknowledge`]) and ask others to
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
 //! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
 //! [`Connection::sidekick_ask_for_acks`], [`Connection::sidekick_whole_packets`],
-//! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see the table of
-//! insertions): there, a stream blocks all others when what it was to resend is acknowledged before it could.
+//! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of
+//! these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see
+//! the table of insertions): there, a stream blocks all others when what it was to resend is
+//! acknowledged before it could.
 //!
-//! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then send again, since the
-//! lost frames wait to be resent. Every call takes the time as an argument; none reads a clock.
+//! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
+//! send again, since the lost frames wait to be resent. Every call takes the time as an argument;
+//! none reads a clock.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -45,8 +50,8 @@ pub const HEAD_LEN: usize = 32;
 
 /// A datagram that begins with a 1-RTT packet, as it was handed to the event loop.
 ///
-/// A 1-RTT packet behind a long header in the same datagram is not logged: what a proxy sees of that datagram is the long
-/// header.
+/// A 1-RTT packet behind a long header in the same datagram is not logged: what a proxy sees of
+/// that datagram is the long header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentPacket {
     /// The path it was sent on, as [`Connection::sidekick_early_lost`] wants it.
@@ -55,7 +60,8 @@ pub struct SentPacket {
     pub packet_number: u64,
     /// Its length in bytes, without UDP and IP headers.
     pub size: usize,
-    /// When it was made. An event loop that paces asks `Connection::get_next_release_time` before, so it is then sent.
+    /// When it was made. An event loop that paces asks `Connection::get_next_release_time` before,
+    /// so it is then sent.
     pub time_sent: Instant,
     /// The leading bytes of the ciphertext, followed by zeros when `size` is smaller.
     pub head: [u8; HEAD_LEN],
@@ -67,26 +73,28 @@ pub struct SentPacket {
     pub active_path: bool,
     /// It was sent before, and `sidekick_resend` has sent it again.
     pub again: bool,
-    /// All of it, if the log keeps that ([`Connection::sidekick_keep_datagrams`]) and it was sent for the first time.
+    /// All of it, if the log keeps that ([`Connection::sidekick_keep_datagrams`]) and it was sent
+    /// for the first time.
     pub datagram: Vec<u8>,
 }
 
-/// How the congestion controller learns of an early loss, once the receiver has confirmed it: it has acknowledged later
-/// packets, as many or as much later as loss detection waits for. A proxy's word alone moves no
-/// controller, but for [`Connection::sidekick_received`].
+/// How the congestion controller learns of an early loss, once the receiver has confirmed it: it
+/// has acknowledged later packets, as many or as much later as loss detection waits for. A proxy's
+/// word alone moves no controller, but for [`Connection::sidekick_received`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
     /// As of any loss.
     Loss,
-    /// As of any loss, which is one of congestion: to BBR2 the packet stays in flight until the loss is confirmed, as it does
-    /// without a proxy. What a queue before the proxy has dropped makes room for nothing. To the other controllers it is a
-    /// [`Loss`](Self::Loss).
+    /// As of any loss, which is one of congestion: to BBR2 the packet stays in flight until the
+    /// loss is confirmed, as it does without a proxy. What a queue before the proxy has dropped
+    /// makes room for nothing. To the other controllers it is a [`Loss`](Self::Loss).
     Congestion,
-    /// As of a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its reaction by it; to the
-    /// other controllers it is a [`Loss`](Self::Loss).
+    /// As of a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its
+    /// reaction by it; to the other controllers it is a [`Loss`](Self::Loss).
     NearLoss {
-        /// Round-trip time of the near segment divided by that of the whole path, in (0, 1]. Values above 1 count as 1;
-        /// anything else outside the range makes the loss a [`Loss`](Self::Loss).
+        /// Round-trip time of the near segment divided by that of the whole path, in (0, 1]. Values
+        /// above 1 count as 1; anything else outside the range makes the loss a
+        /// [`Loss`](Self::Loss).
         ratio: f64,
     },
     /// Not at all: BBR2 forgets that it sent the packets. The controllers that keep no model
@@ -97,18 +105,21 @@ pub enum Reaction {
 impl<F: BufFactory> Connection<F> {
     /// Starts the log of sent packets, or stops it when `capacity` is 0. Both empty it.
     ///
-    /// At most `capacity` packets are kept between two calls of [`sidekick_drain`](Self::sidekick_drain). Past that the
-    /// oldest are dropped, and counted by [`sidekick_dropped`](Self::sidekick_dropped).
+    /// At most `capacity` packets are kept between two calls of
+    /// [`sidekick_drain`](Self::sidekick_drain). Past that the oldest are dropped, and counted by
+    /// [`sidekick_dropped`](Self::sidekick_dropped).
     pub fn sidekick_log(&mut self, capacity: usize) {
         self.sidekick.capacity = capacity;
         self.sidekick.log = VecDeque::new();
     }
 
-    /// Waits with 1-RTT packets until the congestion window has room for a whole one, rather than to fill what is left of it with
-    /// a tiny one, as quiche does; off unless asked for. With nothing in flight a packet goes in any case.
+    /// Waits with 1-RTT packets until the congestion window has room for a whole one, rather than
+    /// to fill what is left of it with a tiny one, as quiche does; off unless asked for. With
+    /// nothing in flight a packet goes in any case.
     ///
-    /// A loss-based controller's packets are fewer by a quarter then, and so are their acknowledgements. The rest of a window stays
-    /// empty for as long as it takes the next acknowledgement to come.
+    /// A loss-based controller's packets are fewer by a quarter then, and so are their
+    /// acknowledgements. The rest of a window stays empty for as long as it takes the next
+    /// acknowledgement to come.
     pub fn sidekick_whole_packets(&mut self, whole: bool) {
         self.sidekick.whole_packets = whole;
     }
@@ -118,7 +129,8 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.keep_datagrams = keep;
     }
 
-    /// Takes the packets sent since the last call out of the log, in the order in which they were sent.
+    /// Takes the packets sent since the last call out of the log, in the order in which they were
+    /// sent.
     pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
         self.sidekick.log.drain(..)
     }
@@ -128,14 +140,16 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.dropped
     }
 
-    /// Declares packets of the Application space lost, and has their frames resent by the next `send`. Returns how many
-    /// packets were declared.
+    /// Declares packets of the Application space lost, and has their frames resent by the next
+    /// `send`. Returns how many packets were declared.
     ///
-    /// `path_id` is the one that the log gave with the packet. Numbers that were never sent on that path, that are
-    /// acknowledged or already lost, and path MTU probes (whose loss is an answer) are skipped, and so are those past 4096
-    /// on which the receiver's word is still to come. The packets leave the flight; one that is acknowledged after
-    /// all comes back into it before, and is then a packet like any other. The connection's count of lost packets,
-    /// `Stats::lost`, remains that of the losses found end to end; `PathStats::lost` counts these too, once confirmed.
+    /// `path_id` is the one that the log gave with the packet. Numbers that were never sent on that
+    /// path, that are acknowledged or already lost, and path MTU probes (whose loss is an answer)
+    /// are skipped, and so are those past 4096 on which the receiver's word is still to come. The
+    /// packets leave the flight; one that is acknowledged after all comes back into it before, and
+    /// is then a packet like any other. The connection's count of lost packets, `Stats::lost`,
+    /// remains that of the losses found end to end; `PathStats::lost` counts these too, once
+    /// confirmed.
     pub fn sidekick_early_lost(
         &mut self,
         path_id: usize,
@@ -162,15 +176,17 @@ impl<F: BufFactory> Connection<F> {
         declared
     }
 
-    /// Lets go of the window that packets of the Application space take up, since a proxy has received them: they leave the
-    /// flight, all but a byte each, and the window grows as if they were acknowledged. Returns how many were outstanding.
+    /// Lets go of the window that packets of the Application space take up, since a proxy has
+    /// received them: they leave the flight, all but a byte each, and the window grows as if they
+    /// were acknowledged. Returns how many were outstanding.
     ///
-    /// The data is kept until the receiver acknowledges it; losses behind the proxy are found as ever, and the round-trip
-    /// time is measured by acknowledgements alone. The byte keeps the probe timeout running; and when a packet has waited for
-    /// its acknowledgement for two of them, the proxy's word counts no more until it has one, so that what a silent receiver
-    /// is sent remains bounded. To `Stats::acked_bytes`, `lost_bytes` and the delivery rate only the byte counts. Only for a path whose
-    /// bottleneck lies before the proxy: nothing limits what is on its way behind it. BBR2, which measures by
-    /// acknowledgements, does not heed it.
+    /// The data is kept until the receiver acknowledges it; losses behind the proxy are found as
+    /// ever, and the round-trip time is measured by acknowledgements alone. The byte keeps the
+    /// probe timeout running; and when a packet has waited for its acknowledgement for two of them,
+    /// the proxy's word counts no more until it has one, so that what a silent receiver is sent
+    /// remains bounded. To `Stats::acked_bytes`, `lost_bytes` and the delivery rate only the byte
+    /// counts. Only for a path whose bottleneck lies before the proxy: nothing limits what is on
+    /// its way behind it. BBR2, which measures by acknowledgements, does not heed it.
     pub fn sidekick_received(&mut self, path_id: usize, packet_numbers: &[u64], now: Instant) -> usize {
         let Ok(path) = self.paths.get_mut(path_id) else { return 0 };
         let received = match &mut path.recovery {
@@ -188,28 +204,30 @@ impl<F: BufFactory> Connection<F> {
         self.early_losses().map(|losses| losses.declared).sum()
     }
 
-    /// Whether a packet of the Application space was declared lost early and may still be acknowledged. Of each path the
-    /// 1024 highest of such numbers are known, and all that the receiver has not confirmed.
+    /// Whether a packet of the Application space was declared lost early and may still be
+    /// acknowledged. Of each path the 1024 highest of such numbers are known, and all that the
+    /// receiver has not confirmed.
     pub fn sidekick_is_early_lost(&self, path_id: usize, packet_number: u64) -> bool {
         let Ok(path) = self.paths.get(path_id) else { return false };
         early_losses(&path.recovery).awaits(packet_number)
     }
 
-    /// How many packets declared lost early were acknowledged by the receiver after all, on the connection's present
-    /// paths. Their frames have been resent in vain.
+    /// How many packets declared lost early were acknowledged by the receiver after all, on the
+    /// connection's present paths. Their frames have been resent in vain.
     pub fn sidekick_spurious(&self) -> u64 {
         self.early_losses().map(|losses| losses.spurious).sum()
     }
 
-    /// How many reports the receiver has refuted, on the connection's present paths: it acknowledged the packet in its turn,
-    /// before it acknowledged what was sent later. Reordering does not count. A growing number means that the reports are
-    /// wrong.
+    /// How many reports the receiver has refuted, on the connection's present paths: it
+    /// acknowledged the packet in its turn, before it acknowledged what was sent later. Reordering
+    /// does not count. A growing number means that the reports are wrong.
     pub fn sidekick_refuted(&self) -> u64 {
         self.early_losses().map(|losses| losses.refuted).sum()
     }
 
-    /// How many packets were sent again as they were without a sign of which attempt has arrived, on the connection's
-    /// present paths, such as when the receiver acknowledges many packets at once.
+    /// How many packets were sent again as they were without a sign of which attempt has arrived,
+    /// on the connection's present paths, such as when the receiver acknowledges many packets at
+    /// once.
     pub fn sidekick_undecided(&self) -> u64 {
         self.early_losses().map(|losses| losses.undecided).sum()
     }
@@ -227,7 +245,8 @@ impl<F: BufFactory> Connection<F> {
         Some((path_id, path.local_addr(), path.peer_addr()))
     }
 
-    /// The name of the active path's congestion controller, as `Config::set_cc_algorithm_name` takes it.
+    /// The name of the active path's congestion controller, as `Config::set_cc_algorithm_name`
+    /// takes it.
     pub fn sidekick_congestion_control(&self) -> Option<&'static str> {
         match &self.paths.get_active().ok()?.recovery {
             Recovery::Legacy(recovery) => recovery.sidekick_congestion_control(),
@@ -239,7 +258,8 @@ impl<F: BufFactory> Connection<F> {
         self.paths.iter().map(|(_, path)| early_losses(&path.recovery))
     }
 
-    /// Notes the datagram that was just encrypted. The packet number of a 1-RTT packet is the last one given out.
+    /// Notes the datagram that was just encrypted. The packet number of a 1-RTT packet is the last
+    /// one given out.
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).

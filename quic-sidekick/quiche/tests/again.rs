@@ -31,7 +31,8 @@ fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
     assert!(outcome.received == payload(scenario.bytes), "the data differ in {scenario:?}");
 }
 
-/// A proxy whose reports have packets sent again as they were, one near round trip after they were sent.
+/// A proxy whose reports have packets sent again as they were, one near round trip after they were
+/// sent.
 struct Reinjector {
     near_rtt: u64,
     kept: BTreeMap<u64, Vec<u8>>,
@@ -90,7 +91,8 @@ impl Assist for Reinjector {
     fn act(&mut self, client: &mut Connection, now: u64) {
         while let Some(entry) = self.reports.first_entry().filter(|entry| entry.key().0 <= now) {
             let number = entry.remove();
-            self.resent += usize::from(client.sidekick_resend(0, number, &self.kept[&number], instant()));
+            self.resent +=
+                usize::from(client.sidekick_resend(0, number, &self.kept[&number], instant()));
         }
     }
 }
@@ -98,11 +100,18 @@ impl Assist for Reinjector {
 #[test]
 fn lost_datagrams_are_sent_again_and_quiche_sees_no_loss() {
     let (mut resent, mut lost, mut needless) = (0, 0, 0);
-    for (controller, seed) in CONTROLLERS.into_iter().flat_map(|name| (0..5).map(move |seed| (name, seed))) {
-        // No long queue, for a round trip that grows faster than its estimate ends a hold too soon; and not too many packets at
-        // once, for one that arrives behind 128 later ones is a duplicate to quiche.
-        let scenario =
-            Scenario { near_loss: 100, rate: 5000, bytes: 150_000, ..Scenario::new(controller, seed) };
+    for (controller, seed) in
+        CONTROLLERS.into_iter().flat_map(|name| (0..5).map(move |seed| (name, seed)))
+    {
+        // No long queue, for a round trip that grows faster than its estimate ends a hold too soon;
+        // and not too many packets at once, for one that arrives behind 128 later ones is a
+        // duplicate to quiche.
+        let scenario = Scenario {
+            near_loss: 100,
+            rate: 5000,
+            bytes: 150_000,
+            ..Scenario::new(controller, seed)
+        };
         let mut proxy = Reinjector::new(&scenario);
         let (outcome, client) = upload(&scenario, &mut proxy);
         assert_delivered(&outcome, &scenario);
@@ -124,7 +133,8 @@ fn lost_datagrams_are_sent_again_and_quiche_sees_no_loss() {
 #[test]
 fn a_second_attempt_that_is_lost_is_found_end_to_end() {
     for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
-        let scenario = Scenario { near_loss: 300, bytes: 200_000, ..Scenario::new(controller, seed) };
+        let scenario =
+            Scenario { near_loss: 300, bytes: 200_000, ..Scenario::new(controller, seed) };
         let mut proxy = Reinjector { once: true, ..Reinjector::new(&scenario) };
         let (outcome, _) = upload(&scenario, &mut proxy);
         assert_delivered(&outcome, &scenario);
@@ -136,7 +146,8 @@ fn a_second_attempt_that_is_lost_is_found_end_to_end() {
 fn what_was_sent_again_in_vain_is_found() {
     for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
         // Without a queue, so that round trips are as short as the shortest.
-        let scenario = Scenario { rate: 125_000, bytes: 4_000_000, ..Scenario::new(controller, seed) };
+        let scenario =
+            Scenario { rate: 125_000, bytes: 4_000_000, ..Scenario::new(controller, seed) };
         let mut proxy = Reinjector { wrong: 200, once: true, ..Reinjector::new(&scenario) };
         let (outcome, client) = upload(&scenario, &mut proxy);
         assert_delivered(&outcome, &scenario);
@@ -193,7 +204,10 @@ fn a_handshake_is_repeated_until_it_is_confirmed() {
         assert_delivered(&outcome, &scenario);
         let round_trip = 60 * MILLISECOND;
         let of_client = outcome.datagrams.into_iter().filter(|(_, from_client, _)| *from_client);
-        of_client.filter(|(at, ..)| *at < round_trip).map(|(at, _, size)| (at, size)).collect::<Vec<_>>()
+        of_client
+            .filter(|(at, ..)| *at < round_trip)
+            .map(|(at, _, size)| (at, size))
+            .collect::<Vec<_>>()
     };
     let once = client_long(false);
     assert!(!once.is_empty() && once.iter().all(|(at, _)| *at == 0), "{once:?}");
@@ -217,8 +231,8 @@ fn small_uploads_do_not_wait_for_a_lost_first_flight() {
     assert!(repeated * 3 < once * 2, "{repeated} ns on average, {once} when nothing is repeated");
 }
 
-/// A server that hears nothing doubles the time until it sends its answer again: what the client says to a part of the answer
-/// has to arrive, although the client can read the server's hello.
+/// A server that hears nothing doubles the time until it sends its answer again: what the client
+/// says to a part of the answer has to arrive, although the client can read the server's hello.
 #[test]
 fn what_is_said_to_a_part_of_the_answer_is_repeated() {
     let world = virtual_time::World::enter(1).unwrap();

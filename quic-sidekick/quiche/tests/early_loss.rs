@@ -23,7 +23,8 @@ const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongest
 const REACTIONS: [Reaction; 3] =
     [Reaction::Loss, Reaction::NearLoss { ratio: 1.0 / 6.0 }, Reaction::Neutered];
 
-/// A proxy that reports what did not reach it, one near round trip after it was sent; it may be wrong.
+/// A proxy that reports what did not reach it, one near round trip after it was sent; it may be
+/// wrong.
 struct Proxy {
     reaction: Reaction,
     near_rtt: u64,
@@ -76,7 +77,8 @@ impl Assist for Proxy {
         while let Some(entry) = self.reports.first_entry().filter(|entry| entry.key().0 <= now) {
             let packet = entry.remove();
             let numbers = [packet.packet_number];
-            self.declared += client.sidekick_early_lost(packet.path_id, &numbers, self.reaction, instant());
+            self.declared +=
+                client.sidekick_early_lost(packet.path_id, &numbers, self.reaction, instant());
         }
     }
 }
@@ -111,9 +113,10 @@ fn near_losses_are_repaired_before_the_receiver_could_tell() {
 
 #[test]
 fn path_aware_controllers_are_faster_than_unaware_ones() {
-    for (controller, reaction) in
-        [("cubic-rfc9438", Reaction::NearLoss { ratio: 1.0 / 6.0 }), ("bbr2_gcongestion", Reaction::Neutered)]
-    {
+    for (controller, reaction) in [
+        ("cubic-rfc9438", Reaction::NearLoss { ratio: 1.0 / 6.0 }),
+        ("bbr2_gcongestion", Reaction::Neutered),
+    ] {
         let scenario = Scenario { near_loss: 80, ..Scenario::new(controller, 11) };
         let (alone, _) = upload(&scenario, &mut Unassisted);
         let (unaware, _) = upload(&scenario, &mut Proxy::new(&scenario, Reaction::Loss));
@@ -122,7 +125,10 @@ fn path_aware_controllers_are_faster_than_unaware_ones() {
             "{controller}: {} alone, {} unaware, {} aware",
             alone.finished, unaware.finished, aware.finished
         );
-        assert!(aware.finished < unaware.finished && aware.finished < alone.finished, "{controller}");
+        assert!(
+            aware.finished < unaware.finished && aware.finished < alone.finished,
+            "{controller}"
+        );
     }
 }
 
@@ -138,12 +144,17 @@ fn wrong_reports_cost_time_but_no_data() {
             let spurious = usize::try_from(client.sidekick_spurious()).unwrap();
             // Packets are acknowledged a round trip after they were sent: the last ones not yet.
             let open = proxy.declared.checked_sub(spurious).expect("no more than were declared");
-            assert!(proxy.declared > 50 && open < 20, "{spurious} of {} in {scenario:?}", proxy.declared);
+            assert!(
+                proxy.declared > 50 && open < 20,
+                "{spurious} of {} in {scenario:?}",
+                proxy.declared
+            );
         }
     }
 }
 
-/// Any mixture of loss, reordering, right, wrong, repeated and senseless reports, with any reaction.
+/// Any mixture of loss, reordering, right, wrong, repeated and senseless reports, with any
+/// reaction.
 struct Chaos {
     proxy: Proxy,
     past: Vec<SentPacket>,
@@ -188,7 +199,11 @@ impl Chaos {
         for _ in 0..self.proxy.random(6) {
             let recent = self.past.len().saturating_sub(1 + self.proxy.random(40) as usize);
             let number = self.past.get(recent).map_or(0, |packet| packet.packet_number);
-            numbers.push(if self.proxy.random(10) == 0 { self.proxy.random(u64::MAX) } else { number });
+            numbers.push(if self.proxy.random(10) == 0 {
+                self.proxy.random(u64::MAX)
+            } else {
+                number
+            });
         }
         let path_id = if self.proxy.random(20) == 0 { usize::MAX } else { 0 };
         client.sidekick_early_lost(path_id, &numbers, reaction, instant());

@@ -1,7 +1,7 @@
 //! With no session attached, the hooked quiche sends what the stock quiche sends.
 //!
-//! Both upload the same data over the same seeded path in virtual time and with the same random numbers; every datagram must
-//! have the same time, direction and size.
+//! Both upload the same data over the same seeded path in virtual time and with the same random
+//! numbers; every datagram must have the same time, direction and size.
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 
@@ -44,11 +44,15 @@ fn scenarios() -> impl Iterator<Item = hooked::transfer::Scenario> {
     })
 }
 
-fn run_hooked(scenario: &hooked::transfer::Scenario, assist: &mut dyn Assist) -> hooked::transfer::Outcome {
+fn run_hooked(
+    scenario: &hooked::transfer::Scenario,
+    assist: &mut dyn Assist,
+) -> hooked::transfer::Outcome {
     hooked::transfer::upload(scenario, assist).0
 }
 
-/// The stock engine over the same path. Its outcome is one of another module's types, of the same fields.
+/// The stock engine over the same path. Its outcome is one of another module's types, of the same
+/// fields.
 fn run_stock(scenario: &hooked::transfer::Scenario) -> hooked::transfer::Outcome {
     let scenario = stock::transfer::Scenario {
         near_loss: scenario.near_loss,
@@ -97,13 +101,23 @@ impl Assist for Listener {
         client.sidekick_log(64);
     }
 
-    fn sent(&mut self, client: &mut Connection, _datagram: &[u8], _now: u64, _at_proxy: Option<u64>) {
+    fn sent(
+        &mut self,
+        client: &mut Connection,
+        _datagram: &[u8],
+        _now: u64,
+        _at_proxy: Option<u64>,
+    ) {
         let Some(packet) = client.sidekick_drain().last() else { return };
         self.seen += 1;
         if self.report && self.seen == 100 {
             let numbers = [packet.packet_number];
-            let declared =
-                client.sidekick_early_lost(packet.path_id, &numbers, Reaction::Neutered, packet.time_sent);
+            let declared = client.sidekick_early_lost(
+                packet.path_id,
+                &numbers,
+                Reaction::Neutered,
+                packet.time_sent,
+            );
             assert_eq!(declared, 1);
         }
     }

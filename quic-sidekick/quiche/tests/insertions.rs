@@ -1,4 +1,5 @@
-//! The hook only inserts: every change is in the table, and taking the table's lines out gives quiche's source again.
+//! The hook only inserts: every change is in the table, and taking the table's lines out gives
+//! quiche's source again.
 
 #[path = "../build/assemble.rs"]
 #[allow(dead_code, reason = "the build script uses the rest")]
@@ -35,7 +36,11 @@ fn every_insertion_has_one_anchor_and_a_reason() {
         assert_eq!(text.lines().filter(|line| line.contains(insertion.anchor)).count(), 1);
         assert!(insertion.why.split_whitespace().count() >= 3, "a reason: {:?}", insertion.why);
         assert!(!insertion.line.contains('\n') && !insertion.why.contains('\n'), "single lines");
-        assert!(SHA256.iter().any(|(name, _)| *name == insertion.file), "{} is verified", insertion.file);
+        assert!(
+            SHA256.iter().any(|(name, _)| *name == insertion.file),
+            "{} is verified",
+            insertion.file
+        );
     }
 }
 
@@ -48,10 +53,12 @@ fn without_the_insertions_it_is_the_pristine_source() {
         let inserted = assemble::inserted_line(insertion);
         let lines: Vec<_> = text.lines().collect();
         let at = lines.iter().position(|line| line.trim_start() == inserted).unwrap();
-        *text = lines[..at].iter().chain(&lines[at + 1..]).map(|line| format!("{line}\n")).collect();
+        *text =
+            lines[..at].iter().chain(&lines[at + 1..]).map(|line| format!("{line}\n")).collect();
     }
     let expected = assemble::includable(pristine());
-    let names = |files: &[assemble::File]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    let names =
+        |files: &[assemble::File]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&rest), names(&expected));
     for ((name, found), (_, expected)) in rest.iter().zip(&expected) {
         assert!(found == expected, "src/{name} differs by more than the table says");
@@ -62,7 +69,9 @@ fn without_the_insertions_it_is_the_pristine_source() {
 fn only_inner_attributes_and_crate_documentation_are_blanked() {
     let (pristine, includable) = (pristine(), assemble::includable(pristine()));
     for ((name, before), (_, after)) in pristine.iter().zip(&includable) {
-        for (before, after) in before.lines().zip(after.lines()).filter(|(before, after)| before != after) {
+        for (before, after) in
+            before.lines().zip(after.lines()).filter(|(before, after)| before != after)
+        {
             assert_eq!((name.as_str(), after), ("lib.rs", ""));
             assert!(before.starts_with("//!") || before.starts_with("#!["), "{before}");
         }

@@ -58,7 +58,8 @@ impl File {
     }
 }
 
-/// Loses packets before the proxy, declares them lost a near round trip later, and says so in the file.
+/// Loses packets before the proxy, declares them lost a near round trip later, and says so in the
+/// file.
 struct Proxy {
     file: Option<File>,
     level: Option<QlogLevel>,
@@ -72,7 +73,15 @@ struct Proxy {
 impl Proxy {
     fn new(file: Option<File>, level: QlogLevel, importance: QlogLevel) -> Self {
         let reports = BTreeMap::new();
-        Self { file, level: Some(level), importance, reports, controller: None, made: 0, declared: 0 }
+        Self {
+            file,
+            level: Some(level),
+            importance,
+            reports,
+            controller: None,
+            made: 0,
+            declared: 0,
+        }
     }
 }
 
@@ -81,7 +90,12 @@ impl Assist for Proxy {
         client.sidekick_log(1000);
         self.controller = client.sidekick_congestion_control();
         if let (Some(file), Some(level)) = (&self.file, self.level.take()) {
-            client.set_qlog_with_level(Box::new(file.clone()), "title".into(), "description".into(), level);
+            client.set_qlog_with_level(
+                Box::new(file.clone()),
+                "title".into(),
+                "description".into(),
+                level,
+            );
         }
     }
 
@@ -102,10 +116,13 @@ impl Assist for Proxy {
         if client.sidekick_early_lost(0, &[number], Reaction::Loss, instant()) == 0 {
             return;
         }
-        assert!(client.sidekick_is_early_lost(0, number) && !client.sidekick_is_early_lost(9, number));
+        assert!(
+            client.sidekick_is_early_lost(0, number) && !client.sidekick_is_early_lost(9, number)
+        );
         self.declared += 1;
         // Long ago, and before the file began: no time is negative.
-        let times = [instant(), instant() - Duration::from_millis(1), instant() - Duration::from_secs(900)];
+        let times =
+            [instant(), instant() - Duration::from_millis(1), instant() - Duration::from_secs(900)];
         for now in times {
             client.sidekick_qlog("test:lost", again(&self.importance), now, |client| {
                 self.made += 1;
@@ -151,7 +168,9 @@ fn events_stand_beside_quiches_own_and_in_the_same_time() {
         assert_eq!(ours.len() as u64, 3 * proxy.declared);
         let sent: BTreeMap<_, _> = events
             .iter()
-            .filter(|(_, name, data)| name == "quic:packet_sent" && data["header"]["packet_type"] == "1RTT")
+            .filter(|(_, name, data)| {
+                name == "quic:packet_sent" && data["header"]["packet_type"] == "1RTT"
+            })
             .map(|(time, _, data)| (data["header"]["packet_number"].as_u64().unwrap(), *time))
             .collect();
         for (early, indices) in (1..).zip(ours.chunks(3)) {
@@ -159,13 +178,20 @@ fn events_stand_beside_quiches_own_and_in_the_same_time() {
             // The report comes 10 ms after the packet.
             let sent = sent[&first.2["number"].as_u64().unwrap()];
             assert!((first.0 - sent - 10.0).abs() < 1e-6, "sent at {sent}, {first:?}");
-            assert!((first.0 - second.0 - 1.0).abs() < 1e-6 && third.0 == 0.0, "{second:?}, {third:?}");
+            assert!(
+                (first.0 - second.0 - 1.0).abs() < 1e-6 && third.0 == 0.0,
+                "{second:?}, {third:?}"
+            );
             assert_eq!(first.2["early"], early);
-            // The loss shows in quiche's own metrics when the receiver has confirmed it; that of the last may come
-            // after the upload.
-            let confirmed = events[indices[0]..].iter().find(|event| event.2["cf_lost_packets"].is_object());
+            // The loss shows in quiche's own metrics when the receiver has confirmed it; that of
+            // the last may come after the upload.
+            let confirmed =
+                events[indices[0]..].iter().find(|event| event.2["cf_lost_packets"].is_object());
             let last = early == proxy.declared;
-            assert!(last || confirmed.is_some_and(|event| event.0 > first.0), "{first:?}, {confirmed:?}");
+            assert!(
+                last || confirmed.is_some_and(|event| event.0 > first.0),
+                "{first:?}, {confirmed:?}"
+            );
         }
     }
 }
@@ -196,6 +222,9 @@ fn neither_a_missing_nor_a_full_file_changes_the_connection() {
         let mut without = Proxy::new(None, QlogLevel::Extra, QlogLevel::Core);
         assert!(run(controller, &mut without) == logged, "{controller}, without a file");
         assert_eq!(without.made, 0, "what is not written is not made");
-        assert!(run(controller, &mut Proxy::new(Some(full), QlogLevel::Extra, QlogLevel::Core)) == logged);
+        assert!(
+            run(controller, &mut Proxy::new(Some(full), QlogLevel::Extra, QlogLevel::Core))
+                == logged
+        );
     }
 }

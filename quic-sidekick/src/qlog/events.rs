@@ -62,7 +62,12 @@ pub(super) struct QuackReceived {
 impl QuackReceived {
     pub(super) const NAME: &str = "sidekick:quack_received";
 
-    pub(super) fn new(quack: &LastQuack, proxy: SocketAddr, lost: u64, near_rtt: Option<Duration>) -> Self {
+    pub(super) fn new(
+        quack: &LastQuack,
+        proxy: SocketAddr,
+        lost: u64,
+        near_rtt: Option<Duration>,
+    ) -> Self {
         Self {
             proxy,
             outcome: match quack.outcome {
@@ -147,7 +152,13 @@ impl AssistanceChanged {
     pub(super) const NAME: &str = "sidekick:assistance_changed";
 
     pub(super) fn new(old: Assistance, new: Assistance, proxy: Option<SocketAddr>) -> Self {
-        Self { old: state(old), new: state(new), reason: reason(new), proxy, message: new.to_string() }
+        Self {
+            old: state(old),
+            new: state(new),
+            reason: reason(new),
+            proxy,
+            message: new.to_string(),
+        }
     }
 }
 
@@ -205,7 +216,11 @@ mod tests {
     fn documented(name: &str, data: &impl Serialize) {
         let data = serde_json::to_value(data).unwrap();
         println!("{name}: {data}");
-        check(&[Event { time: 0.0, name: name.to_owned(), data: data.as_object().unwrap().clone() }]);
+        check(&[Event {
+            time: 0.0,
+            name: name.to_owned(),
+            data: data.as_object().unwrap().clone(),
+        }]);
     }
 
     #[test]
@@ -224,10 +239,13 @@ mod tests {
             documented(ProxyChosen::NAME, &ProxyChosen::new(&choice));
         }
 
-        let (source, destination) = ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
-        let reactions = [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered].map(Some);
+        let (source, destination) =
+            ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
+        let reactions =
+            [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered].map(Some);
         for reaction in reactions.into_iter().chain([None]) {
-            let event = EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
+            let event =
+                EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
             assert_eq!(event.rtt_ratio, (event.reaction == "near_loss").then_some(0.25));
             documented(EarlyLoss::NAME, &event);
         }

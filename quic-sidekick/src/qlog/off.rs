@@ -12,7 +12,13 @@ use std::time::Instant;
 pub(crate) struct Log {}
 
 impl Log {
-    pub(crate) fn mode_set<F: BufFactory>(&mut self, _: &mut Connection<F>, _: &Config, _: Instant) {}
+    pub(crate) fn mode_set<F: BufFactory>(
+        &mut self,
+        _: &mut Connection<F>,
+        _: &Config,
+        _: Instant,
+    ) {
+    }
 
     pub(crate) fn quack_received<F: BufFactory>(
         &self,
@@ -52,5 +58,11 @@ impl Log {
     ) {
     }
 
-    pub(crate) fn proxy_chosen<F: BufFactory>(&self, _: &mut Connection<F>, _: &Choice, _: Instant) {}
+    pub(crate) fn proxy_chosen<F: BufFactory>(
+        &self,
+        _: &mut Connection<F>,
+        _: &Choice,
+        _: Instant,
+    ) {
+    }
 }

@@ -1,6 +1,9 @@
-//! Writes the events. Each is made only if the connection has a qlog file; a file that fails is quiche's own business.
+//! Writes the events. Each is made only if the connection has a qlog file; a file that fails is
+//! quiche's own business.
 
-use super::events::{AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived};
+use super::events::{
+    AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
+};
 use crate::Config;
 use quiche::sidekick::Reaction;
 use quiche::{BufFactory, Connection, QlogLevel};
@@ -29,8 +32,8 @@ impl Log {
         }
     }
 
-    /// Writes what a message `from` a proxy told, if it was a quACK and was taken in. `before` is how the counters were
-    /// until then.
+    /// Writes what a message `from` a proxy told, if it was a quACK and was taken in. `before` is
+    /// how the counters were until then.
     pub(crate) fn quack_received<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
@@ -39,9 +42,16 @@ impl Log {
         now: Instant,
     ) {
         let stats = sender.stats();
-        if let Some(quack) = sender.last_quack().filter(|_| stats.quacks_received > before.quacks_received) {
+        if let Some(quack) =
+            sender.last_quack().filter(|_| stats.quacks_received > before.quacks_received)
+        {
             conn.sidekick_qlog(QuackReceived::NAME, QlogLevel::Base, now, |_| {
-                QuackReceived::new(quack, from, stats.early_lost - before.early_lost, sender.near_rtt())
+                QuackReceived::new(
+                    quack,
+                    from,
+                    stats.early_lost - before.early_lost,
+                    sender.near_rtt(),
+                )
             });
         }
     }
@@ -58,15 +68,17 @@ impl Log {
     ) {
         if declared > 0 {
             conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
-                let known =
-                    |number: &u64| reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number);
+                let known = |number: &u64| {
+                    reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number)
+                };
                 let open = lost.iter().copied().filter(known);
                 EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
             });
         }
     }
 
-    /// Writes that the receiver acknowledged `count` more packets that had been declared lost, `total` in all.
+    /// Writes that the receiver acknowledged `count` more packets that had been declared lost,
+    /// `total` in all.
     pub(crate) fn early_loss_spurious<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
@@ -75,9 +87,8 @@ impl Log {
         now: Instant,
     ) {
         if count > 0 {
-            conn.sidekick_qlog(EarlyLossSpurious::NAME, QlogLevel::Core, now, |_| EarlyLossSpurious {
-                count,
-                total,
+            conn.sidekick_qlog(EarlyLossSpurious::NAME, QlogLevel::Core, now, |_| {
+                EarlyLossSpurious { count, total }
             });
         }
     }

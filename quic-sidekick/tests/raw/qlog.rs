@@ -25,7 +25,12 @@ impl Write for File {
     }
 }
 
-fn logged(mode: Mode, controller: &str, swallow: (u64, Swallowed), proxy: Proxy) -> (Run, Vec<Event>) {
+fn logged(
+    mode: Mode,
+    controller: &str,
+    swallow: (u64, Swallowed),
+    proxy: Proxy,
+) -> (Run, Vec<Event>) {
     let file = File::default();
     let writer = file.clone();
     let run = upload_as(mode, controller, swallow, proxy, |client: &mut quiche::Connection| {
@@ -134,12 +139,16 @@ fn wrong_reports_show_as_spurious_and_end_in_standing_down() {
 
 #[test]
 fn without_a_proxy_the_file_says_so() {
-    let (run, events) = logged(Mode::Pacubic, "cubic-rfc9438", (50, Swallowed::Lost), Proxy::Absent);
+    let (run, events) =
+        logged(Mode::Pacubic, "cubic-rfc9438", (50, Swallowed::Lost), Proxy::Absent);
     let counts = check(&events);
     assert_eq!(counts["sidekick:mode_set"], 1);
     assert_eq!(counts["sidekick:quack_received"] + counts["sidekick:early_loss"], 0);
     for change in named(&events, "sidekick:assistance_changed") {
-        assert_eq!((&change["new"], &change["reason"]), (&"unassisted".into(), &"no_answer".into()));
+        assert_eq!(
+            (&change["new"], &change["reason"]),
+            (&"unassisted".into(), &"no_answer".into())
+        );
     }
     assert_eq!(
         counts["sidekick:assistance_changed"] == 1,
@@ -149,7 +158,9 @@ fn without_a_proxy_the_file_says_so() {
 
 #[test]
 fn the_file_changes_nothing() {
-    for (mode, controller) in [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")] {
+    for (mode, controller) in
+        [(Mode::Pacubic, "cubic-rfc9438"), (Mode::PathAwareBbr, "bbr2_gcongestion")]
+    {
         let (with, _) = logged(mode, controller, (20, Swallowed::Lost), Proxy::Known);
         let without = upload_as(mode, controller, (20, Swallowed::Lost), Proxy::Known, |_| {});
         let counters = |run: &Run| (run.swallowed, run.lost_end_to_end, run.status.assistance);

@@ -16,8 +16,8 @@ pub(crate) struct Event {
     pub(crate) data: Map<String, Value>,
 }
 
-/// The events of a JSON-SEQ file (RFC 7464): each record begins with 0x1e, ends with a line feed and is one JSON text. The
-/// first is the header.
+/// The events of a JSON-SEQ file (RFC 7464): each record begins with 0x1e, ends with a line feed
+/// and is one JSON text. The first is the header.
 pub(crate) fn read(file: &[u8]) -> Vec<Event> {
     let mut records = file.split(|byte| *byte == 0x1e);
     assert_eq!(records.next(), Some(&[][..]), "nothing comes before the first record");
@@ -83,12 +83,14 @@ fn tables() -> BTreeMap<String, BTreeMap<String, Field>> {
     tables
 }
 
-/// Panics unless each of our events has the fields that the document gives it, and only these. Returns how many of each
-/// there are.
+/// Panics unless each of our events has the fields that the document gives it, and only these.
+/// Returns how many of each there are.
 pub(crate) fn check(events: &[Event]) -> BTreeMap<String, usize> {
     let tables = tables();
     let mut counts: BTreeMap<_, _> = tables.keys().map(|name| (name.clone(), 0)).collect();
-    for Event { time, name, data } in events.iter().filter(|event| event.name.starts_with("sidekick:")) {
+    for Event { time, name, data } in
+        events.iter().filter(|event| event.name.starts_with("sidekick:"))
+    {
         assert!(*time >= 0.0);
         let fields = tables.get(name).unwrap_or_else(|| panic!("QLOG.md has no {name}"));
         *counts.get_mut(name).unwrap() += 1;
@@ -114,7 +116,8 @@ fn is(value: &Value, kind: &str) -> bool {
         "integers" => value.as_array().is_some_and(|all| all.iter().all(Value::is_u64)),
         "address" => value.as_str().is_some_and(|text| text.parse::<SocketAddr>().is_ok()),
         _ => {
-            let values = kind.strip_prefix("string: ").unwrap_or_else(|| panic!("QLOG.md: a type {kind}?"));
+            let values =
+                kind.strip_prefix("string: ").unwrap_or_else(|| panic!("QLOG.md: a type {kind}?"));
             value.as_str().is_some_and(|text| values.split(", ").any(|one| one == text))
         }
     }

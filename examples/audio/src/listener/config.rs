@@ -12,14 +12,16 @@ const MAX_PLAYOUT_LIMIT: Duration = Duration::from_secs(60);
 pub struct ListenerConfig {
     /// The round-trip time to reckon with until it was measured. The default is 100 ms.
     pub initial_rtt: Duration,
-    /// How long a missing packet holds up those behind it before it is passed over, 1 ms to 60 s. The default is 1 s.
+    /// How long a missing packet holds up those behind it before it is passed over, 1 ms to 60 s.
+    /// The default is 1 s.
     pub playout_limit: Duration,
     /// A stream of which nothing was heard for so long is over. The default is 10 s.
     pub idle_timeout: Duration,
-    /// Whether [`crate::Listener::next_frame`] is called for what is to be played; else contents are dropped. The default is
-    /// that they are.
+    /// Whether [`crate::Listener::next_frame`] is called for what is to be played; else contents
+    /// are dropped. The default is that they are.
     pub plays: bool,
-    /// What the listener's SSRC follows from: draw it at random, unless a simulation is to repeat itself.
+    /// What the listener's SSRC follows from: draw it at random, unless a simulation is to repeat
+    /// itself.
     pub identity: [u8; 32],
 }
 

@@ -1,12 +1,13 @@
-//! The de-jitter buffer: plays packets in their order, and knows how long each waited and which are missing.
+//! The de-jitter buffer: plays packets in their order, and knows how long each waited and which are
+//! missing.
 
 use crate::report::DejitterMs;
 use hdrhistogram::{CreationError, Histogram};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A packet so far ahead of the one to be played is not believed, unless its successor comes next (in the manner of
-/// RFC 3550, appendix A.1): as many packets wait or are missing at most.
+/// A packet so far ahead of the one to be played is not believed, unless its successor comes next
+/// (in the manner of RFC 3550, appendix A.1): as many packets wait or are missing at most.
 pub(super) const WINDOW: u32 = 4096;
 
 /// What became of a packet on its arrival.
@@ -130,8 +131,10 @@ impl Dejitter {
             return Arrival::Unbelievable;
         }
         if sequence - self.next >= WINDOW {
-            let follows =
-                self.stray.replace(sequence).is_some_and(|stray| stray.checked_add(1) == Some(sequence));
+            let follows = self
+                .stray
+                .replace(sequence)
+                .is_some_and(|stray| stray.checked_add(1) == Some(sequence));
             if !follows {
                 return Arrival::Unbelievable;
             }
@@ -149,7 +152,10 @@ impl Dejitter {
 
     /// The stream has this many packets. False if that cannot be.
     pub(super) fn ends(&mut self, total: u32, now: Instant) -> bool {
-        if self.total.is_some_and(|known| known != total) || total < self.end || total - self.next > WINDOW {
+        if self.total.is_some_and(|known| known != total)
+            || total < self.end
+            || total - self.next > WINDOW
+        {
             return false;
         }
         self.total = Some(total);
@@ -210,7 +216,8 @@ impl Dejitter {
         self.missing.first_key_value().map(|(_, missing)| missing.noticed + self.playout_limit)
     }
 
-    /// Passes over what is too late. Those missing were noticed in their order, so the first is always the first due.
+    /// Passes over what is too late. Those missing were noticed in their order, so the first is
+    /// always the first due.
     pub(super) fn on_deadline(&mut self, now: Instant) {
         while self.deadline().is_some_and(|deadline| deadline <= now)
             && let Some((sequence, _)) = self.missing.pop_first()

@@ -1,7 +1,7 @@
 //! From the 16 bits of a sequence number to a packet's place in the stream, and back.
 
-/// So many packets before the first that came are asked for, if that is not marked as the stream's first: they may be lost.
-/// Three in a row are, at 4 %, once in 16,000 calls.
+/// So many packets before the first that came are asked for, if that is not marked as the stream's
+/// first: they may be lost. Three in a row are, at 4 %, once in 16,000 calls.
 pub(super) const LOOKBACK: u32 = 3;
 
 /// The numbers of a stream of which a packet has come.
@@ -19,7 +19,8 @@ impl Numbers {
         Self { sequence, place, highest: place }
     }
 
-    /// The place of the packet with this number that is nearest to the highest. `None` if it would be before the stream.
+    /// The place of the packet with this number that is nearest to the highest. `None` if it would
+    /// be before the stream.
     pub(super) fn place(&self, sequence: u16) -> Option<u32> {
         let step = sequence.wrapping_sub(self.sequence_of(self.highest)).cast_signed();
         self.highest.checked_add_signed(step.into())

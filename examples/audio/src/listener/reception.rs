@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::dejitter::micros;
 
-/// The quickest packet is that of so many intervals: in so long a time two clocks, even 100 ppm apart, drift by 1 ms; and a
-/// pause of the talker is forgotten after it.
+/// The quickest packet is that of so many intervals: in so long a time two clocks, even 100 ppm
+/// apart, drift by 1 ms; and a pause of the talker is forgotten after it.
 const QUICKEST_OF: u64 = 10;
 const QUICKEST_INTERVAL: Duration = Duration::from_secs(1);
 /// A packet that is later than this against the quickest is counted with those of this lateness.
@@ -27,7 +27,8 @@ pub(super) struct Statistics {
     last: Option<(Instant, i64)>,
     /// The first packet's, by which transit times are counted.
     first: Option<(Instant, i64)>,
-    /// The last intervals in which packets came, and the shortest transit time in each, in microseconds.
+    /// The last intervals in which packets came, and the shortest transit time in each, in
+    /// microseconds.
     quickest_us: VecDeque<(u64, i64)>,
     /// How much later than the quickest packets came that came in time, in microseconds.
     lateness_us: Histogram<u64>,
@@ -48,7 +49,8 @@ impl Statistics {
         })
     }
 
-    /// A packet that was not there before. One that is not `in_time` was passed over and counts as lost already.
+    /// A packet that was not there before. One that is not `in_time` was passed over and counts as
+    /// lost already.
     pub(super) fn arrived(&mut self, timestamp: u32, in_time: bool, now: Instant) {
         self.received += 1;
         let media = match self.last {
@@ -61,17 +63,21 @@ impl Statistics {
         };
         let rate = i64::from(CLOCK_RATE);
         if let Some((at, before)) = self.last {
-            let ticks = now.saturating_duration_since(at).as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
+            let ticks = now.saturating_duration_since(at).as_nanos() * u128::from(CLOCK_RATE)
+                / 1_000_000_000;
             let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
-            let difference =
-                ticks.saturating_sub(media.saturating_sub(before)).unsigned_abs().min(u32::MAX.into());
+            let difference = ticks
+                .saturating_sub(media.saturating_sub(before))
+                .unsigned_abs()
+                .min(u32::MAX.into());
             self.jitter_16 = self.jitter_16 + difference - ((self.jitter_16 + 8) >> 4);
         }
         self.last = Some((now, media));
         let (began, first) = *self.first.get_or_insert((now, media));
         let since = now.saturating_duration_since(began);
         let arrival = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        let transit = arrival.saturating_sub(media.saturating_sub(first).saturating_mul(1_000_000) / rate);
+        let transit =
+            arrival.saturating_sub(media.saturating_sub(first).saturating_mul(1_000_000) / rate);
         let lateness = transit.saturating_sub(self.quickest(transit, since));
         if in_time {
             self.lateness_us.saturating_record(u64::try_from(lateness).unwrap_or(0));
@@ -99,13 +105,20 @@ impl Statistics {
         &self.lateness_us
     }
 
-    /// The report block about `ssrc`, of which `expected` packets must have been sent, the last of them with the number
-    /// `highest`.
-    pub(super) fn reception(&mut self, ssrc: u32, expected: u64, highest: u32, now: Instant) -> Reception {
+    /// The report block about `ssrc`, of which `expected` packets must have been sent, the last of
+    /// them with the number `highest`.
+    pub(super) fn reception(
+        &mut self,
+        ssrc: u32,
+        expected: u64,
+        highest: u32,
+        now: Instant,
+    ) -> Reception {
         let (expected_before, received_before) = self.reported;
         self.reported = (expected, self.received);
         let expected_since = expected.saturating_sub(expected_before);
-        let lost_since = expected_since.saturating_sub(self.received.saturating_sub(received_before));
+        let lost_since =
+            expected_since.saturating_sub(self.received.saturating_sub(received_before));
         let fraction = (lost_since << 8).checked_div(expected_since).unwrap_or(0);
         let lost = expected.saturating_sub(self.received).min(0x7f_ffff);
         let (last_report, delay) = self
@@ -188,7 +201,10 @@ mod tests {
             statistics.arrived(960 * number, true, now + (20 * number + pause) * MS);
         }
         let late = statistics.lateness().len() - statistics.lateness().count_between(0, 1000);
-        assert!((400..=500).contains(&late), "{late} packets are late against those before the pause");
+        assert!(
+            (400..=500).contains(&late),
+            "{late} packets are late against those before the pause"
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Which of the last packets came, to the byte: so a datagram that was sent or doubled twice is told from a forgery with the
-//! same number, which SRTP's replay protection refuses alike. And of which packets the talker was told that they came twice.
+//! Which of the last packets came, to the byte: so a datagram that was sent or doubled twice is
+//! told from a forgery with the same number, which SRTP's replay protection refuses alike. And of
+//! which packets the talker was told that they came twice.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -10,7 +11,8 @@ const CAPACITY: usize = 1024;
 struct Seen {
     ssrc: u32,
     sequence: u16,
-    /// Of the whole datagram. Who finds other bytes with this sum gains nothing over sending the datagram itself.
+    /// Of the whole datagram. Who finds other bytes with this sum gains nothing over sending the
+    /// datagram itself.
     sum: u64,
     /// The number that its content has in the media.
     original: u16,
@@ -49,7 +51,8 @@ impl Repeats {
     /// The number in the media of what this datagram repeats, if it is one that came.
     pub(super) fn original(&mut self, datagram: &[u8], ssrc: u32, sequence: u16) -> Option<u16> {
         let seen = (*self.place(ssrc, sequence)?)?;
-        (seen.ssrc == ssrc && seen.sequence == sequence && seen.sum == sum(datagram)).then_some(seen.original)
+        (seen.ssrc == ssrc && seen.sequence == sequence && seen.sum == sum(datagram))
+            .then_some(seen.original)
     }
 }
 

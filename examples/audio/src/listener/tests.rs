@@ -29,7 +29,8 @@ struct Heard {
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
 fn start_with(config: ListenerConfig) -> Call {
     let session = Session::new(MasterKey::of_simulation(1), Encoding::Random);
-    let (sealer, opener) = (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
+    let (sealer, opener) =
+        (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
     Call { listener: Listener::new(config, session).unwrap(), now: Instant::now(), sealer, opener }
 }
 
@@ -47,8 +48,13 @@ impl Call {
 
     fn again(&mut self, sequence: u16, original: u16) -> Vec<u8> {
         let marker = original == 0;
-        let header =
-            Header { ssrc: RTX, payload_type: 97, sequence, timestamp: u32::from(original) * 960, marker };
+        let header = Header {
+            ssrc: RTX,
+            payload_type: 97,
+            sequence,
+            timestamp: u32::from(original) * 960,
+            marker,
+        };
         self.sealer.rtp(&rtp::retransmission(&header, original, &[0x5a; 240])).unwrap()
     }
 
@@ -202,7 +208,11 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
 fn the_first_stream_is_the_one() {
     let mut call = start();
     let bye = call.report(0, None, true);
-    assert_eq!(call.listener.handle(&bye, call.now), Err(HandleError::OtherStream), "an end begins nothing");
+    assert_eq!(
+        call.listener.handle(&bye, call.now),
+        Err(HandleError::OtherStream),
+        "an end begins nothing"
+    );
     let again = call.again(7, 0);
     assert_eq!(call.listener.handle(&again, call.now), Err(HandleError::OtherStream));
     call.gets_media(0, 0);
@@ -265,7 +275,11 @@ fn the_end_is_confirmed_until_the_talker_is_quiet() {
 #[test]
 fn a_talker_that_falls_silent_is_not_waited_for() {
     let mut call = start();
-    assert_eq!(call.listener.next_deadline(), None, "a listener may wait as long as it likes for a stream");
+    assert_eq!(
+        call.listener.next_deadline(),
+        None,
+        "a listener may wait as long as it likes for a stream"
+    );
     call.gets_media(0, 0);
     call.gets_media(2, 0);
     let mut now = call.now;

@@ -14,10 +14,12 @@ const PORT: u16 = 5004;
 
 /// Receive one call from audio-send, play it in order, and tell how long packets had to wait.
 ///
-/// The key and the rest come from a session description: the one that audio-send --write-sdp has written, given to --sdp; or
-/// one that this program makes with --write-sdp, for audio-send --sdp. The first stream that comes is taken. A packet that is
-/// missing is asked for again, at most once a round trip, until the playout limit; then it is passed over, and in the WAV
-/// file its place is filled by a guess. The program ends after the stream, or with Ctrl-C, and prints its report either way.
+/// The key and the rest come from a session description: the one that audio-send --write-sdp has
+/// written, given to --sdp; or one that this program makes with --write-sdp, for audio-send --sdp.
+/// The first stream that comes is taken. A packet that is missing is asked for again, at most once
+/// a round trip, until the playout limit; then it is passed over, and in the WAV file its place is
+/// filled by a guess. The program ends after the stream, or with Ctrl-C, and prints its report
+/// either way.
 #[derive(Debug, Parser)]
 #[command(name = "audio-receive", version)]
 pub(crate) struct Cli {
@@ -46,7 +48,8 @@ pub(crate) struct Cli {
     /// End when nothing was heard of the stream for so many seconds, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
-    /// Print one JSON object on standard output, behind the line that says that it is ready, instead of the summary
+    /// Print one JSON object on standard output, behind the line that says that it is ready,
+    /// instead of the summary
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -60,11 +63,13 @@ pub(crate) struct Plan {
 }
 
 impl Cli {
-    /// Checks what the options say together, and reads the session description or makes one with `key`.
+    /// Checks what the options say together, and reads the session description or makes one with
+    /// `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let (listen, description) = match (&self.sdp, &self.write_sdp) {
             (Some(path), _) => {
-                let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let text = std::fs::read(path)
+                    .with_context(|| format!("cannot read {}", path.display()))?;
                 let read = Description::from_sdp(&text)
                     .with_context(|| format!("{} is of no use here", path.display()))?;
                 let any = match read.destination {
@@ -109,12 +114,18 @@ mod tests {
     #[test]
     fn a_session_is_made_or_read() {
         let made = plan(&["--write-sdp", "call.sdp", "--listen", "127.0.0.1:7"]).unwrap();
-        assert_eq!((made.listen, made.description.destination.port()), ("127.0.0.1:7".parse().unwrap(), 7));
+        assert_eq!(
+            (made.listen, made.description.destination.port()),
+            ("127.0.0.1:7".parse().unwrap(), 7)
+        );
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("call.sdp");
         std::fs::write(&path, made.description.to_sdp()).unwrap();
         let read = plan(&["--sdp", path.to_str().unwrap()]).unwrap();
-        assert_eq!((read.listen, read.description), ("0.0.0.0:7".parse().unwrap(), made.description));
+        assert_eq!(
+            (read.listen, read.description),
+            ("0.0.0.0:7".parse().unwrap(), made.description)
+        );
     }
 
     #[test]

@@ -43,8 +43,9 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut description = plan.description;
     let listener = Listener::new(config, description.session.clone())?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
-    let socket = Socket::bind(plan.listen)
-        .with_context(|| format!("cannot listen on {}; give another address with --listen", plan.listen))?;
+    let socket = Socket::bind(plan.listen).with_context(|| {
+        format!("cannot listen on {}; give another address with --listen", plan.listen)
+    })?;
     if let Some(path) = &cli.hgrm {
         // It is written when all is over, which is no time to find out that it cannot be.
         let opened = File::options().append(true).create(true).open(path);
@@ -131,7 +132,9 @@ impl Call {
         let mut datagram = Vec::new();
         while self.listener.transmit(&mut datagram) {
             let Some(talker) = self.talker else { continue };
-            self.socket.send_to(&datagram, talker).with_context(|| format!("cannot send to {talker}"))?;
+            self.socket
+                .send_to(&datagram, talker)
+                .with_context(|| format!("cannot send to {talker}"))?;
         }
         if let Some(player) = &mut self.player {
             while let Some(frame) = self.listener.next_frame() {
@@ -139,7 +142,9 @@ impl Call {
                     Err(PlayError::Full) if self.full => {}
                     Err(full @ PlayError::Full) => {
                         self.full = true;
-                        eprintln!("audio-receive: {full}; the call goes on and is written no further");
+                        eprintln!(
+                            "audio-receive: {full}; the call goes on and is written no further"
+                        );
                     }
                     played => played?,
                 }
@@ -152,7 +157,9 @@ impl Call {
 /// Prints at once: somebody may be waiting for it at the other end of a pipe.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")
 }
 
 /// What to look at when somebody speaks and cannot be understood.
@@ -202,7 +209,8 @@ fn summary(report: &ListenerReport) -> String {
         );
     }
     if report.socket_errors > 0 {
-        text += &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
+        text +=
+            &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
     }
     if let Some(concealed) = report.concealed {
         text += &format!("{concealed} packets concealed in the WAV file\n");
@@ -232,7 +240,11 @@ mod tests {
                 let _ = listener.handle(&datagram, now);
             }
             let said = status_line(&listener.report());
-            assert_eq!(said.contains("2 datagrams came") && said.contains("another call"), wanted, "{said}");
+            assert_eq!(
+                said.contains("2 datagrams came") && said.contains("another call"),
+                wanted,
+                "{said}"
+            );
             assert_eq!(stranger(&listener.report()).is_some(), wanted);
         }
     }

@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-const INFO: SenderInfo = SenderInfo { ssrc: 1, ntp: 2 << 32 | 3, timestamp: 4, packets: 5, octets: 6 };
+const INFO: SenderInfo =
+    SenderInfo { ssrc: 1, ntp: 2 << 32 | 3, timestamp: 4, packets: 5, octets: 6 };
 
 #[test]
 fn a_senders_report_reads_back() {
@@ -17,8 +18,15 @@ fn a_senders_report_reads_back() {
 
 #[test]
 fn a_receivers_report_reads_back() {
-    let reception =
-        Reception { ssrc: 1, fraction_lost: 2, lost: 3, highest: 4, jitter: 5, last_report: 6, delay: 7 };
+    let reception = Reception {
+        ssrc: 1,
+        fraction_lost: 2,
+        lost: 3,
+        highest: 4,
+        jitter: 5,
+        last_report: 6,
+        delay: 7,
+    };
     let bytes = receiver_report(9, &reception, 77, false);
     let clock = Said::Reference { ssrc: 9, ntp: 77 };
     assert_eq!(parse(&bytes), Ok(vec![Said::Reception(reception), clock]));
@@ -36,7 +44,10 @@ fn feedback_reads_back_and_is_short() {
     for sequence in [0, 7, 65_535] {
         let bytes = duplicate(9, 1, sequence);
         assert_eq!((bytes[1], bytes.len()), (207, 24));
-        assert_eq!(parse(&bytes), Ok(vec![Said::Duplicates { ssrc: 1, sequences: vec![sequence] }]));
+        assert_eq!(
+            parse(&bytes),
+            Ok(vec![Said::Duplicates { ssrc: 1, sequences: vec![sequence] }])
+        );
     }
 }
 
@@ -50,7 +61,9 @@ fn every_kind_of_run_of_duplicates_is_understood() {
         .add_chunk(RleChunk::BitVector(0b0011_1111_1111_1111))
         .add_chunk(RleChunk::SkipLength(100));
     let bytes = written(&Xr::builder().sender_ssrc(9).add_block(block));
-    let Said::Duplicates { sequences, .. } = &parse(&bytes).unwrap()[0] else { panic!("{bytes:?}") };
+    let Said::Duplicates { sequences, .. } = &parse(&bytes).unwrap()[0] else {
+        panic!("{bytes:?}")
+    };
     // Five without, one with, fourteen without, and the rest up to the end.
     let wanted: Vec<u16> = std::iter::once(65_535).chain(14..30).collect();
     assert_eq!(sequences, &wanted);

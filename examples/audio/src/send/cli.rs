@@ -13,12 +13,13 @@ use clap::{Parser, ValueEnum};
 
 /// Send sound as a call: Opus at a constant 96 kbit/s in RTP under SRTP, a packet every 20 ms.
 ///
-/// The receiver (audio-receive, or any other of RTP and SRTP, like ffmpeg) learns the key and the rest from a session
-/// description. Either end makes it: audio-send --write-sdp FILE, or audio-receive --write-sdp FILE before it, whose file is
-/// given to --sdp here. Make a new one for each call, and keep it to yourself: who has it can listen. With --sidekick
-/// reinject a Sidekick proxy on the path says which packets did not even reach it, and those are sent again at once, without
-/// waiting for the receiver to miss them. Ctrl-C hangs up: the stream ends as if its time were over; a second one ends the
-/// program.
+/// The receiver (audio-receive, or any other of RTP and SRTP, like ffmpeg) learns the key and the
+/// rest from a session description. Either end makes it: audio-send --write-sdp FILE, or
+/// audio-receive --write-sdp FILE before it, whose file is given to --sdp here. Make a new one for
+/// each call, and keep it to yourself: who has it can listen. With --sidekick reinject a Sidekick
+/// proxy on the path says which packets did not even reach it, and those are sent again at once,
+/// without waiting for the receiver to miss them. Ctrl-C hangs up: the stream ends as if its time
+/// were over; a second one ends the program.
 #[derive(Debug, Parser)]
 #[command(name = "audio-send", version)]
 pub(crate) struct Cli {
@@ -50,8 +51,8 @@ pub(crate) struct Cli {
     /// What the random bytes follow from: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Send to a receiver that says nothing that could be believed, as ffmpeg, whose reports are not protected: do not take
-    /// its silence for an error
+    /// Send to a receiver that says nothing that could be believed, as ffmpeg, whose reports are
+    /// not protected: do not take its silence for an error
     #[arg(long)]
     pub(crate) one_way: bool,
 
@@ -67,7 +68,8 @@ pub(crate) struct Cli {
     /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock
     #[arg(long, value_name = "MS", default_value_t = 0)]
     quack_every_ms: u16,
-    /// How many missing packets a quACK can name; more are asked for with --poll on [default: 1 with --poll on, or else 8]
+    /// How many missing packets a quACK can name; more are asked for with --poll on [default: 1
+    /// with --poll on, or else 8]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u8).range(1..))]
     threshold: Option<u8>,
     /// Ask for a quACK when a loss is suspected, ahead of the schedule
@@ -116,7 +118,8 @@ pub(crate) struct Plan {
 }
 
 impl Cli {
-    /// Checks what the options say together, looks up the names, and reads the session description or makes one with `key`.
+    /// Checks what the options say together, looks up the names, and reads the session description
+    /// or makes one with `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let interval = Duration::from_millis(self.interval_ms.into());
         ensure!(
@@ -143,7 +146,8 @@ impl Cli {
         let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
         let dest = self.dest.as_deref().map(resolve).transpose()?;
         if let Some(path) = &self.sdp {
-            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text =
+                std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
             let read = Description::from_sdp(&text)
                 .with_context(|| format!("{} is of no use here", path.display()))?;
             ensure!(
@@ -191,7 +195,8 @@ impl Cli {
             );
         };
         let every_packets = NonZeroU16::new(self.quack_every_packets);
-        let every = (self.quack_every_ms > 0).then(|| Duration::from_millis(self.quack_every_ms.into()));
+        let every =
+            (self.quack_every_ms > 0).then(|| Duration::from_millis(self.quack_every_ms.into()));
         ensure!(
             every.is_some() || every_packets.is_some(),
             "a proxy refuses to report on no schedule at all: give --quack-every-packets or --quack-every-ms"
@@ -207,7 +212,8 @@ impl Cli {
     }
 }
 
-/// `HOST` or `HOST:PORT` as `HOST:PORT`. An IPv6 address is full of colons, with brackets or without.
+/// `HOST` or `HOST:PORT` as `HOST:PORT`. An IPv6 address is full of colons, with brackets or
+/// without.
 fn with_port(proxy: &str) -> String {
     let port = sidekick_protocol::DEFAULT_PORT;
     let bare = proxy.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(proxy);
@@ -223,7 +229,10 @@ fn resolve(name: &str) -> anyhow::Result<SocketAddr> {
         .to_socket_addrs()
         .with_context(|| format!("cannot find {name:?}; it should look like HOST:PORT"))?;
     let address = found.next().with_context(|| format!("{name:?} has no address"))?;
-    ensure!(address.port() != 0, "{name:?} names no port that one could send to; give one from 1 to 65535");
+    ensure!(
+        address.port() != 0,
+        "{name:?} names no port that one could send to; give one from 1 to 65535"
+    );
     Ok(address)
 }
 

@@ -1,7 +1,8 @@
 //! `audio-send`: the sending end of a call, with or without a Sidekick proxy's help.
 //!
-//! The example to copy from for a transport that is not QUIC: [`audio::Talker`] holds a `sidekick_protocol::Sender`, tells
-//! it of every datagram, and sends again what it finds lost; this program adds two sockets and a clock.
+//! The example to copy from for a transport that is not QUIC: [`audio::Talker`] holds a
+//! `sidekick_protocol::Sender`, tells it of every datagram, and sends again what it finds lost;
+//! this program adds two sockets and a clock.
 
 mod cli;
 
@@ -40,11 +41,15 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     let dest = plan.description.destination;
     match report.ending.as_str() {
-        "silent" => bail!("{dest} was heard, and then no more; see whether audio-receive still runs there"),
+        "silent" => {
+            bail!("{dest} was heard, and then no more; see whether audio-receive still runs there")
+        }
         "unanswered" | "talking" if !cli.one_way => {
             let errors = match call.media.errors() {
                 0 => String::new(),
-                count => format!(" (the network reported {count} errors, as it does where nothing listens)"),
+                count => format!(
+                    " (the network reported {count} errors, as it does where nothing listens)"
+                ),
             };
             bail!(
                 "{dest} has not confirmed the end of the stream{errors}; see that audio-receive listens there with the \
@@ -68,7 +73,8 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
             let name = path.display();
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
             let bytes = file.metadata().ok().filter(Metadata::is_file).map(|about| about.len());
-            let wav = WavSource::new(BufReader::new(file)).with_context(|| format!("cannot play {name}"))?;
+            let wav = WavSource::new(BufReader::new(file))
+                .with_context(|| format!("cannot play {name}"))?;
             if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
                 eprintln!("audio-send: {name} is cut short; the call ends with what there is");
             }
@@ -105,7 +111,9 @@ impl Call {
             // The proxy takes the address from which it is spoken to for that of the stream.
             match socket(SocketAddr::new(own.ip(), 0), assistance.proxy) {
                 Ok(socket) => adjacent = Some(socket),
-                Err(error) => eprintln!("audio-send: {error:#}; the call goes on without the proxy"),
+                Err(error) => {
+                    eprintln!("audio-send: {error:#}; the call goes on without the proxy")
+                }
             }
             config.reinject = Some(Reinject {
                 proxy: assistance.proxy,
@@ -148,11 +156,13 @@ impl Call {
             status.show(now, || status_line(&self.talker.report(now)));
             let mut sources = vec![interrupts.as_fd(), self.media.as_fd()];
             sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
-            edge::wait(&sources, self.talker.next_deadline()).context("cannot wait for datagrams")?;
+            edge::wait(&sources, self.talker.next_deadline())
+                .context("cannot wait for datagrams")?;
         }
         status.clear();
         let mut report = self.talker.report(clock());
-        report.socket_errors = self.media.errors() + self.adjacent.as_ref().map_or(0, Socket::errors);
+        report.socket_errors =
+            self.media.errors() + self.adjacent.as_ref().map_or(0, Socket::errors);
         Ok(report)
     }
 
@@ -181,7 +191,9 @@ impl Call {
         while let Some((_, len)) = self.talker.transmit_to_proxy(&mut datagram) {
             // It is connected to the only proxy there is.
             if let Some(adjacent) = &mut self.adjacent {
-                adjacent.send(datagram.get(..len).unwrap_or_default()).context("cannot send to the proxy")?;
+                adjacent
+                    .send(datagram.get(..len).unwrap_or_default())
+                    .context("cannot send to the proxy")?;
             }
         }
         Ok(())
@@ -208,7 +220,8 @@ fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
 fn status_line(report: &TalkerReport) -> String {
     let packets = &report.packets;
     let rtt = report.rtt_ms.map(|ms| format!(", round trip {ms:.0} ms")).unwrap_or_default();
-    let help = if report.mode == "off" { String::new() } else { format!("; {}", report.assistance) };
+    let help =
+        if report.mode == "off" { String::new() } else { format!("; {}", report.assistance) };
     format!(
         "{} packets, again {} for quACKs and {} for NACKs{rtt}{help}",
         packets.sent, packets.retransmitted_quack, packets.retransmitted_nack
@@ -236,7 +249,8 @@ fn summary(report: &TalkerReport) -> String {
         text += "the receiver has hung up\n";
     }
     if report.socket_errors > 0 {
-        text += &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
+        text +=
+            &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
     }
     text
 }

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The only crypto suite that is spoken here (RFC 4568, section 6.2.1): every implementation of SRTP has it.
+/// The only crypto suite that is spoken here (RFC 4568, section 6.2.1): every implementation of
+/// SRTP has it.
 const SUITE: &str = "AES_CM_128_HMAC_SHA1_80";
 
 /// The SSRCs of a talker.
@@ -68,13 +69,18 @@ impl Description {
         let formats = rtx_payload_type.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
         let mut attributes = Vec::new();
         let mut attribute = |name: &str, value: String| {
-            attributes
-                .push(Attribute { attribute: name.to_owned(), value: Some(value).filter(|v| !v.is_empty()) });
+            attributes.push(Attribute {
+                attribute: name.to_owned(),
+                value: Some(value).filter(|v| !v.is_empty()),
+            });
         };
         match encoding {
             Encoding::Opus => {
                 attribute("rtpmap", format!("{pt} opus/{clock}/2"));
-                attribute("fmtp", format!("{pt} maxaveragebitrate={};cbr=1;stereo=0", self.bitrate));
+                attribute(
+                    "fmtp",
+                    format!("{pt} maxaveragebitrate={};cbr=1;stereo=0", self.bitrate),
+                );
             }
             Encoding::Random => attribute("rtpmap", format!("{pt} x-random/{clock}")),
         }
@@ -133,8 +139,8 @@ impl Description {
     /// # Errors
     /// [`SdpError`] says what is missing.
     pub fn from_sdp(text: &[u8]) -> Result<Self, SdpError> {
-        let parsed =
-            sdp_types::Session::parse(text).map_err(|error| SdpError::Malformed(error.to_string()))?;
+        let parsed = sdp_types::Session::parse(text)
+            .map_err(|error| SdpError::Malformed(error.to_string()))?;
         let secure = |media: &&Media| {
             media.media == "audio" && matches!(media.proto.as_str(), "RTP/SAVPF" | "RTP/SAVP")
         };
@@ -158,7 +164,9 @@ impl Description {
         let ptime = values(media, "ptime").find_map(|value| value.trim().parse().ok());
         let bitrate = values(media, "fmtp").find_map(|value| {
             let parameters = value.split_once(' ')?.1;
-            parameters.split(';').find_map(|p| p.trim().strip_prefix("maxaveragebitrate=")?.parse().ok())
+            parameters
+                .split(';')
+                .find_map(|p| p.trim().strip_prefix("maxaveragebitrate=")?.parse().ok())
         });
         Ok(Self {
             session,
@@ -170,7 +178,8 @@ impl Description {
     }
 }
 
-/// The name under which both SSRCs of a talker belong together (RFC 7022 asks for no more than that it is unique).
+/// The name under which both SSRCs of a talker belong together (RFC 7022 asks for no more than that
+/// it is unique).
 pub(crate) fn cname(media: u32) -> String {
     format!("audio-{media:08x}")
 }
@@ -205,7 +214,9 @@ fn rtx_format(media: &Media, of: u8) -> Option<u8> {
             parameters.is_some_and(|parameters| parameters.split(';').any(|p| p.trim() == apt))
         })
     };
-    rtpmaps(media).find(|(number, name)| name == "rtx" && repeats(*number)).map(|(number, _)| number)
+    rtpmaps(media)
+        .find(|(number, name)| name == "rtx" && repeats(*number))
+        .map(|(number, _)| number)
 }
 
 /// A key, and how many packets it is for, if that is said.
@@ -215,11 +226,13 @@ fn inline_key(value: &str) -> Option<(MasterKey, Option<u64>)> {
         return None;
     }
     let key = words.next()?.strip_prefix("inline:")?;
-    // Session parameters change what packets look like. Those that may be passed over say so (RFC 4568, section 6.3.7).
+    // Session parameters change what packets look like. Those that may be passed over say so (RFC
+    // 4568, section 6.3.7).
     if !words.all(|parameter| parameter.starts_with('-')) {
         return None;
     }
-    // A lifetime and an identifier may follow; the latter would be in every packet, and we could not read them.
+    // A lifetime and an identifier may follow; the latter would be in every packet, and we could
+    // not read them.
     let mut parts = key.split('|');
     let key = MasterKey::from_inline(parts.next()?)?;
     let lifetime = match parts.next() {
@@ -286,7 +299,11 @@ mod tests {
             ("a=rtcp-mux\r\n", "", SdpError::NoMux),
         ] {
             assert!(good.contains(from), "{good}");
-            assert_eq!(Description::from_sdp(good.replace(from, to).as_bytes()), Err(wanted), "{to}");
+            assert_eq!(
+                Description::from_sdp(good.replace(from, to).as_bytes()),
+                Err(wanted),
+                "{to}"
+            );
         }
         assert!(matches!(Description::from_sdp(b"RIFF"), Err(SdpError::Malformed(_))));
     }
@@ -294,9 +311,13 @@ mod tests {
     #[test]
     fn a_key_with_a_lifetime_is_taken_and_one_with_an_identifier_is_not() {
         let inline = description(Encoding::Opus).session.key.to_inline();
-        let of =
-            |tail: &str| inline_key(&format!("1 {SUITE} inline:{inline}{tail}")).map(|(_, packets)| packets);
-        assert_eq!((of(""), of("|2^20"), of("|700")), (Some(None), Some(Some(1 << 20)), Some(Some(700))));
+        let of = |tail: &str| {
+            inline_key(&format!("1 {SUITE} inline:{inline}{tail}")).map(|(_, packets)| packets)
+        };
+        assert_eq!(
+            (of(""), of("|2^20"), of("|700")),
+            (Some(None), Some(Some(1 << 20)), Some(Some(700)))
+        );
         for tail in ["|2^20|1:4", "|1:4", "|2^64", "|2^", "|0", "|", "|700|", "|-7"] {
             assert_eq!(of(tail), None, "{tail}");
         }

@@ -5,9 +5,11 @@ use opus::{Application, Bitrate, Channels, Encoder};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Bits of Opus in a second: 240 bytes in a packet of 20 ms, as large as those of the Sidekick paper.
+/// Bits of Opus in a second: 240 bytes in a packet of 20 ms, as large as those of the Sidekick
+/// paper.
 pub const BITRATE: u32 = 96_000;
-/// How long a frame may be, in milliseconds: Opus's own lengths (RFC 6716, section 2.1.4) that are whole milliseconds.
+/// How long a frame may be, in milliseconds: Opus's own lengths (RFC 6716, section 2.1.4) that are
+/// whole milliseconds.
 pub const FRAME_MS: [u16; 5] = [5, 10, 20, 40, 60];
 
 /// Why there is no Opus.
@@ -41,7 +43,8 @@ impl OpusSource {
         if !FRAME_MS.contains(&ms) || Duration::from_millis(ms.into()) != interval {
             return Err(OpusError::Interval(interval));
         }
-        let mut encoder = Encoder::new(crate::session::CLOCK_RATE, Channels::Mono, Application::Audio)?;
+        let mut encoder =
+            Encoder::new(crate::session::CLOCK_RATE, Channels::Mono, Application::Audio)?;
         encoder.set_bitrate(Bitrate::Bits(BITRATE.cast_signed()))?;
         encoder.set_vbr(false)?;
         let ms = usize::from(ms);

@@ -1,5 +1,5 @@
-//! A sound that the program makes by itself: a harp's arpeggio, so that an ear notices each gap, and each place in it is told
-//! from the others.
+//! A sound that the program makes by itself: a harp's arpeggio, so that an ear notices each gap,
+//! and each place in it is told from the others.
 
 use super::Pcm;
 use crate::session::CLOCK_RATE;
@@ -9,8 +9,8 @@ use std::f32::consts::TAU;
 const NOTE: u64 = CLOCK_RATE as u64 / 5;
 /// Semitones above A3 (220 Hz): four chords of C major, up and down.
 const MELODY: [u8; 32] = [
-    3, 7, 10, 15, 19, 15, 10, 7, 0, 3, 7, 12, 15, 12, 7, 3, 8, 12, 15, 20, 24, 20, 15, 12, 10, 14, 17, 22,
-    26, 22, 17, 14,
+    3, 7, 10, 15, 19, 15, 10, 7, 0, 3, 7, 12, 15, 12, 7, 3, 8, 12, 15, 20, 24, 20, 15, 12, 10, 14,
+    17, 22, 26, 22, 17, 14,
 ];
 /// Each note's overtones, and how loud they are.
 const OVERTONES: [(f32, f32); 4] = [(1.0, 0.3), (2.0, 0.12), (3.0, 0.06), (4.0, 0.03)];
@@ -47,7 +47,8 @@ fn plucked(note: u64, since: u64) -> f32 {
     // Five milliseconds to swell, so that it does not click; then it fades, higher notes sooner.
     let swell = (time / 0.005).min(1.0);
     let fade = (-time * pitch / 100.0).exp();
-    let overtones = OVERTONES.iter().map(|(times, loud)| loud * (TAU * (pitch * times * time).fract()).sin());
+    let overtones =
+        OVERTONES.iter().map(|(times, loud)| loud * (TAU * (pitch * times * time).fract()).sin());
     swell * fade * overtones.sum::<f32>()
 }
 

@@ -20,7 +20,9 @@ const CHUNK: usize = 960;
 #[non_exhaustive]
 pub enum WavError {
     /// It is none, or of a kind that is not read.
-    #[error("it is no WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav")]
+    #[error(
+        "it is no WAV file of plain samples; make one with: ffmpeg -i FILE -ar 48000 -ac 1 call.wav"
+    )]
     Unreadable(#[from] hound::Error),
     /// Nobody knows how to mix so many.
     #[error("it has {0} channels; mix them down with: ffmpeg -i FILE -ac 1 call.wav")]
@@ -36,7 +38,8 @@ pub enum WavError {
     Empty,
 }
 
-/// A file that is being read. Two channels become their mean. A file that is cut short is played as far as it goes.
+/// A file that is being read. Two channels become their mean. A file that is cut short is played as
+/// far as it goes.
 pub struct WavSource<R> {
     reader: WavReader<R>,
     spec: WavSpec,
@@ -103,7 +106,9 @@ impl<R: Read> WavSource<R> {
             sum += match self.spec.sample_format {
                 SampleFormat::Float => {
                     // What is no number is not heard.
-                    Some(self.reader.samples::<f32>().next()?.ok()?).filter(|v| v.is_finite()).unwrap_or(0.0)
+                    Some(self.reader.samples::<f32>().next()?.ok()?)
+                        .filter(|v| v.is_finite())
+                        .unwrap_or(0.0)
                 }
                 #[allow(clippy::cast_precision_loss, reason = "24 bits are more than is heard")]
                 SampleFormat::Int => {
@@ -140,7 +145,8 @@ impl Converter {
     fn new(rate: u32) -> Option<Self> {
         let parameters = SincInterpolationParameters::new(128, WindowFunction::BlackmanHarris2);
         let ratio = f64::from(CLOCK_RATE) / f64::from(rate);
-        let resampler = Async::new_sinc(ratio, 1.0, &parameters, CHUNK, 1, FixedAsync::Output).ok()?;
+        let resampler =
+            Async::new_sinc(ratio, 1.0, &parameters, CHUNK, 1, FixedAsync::Output).ok()?;
         let skip = resampler.output_delay();
         Some(Self { resampler, ready: VecDeque::new(), skip, taken: 0, given: 0, ended: false })
     }

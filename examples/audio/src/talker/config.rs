@@ -27,8 +27,8 @@ pub struct TalkerConfig {
     pub interval: Duration,
     /// Packets in the stream at most, at least 1. The default is 3000: a minute.
     pub packets: u32,
-    /// What SSRCs, and where sequence numbers and timestamps begin, follow from: draw it at random, unless a simulation is
-    /// to repeat itself.
+    /// What SSRCs, and where sequence numbers and timestamps begin, follow from: draw it at random,
+    /// unless a simulation is to repeat itself.
     pub identity: [u8; 32],
     /// A listener that was heard and then falls silent for so long is gone. The default is 10 s.
     pub idle_timeout: Duration,
@@ -50,7 +50,8 @@ impl TalkerConfig {
         }
     }
 
-    /// The stream of a simulation that is to repeat itself for a seed: random bytes under a key that is no secret.
+    /// The stream of a simulation that is to repeat itself for a seed: random bytes under a key
+    /// that is no secret.
     #[must_use]
     pub fn of_simulation(seed: u64) -> Self {
         let mut identity = [0; 32];
@@ -67,17 +68,20 @@ impl TalkerConfig {
 pub struct Reinject {
     /// Where the proxy is reached.
     pub proxy: SocketAddr,
-    /// The stream's flow. Its source's port has to be the one that the proxy sees; the address may be unspecified.
+    /// The stream's flow. Its source's port has to be the one that the proxy sees; the address may
+    /// be unspecified.
     pub flow: Flow,
     /// A quACK after this many packets, if any.
     pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first unreported packet, if any. If both are `None` the proxy refuses.
+    /// A quACK this long after the first unreported packet, if any. If both are `None` the proxy
+    /// refuses.
     pub every: Option<Duration>,
     /// Power sums in a quACK: as many missing packets can be told from one. At least 1.
     pub threshold: u8,
     /// Whether to ask for a quACK that stays away.
     pub poll: bool,
-    /// What the session's keys follow from: draw it at random, unless a simulation is to repeat itself.
+    /// What the session's keys follow from: draw it at random, unless a simulation is to repeat
+    /// itself.
     pub seed: [u8; 32],
 }
 

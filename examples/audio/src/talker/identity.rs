@@ -7,8 +7,8 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     pub(super) sources: Sources,
-    /// The first packet's number. In the lower half, so that a listener that misses the first packets is not wrong about
-    /// the rollovers (RFC 4568, section 6.4, recommends it).
+    /// The first packet's number. In the lower half, so that a listener that misses the first
+    /// packets is not wrong about the rollovers (RFC 4568, section 6.4, recommends it).
     pub(super) first: u16,
     pub(super) first_timestamp: u32,
     /// The first retransmission's.
@@ -28,6 +28,11 @@ impl Identity {
             u16::from_be_bytes([a, b]) & 0x7fff
         };
         let (first, first_rtx) = (number(), number());
-        Self { sources: Sources { media, rtx }, first, first_timestamp: random.next_u32(), first_rtx }
+        Self {
+            sources: Sources { media, rtx },
+            first,
+            first_timestamp: random.next_u32(),
+            first_rtx,
+        }
     }
 }

@@ -12,15 +12,16 @@ impl Talker {
     /// A report, or the goodbye, as it is sent.
     pub(super) fn report_packet(&mut self, goodbye: bool, now: Instant) -> Option<Vec<u8>> {
         let Sources { media, rtx } = self.identity.sources;
-        let since =
-            now.saturating_duration_since(self.began).as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
+        let since = now.saturating_duration_since(self.began).as_nanos() * u128::from(CLOCK_RATE)
+            / 1_000_000_000;
         let [.., a, b, c, d] = since.to_be_bytes();
         let [.., e, f, g, h] = self.octets.to_be_bytes();
         let info = SenderInfo {
             ssrc: media,
             ntp: self.clock.at(now),
             timestamp: self.identity.first_timestamp.wrapping_add(u32::from_be_bytes([a, b, c, d])),
-            // Each packet once, however often it was sent: so the goodbye tells how many there were.
+            // Each packet once, however often it was sent: so the goodbye tells how many there
+            // were.
             packets: self.store.next(),
             octets: u32::from_be_bytes([e, f, g, h]),
         };
@@ -56,7 +57,8 @@ impl Talker {
                 Some(Ending::Unanswered) => "unanswered",
             }
             .to_owned(),
-            assisted: sidekick.is_some_and(|sidekick| sidekick.assistance() == Assistance::Assisted),
+            assisted: sidekick
+                .is_some_and(|sidekick| sidekick.assistance() == Assistance::Assisted),
             assistance: sidekick.map_or_else(|| "off".to_owned(), |s| s.assistance().to_string()),
             packets: self.packets,
             quacks: Quacks {

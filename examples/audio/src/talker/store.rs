@@ -4,8 +4,8 @@ use sidekick_protocol::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A packet is sent again so often at most because a proxy has not seen it, and no later than this: then a listener of the
-/// usual patience has passed it over. One that still wants it asks.
+/// A packet is sent again so often at most because a proxy has not seen it, and no later than this:
+/// then a listener of the usual patience has passed it over. One that still wants it asks.
 const MAX_REINJECTED: u8 = 3;
 const MAX_AGE: Duration = Duration::from_secs(1);
 /// Bytes of budget that may be saved up.
@@ -85,7 +85,13 @@ impl Store {
     }
 
     /// Keeps the next packet.
-    pub(super) fn push(&mut self, content: Vec<u8>, timestamp: u32, datagram: Vec<u8>, now: Instant) {
+    pub(super) fn push(
+        &mut self,
+        content: Vec<u8>,
+        timestamp: u32,
+        datagram: Vec<u8>,
+        now: Instant,
+    ) {
         if self.kept.len() >= self.capacity {
             self.kept.pop_front();
             self.first = self.first.saturating_add(1);
@@ -103,9 +109,14 @@ impl Store {
         });
     }
 
-    /// Notes that a packet is sent again, and gives its transmission; `None` if it is not kept, was sent again too often, is
-    /// too old, or the budget is spent.
-    pub(super) fn send_again(&mut self, index: u32, cause: Cause, now: Instant) -> Option<Transmission> {
+    /// Notes that a packet is sent again, and gives its transmission; `None` if it is not kept, was
+    /// sent again too often, is too old, or the budget is spent.
+    pub(super) fn send_again(
+        &mut self,
+        index: u32,
+        cause: Cause,
+        now: Instant,
+    ) -> Option<Transmission> {
         let kept = Self::kept(&mut self.kept, self.first, index)?;
         let attempt = kept.attempt.checked_add(1)?;
         let by_quack = cause == Cause::Quack;

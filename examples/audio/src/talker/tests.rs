@@ -24,7 +24,8 @@ fn start_with(config: TalkerConfig) -> Call {
     let now = Instant::now();
     let session = Session { lifetime: None, ..config.session.clone() };
     let talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
-    let (sealer, opener) = (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
+    let (sealer, opener) =
+        (Protector::new(&session).unwrap(), Unprotector::new(&session.key).unwrap());
     Call { talker, now, sealer, opener }
 }
 
@@ -76,7 +77,8 @@ impl Call {
 #[test]
 fn packets_are_opaque_and_each_has_its_own_identifier() {
     let mut call = start(500);
-    let rule = Identification { filter: sidekick_protocol::Filter::All, ..Identification::default() };
+    let rule =
+        Identification { filter: sidekick_protocol::Filter::All, ..Identification::default() };
     let mut identifiers = BTreeSet::new();
     for number in 0..500 {
         let datagrams = call.datagrams(call.now + number * 20 * MS);
@@ -102,7 +104,8 @@ fn a_lying_proxy_gets_a_packet_three_times_and_none_that_is_too_old() {
     assert_eq!(again(30), 3);
     assert_eq!(again(60), 0);
     call.datagrams(call.now + 40 * MS);
-    let mut again = |place, after: u32| call.talker.send_again(place, Cause::Quack, call.now + after * MS);
+    let mut again =
+        |place, after: u32| call.talker.send_again(place, Cause::Quack, call.now + after * MS);
     assert!(again(1, 1000));
     assert!(!again(1, 1041), "nobody plays it any more");
     // Whoever plays may be more patient, and says so.
@@ -116,7 +119,8 @@ fn repetitions_cost_no_more_than_half_of_the_stream() {
     for number in 0..2000 {
         let now = call.now + number * 20 * MS;
         call.datagrams(now);
-        // A listener that asks for everything, as often as it may, and a proxy that has seen nothing.
+        // A listener that asks for everything, as often as it may, and a proxy that has seen
+        // nothing.
         let earliest = number.saturating_sub(100);
         call.nack(&(earliest..number).collect::<Vec<_>>(), now);
         for place in earliest..=number {
@@ -181,7 +185,8 @@ fn reports_measure_the_round_trip_and_answer_clocks() {
     let rtt = call.talker.report(at).rtt_ms.unwrap();
     assert!((rtt - 52.0).abs() < 0.05, "{rtt}");
     let said = call.reports(call.now + 102 * MS);
-    let held = said.iter().find_map(|said| if let Said::Held(held) = said { Some(held) } else { None });
+    let held =
+        said.iter().find_map(|said| if let Said::Held(held) = said { Some(held) } else { None });
     let held = held.expect("the clock is answered before the second is over");
     assert_eq!((held.ssrc, held.last), (EAR, 77));
     assert_eq!(held.delay, units(50 * MS));
@@ -211,13 +216,18 @@ fn a_goodbye_that_nobody_answers_is_said_so_often() {
         ends += said.iter().filter(|said| matches!(said, Said::Bye { .. })).count();
         assert!(
             ends == 0
-                || said.iter().all(|said| !matches!(said, Said::Sender { packets, .. } if *packets != 3))
+                || said
+                    .iter()
+                    .all(|said| !matches!(said, Said::Sender { packets, .. } if *packets != 3))
         );
     }
     // Of both SSRCs.
     assert_eq!(ends, 100);
     let report = call.talker.report(now);
-    assert_eq!((report.acknowledged, report.ending.as_str(), report.packets.sent), (false, "unanswered", 3));
+    assert_eq!(
+        (report.acknowledged, report.ending.as_str(), report.packets.sent),
+        (false, "unanswered", 3)
+    );
 }
 
 #[test]
@@ -230,7 +240,10 @@ fn a_call_that_is_stopped_ends_with_what_was_said() {
     let goodbye = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
     call.hears(&goodbye, call.now + 100 * MS);
     let report = call.talker.report(call.now + 200 * MS);
-    assert_eq!((report.acknowledged, report.ending.as_str(), report.time_s), (true, "confirmed", 0.1));
+    assert_eq!(
+        (report.acknowledged, report.ending.as_str(), report.time_s),
+        (true, "confirmed", 0.1)
+    );
 }
 
 #[test]
@@ -327,9 +340,14 @@ fn a_source_that_ends_ends_the_stream() {
 #[test]
 fn settings_out_of_range_are_named() {
     let now = start(1).now;
-    let of = |config| Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap_err().to_string();
+    let of = |config| {
+        Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap_err().to_string()
+    };
     let good = || TalkerConfig::of_simulation(1);
-    assert_eq!(of(TalkerConfig { interval: Duration::ZERO, ..good() }), "packets must be 1 to 1000 ms apart");
+    assert_eq!(
+        of(TalkerConfig { interval: Duration::ZERO, ..good() }),
+        "packets must be 1 to 1000 ms apart"
+    );
     assert_eq!(of(TalkerConfig { packets: 0, ..good() }), "a stream must have at least one packet");
     for (media, rtx) in [(95, 97), (96, 96), (96, 128)] {
         let mut config = good();

@@ -1,4 +1,5 @@
-//! Both ends over two segments in virtual time, 1 ms and 25 ms long, against the waits that the paper's figure 4a shows.
+//! Both ends over two segments in virtual time, 1 ms and 25 ms long, against the waits that the
+//! paper's figure 4a shows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,10 @@ use path::{Passing, Path, every_two_packets};
 
 const PACKETS: u32 = 3000;
 
-fn call(reinject: Option<Reinject>, loses: impl FnMut(Passing) -> bool) -> (TalkerReport, ListenerReport) {
+fn call(
+    reinject: Option<Reinject>,
+    loses: impl FnMut(Passing) -> bool,
+) -> (TalkerReport, ListenerReport) {
     let mut config = TalkerConfig { packets: PACKETS, reinject, ..TalkerConfig::of_simulation(1) };
     // Nobody decodes them here, but they are rated as if they were.
     config.session.encoding = Encoding::Opus;
@@ -24,8 +28,8 @@ fn call(reinject: Option<Reinject>, loses: impl FnMut(Passing) -> bool) -> (Talk
     (talker, listener)
 }
 
-/// One in 21 packets does not reach the proxy. The number is odd, so that the loss comes before either packet of a quACK's
-/// two in turn.
+/// One in 21 packets does not reach the proxy. The number is odd, so that the loss comes before
+/// either packet of a quACK's two in turn.
 fn lone_near_losses(passing: Passing) -> bool {
     matches!(passing, Passing::Near { sequence, attempt: 0 } if sequence % 21 == 20)
 }
@@ -40,7 +44,9 @@ fn assert_close(got: f64, wanted: f64) {
 }
 
 fn assert_latency(got: &DejitterMs, [p90, p95, p99, max]: [f64; 4]) {
-    for (got, wanted) in [(got.p50, 0.0), (got.p90, p90), (got.p95, p95), (got.p99, p99), (got.max, max)] {
+    for (got, wanted) in
+        [(got.p50, 0.0), (got.p90, p90), (got.p95, p95), (got.p99, p99), (got.max, max)]
+    {
         assert_close(got, wanted);
     }
 }
@@ -60,10 +66,12 @@ fn end_to_end_a_loss_costs_three_packets_a_round_trip_less_their_spacing() {
 }
 
 #[test]
-fn with_a_quack_every_two_packets_a_loss_costs_a_near_round_trip_and_every_other_time_the_spacing() {
+fn with_a_quack_every_two_packets_a_loss_costs_a_near_round_trip_and_every_other_time_the_spacing()
+{
     let (talker, listener) = call(Some(every_two_packets(false)), lone_near_losses);
-    // A loss before a quACK's second packet is known with it: one packet waits 2 ms. Before its first, one waits 22 ms and
-    // one 2 (published: 22.4 and 2.2). So of 42 packets one waits 22 ms, two wait 2 ms: 22 ms from the 97.6th percentile on.
+    // A loss before a quACK's second packet is known with it: one packet waits 2 ms. Before its
+    // first, one waits 22 ms and one 2 (published: 22.4 and 2.2). So of 42 packets one waits 22 ms,
+    // two wait 2 ms: 22 ms from the 97.6th percentile on.
     assert_latency(&listener.dejitter_ms, [0.0, 2.0, 22.0, 22.0]);
     assert_eq!((listener.played, listener.late), (PACKETS.into(), 0));
     assert_eq!(talker.packets.retransmitted_quack, LOST);
@@ -80,7 +88,8 @@ fn with_polls_a_lost_packet_is_there_before_the_next() {
     assert_eq!(listener.dejitter_ms.max, 0.0);
     assert_eq!((talker.packets.retransmitted_quack, talker.packets.spurious), (LOST, 0));
     assert_eq!(listener.nacks.packets, 0);
-    // By equation 4 of Cole and Rosenbluth: 26 ms of way, 26.5 of codec, and 4 to wait for what is sent again.
+    // By equation 4 of Cole and Rosenbluth: 26 ms of way, 26.5 of codec, and 4 to wait for what is
+    // sent again.
     let quality = listener.quality.unwrap();
     assert!((quality.r - (94.2 - 0.024 * 56.5 - 2.23)).abs() < 0.1, "{quality:?}");
     assert_eq!(quality.lost_percent, 0.0);
@@ -95,16 +104,16 @@ fn what_is_lost_behind_the_proxy_is_left_to_nacks() {
 
 #[test]
 fn a_repetition_that_is_lost_too_is_repeated() {
-    let twice =
-        |passing| matches!(passing, Passing::Near { sequence, attempt: 0 | 1 } if sequence % 100 == 50);
+    let twice = |passing| matches!(passing, Passing::Near { sequence, attempt: 0 | 1 } if sequence % 100 == 50);
     let (talker, listener) = call(None, twice);
     // The NACK is repeated 9/8 of a round trip after the first.
     assert_close(listener.dejitter_ms.max, 52.0 + 52.0 * 9.0 / 8.0);
     assert_eq!(talker.packets.retransmitted_nack, 60);
     let (talker, listener) = call(Some(every_two_packets(false)), twice);
-    // The proxy misses the same ciphertext a second time. At worst each of its two quACKs comes with the second packet behind
-    // the loss, three spacings and a near round trip after it; but then the NACK that was on its way meanwhile is followed, since
-    // the proxy should have seen the repetition.
+    // The proxy misses the same ciphertext a second time. At worst each of its two quACKs comes
+    // with the second packet behind the loss, three spacings and a near round trip after it; but
+    // then the NACK that was on its way meanwhile is followed, since the proxy should have seen the
+    // repetition.
     assert_close(listener.dejitter_ms.max, 52.0);
     assert_eq!(talker.packets.retransmitted_quack + talker.packets.retransmitted_nack, 60);
     assert!(talker.packets.retransmitted_nack > 0);

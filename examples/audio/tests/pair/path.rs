@@ -87,7 +87,10 @@ impl Wiretap {
 }
 
 pub(crate) fn flow() -> Flow {
-    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:5004".parse().unwrap() }
+    Flow {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.7:5004".parse().unwrap(),
+    }
 }
 
 /// Where the proxy is reached.
@@ -112,8 +115,10 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
     #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
     pub(crate) fn new(config: TalkerConfig, loses: L) -> Self {
         let now = Instant::now();
-        let proxy =
-            config.reinject.as_ref().map(|_| Observer::new(ObserverConfig::default(), [9; 32]).unwrap());
+        let proxy = config
+            .reinject
+            .as_ref()
+            .map(|_| Observer::new(ObserverConfig::default(), [9; 32]).unwrap());
         let session = config.session.clone();
         let talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
         Self {
@@ -160,7 +165,9 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             assert_eq!(to, proxy());
             self.launch(NEAR, Stop::ProxyItself, message[..len].to_vec());
         }
-        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message)) {
+        while let Some(transmit) =
+            self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message))
+        {
             self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..transmit.len].to_vec());
         }
     }
@@ -212,7 +219,8 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             }
             let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
             let proxy = self.proxy.as_ref().and_then(Observer::next_deadline);
-            let deadlines = [arrival, self.talker.next_deadline(), self.listener.next_deadline(), proxy];
+            let deadlines =
+                [arrival, self.talker.next_deadline(), self.listener.next_deadline(), proxy];
             let next = deadlines.into_iter().flatten().min().expect("nobody waits for anything");
             assert!(next <= until, "it does not end");
             assert!(next > self.now || arrival == Some(next), "a machine would spin");

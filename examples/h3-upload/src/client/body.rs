@@ -1,5 +1,5 @@
-//! Reads the file, hashes it and hands it to the HTTP/3 driver, on a thread of its own: reading a file
-//! blocks, and a hash keeps a core busy.
+//! Reads the file, hashes it and hands it to the HTTP/3 driver, on a thread of its own: reading a
+//! file blocks, and a hash keeps a core busy.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_quiche::http3::driver::OutboundFrame;
 
-/// What the driver takes at a time. It holds a bounded number of these, so memory does not grow with
-/// the file.
+/// What the driver takes at a time. It holds a bounded number of these, so memory does not grow
+/// with the file.
 const CHUNK: usize = 64 * 1024;
 
 /// An open file, and how long it is if that can be known beforehand.
@@ -71,8 +71,8 @@ impl Counted {
 /// How sending ended.
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
-/// Sends the whole file down `to` and says what it was. `None` if the driver stopped taking it, in which
-/// case the connection or the server's answer says why. `counted` follows.
+/// Sends the whole file down `to` and says what it was. `None` if the driver stopped taking it, in
+/// which case the connection or the server's answer says why. `counted` follows.
 pub(crate) fn spawn(
     source: Source,
     to: mpsc::Sender<OutboundFrame>,

@@ -24,8 +24,9 @@ pub(crate) struct Cli {
     #[arg(value_parser = parse_url)]
     url: Url,
 
-    /// What to do with a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or early-loss; or ack-reduction, if the
-    /// bottleneck is before the proxy: it asks a server that can be asked for fewer acknowledgements
+    /// What to do with a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or
+    /// early-loss; or ack-reduction, if the bottleneck is before the proxy: it asks a server that
+    /// can be asked for fewer acknowledgements
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: whichever is found there; default port: 5252]
@@ -40,7 +41,8 @@ pub(crate) struct Cli {
     /// Ask the proxy for a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock. auto and reinject take 5 at most
+    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock. auto and reinject
+    /// take 5 at most
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// How many missing packets a quACK can name
@@ -63,8 +65,8 @@ pub(crate) struct Cli {
     /// for this long, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     stall_timeout: Duration,
-    /// Ask this name server about the URL's host: for its HTTPS record, which may name another port or server (RFC 9460), and for
-    /// its addresses [default: the system's; default port: 53]
+    /// Ask this name server about the URL's host: for its HTTPS record, which may name another port
+    /// or server (RFC 9460), and for its addresses [default: the system's; default port: 53]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_resolver)]
     resolver: Option<SocketAddr>,
 
@@ -275,8 +277,9 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
     let Some(name) = mode.congestion_control() else {
         return Ok(asked.unwrap_or(Cc::Cubic));
     };
-    let own = Cc::from_quiche_name(name)
-        .with_context(|| format!("mode {mode} asks for {name}, which this program does not know"))?;
+    let own = Cc::from_quiche_name(name).with_context(|| {
+        format!("mode {mode} asks for {name}, which this program does not know")
+    })?;
     match asked {
         // Any that does not go by acknowledgements.
         Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
@@ -304,7 +307,10 @@ fn target(url: &Url, file: &Path) -> anyhow::Result<Target> {
     let mut path = url.path().to_owned();
     if path.ends_with('/') {
         let name = file.file_name().with_context(|| {
-            format!("{} has no name of its own: say what to call it on the server, {url}NAME", file.display())
+            format!(
+                "{} has no name of its own: say what to call it on the server, {url}NAME",
+                file.display()
+            )
         })?;
         path.push_str(&encode(name));
     }
@@ -317,12 +323,13 @@ fn encode(name: &OsStr) -> String {
 }
 
 fn parse_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|e| format!("{e}; it should look like https://HOST:PORT/NAME"))?;
+    let url =
+        Url::parse(text).map_err(|e| format!("{e}; it should look like https://HOST:PORT/NAME"))?;
     match url.scheme() {
         "https" => Ok(url),
-        other => {
-            Err(format!("HTTP/3 is https only, not {other}; it should look like https://HOST:PORT/NAME"))
-        }
+        other => Err(format!(
+            "HTTP/3 is https only, not {other}; it should look like https://HOST:PORT/NAME"
+        )),
     }
 }
 
@@ -330,7 +337,8 @@ fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     match text {
         "off" => Ok(Sidekick::Off),
         mode => mode.parse().map(Sidekick::On).map_err(|_| {
-            "choose off, auto, reinject, path-aware-bbr, pacubic, early-loss or ack-reduction".to_owned()
+            "choose off, auto, reinject, path-aware-bbr, pacubic, early-loss or ack-reduction"
+                .to_owned()
         }),
     }
 }
@@ -407,7 +415,9 @@ mod tests {
             assert_eq!(plan.cc, cc, "{mode}");
             assert_eq!(plan.mode(), mode);
         }
-        for (mode, name, cc) in [("early-loss", "bbr2", Cc::Bbr2), ("ack-reduction", "reno", Cc::Reno)] {
+        for (mode, name, cc) in
+            [("early-loss", "bbr2", Cc::Bbr2), ("ack-reduction", "reno", Cc::Reno)]
+        {
             let plan = plan(&["--sidekick", mode, "--proxy", "gw", "--cc", name]).unwrap();
             assert_eq!(plan.cc, cc, "{mode}");
         }
@@ -430,7 +440,8 @@ mod tests {
         }
         let said = complaint(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "bbr2"]);
         assert!(said.contains("cubic-rfc9438") && said.contains("--cc bbr2"), "{said}");
-        let said = complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);
+        let said =
+            complaint(&["--sidekick", "early-loss", "--proxy", "gw", "--quack-every-ms", "0"]);
         assert!(said.contains("--quack-every-packets"), "{said}");
         let said = complaint(&["--sidekick", "ack-reduction", "--proxy", "gw", "--cc", "bbr2"]);
         assert!(said.contains("cubic") && said.contains("--cc bbr2"), "{said}");
@@ -461,9 +472,15 @@ mod tests {
         assert_eq!(of("2001:db8::1"), Ok("[2001:db8::1]:53".to_owned()));
         assert_eq!(of("[2001:db8::1]"), Ok("[2001:db8::1]:53".to_owned()));
         assert_eq!(of("[2001:db8::1]:5353"), Ok("[2001:db8::1]:5353".to_owned()));
-        for bad in
-            ["", "dns.example", "dns.example:53", "192.0.2.1:0", "192.0.2.1:", "192.0.2.1:99999", ":53"]
-        {
+        for bad in [
+            "",
+            "dns.example",
+            "dns.example:53",
+            "192.0.2.1:0",
+            "192.0.2.1:",
+            "192.0.2.1:99999",
+            ":53",
+        ] {
             assert!(of(bad).is_err(), "{bad:?} passed");
         }
     }
@@ -483,7 +500,9 @@ mod tests {
 
     #[test]
     fn the_name_is_the_urls_or_the_files() {
-        let of = |url: &str, file: &str| target(&Url::parse(url).unwrap(), Path::new(file)).map(|t| t.path);
+        let of = |url: &str, file: &str| {
+            target(&Url::parse(url).unwrap(), Path::new(file)).map(|t| t.path)
+        };
         assert_eq!(of("https://h/", "dir/a file.bin").unwrap(), "/a%20file.bin");
         assert_eq!(of("https://h", "50%?#.bin").unwrap(), "/50%25%3F%23.bin");
         assert_eq!(of("https://h/other", "x").unwrap(), "/other");

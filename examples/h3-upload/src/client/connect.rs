@@ -1,4 +1,5 @@
-//! From a [`Plan`] to an established HTTP/3 connection: which address, socket, QUIC settings, handshake.
+//! From a [`Plan`] to an established HTTP/3 connection: which address, socket, QUIC settings,
+//! handshake.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,7 +27,8 @@ use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{Seen, Watched};
 
-/// Fits every path that QUIC runs on today, tunnels included; discovery would only cost probes here.
+/// Fits every path that QUIC runs on today, tunnels included; discovery would only cost probes
+/// here.
 const UDP_PAYLOAD: usize = 1350;
 /// A connection that has been silent for this long is given up.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,7 +58,8 @@ pub(crate) struct Link {
     pub(crate) found: Found,
 }
 
-/// Connects to the plan's server. Its addresses are tried one after the other, all of them within the plan's timeout.
+/// Connects to the plan's server. Its addresses are tried one after the other, all of them within
+/// the plan's timeout.
 pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
@@ -103,13 +106,16 @@ fn lookup_took_too_long(plan: &Plan) -> anyhow::Error {
     let host = &plan.target.host;
     match plan.resolver {
         Some(server) => {
-            anyhow!("the name server {server} could not tell the address of {host} in time: check --resolver")
+            anyhow!(
+                "the name server {server} could not tell the address of {host} in time: check --resolver"
+            )
         }
         None => anyhow!("no name server could tell the address of {host} in time"),
     }
 }
 
-/// Why no address would do: a certificate that is not to be trusted before all else, or whatever came last.
+/// Why no address would do: a certificate that is not to be trusted before all else, or whatever
+/// came last.
 #[derive(Default)]
 struct Failures {
     reason: Option<anyhow::Error>,
@@ -135,7 +141,9 @@ impl Failures {
         let Some(reason) = self.reason else { return anyhow!("{host} has no address") };
         match (self.recorded, self.own) {
             (false, _) => reason,
-            (true, false) => reason.context(format!("{host} cannot be reached where its HTTPS record says")),
+            (true, false) => {
+                reason.context(format!("{host} cannot be reached where its HTTPS record says"))
+            }
             (true, true) => reason.context(format!(
                 "{host} can be reached neither where its HTTPS record says nor at its own address"
             )),
@@ -145,7 +153,9 @@ impl Failures {
 
 /// The addresses of the proxy that the plan names; none if it names none.
 async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
-    let Some(ProxyName { host, port }) = plan.assistance.as_ref().and_then(|help| help.proxy.as_ref()) else {
+    let Some(ProxyName { host, port }) =
+        plan.assistance.as_ref().and_then(|help| help.proxy.as_ref())
+    else {
         return Ok(Vec::new());
     };
     tokio::time::timeout(plan.timeout, resolver::system_addresses(host, *port))
@@ -171,13 +181,18 @@ async fn attempt(
         return Ok(Link { controller, seen, sidekick: None, started, server, found });
     };
     // The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
-    let proxy = proxies.iter().find(|proxy| proxy.is_ipv4() == server.is_ipv4()).or(proxies.first()).copied();
+    let proxy = proxies
+        .iter()
+        .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
+        .or(proxies.first())
+        .copied();
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
     let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
 }
 
-/// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then on, also if it failed.
+/// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then
+/// on, also if it failed.
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
     verifier: Arc<Verifier>,
@@ -292,7 +307,8 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     };
     let udp = UdpSocket::bind((any, 0)).await?;
     udp.connect(server).await?;
-    // Known before anything is to be sent, so that nothing that is sent has to wait for it and be overtaken.
+    // Known before anything is to be sent, so that nothing that is sent has to wait for it and be
+    // overtaken.
     udp.writable().await?;
     let capabilities = pacing(&udp)?;
     let mut socket = Socket::try_from(udp)?;
@@ -300,19 +316,19 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     Ok(socket)
 }
 
-/// tokio-quiche paces only on sockets that say they can carry a packet's release time. It holds packets
-/// back itself until shortly before that time, so this works with any queueing discipline. Batches (GSO)
-/// stay off: they would put packets on the wire in one piece that the controller wanted apart, and a
-/// proxy on the same machine would see one packet instead of many.
+/// tokio-quiche paces only on sockets that say they can carry a packet's release time. It holds
+/// packets back itself until shortly before that time, so this works with any queueing discipline.
+/// Batches (GSO) stay off: they would put packets on the wire in one piece that the controller
+/// wanted apart, and a proxy on the same machine would see one packet instead of many.
 fn pacing(udp: &UdpSocket) -> io::Result<SocketCapabilities> {
     let mut capabilities = SocketCapabilitiesBuilder::new(udp);
     capabilities.txtime()?;
     Ok(capabilities.finish())
 }
 
-/// Resolves when the network says that nobody is listening at the other end (ICMP "port unreachable").
-/// tokio-quiche carries on after that, which is right for a connection that is up, but would keep a user
-/// waiting for one that never will be.
+/// Resolves when the network says that nobody is listening at the other end (ICMP "port
+/// unreachable"). tokio-quiche carries on after that, which is right for a connection that is up,
+/// but would keep a user waiting for one that never will be.
 async fn refusal(udp: Arc<UdpSocket>) {
     let refused = udp.async_io(Interest::ERROR, || match udp.take_error() {
         Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),

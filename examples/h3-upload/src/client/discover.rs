@@ -1,10 +1,12 @@
-//! From HTTPS records (RFC 9460) to the endpoints where a server may be reached. No I/O: [`Discovery`] says what to ask a
-//! name server for, and is told what it answered.
+//! From HTTPS records (RFC 9460) to the endpoints where a server may be reached. No I/O:
+//! [`Discovery`] says what to ask a name server for, and is told what it answered.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hickory_resolver::proto::rr::rdata::CNAME;
-use hickory_resolver::proto::rr::rdata::svcb::{IpHint, Mandatory, SVCB, SvcParamKey, SvcParamValue};
+use hickory_resolver::proto::rr::rdata::svcb::{
+    IpHint, Mandatory, SVCB, SvcParamKey, SvcParamValue,
+};
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
 /// How long a chain of AliasMode records may be, and one of CNAME records within an answer.
@@ -18,7 +20,8 @@ const MAX_ADDRESSES: usize = 16;
 const HTTPS_PORT: u16 = 443;
 /// The only protocol that this program speaks.
 const H3: &str = "h3";
-/// What may be in a record's `mandatory` list. Encrypted Client Hello may not: a server that insists on it is not for this program.
+/// What may be in a record's `mandatory` list. Encrypted Client Hello may not: a server that
+/// insists on it is not for this program.
 const UNDERSTOOD: [SvcParamKey; 5] = [
     SvcParamKey::Alpn,
     SvcParamKey::NoDefaultAlpn,
@@ -43,7 +46,8 @@ pub(crate) struct Endpoint {
 /// What an answer amounts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The name stands for another: ask for the HTTPS records of [`Discovery::question`], which has changed.
+    /// The name stands for another: ask for the HTTPS records of [`Discovery::question`], which has
+    /// changed.
     Ask,
     /// These endpoints, in this order, before the host's own addresses.
     Try(Vec<Endpoint>),
@@ -79,7 +83,8 @@ impl Discovery {
         &self.question
     }
 
-    /// Takes the answer section for [`Discovery::question`]; an empty one also stands for no answer, and for one that was malformed.
+    /// Takes the answer section for [`Discovery::question`]; an empty one also stands for no
+    /// answer, and for one that was malformed.
     pub(crate) fn answered(&mut self, answers: &[Record], pick: Pick<'_>) -> Step {
         let owner = canonical(&self.question, answers);
         let (aliases, services): (Vec<&SVCB>, Vec<&SVCB>) = answers
@@ -142,7 +147,8 @@ fn canonical<'a>(name: &'a Name, answers: &'a [Record]) -> &'a Name {
     name
 }
 
-/// What a ServiceMode record says, if it is of use to a client that speaks HTTP/3 alone ("compatible", section 8).
+/// What a ServiceMode record says, if it is of use to a client that speaks HTTP/3 alone
+/// ("compatible", section 8).
 fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint> {
     let has = |key| record.svc_params.iter().any(|(present, _)| *present == key);
     let mut port = authority_port;
@@ -155,12 +161,19 @@ fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint
                     return None;
                 }
             }
-            // Without this list, or with `no-default-alpn` alone, there is no HTTP/3 there (sections 7.1.2 and 9.1).
+            // Without this list, or with `no-default-alpn` alone, there is no HTTP/3 there
+            // (sections 7.1.2 and 9.1).
             SvcParamValue::Alpn(alpn) => http3 = alpn.0.iter().any(|id| id == H3),
             SvcParamValue::Port(given) => port = *given,
-            SvcParamValue::Ipv4Hint(IpHint(hints)) => v4.extend(hints.iter().map(|hint| IpAddr::V4(hint.0))),
-            SvcParamValue::Ipv6Hint(IpHint(hints)) => v6.extend(hints.iter().map(|hint| IpAddr::V6(hint.0))),
-            SvcParamValue::NoDefaultAlpn | SvcParamValue::EchConfigList(_) | SvcParamValue::Unknown(_) => {}
+            SvcParamValue::Ipv4Hint(IpHint(hints)) => {
+                v4.extend(hints.iter().map(|hint| IpAddr::V4(hint.0)))
+            }
+            SvcParamValue::Ipv6Hint(IpHint(hints)) => {
+                v6.extend(hints.iter().map(|hint| IpAddr::V6(hint.0)))
+            }
+            SvcParamValue::NoDefaultAlpn
+            | SvcParamValue::EchConfigList(_)
+            | SvcParamValue::Unknown(_) => {}
         }
     }
     if !http3 || port == 0 {
@@ -205,9 +218,14 @@ pub(crate) struct Route {
     pub(crate) endpoint: usize,
 }
 
-/// All that is to be tried, in order: the endpoints of the records, each with what its target's lookup came to, then the
-/// host's `own` addresses at the URL's `port` (section 3: HTTP is "SVCB-optional"). The ports in what was looked up do not count.
-pub(crate) fn routes(endpoints: &[(Endpoint, Vec<SocketAddr>)], own: &[SocketAddr], port: u16) -> Vec<Route> {
+/// All that is to be tried, in order: the endpoints of the records, each with what its target's
+/// lookup came to, then the host's `own` addresses at the URL's `port` (section 3: HTTP is
+/// "SVCB-optional"). The ports in what was looked up do not count.
+pub(crate) fn routes(
+    endpoints: &[(Endpoint, Vec<SocketAddr>)],
+    own: &[SocketAddr],
+    port: u16,
+) -> Vec<Route> {
     // An address may have more to it than an IP address has, such as the scope of a link-local one.
     let at = |address: &SocketAddr, port: u16| {
         let mut address = *address;
@@ -215,10 +233,12 @@ pub(crate) fn routes(endpoints: &[(Endpoint, Vec<SocketAddr>)], own: &[SocketAdd
         address
     };
     let recorded = endpoints.iter().enumerate().flat_map(|(index, (endpoint, addresses))| {
-        let hints = endpoint.hints.iter().map(|ip| SocketAddr::new(ip.to_canonical(), endpoint.port));
+        let hints =
+            endpoint.hints.iter().map(|ip| SocketAddr::new(ip.to_canonical(), endpoint.port));
         // Addresses make hints void (section 7.3).
         let hints = hints.take(if addresses.is_empty() { MAX_ADDRESSES } else { 0 });
-        let addresses = addresses.iter().map(move |address| at(address, endpoint.port)).chain(hints);
+        let addresses =
+            addresses.iter().map(move |address| at(address, endpoint.port)).chain(hints);
         addresses.filter(|address| is_one_host(address.ip())).map(move |address| Route {
             address,
             found: Found::HttpsRecord,

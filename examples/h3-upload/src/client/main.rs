@@ -64,8 +64,9 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     let plan = cli.plan()?;
-    // One thread is enough for one connection, and keeps the handshake's datagrams in their order: tokio-quiche sends each from a
-    // task of its own, and servers have been met that take two in the wrong order for none.
+    // One thread is enough for one connection, and keeps the handshake's datagrams in their order:
+    // tokio-quiche sends each from a task of its own, and servers have been met that take two in
+    // the wrong order for none.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

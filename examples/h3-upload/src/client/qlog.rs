@@ -1,8 +1,9 @@
 //! The connection's qlog file.
 //!
-//! tokio-quiche takes a directory and names the file in it by the connection's own identifier, which is not known
-//! beforehand. So it gets a directory of its own, beside the file that the user named, and what it makes there is moved to
-//! that name once the handshake is over. The connection goes on writing to the moved file.
+//! tokio-quiche takes a directory and names the file in it by the connection's own identifier,
+//! which is not known beforehand. So it gets a directory of its own, beside the file that the user
+//! named, and what it makes there is moved to that name once the handshake is over. The connection
+//! goes on writing to the moved file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,11 @@ impl Qlog {
             matches!((one, other), (Ok(one), Ok(other)) if one == other)
         };
         if let Some(input) = inputs.iter().find(same) {
-            anyhow::bail!("{}: {} is read by this upload; name another file", cannot(), input.display());
+            anyhow::bail!(
+                "{}: {} is read by this upload; name another file",
+                cannot(),
+                input.display()
+            );
         }
         // A file that is moved over a device or a pipe would take its place.
         let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());
@@ -41,8 +46,11 @@ impl Qlog {
             .prefix(".qlog-")
             .tempdir_in(parent.unwrap_or(Path::new(".")))
             .with_context(cannot)?;
-        let dir =
-            scratch.path().to_str().context("its directory's name is not UTF-8").with_context(cannot)?;
+        let dir = scratch
+            .path()
+            .to_str()
+            .context("its directory's name is not UTF-8")
+            .with_context(cannot)?;
         Ok(Self { file: file.to_owned(), dir: dir.to_owned(), scratch })
     }
 
@@ -55,7 +63,8 @@ impl Qlog {
     pub(crate) fn keep(self) -> anyhow::Result<()> {
         let cannot = || format!("cannot write the qlog file {}", self.file.display());
         let made = fs::read_dir(self.scratch.path()).with_context(cannot)?.next();
-        let made = made.context("it could not be made").with_context(cannot)?.with_context(cannot)?;
+        let made =
+            made.context("it could not be made").with_context(cannot)?.with_context(cannot)?;
         fs::rename(made.path(), &self.file).with_context(cannot)
     }
 }

@@ -30,7 +30,8 @@ pub(crate) struct Progress(Kind);
 enum Kind {
     Silent,
     Bar(ProgressBar),
-    /// Standard error is a file or a pipe: a line for each tenth, or each 100 MiB of unknown length.
+    /// Standard error is a file or a pipe: a line for each tenth, or each 100 MiB of unknown
+    /// length.
     Lines {
         total: Option<u64>,
         said: AtomicU64,
@@ -49,9 +50,10 @@ impl Progress {
             return Self(Kind::Lines { total, said: AtomicU64::new(0) });
         }
         let (bar, template) = match total {
-            Some(total) => {
-                (ProgressBar::new(total), "{bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}")
-            }
+            Some(total) => (
+                ProgressBar::new(total),
+                "{bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}",
+            ),
             None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
         };
         bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -80,7 +82,9 @@ impl Progress {
                 if step > said.swap(step, Ordering::Relaxed) {
                     let early = early.map(|n| format!(", {}", losses(n))).unwrap_or_default();
                     match total {
-                        Some(_) => eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes)),
+                        Some(_) => {
+                            eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes))
+                        }
                         None => eprintln!("h3-upload: {}{early}", HumanBytes(bytes)),
                     }
                 }
@@ -132,7 +136,8 @@ struct Report<'a> {
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
-    /// Errors that the network reported at the plugin's socket. Those at the connection's own stay with tokio-quiche.
+    /// Errors that the network reported at the plugin's socket. Those at the connection's own stay
+    /// with tokio-quiche.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
@@ -185,7 +190,11 @@ impl<'a> Report<'a> {
             server_sha256: &outcome.receipt.sha256,
             cc: plan.cc.name(),
             mode: plan.mode(),
-            chosen: outcome.sidekick.as_ref().and_then(|s| s.chosen).map(|chosen| chosen.to_string()),
+            chosen: outcome
+                .sidekick
+                .as_ref()
+                .and_then(|s| s.chosen)
+                .map(|chosen| chosen.to_string()),
             assisted: outcome.assisted(),
             assistance: outcome
                 .sidekick
@@ -262,7 +271,10 @@ fn summary(report: &Report<'_>) -> String {
             format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key)
         });
         text += &proxy.unwrap_or_default();
-        let near = report.near_rtt_ms.map(|ms| format!(" of which {ms:.1} to the proxy")).unwrap_or_default();
+        let near = report
+            .near_rtt_ms
+            .map(|ms| format!(" of which {ms:.1} to the proxy"))
+            .unwrap_or_default();
         let chosen = report.chosen.as_ref().map(|chosen| format!("; {chosen}")).unwrap_or_default();
         text += &format!(
             "  sidekick {}: {}{chosen}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \

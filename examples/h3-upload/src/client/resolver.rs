@@ -24,11 +24,13 @@ use crate::cli::Plan;
 use crate::connect::now;
 use crate::discover::{Discovery, Endpoint, Route, Step, routes};
 
-/// Once the host's own addresses are there, an answer on account of its HTTPS records is waited for no longer than this. They
-/// are asked for at the same time as the addresses, so a name server that will answer has mostly done so; some never answer
-/// questions about record types that they do not know, and those must not cost much.
+/// Once the host's own addresses are there, an answer on account of its HTTPS records is waited for
+/// no longer than this. They are asked for at the same time as the addresses, so a name server that
+/// will answer has mostly done so; some never answer questions about record types that they do not
+/// know, and those must not cost much.
 const GRACE: Duration = Duration::from_millis(200);
-/// The same where the other of the two has nothing to offer, so that there is nothing else to be done meanwhile.
+/// The same where the other of the two has nothing to offer, so that there is nothing else to be
+/// done meanwhile.
 const LAST_HOPE: Duration = Duration::from_secs(2);
 /// All such waiting together takes at most this part of the time there is for the connection.
 const ALLOWANCE: u32 = 4;
@@ -52,7 +54,12 @@ pub(crate) async fn find(plan: &Plan) -> anyhow::Result<Vec<Route>> {
     }
 }
 
-async fn discover(host: &str, port: u16, names: &Names, allowance: Duration) -> anyhow::Result<Vec<Route>> {
+async fn discover(
+    host: &str,
+    port: u16,
+    names: &Names,
+    allowance: Duration,
+) -> anyhow::Result<Vec<Route>> {
     let mut own = Own { lookup: Box::pin(names.addresses(host)), found: None, allowance };
     let name = absolute(host);
     let endpoints = match &name {
@@ -61,7 +68,8 @@ async fn discover(host: &str, port: u16, names: &Names, allowance: Duration) -> 
     };
     let looked_up = names.targets(name.as_ref(), &endpoints, &mut own).await;
     let elsewhere = endpoints.iter().any(|endpoint| {
-        looked_up.get(&endpoint.target).is_some_and(|found| !found.is_empty()) || !endpoint.hints.is_empty()
+        looked_up.get(&endpoint.target).is_some_and(|found| !found.is_empty())
+            || !endpoint.hints.is_empty()
     });
     let own = match own.finish(elsewhere).await {
         Err(error) if !elsewhere => return Err(error),
@@ -109,7 +117,8 @@ impl Own<'_> {
         done.ok()
     }
 
-    /// The host's own addresses. They are not waited for much longer if there is somewhere else to go.
+    /// The host's own addresses. They are not waited for much longer if there is somewhere else to
+    /// go.
     async fn finish(self, elsewhere: bool) -> anyhow::Result<Vec<SocketAddr>> {
         match self.found {
             Some(found) => found,
@@ -122,8 +131,8 @@ impl Own<'_> {
 /// Where names are looked up.
 #[derive(Clone)]
 enum Names {
-    /// As the system does, which asks no name server for what is in its hosts file, or elsewhere. For HTTPS records its name
-    /// servers are asked from here: the C library cannot.
+    /// As the system does, which asks no name server for what is in its hosts file, or elsewhere.
+    /// For HTTPS records its name servers are asked from here: the C library cannot.
     System { https: Option<TokioResolver> },
     /// At the name server that the user named.
     At { server: SocketAddr, resolver: TokioResolver },
@@ -133,8 +142,9 @@ impl Names {
     fn new(server: Option<SocketAddr>) -> anyhow::Result<Self> {
         match server {
             Some(server) => {
-                let resolver = resolver(&[server])
-                    .with_context(|| format!("cannot ask the name server {server}: check --resolver"))?;
+                let resolver = resolver(&[server]).with_context(|| {
+                    format!("cannot ask the name server {server}: check --resolver")
+                })?;
                 Ok(Self::At { server, resolver })
             }
             None => {
@@ -150,11 +160,13 @@ impl Names {
         match self {
             Self::System { .. } => system_addresses(name, 0).await,
             Self::At { server, resolver } => {
-                let absolute = absolute(name)
-                    .with_context(|| format!("{name} is no name that a name server can be asked for"))?;
+                let absolute = absolute(name).with_context(|| {
+                    format!("{name} is no name that a name server can be asked for")
+                })?;
                 match resolver.lookup_ip(absolute).await {
                     Ok(answer) => {
-                        let found: Vec<_> = answer.iter().map(|ip| SocketAddr::new(ip, 0)).collect();
+                        let found: Vec<_> =
+                            answer.iter().map(|ip| SocketAddr::new(ip, 0)).collect();
                         if found.is_empty() { Err(unknown(*server, name)) } else { Ok(found) }
                     }
                     Err(error) => Err(complaint(*server, name, &error)),
@@ -163,15 +175,25 @@ impl Names {
         }
     }
 
-    /// The endpoints in the HTTPS records for `https://HOST:PORT`. That there is no record, for whatever reason, is no error.
-    async fn endpoints(&self, host: &Name, port: u16, own: &mut Own<'_>) -> anyhow::Result<Vec<Endpoint>> {
-        let (Some(mut discovery), Some(resolver)) = (Discovery::new(host, port), self.https(host)) else {
+    /// The endpoints in the HTTPS records for `https://HOST:PORT`. That there is no record, for
+    /// whatever reason, is no error.
+    async fn endpoints(
+        &self,
+        host: &Name,
+        port: u16,
+        own: &mut Own<'_>,
+    ) -> anyhow::Result<Vec<Endpoint>> {
+        let (Some(mut discovery), Some(resolver)) = (Discovery::new(host, port), self.https(host))
+        else {
             return Ok(Vec::new());
         };
         loop {
             let answers = own.meanwhile(https_records(resolver, discovery.question())).await;
             if answers.is_none() {
-                debug!("went on without an answer about the HTTPS records of {}", discovery.question());
+                debug!(
+                    "went on without an answer about the HTTPS records of {}",
+                    discovery.question()
+                );
             }
             match discovery.answered(&answers.unwrap_or_default(), &mut any_of) {
                 Step::Ask => {}
@@ -194,7 +216,8 @@ impl Names {
         }
     }
 
-    /// The addresses of the endpoints' targets other than the host itself, as far as they can be had in time.
+    /// The addresses of the endpoints' targets other than the host itself, as far as they can be
+    /// had in time.
     async fn targets(
         &self,
         host: Option<&Name>,
@@ -209,7 +232,8 @@ impl Names {
             }
             let (names, target) = (self.clone(), target.clone());
             lookups.spawn(async move {
-                // With its dot, so that no search list applies to it; the hosts file has names without.
+                // With its dot, so that no search list applies to it; the hosts file has names
+                // without.
                 let name = target.to_ascii();
                 let name = if in_hosts_file(&target) { name.trim_end_matches('.') } else { &name };
                 let addresses = names.addresses(name).await;
@@ -256,7 +280,8 @@ fn in_hosts_file(name: &Name) -> bool {
     has(RecordType::A) || has(RecordType::AAAA)
 }
 
-/// The answer section; empty whenever there is no good answer (section 3: an upload does not depend on one).
+/// The answer section; empty whenever there is no good answer (section 3: an upload does not depend
+/// on one).
 async fn https_records(resolver: &TokioResolver, name: &Name) -> Vec<Record> {
     match resolver.lookup(name.clone(), RecordType::HTTPS).await {
         Ok(lookup) => lookup.answers().to_vec(),
@@ -297,17 +322,23 @@ fn complaint(server: SocketAddr, name: &str, error: &NetError) -> anyhow::Error 
         NetError::Dns(DnsError::NoRecordsFound(none)) => match none.response_code {
             ResponseCode::NoError | ResponseCode::NXDomain => unknown(server, name),
             code => {
-                anyhow!("the name server {server} failed to look up {name} ({code}): try another --resolver")
+                anyhow!(
+                    "the name server {server} failed to look up {name} ({code}): try another --resolver"
+                )
             }
         },
         error => {
-            anyhow!("the name server {server} gave no good answer about {name} ({error}): check --resolver")
+            anyhow!(
+                "the name server {server} gave no good answer about {name} ({error}): check --resolver"
+            )
         }
     }
 }
 
 fn unknown(server: SocketAddr, name: &str) -> anyhow::Error {
-    anyhow!("the name server {server} knows no address of {name}: check the name, or try another --resolver")
+    anyhow!(
+        "the name server {server} knows no address of {name}: check the name, or try another --resolver"
+    )
 }
 
 /// Spreads clients over records of equal priority.

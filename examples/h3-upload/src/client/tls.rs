@@ -14,8 +14,8 @@ use url::Host;
 
 use crate::cli::Trust;
 
-/// tokio-quiche asks its hook for a TLS context only if it has been given a certificate to load; this
-/// one stands in for it. The paths are never opened, because the hook always brings a context.
+/// tokio-quiche asks its hook for a TLS context only if it has been given a certificate to load;
+/// this one stands in for it. The paths are never opened, because the hook always brings a context.
 pub(crate) const NO_CERTIFICATE: TlsCertificatePaths<'static> =
     TlsCertificatePaths { cert: "", private_key: "", kind: CertificateKind::X509 };
 
@@ -76,20 +76,24 @@ impl Verifier {
 }
 
 impl ConnectionHook for Verifier {
-    fn create_custom_ssl_context_builder(&self, _: TlsCertificatePaths<'_>) -> Option<SslContextBuilder> {
-        // On `None` tokio-quiche would go and load `NO_CERTIFICATE`, which fails: no connection is ever
-        // made without the checks.
+    fn create_custom_ssl_context_builder(
+        &self,
+        _: TlsCertificatePaths<'_>,
+    ) -> Option<SslContextBuilder> {
+        // On `None` tokio-quiche would go and load `NO_CERTIFICATE`, which fails: no connection is
+        // ever made without the checks.
         self.context().ok()
     }
 }
 
 /// Checks the chain itself, and that it was issued for the host that was asked for. A host name is
-/// compared with the certificate's DNS names, an address with its IP addresses (RFC 9110, section 4.3.4),
-/// and the common name counts for neither.
+/// compared with the certificate's DNS names, an address with its IP addresses (RFC 9110, section
+/// 4.3.4), and the common name counts for neither.
 fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), String> {
     let broken = |_| "the certificate check itself failed".to_owned();
     let expected = chain.verify_param_mut();
-    expected.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
+    expected
+        .set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
     match host {
         Host::Domain(name) => expected.set_host(name),
         Host::Ipv4(ip) => expected.set_ip((*ip).into()),

@@ -97,7 +97,10 @@ impl Outcome {
 }
 
 /// Uploads the plan's file. When `stop` fires, the connection is closed and an error returned.
-pub(crate) async fn upload(plan: &Plan, mut stop: oneshot::Receiver<()>) -> anyhow::Result<Outcome> {
+pub(crate) async fn upload(
+    plan: &Plan,
+    mut stop: oneshot::Receiver<()>,
+) -> anyhow::Result<Outcome> {
     // Opening a named pipe waits for its writer: not on this thread, which has to hear of Ctrl-C.
     let file = plan.file.clone();
     let source = tokio::select! {
@@ -244,8 +247,8 @@ fn status(answer: &IncomingH3Headers) -> String {
     found.map(|header| sentence(&String::from_utf8_lossy(header.value()))).unwrap_or_default()
 }
 
-/// The body of the answer. The driver forgets to mark its end if the server also stopped the upload, so
-/// the end of the channel counts for as much; a receipt that was cut off is no JSON.
+/// The body of the answer. The driver forgets to mark its end if the server also stopped the
+/// upload, so the end of the channel counts for as much; a receipt that was cut off is no JSON.
 async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut ended = answer.read_fin;
@@ -260,8 +263,10 @@ async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> 
 
 /// The first line of what a server says, as far as it is fit to be shown.
 fn sentence(said: &str) -> String {
-    let line =
-        harmless(said.trim().lines().next().unwrap_or("")).chars().take(LONGEST_SENTENCE).collect::<String>();
+    let line = harmless(said.trim().lines().next().unwrap_or(""))
+        .chars()
+        .take(LONGEST_SENTENCE)
+        .collect::<String>();
     if line.is_empty() { "it does not say why".to_owned() } else { line }
 }
 
@@ -277,7 +282,11 @@ async fn packets(link: &Link) -> anyhow::Result<QuicConnectionStats> {
 
 /// Closes the connection and waits until the server has been told.
 async fn goodbye(link: &Link, events: &mut ClientEventStream, error_code: u64) {
-    let close = ConnectionShutdownBehaviour { send_application_close: true, error_code, reason: Vec::new() };
+    let close = ConnectionShutdownBehaviour {
+        send_application_close: true,
+        error_code,
+        reason: Vec::new(),
+    };
     if link.controller.cmd_sender().send(QuicCommand::ConnectionClose(close)).is_ok() {
         // The driver's events end when its worker has flushed the last packet and is gone.
         let _ = timeout(GOODBYE, async { while events.recv().await.is_some() {} }).await;

@@ -1,10 +1,10 @@
 //! A wrapper around any tokio-quiche application that keeps a connection's last words, and counts
 //! what was acknowledged.
 //!
-//! tokio-quiche's HTTP/3 driver does not say why a connection ended: its event channel just closes. And
-//! once closed, the connection lingers for three probe timeouts (RFC 9000, section 10.2), which a program
-//! about to exit has no use for. This wrapper notes the reason, and ends the worker as soon as the
-//! CONNECTION_CLOSE frame is out or in.
+//! tokio-quiche's HTTP/3 driver does not say why a connection ended: its event channel just closes.
+//! And once closed, the connection lingers for three probe timeouts (RFC 9000, section 10.2), which
+//! a program about to exit has no use for. This wrapper notes the reason, and ends the worker as
+//! soon as the CONNECTION_CLOSE frame is out or in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -65,7 +65,11 @@ impl<A> Watched<A> {
 }
 
 impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
-    fn on_conn_established(&mut self, conn: &mut QuicheConnection, info: &HandshakeInfo) -> QuicResult<()> {
+    fn on_conn_established(
+        &mut self,
+        conn: &mut QuicheConnection,
+        info: &HandshakeInfo,
+    ) -> QuicResult<()> {
         self.app.on_conn_established(conn, info)
     }
 

@@ -70,7 +70,8 @@ pub(crate) async fn serve_connection(
     };
     let mut builder = h3::server::builder();
     builder.max_field_section_size(LONGEST_KEPT.into());
-    let settings_sent = timeout(patience, builder.build(transport::Connection::new(quic.clone()))).await;
+    let settings_sent =
+        timeout(patience, builder.build(transport::Connection::new(quic.clone()))).await;
     let mut http: h3::server::Connection<_, Bytes> = match settings_sent {
         Ok(Ok(http)) => http,
         Ok(Err(error)) => return debug!(%peer, %error, "no HTTP/3"),

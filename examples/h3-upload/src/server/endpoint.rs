@@ -38,7 +38,9 @@ pub(crate) async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let endpoint = Endpoint::server(config(identity, idle, service.limits())?, listen)
-        .with_context(|| format!("cannot listen on {listen}: choose another address with --listen"))?;
+        .with_context(|| {
+            format!("cannot listen on {listen}: choose another address with --listen")
+        })?;
     // Only now: another server's clients may still need the file that was there.
     identity_file.write()?;
     let address = endpoint.local_addr().context("cannot tell the port")?;
@@ -100,7 +102,8 @@ fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result
         .with_single_cert(identity.chain, identity.key)
         .context("the certificate and the key do not fit together")?;
     tls.alpn_protocols = vec![b"h3".to_vec()];
-    let crypto = QuicServerConfig::try_from(tls).context("the certificate cannot be used for QUIC")?;
+    let crypto =
+        QuicServerConfig::try_from(tls).context("the certificate cannot be used for QUIC")?;
 
     let mut transport = TransportConfig::default();
     transport

@@ -102,7 +102,9 @@ impl Frames {
             }
             At::Length { .. } if value == 0 => At::FrameType,
             At::Length { .. } => At::Payload { left: value },
-            At::FrameType | At::Payload { .. } | At::Unframed { .. } => At::Length { data: value == DATA },
+            At::FrameType | At::Payload { .. } | At::Unframed { .. } => {
+                At::Length { data: value == DATA }
+            }
         };
         let whole = !matches!(self.at, At::Length { .. }) && !self.header.is_empty();
         Ok(whole.then(|| mem::take(&mut self.header).into()))
@@ -205,7 +207,9 @@ mod tests {
         for (length, kept) in
             [(&b"\x80\x00\x40\x00"[..], true), (b"\x80\x00\x40\x01", false), (&[0xff; 8], false)]
         {
-            for kind in [&b"\x00"[..], b"\x01", b"\x21", b"\x04", b"\xc0\x00\x00\x00\x00\x00\x00\x02"] {
+            for kind in
+                [&b"\x00"[..], b"\x01", b"\x21", b"\x04", b"\xc0\x00\x00\x00\x00\x00\x00\x02"]
+            {
                 let stream = [kind, length].concat();
                 let taken = pieces(Frames::of_request(), &stream, 3);
                 assert_eq!(taken.is_ok(), kept || kind == b"\x00", "{kind:?} {length:?}");

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
 };
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -46,7 +46,9 @@ pub(crate) fn load(cli: &Cli) -> anyhow::Result<(Identity, RootFile)> {
 
 fn from_files(cert: &Path, key: &Path) -> anyhow::Result<Identity> {
     let unusable = |file: &Path| format!("{} is not a PEM file of the kind wanted", file.display());
-    let read = |file: &Path| std::fs::read(file).with_context(|| format!("cannot read {}", file.display()));
+    let read = |file: &Path| {
+        std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
+    };
     let chain = CertificateDer::pem_slice_iter(&read(cert)?)
         .collect::<Result<Vec<_>, _>>()
         .with_context(|| unusable(cert))?;
@@ -55,15 +57,16 @@ fn from_files(cert: &Path, key: &Path) -> anyhow::Result<Identity> {
     Ok(Identity { chain, key: key_der })
 }
 
-/// Makes up a root and a certificate under it, and returns the root as PEM. The root's key is forgotten at
-/// once, so nothing else can ever be signed with it.
+/// Makes up a root and a certificate under it, and returns the root as PEM. The root's key is
+/// forgotten at once, so nothing else can ever be signed with it.
 fn made_up(names: &[String]) -> anyhow::Result<(Identity, String)> {
     let mut root = CertificateParams::default();
     root.distinguished_name.push(DnType::CommonName, "h3-upload-server test root");
     root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     root.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    let root = CertifiedIssuer::self_signed(root, KeyPair::generate().context("cannot make a key")?)
-        .context("cannot make a root certificate")?;
+    let root =
+        CertifiedIssuer::self_signed(root, KeyPair::generate().context("cannot make a key")?)
+            .context("cannot make a root certificate")?;
 
     let mut own = CertificateParams::new(names)
         .with_context(|| format!("cannot make a certificate for {}", names.join(", ")))?;

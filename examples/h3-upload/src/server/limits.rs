@@ -86,8 +86,9 @@ impl Limits {
              lower --max-uploads",
             self.max_uploads
         );
-        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })
-            .with_context(|| format!("cannot raise the limit of open files to {needed}: lower --max-uploads"))
+        setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).with_context(|| {
+            format!("cannot raise the limit of open files to {needed}: lower --max-uploads")
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! `h3-upload-server`: stores what is uploaded to it over HTTP/3.
 //!
-//! It knows nothing of Sidekick and shares no code with the client's QUIC stack: it is quinn, h3 and
-//! rustls, which shows that a Sidekick sender needs nothing special of its receiver.
+//! It knows nothing of Sidekick and shares no code with the client's QUIC stack: it is quinn, h3
+//! and rustls, which shows that a Sidekick sender needs nothing special of its receiver.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -49,14 +49,19 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<()> {
-    let filter =
-        EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,h3_upload_server=info"));
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("warn,h3_upload_server=info"));
     let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(ansi)
+        .with_writer(std::io::stderr)
+        .init();
     cli.limits.provide_descriptors()?;
     let store = store::Store::new(&cli.dir, &cli.limits)?;
     let (identity, root) = identity::load(&cli)?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
+    let runtime =
+        tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     // Dropping the runtime drops every unfinished upload, and with it its temporary file.
     let idle = Duration::from_secs(cli.idle_timeout.into());
     runtime.block_on(endpoint::serve(

@@ -30,8 +30,8 @@ pub(crate) enum NameError {
     TooLong,
 }
 
-/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above 0x9f
-/// passes that is not part of a character: names need not be UTF-8.
+/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above
+/// 0x9f passes that is not part of a character: names need not be UTF-8.
 pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
     let segment = path.strip_prefix('/').unwrap_or(path);
     let name: Vec<u8> = percent_decode_str(segment).collect();
@@ -42,8 +42,10 @@ pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
         [b'.', ..] => Err(NameError::Hidden),
         [b'-', ..] => Err(NameError::Dash),
         name if name.utf8_chunks().any(|part| {
-            // The controls of 8-bit terminals: no part of a character in UTF-8, and none in Latin-1.
-            part.valid().contains(misleads) || part.invalid().iter().any(|byte| matches!(byte, 0x80..=0x9f))
+            // The controls of 8-bit terminals: no part of a character in UTF-8, and none in
+            // Latin-1.
+            part.valid().contains(misleads)
+                || part.invalid().iter().any(|byte| matches!(byte, 0x80..=0x9f))
         }) =>
         {
             Err(NameError::Misleading)
@@ -119,7 +121,9 @@ mod tests {
             for second in 0..=255u8 {
                 if let Ok(name) = file_name(&format!("/%{first:02x}%{second:02X}")) {
                     let mut parts = std::path::Path::new(&name).components();
-                    assert!(matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name));
+                    assert!(
+                        matches!(parts.next(), Some(std::path::Component::Normal(part)) if part == name)
+                    );
                     assert_eq!(parts.next(), None);
                 }
             }

@@ -47,7 +47,9 @@ enum Refusal {
     Length { announced: u64, received: u64 },
     #[error(transparent)]
     Full(#[from] Full),
-    #[error("the body gained less than {least} bytes in {seconds} s and did not end: send it faster")]
+    #[error(
+        "the body gained less than {least} bytes in {seconds} s and did not end: send it faster"
+    )]
     Stalled { least: u64, seconds: u16 },
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -165,9 +167,10 @@ async fn take(
     let mut more = true;
     while more {
         let gain = gain(stream, &mut upload, announced, limits.min_progress);
-        more = timeout(limits.stall_timeout(), gain)
-            .await
-            .map_err(|_| Refusal::Stalled { least: limits.min_progress, seconds: limits.stall_timeout })??;
+        more = timeout(limits.stall_timeout(), gain).await.map_err(|_| Refusal::Stalled {
+            least: limits.min_progress,
+            seconds: limits.stall_timeout,
+        })??;
     }
     let received = upload.bytes();
     if let Some(announced) = announced
@@ -238,7 +241,12 @@ impl Reply {
 
     fn receipt(receipt: &Receipt) -> Self {
         let body = serde_json::to_string(receipt).unwrap_or_default();
-        Self { status: StatusCode::CREATED, content_type: "application/json", body, retry_after: None }
+        Self {
+            status: StatusCode::CREATED,
+            content_type: "application/json",
+            body,
+            retry_after: None,
+        }
     }
 
     /// Within `patience`, what stands still has made room.
@@ -250,7 +258,10 @@ impl Reply {
                 | StatusCode::SERVICE_UNAVAILABLE
                 | StatusCode::INSUFFICIENT_STORAGE
         );
-        Self { retry_after: passing.then_some(patience), ..Self::text(status, format!("{refusal}\n")) }
+        Self {
+            retry_after: passing.then_some(patience),
+            ..Self::text(status, format!("{refusal}\n"))
+        }
     }
 
     async fn send(self, stream: &mut Stream) -> Result<(), h3::error::StreamError> {
@@ -289,7 +300,8 @@ mod tests {
         assert_eq!(length(&["0"]), Ok(Some(0)));
         assert_eq!(length(&["18446744073709551615"]), Ok(Some(u64::MAX)));
         assert_eq!(length(&["7", "7"]), Ok(Some(7)));
-        for bad in [&["7", "8"][..], &["-1"], &["+1"], &["1, 1"], &[""], &["18446744073709551616"]] {
+        for bad in [&["7", "8"][..], &["-1"], &["+1"], &["1, 1"], &[""], &["18446744073709551616"]]
+        {
             assert!(length(bad).is_err(), "{bad:?}");
         }
     }

@@ -78,10 +78,17 @@ impl Store {
     /// Checks that files can be created in `dir`, and removes those that a killed server left
     /// there.
     pub(crate) fn new(dir: &Path, limits: &Limits) -> anyhow::Result<Self> {
-        ensure!(dir.is_dir(), "{} is not a directory: create it, or name another with --dir", dir.display());
+        ensure!(
+            dir.is_dir(),
+            "{} is not a directory: create it, or name another with --dir",
+            dir.display()
+        );
         let claim = leftovers::claim(dir);
         temporary(dir).with_context(|| {
-            format!("cannot write to {}: allow it, or name another directory with --dir", dir.display())
+            format!(
+                "cannot write to {}: allow it, or name another directory with --dir",
+                dir.display()
+            )
         })?;
         Ok(Self {
             dir: dir.into(),
@@ -145,8 +152,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives the file its name, in one step, over whatever had it before. A symbolic link of that name is
-    /// replaced, not followed. Returns the SHA-256 in hexadecimal.
+    /// Gives the file its name, in one step, over whatever had it before. A symbolic link of that
+    /// name is replaced, not followed. Returns the SHA-256 in hexadecimal.
     pub(crate) async fn finish(mut self, name: &OsStr) -> Result<String, StoreError> {
         self.file.flush().await?;
         let target: PathBuf = self.store.dir.join(name);

@@ -83,7 +83,10 @@ impl quic::OpenStreams<Bytes> for Connection {
     type BidiStream = BidiStream;
     type SendStream = SendStream;
 
-    fn poll_open_bidi(&mut self, _: &mut Context<'_>) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
+    fn poll_open_bidi(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
         // RFC 9114, section 6.1: HTTP/3 does not use server-initiated bidirectional streams.
         let error = ConnectionErrorIncoming::InternalError("a server opens no requests".to_owned());
         Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error }))
@@ -98,7 +101,9 @@ impl quic::OpenStreams<Bytes> for Connection {
         let opened = ready!(poll_in(&mut self.opening, begin, cx));
         Poll::Ready(match opened {
             Ok(stream) => Ok(SendStream { stream, writing: None }),
-            Err(connection_error) => Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error }),
+            Err(connection_error) => {
+                Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error })
+            }
         })
     }
 
@@ -125,7 +130,10 @@ impl quic::BidiStream<Bytes> for BidiStream {
 impl quic::RecvStream for BidiStream {
     type Buf = Bytes;
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         self.receive.poll_data(cx)
     }
 
@@ -177,7 +185,8 @@ impl RecvStream {
     /// Closes the connection.
     fn refuse(&self, code: Code, reason: &str) -> StreamErrorIncoming {
         self.quic.close(wire(code.value()), reason.as_bytes());
-        let connection_error = ConnectionErrorIncoming::ApplicationClose { error_code: code.value() };
+        let connection_error =
+            ConnectionErrorIncoming::ApplicationClose { error_code: code.value() };
         StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
     }
 }
@@ -185,17 +194,26 @@ impl RecvStream {
 impl quic::RecvStream for RecvStream {
     type Buf = Bytes;
 
-    fn poll_data(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
         loop {
             match self.frames.next(&mut self.read) {
                 Ok(Some(piece)) => {
                     // A short piece that h3 keeps must not keep the rest.
                     let short = piece.len() < CHUNK / 16 && !self.read.is_empty();
-                    return Poll::Ready(Ok(Some(if short { Bytes::copy_from_slice(&piece) } else { piece })));
+                    return Poll::Ready(Ok(Some(if short {
+                        Bytes::copy_from_slice(&piece)
+                    } else {
+                        piece
+                    })));
                 }
                 Ok(None) => {}
                 Err(TooLong) => {
-                    return Poll::Ready(Err(self.refuse(Code::H3_EXCESSIVE_LOAD, "a frame is too long")));
+                    return Poll::Ready(Err(
+                        self.refuse(Code::H3_EXCESSIVE_LOAD, "a frame is too long")
+                    ));
                 }
             }
             // Copied, since a byte of a datagram would keep all of it.
@@ -245,8 +263,9 @@ impl quic::SendStream<Bytes> for SendStream {
 
     fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
         if self.writing.is_some() {
-            let error =
-                ConnectionErrorIncoming::InternalError("a write before the last one's end".to_owned());
+            let error = ConnectionErrorIncoming::InternalError(
+                "a write before the last one's end".to_owned(),
+            );
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error });
         }
         self.writing = Some(data.into());
@@ -254,7 +273,9 @@ impl quic::SendStream<Bytes> for SendStream {
     }
 
     fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
-        Poll::Ready(self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(error.into())))
+        Poll::Ready(
+            self.stream.finish().map_err(|error| StreamErrorIncoming::Unknown(error.into())),
+        )
     }
 
     fn reset(&mut self, reset_code: u64) {
@@ -289,20 +310,24 @@ fn connection_error(error: quinn::ConnectionError) -> ConnectionErrorIncoming {
 
 fn read_error(error: quinn::ReadError) -> StreamErrorIncoming {
     match error {
-        quinn::ReadError::Reset(code) => StreamErrorIncoming::StreamTerminated { error_code: code.into() },
-        quinn::ReadError::ConnectionLost(error) => {
-            StreamErrorIncoming::ConnectionErrorIncoming { connection_error: connection_error(error) }
+        quinn::ReadError::Reset(code) => {
+            StreamErrorIncoming::StreamTerminated { error_code: code.into() }
         }
+        quinn::ReadError::ConnectionLost(error) => StreamErrorIncoming::ConnectionErrorIncoming {
+            connection_error: connection_error(error),
+        },
         other => StreamErrorIncoming::Unknown(other.into()),
     }
 }
 
 fn write_error(error: quinn::WriteError) -> StreamErrorIncoming {
     match error {
-        quinn::WriteError::Stopped(code) => StreamErrorIncoming::StreamTerminated { error_code: code.into() },
-        quinn::WriteError::ConnectionLost(error) => {
-            StreamErrorIncoming::ConnectionErrorIncoming { connection_error: connection_error(error) }
+        quinn::WriteError::Stopped(code) => {
+            StreamErrorIncoming::StreamTerminated { error_code: code.into() }
         }
+        quinn::WriteError::ConnectionLost(error) => StreamErrorIncoming::ConnectionErrorIncoming {
+            connection_error: connection_error(error),
+        },
         other => StreamErrorIncoming::Unknown(other.into()),
     }
 }

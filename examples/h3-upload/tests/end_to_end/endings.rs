@@ -9,11 +9,16 @@ use tempfile::tempdir;
 use crate::peer::{Fault, FaultyServer};
 use crate::programs::{Server, assert_complains, bytes, client, file, send};
 
-/// An upload that has begun and cannot end: it reads from a pipe that stays open in the returned child.
+/// An upload that has begun and cannot end: it reads from a pipe that stays open in the returned
+/// child.
 fn unfinished(server: &mut Server) -> Child {
     let mut command = server.client("/dev/stdin".as_ref(), "/x");
-    let mut child =
-        command.stdin(Stdio::piped()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     child.stdin.as_mut().unwrap().write_all(&bytes(200_000)).unwrap();
     server.wait_for("receiving");
     let stored = server.stored();
@@ -99,7 +104,8 @@ fn a_server_that_stored_something_else_is_found_out() {
 fn a_server_that_breaks_off_is_one_sentence() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 5_000_000);
-    for (fault, words) in [(Fault::Resets, "broke off the upload"), (Fault::Hangs, "out of order")] {
+    for (fault, words) in [(Fault::Resets, "broke off the upload"), (Fault::Hangs, "out of order")]
+    {
         let server = FaultyServer::start(fault);
         let url = format!("https://127.0.0.1:{}/", server.port);
         let output = client(&path, &url).args(["--insecure", "--quiet"]).output().unwrap();

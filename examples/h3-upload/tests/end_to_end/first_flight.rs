@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Of an Initial packet, what its Length field says (RFC 9000, section 17.2.2), in a datagram that it begins.
+/// Of an Initial packet, what its Length field says (RFC 9000, section 17.2.2), in a datagram that
+/// it begins.
 fn length(datagram: &[u8]) -> u16 {
     // The first byte and the version, two connection IDs, and a token.
     let destination = 5;
@@ -14,8 +15,8 @@ fn length(datagram: &[u8]) -> u16 {
     u16::from_be_bytes([datagram[at] & 0x3f, datagram[at + 1]])
 }
 
-/// Servers have been met that throw away the first part of a ClientHello when its second part came first, and take seconds to
-/// recover.
+/// Servers have been met that throw away the first part of a ClientHello when its second part came
+/// first, and take seconds to recover.
 #[test]
 fn the_first_flight_goes_out_in_order() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -183,7 +183,8 @@ fn servers_that_speak_elsewhere() {
 #[test]
 fn servers_whose_words_steer_a_terminal() {
     const STEERING: &str = "no\x1b]0;owned\x07\x1b[2J\u{9b}2J \u{202e}such\u{2066} na\u{200b}me";
-    let receipt = format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(STEERING).unwrap());
+    let receipt =
+        format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(STEERING).unwrap());
     let answers = [
         (status(STEERING.as_bytes()), String::new(), "status no]0;owned[2J2J such name"),
         (status(b"500"), STEERING.to_owned(), "no]0;owned[2J2J such name"),

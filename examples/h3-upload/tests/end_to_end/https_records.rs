@@ -1,4 +1,5 @@
-//! Servers that are found through HTTPS records (RFC 9460), and what becomes of an upload when there is no good one.
+//! Servers that are found through HTTPS records (RFC 9460), and what becomes of an upload when
+//! there is no good one.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -124,14 +125,18 @@ fn without_a_record_of_use_the_url_is_taken_as_it_is() {
         ("an answer that is cut off", |at| {
             Reply::Malformed(vec![service(at, 1, ".", vec![alpn("h3"), port(1)])])
         }),
-        ("a record that is not for HTTP/3", |at| records([service(at, 1, ".", vec![alpn("h2"), port(1)])])),
+        ("a record that is not for HTTP/3", |at| {
+            records([service(at, 1, ".", vec![alpn("h2"), port(1)])])
+        }),
         ("an alias of itself", |at| records([alias(at, at)])),
     ];
     for (what, reply) in replies {
         let server = server();
         let (url, at) = with_port(&server);
-        let names =
-            NameServer::start_with([(at.clone(), HTTPS, reply(&at)), (HOST.to_owned(), A, here(HOST))]);
+        let names = NameServer::start_with([
+            (at.clone(), HTTPS, reply(&at)),
+            (HOST.to_owned(), A, here(HOST)),
+        ]);
         assert_eq!(upload(&server, &names, &url)["found"], "address", "{what}");
         assert!(names.asked_for_https().contains(&at), "{what}");
     }
@@ -180,7 +185,8 @@ fn a_record_does_not_change_whose_certificate_is_wanted() {
     let output = ask(&NameServer::start_with(replies(here(HOST))), &roots);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["found"], "address");
-    let output = ask(&NameServer::start_with(replies(Reply::Failure(ResponseCode::NXDomain))), &roots);
+    let output =
+        ask(&NameServer::start_with(replies(Reply::Failure(ResponseCode::NXDomain))), &roots);
     assert_complains(&output, "ostname mismatch");
     assert!(wrong.stored().is_empty());
 }
@@ -210,7 +216,10 @@ fn what_is_said_when_there_is_no_server_to_be_found() {
     };
     let said = |names: &NameServer, words: &str| at("https://upload.test/", names, words);
     let unavailable = records([alias(HOST, ".")]);
-    said(&NameServer::start([(HOST, HTTPS, unavailable), (HOST, A, here(HOST))]), "there is no such service");
+    said(
+        &NameServer::start([(HOST, HTTPS, unavailable), (HOST, A, here(HOST))]),
+        "there is no such service",
+    );
     said(&NameServer::start([]), "knows no address of upload.test");
     let failure = Reply::Failure(ResponseCode::ServFail);
     said(&NameServer::start([(HOST, A, failure)]), "try another --resolver");
@@ -220,12 +229,19 @@ fn what_is_said_when_there_is_no_server_to_be_found() {
     });
     assert_complains(&output, "in time: check --resolver");
     let dead = |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(nobody()), hint()])]);
-    said(&NameServer::start([(HOST, HTTPS, dead(HOST))]), "cannot be reached where its HTTPS record says");
+    said(
+        &NameServer::start([(HOST, HTTPS, dead(HOST))]),
+        "cannot be reached where its HTTPS record says",
+    );
     let port = nobody();
     let prefixed = format!("_{port}._https.{HOST}");
     let both = [(prefixed.clone(), HTTPS, dead(&prefixed)), (HOST.to_owned(), A, here(HOST))];
     let url = format!("https://upload.test:{port}/");
-    at(&url, &NameServer::start_with(both), "neither where its HTTPS record says nor at its own address");
+    at(
+        &url,
+        &NameServer::start_with(both),
+        "neither where its HTTPS record says nor at its own address",
+    );
 }
 
 #[test]

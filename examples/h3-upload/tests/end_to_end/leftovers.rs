@@ -25,7 +25,8 @@ fn a_killed_servers_unfinished_files_are_removed_and_a_running_ones_are_not() {
         let mut running = Server::beside(&killed);
         assert_eq!(running.stored(), [".h3-upload-notes"]);
         let client = connect(running.port, &running.ca()).await.unwrap();
-        let (mut send, mut receive) = client.send(&[put("/y", None), frame(DATA, b"abc")].concat()).await;
+        let (mut send, mut receive) =
+            client.send(&[put("/y", None), frame(DATA, b"abc")].concat()).await;
         running.wait_for("receiving");
         let second = Server::beside(&running);
         assert_eq!(parts(&second).len(), 1);

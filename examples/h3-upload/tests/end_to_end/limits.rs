@@ -15,7 +15,8 @@ use tokio::time::interval;
 use crate::peer::{Client, answer};
 use crate::programs::{Server, assert_complains, file};
 use crate::raw::{
-    self, DATA, H3_EXCESSIVE_LOAD, H3_FRAME_ERROR, H3_NO_ERROR, HEADERS, connect, frame, integer, put,
+    self, DATA, H3_EXCESSIVE_LOAD, H3_FRAME_ERROR, H3_NO_ERROR, HEADERS, connect, frame, integer,
+    put,
 };
 
 fn run(test: impl Future<Output = ()>) {
@@ -192,18 +193,23 @@ fn a_frame_that_would_have_to_be_kept_is_short() {
         for kind in [HEADERS, 0x21] {
             for before in [vec![], put("/x", None)] {
                 let client = connect(server.port, &server.ca()).await.unwrap();
-                let _stream = client.send(&[before, integer(kind), integer(1 << 30)].concat()).await;
+                let _stream =
+                    client.send(&[before, integer(kind), integer(1 << 30)].concat()).await;
                 assert_closed(client.quic.closed().await, H3_EXCESSIVE_LOAD, "too long");
             }
         }
         let client = connect(server.port, &server.ca()).await.unwrap();
         // Frames that are not known are skipped, before the headers and in the body.
         let grease = frame(0x21, &[7; 10_000]);
-        let body = [frame(DATA, b"ab"), frame(DATA, b""), grease.clone(), frame(DATA, b"c")].concat();
+        let body =
+            [frame(DATA, b"ab"), frame(DATA, b""), grease.clone(), frame(DATA, b"c")].concat();
         let (mut send, mut receive) = client.send(&[grease, put("/x", None), body].concat()).await;
         send.finish().unwrap();
         let said = raw::body(&mut receive).await;
-        assert!(said.contains("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"), "{said}");
+        assert!(
+            said.contains("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            "{said}"
+        );
     });
 }
 
@@ -212,8 +218,9 @@ fn a_body_ends_between_frames() {
     run(async {
         let mut server = Server::start(&[]);
         let client = connect(server.port, &server.ca()).await.unwrap();
-        let (mut send, _receive) =
-            client.send(&[put("/x", None), integer(DATA), integer(5), b"abc".to_vec()].concat()).await;
+        let (mut send, _receive) = client
+            .send(&[put("/x", None), integer(DATA), integer(5), b"abc".to_vec()].concat())
+            .await;
         send.finish().unwrap();
         assert_closed(client.quic.closed().await, H3_FRAME_ERROR, "within a frame");
         server.wait_for("nothing was stored");
@@ -253,7 +260,17 @@ fn a_server_without_descriptors_goes_on() {
 fn the_limit_of_open_files_must_suit() {
     let scratch = tempdir().unwrap();
     let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_h3-upload-server")]);
-    command.arg("--dir").arg(scratch.path()).args(["--self-signed", "localhost", "--max-uploads", "100"]);
+    command.args([
+        "-c",
+        "ulimit -n 100; exec \"$@\"",
+        "sh",
+        env!("CARGO_BIN_EXE_h3-upload-server"),
+    ]);
+    command.arg("--dir").arg(scratch.path()).args([
+        "--self-signed",
+        "localhost",
+        "--max-uploads",
+        "100",
+    ]);
     assert_complains(&command.output().unwrap(), "only 100 files can be open");
 }

@@ -1,6 +1,11 @@
-//! The two programs as a user runs them, over loopback; and each of them against a peer of our own making.
+//! The two programs as a user runs them, over loopback; and each of them against a peer of our own
+//! making.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where its preparation fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends where its preparation fails"
+)]
 
 mod endings;
 mod first_flight;

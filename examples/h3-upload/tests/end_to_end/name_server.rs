@@ -29,12 +29,18 @@ pub(crate) struct NameServer {
 
 impl NameServer {
     /// A server that knows these names, and that others do not exist.
-    pub(crate) fn start(replies: impl IntoIterator<Item = (&'static str, RecordType, Reply)>) -> Self {
-        Self::start_with(replies.into_iter().map(|(name, kind, reply)| (name.to_owned(), kind, reply)))
+    pub(crate) fn start(
+        replies: impl IntoIterator<Item = (&'static str, RecordType, Reply)>,
+    ) -> Self {
+        Self::start_with(
+            replies.into_iter().map(|(name, kind, reply)| (name.to_owned(), kind, reply)),
+        )
     }
 
     /// The same, for names that are made up as the test goes.
-    pub(crate) fn start_with(replies: impl IntoIterator<Item = (String, RecordType, Reply)>) -> Self {
+    pub(crate) fn start_with(
+        replies: impl IntoIterator<Item = (String, RecordType, Reply)>,
+    ) -> Self {
         let replies: HashMap<_, _> =
             replies.into_iter().map(|(owner, kind, reply)| ((name(&owner), kind), reply)).collect();
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -48,15 +54,19 @@ impl NameServer {
     /// The names whose HTTPS records were asked for, in that order.
     pub(crate) fn asked_for_https(&self) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|(_, kind)| *kind == RecordType::HTTPS).map(|(name, _)| name.clone()).collect()
+        asked
+            .iter()
+            .filter(|(_, kind)| *kind == RecordType::HTTPS)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 }
 
 impl Drop for NameServer {
     fn drop(&mut self) {
         // An empty datagram is no question: it ends the thread.
-        let _ =
-            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.send_to(&[], self.address));
+        let _ = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|socket| socket.send_to(&[], self.address));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

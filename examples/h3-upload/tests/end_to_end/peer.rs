@@ -10,8 +10,8 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Sends one request with quinn and h3: `headers` and `body` as given, whether they fit together or not.
-/// Returns the status and the body of the answer.
+/// Sends one request with quinn and h3: `headers` and `body` as given, whether they fit together or
+/// not. Returns the status and the body of the answer.
 pub(crate) fn ask(
     port: u16,
     ca: &Path,
@@ -115,7 +115,9 @@ impl FaultyServer {
     pub(crate) fn start(fault: Fault) -> Self {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let endpoint = runtime
-            .block_on(async { quinn::Endpoint::server(server_config(), (Ipv4Addr::LOCALHOST, 0).into()) })
+            .block_on(async {
+                quinn::Endpoint::server(server_config(), (Ipv4Addr::LOCALHOST, 0).into())
+            })
             .unwrap();
         let port = endpoint.local_addr().unwrap().port();
         runtime.spawn(async move {
@@ -132,7 +134,8 @@ async fn serve(
     fault: Fault,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let quic = endpoint.accept().await.ok_or("closed")?.await?;
-    let mut http = h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(quic.clone())).await?;
+    let mut http =
+        h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(quic.clone())).await?;
     let resolver = http.accept().await?.ok_or("no request")?;
     let (_, mut stream) = resolver.resolve_request().await?;
     match fault {

@@ -61,7 +61,11 @@ impl Server {
         })
     }
 
-    fn spawn_in(scratch: TempDir, stored: PathBuf, options: impl FnOnce(&mut Command, &Path)) -> Self {
+    fn spawn_in(
+        scratch: TempDir,
+        stored: PathBuf,
+        options: impl FnOnce(&mut Command, &Path),
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload-server"));
         command.arg("--dir").arg(&stored).args(["--listen", "127.0.0.1:0"]);
         options(&mut command, scratch.path());
@@ -69,7 +73,8 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = ready.strip_prefix("ready: listening on ").unwrap_or_else(|| panic!("said {ready:?}"));
+        let address =
+            ready.strip_prefix("ready: listening on ").unwrap_or_else(|| panic!("said {ready:?}"));
         let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, scratch, stored, port }
@@ -97,7 +102,8 @@ impl Server {
     /// Everything in the server's directory, hidden files included.
     pub(crate) fn stored(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.dir()).unwrap();
-        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -107,7 +113,11 @@ impl Server {
         let mut seen = String::new();
         loop {
             let mut line = String::new();
-            assert_ne!(self.log.read_line(&mut line).unwrap(), 0, "no {words:?} in the log:\n{seen}");
+            assert_ne!(
+                self.log.read_line(&mut line).unwrap(),
+                0,
+                "no {words:?} in the log:\n{seen}"
+            );
             if line.contains(words) {
                 return;
             }
@@ -148,18 +158,23 @@ pub(crate) fn file(dir: &TempDir, name: &str, len: usize) -> PathBuf {
 pub(crate) fn bytes(len: usize) -> Vec<u8> {
     let mut state = 0x5eed_u64;
     let next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state.to_be_bytes()[0]
     };
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// The program must have failed with exit code 1, one sentence on standard error that has `words` in it,
-/// and nothing on standard output.
+/// The program must have failed with exit code 1, one sentence on standard error that has `words`
+/// in it, and nothing on standard output.
 pub(crate) fn assert_complains(output: &Output, words: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains(words), "no {words:?} in: {said}");
     assert_eq!(said.trim_end().lines().count(), 1, "more than a sentence: {said}");
-    assert!(output.stdout.is_empty(), "standard output: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.stdout.is_empty(),
+        "standard output: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }

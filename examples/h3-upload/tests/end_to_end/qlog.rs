@@ -19,15 +19,24 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 1_500_000);
-    let modes =
-        [("pacubic", "cubic-rfc9438", "near_loss"), ("path-aware-bbr", "bbr2_gcongestion", "neutered")];
+    let modes = [
+        ("pacubic", "cubic-rfc9438", "near_loss"),
+        ("path-aware-bbr", "bbr2_gcongestion", "neutered"),
+    ];
     for (mode, controller, reaction) in modes {
         let relay = Relay::start(server.port, 25);
         let logs = tempdir().unwrap();
         let log = logs.path().join("x.sqlog");
         let mut command = client(&path, &format!("https://127.0.0.1:{}/", relay.port));
         command.arg("--cafile").arg(server.ca()).arg("--json").arg("--qlog").arg(&log);
-        command.args(["--sidekick", mode, "--proxy", &relay.proxy.to_string(), "--quack-every-packets", "4"]);
+        command.args([
+            "--sidekick",
+            mode,
+            "--proxy",
+            &relay.proxy.to_string(),
+            "--quack-every-packets",
+            "4",
+        ]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -41,16 +50,28 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
         assert_eq!(named(&events, "sidekick:mode_set")[0]["congestion_control"], controller);
         assert_eq!(named(&events, "sidekick:assistance_changed")[0]["new"], "assisted");
         // The report is made before the connection ends.
-        assert!(counts["sidekick:quack_received"] as u64 >= report["quacks"]["received"].as_u64().unwrap());
+        assert!(
+            counts["sidekick:quack_received"] as u64
+                >= report["quacks"]["received"].as_u64().unwrap()
+        );
         let lost = early_lost(&events);
-        assert!(lost.len() as u64 >= report["packets"]["lost_early"].as_u64().unwrap() && lost.len() > 10);
-        let never_sent: BTreeSet<_> = lost.into_iter().filter(|n| !sent(&events).contains(n)).collect();
+        assert!(
+            lost.len() as u64 >= report["packets"]["lost_early"].as_u64().unwrap()
+                && lost.len() > 10
+        );
+        let never_sent: BTreeSet<_> =
+            lost.into_iter().filter(|n| !sent(&events).contains(n)).collect();
         assert!(never_sent.is_empty(), "{never_sent:?} were lost but never sent");
         let reactions = named(&events, "sidekick:early_loss");
         let last = reactions.last().unwrap();
-        // Where a busy machine delays packets as a queue before the proxy would, losses count as congestion, but not always.
+        // Where a busy machine delays packets as a queue before the proxy would, losses count as
+        // congestion, but not always.
         assert!(reactions.iter().any(|event| event["reaction"] == reaction), "{last:?}");
-        assert!(reactions.iter().all(|event| event["reaction"] == reaction || event["reaction"] == "loss"));
+        assert!(
+            reactions
+                .iter()
+                .all(|event| event["reaction"] == reaction || event["reaction"] == "loss")
+        );
         if let Some(ratio) = last.get("rtt_ratio") {
             assert!((0.0..1.0).contains(&ratio.as_f64().unwrap()), "{ratio}");
         }
@@ -68,7 +89,8 @@ fn a_failed_handshake_is_in_the_file_too() {
     let path = file(&scratch, "x", 1);
     let log = scratch.path().join("x.sqlog");
     let url = format!("https://{}/", silent.local_addr().unwrap());
-    let output = client(&path, &url).args(["--timeout", "0.3", "--qlog"]).arg(&log).output().unwrap();
+    let output =
+        client(&path, &url).args(["--timeout", "0.3", "--qlog"]).arg(&log).output().unwrap();
     assert_complains(&output, "no answer");
     let events = read(&std::fs::read(&log).unwrap());
     assert!(!named(&events, "quic:packet_sent").is_empty());

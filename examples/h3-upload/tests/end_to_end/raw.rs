@@ -47,7 +47,8 @@ pub(crate) fn put(path: &str, length: Option<u64>) -> Vec<u8> {
     let mut section = vec![0, 0, 0xc0 | 21, 0xc0 | 23];
     section.extend(field(0, b"127.0.0.1"));
     section.extend(field(1, path.as_bytes()));
-    section.extend(length.map(|length| field(4, length.to_string().as_bytes())).unwrap_or_default());
+    section
+        .extend(length.map(|length| field(4, length.to_string().as_bytes())).unwrap_or_default());
     frame(HEADERS, &section)
 }
 
@@ -98,7 +99,14 @@ impl ControllerFactory for Reckless {
 }
 
 impl Controller for Reckless {
-    fn on_congestion_event(&mut self, _: std::time::Instant, _: std::time::Instant, _: bool, _: u64) {}
+    fn on_congestion_event(
+        &mut self,
+        _: std::time::Instant,
+        _: std::time::Instant,
+        _: bool,
+        _: u64,
+    ) {
+    }
 
     fn on_mtu_update(&mut self, _: u16) {}
 
@@ -175,8 +183,9 @@ where
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut config = server_config();
     config.transport_config(Arc::new(transport));
-    let endpoint =
-        runtime.block_on(async { Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()) }).unwrap();
+    let endpoint = runtime
+        .block_on(async { Endpoint::server(config, (Ipv4Addr::LOCALHOST, 0).into()) })
+        .unwrap();
     let port = endpoint.local_addr().unwrap().port();
     runtime.spawn(async move {
         while let Some(incoming) = endpoint.accept().await {

@@ -46,7 +46,10 @@ fn no_name_leads_out_of_the_directory() {
     let long = format!("/{}", "x".repeat(256));
     assert_eq!(ask(server.port, &server.ca(), "PUT", &long, &[], b"").0, StatusCode::BAD_REQUEST);
     // The same way in, with nothing wrong.
-    assert_eq!(ask(server.port, &server.ca(), "PUT", &long[..256], &[], b"").0, StatusCode::CREATED);
+    assert_eq!(
+        ask(server.port, &server.ca(), "PUT", &long[..256], &[], b"").0,
+        StatusCode::CREATED
+    );
     assert_eq!(server.stored(), [&long[1..256]]);
 }
 
@@ -73,7 +76,10 @@ fn only_put_and_post_store() {
     let receipt: serde_json::Value = serde_json::from_str(&receipt).unwrap();
     assert_eq!(receipt["name"], "x");
     assert_eq!(receipt["bytes"], 3);
-    assert_eq!(receipt["sha256"], "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_eq!(
+        receipt["sha256"],
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    );
 }
 
 #[test]
@@ -89,7 +95,11 @@ fn a_body_must_be_as_long_as_announced() {
         let length = [("content-length", announced)];
         let (status, said) = ask(server.port, &server.ca(), "PUT", "/x", &length, body);
         assert_eq!(status, expected, "{announced}: {said}");
-        assert_eq!(server.stored().len(), usize::from(expected == StatusCode::CREATED), "{announced}");
+        assert_eq!(
+            server.stored().len(),
+            usize::from(expected == StatusCode::CREATED),
+            "{announced}"
+        );
     }
     // Unannounced, it shows as it comes.
     let (status, _) = ask(server.port, &server.ca(), "PUT", "/y", &[], b"eleven bytes");
@@ -122,7 +132,8 @@ fn servers_that_do_not_answer() {
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = hole.local_addr().unwrap().port();
     let url = format!("https://127.0.0.1:{port}/");
-    let ask = |timeout| client(&path, &url).args(["--insecure", "--timeout", timeout]).output().unwrap();
+    let ask =
+        |timeout| client(&path, &url).args(["--insecure", "--timeout", timeout]).output().unwrap();
     assert_complains(&ask("0.3"), "no answer from");
     drop(hole);
     assert_complains(&ask("60"), "nothing is listening");
@@ -136,7 +147,10 @@ fn command_lines_that_make_no_sense() {
     let path = file(&scratch, "x", 100);
     let with = |args: &[&str]| client(&path, "https://127.0.0.1:1/").args(args).output().unwrap();
     assert_complains(&with(&["--proxy-key", &"0".repeat(64)]), "--sidekick");
-    assert_complains(&with(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "reno"]), "cubic-rfc9438");
+    assert_complains(
+        &with(&["--sidekick", "pacubic", "--proxy", "gw", "--cc", "reno"]),
+        "cubic-rfc9438",
+    );
     // The option parser has a format and an exit code of its own.
     for (args, words) in [
         (&["--cc", "vegas"][..], "vegas"),
@@ -162,7 +176,10 @@ fn servers_that_cannot_start() {
     let none = none.to_str().unwrap();
     assert_complains(&server(&["--dir", dir]), "--self-signed");
     assert_complains(&server(&["--dir", none, "--self-signed", "localhost"]), "is not a directory");
-    assert_complains(&server(&["--dir", "/proc", "--self-signed", "localhost"]), "cannot write to /proc");
+    assert_complains(
+        &server(&["--dir", "/proc", "--self-signed", "localhost"]),
+        "cannot write to /proc",
+    );
     assert_complains(&server(&["--dir", dir, "--cert", none, "--key", none]), "cannot read");
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -180,7 +197,16 @@ fn a_server_that_cannot_listen_writes_no_root_certificate() {
     let (dir, ca) = (running.dir(), running.ca());
     let (dir, ca) = (dir.to_str().unwrap(), ca.to_str().unwrap());
     let listen = format!("127.0.0.1:{}", running.port);
-    let second = server(&["--dir", dir, "--listen", &listen, "--self-signed", "localhost", "--write-ca", ca]);
+    let second = server(&[
+        "--dir",
+        dir,
+        "--listen",
+        &listen,
+        "--self-signed",
+        "localhost",
+        "--write-ca",
+        ca,
+    ]);
     assert_complains(&second, "choose another address");
     assert_eq!(std::fs::read(running.ca()).unwrap(), before);
 }

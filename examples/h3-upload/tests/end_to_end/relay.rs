@@ -1,4 +1,5 @@
-//! A path between the two programs: a near segment that swallows packets, a Sidekick proxy, and a far segment that is long.
+//! A path between the two programs: a near segment that swallows packets, a Sidekick proxy, and a
+//! far segment that is long.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -35,8 +36,16 @@ impl Relay {
         let port = near.local_addr().unwrap().port();
         let proxy = adjacent.local_addr().unwrap();
         let observer = Observer::new(ObserverConfig::default(), [7; 32]).unwrap();
-        let path =
-            Path { near, far, adjacent, observer, nth, packets: 0, client: None, flying: VecDeque::new() };
+        let path = Path {
+            near,
+            far,
+            adjacent,
+            observer,
+            nth,
+            packets: 0,
+            client: None,
+            flying: VecDeque::new(),
+        };
         runtime.spawn(path.run());
         Self { port, proxy, _runtime: runtime }
     }

@@ -36,7 +36,10 @@ fn files_of_all_sizes_arrive_as_they_are() {
         assert!(report["rtt_ms"].as_f64().unwrap() > 0.0);
         assert!(report["time_s"].as_f64().unwrap() > 0.0);
         assert_eq!(report["near_rtt_ms"], Value::Null);
-        assert!(std::fs::read(server.dir().join(&name)).unwrap() == bytes(len), "{len} bytes differ");
+        assert!(
+            std::fs::read(server.dir().join(&name)).unwrap() == bytes(len),
+            "{len} bytes differ"
+        );
     }
     assert_eq!(server.stored().len(), 4);
 }
@@ -47,7 +50,8 @@ fn every_congestion_control_works() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 500_000);
     for cc in ["cubic", "cubic-rfc9438", "reno", "bbr2"] {
-        let report = report(&server.client(&path, "/").args(["--json", "--cc", cc]).output().unwrap());
+        let report =
+            report(&server.client(&path, "/").args(["--json", "--cc", cc]).output().unwrap());
         assert_eq!(report["cc"], cc);
     }
 }
@@ -57,14 +61,19 @@ fn without_its_proxy_an_upload_is_merely_not_assisted() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 500_000);
-    for (mode, cc) in [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")] {
+    for (mode, cc) in
+        [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
+    {
         // Nobody is at the discard port.
         let sidekick = ["--sidekick", mode, "--proxy", "127.0.0.1:9"];
-        let report = report(&server.client(&path, "/").arg("--json").args(sidekick).output().unwrap());
+        let report =
+            report(&server.client(&path, "/").arg("--json").args(sidekick).output().unwrap());
         assert_eq!(report["mode"], mode);
         assert_eq!(report["cc"], cc);
         assert_eq!(report["assisted"], false);
-        assert!(report["assistance"].as_str().is_some_and(|said| !said.is_empty() && said != "off"));
+        assert!(
+            report["assistance"].as_str().is_some_and(|said| !said.is_empty() && said != "off")
+        );
         assert_eq!(report["packets"]["lost_early"], 0);
         assert_eq!(report["quacks"]["received"], 0);
     }

@@ -11,7 +11,8 @@ use clap::Parser;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on stock quiche: PUT and POST are answered with the body's length and hash, GET with a file
+/// An HTTP/3 server on stock quiche: PUT and POST are answered with the body's length and hash, GET
+/// with a file
 #[derive(Debug, Parser)]
 #[command(name = "stock-quiche-server", version)]
 struct Cli {

@@ -26,7 +26,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// After so many bytes of a body the keys are updated, if they are to be.
 const KEY_UPDATE_AFTER: usize = 256 * 1024;
 
-/// An HTTP/3 server on quinn and h3: PUT and POST are answered with the body's length and hash, GET with a file
+/// An HTTP/3 server on quinn and h3: PUT and POST are answered with the body's length and hash, GET
+/// with a file
 #[derive(Debug, Parser)]
 #[command(name = "quinn-server", version)]
 struct Cli {
@@ -116,8 +117,9 @@ fn endpoint(cli: &Cli) -> anyhow::Result<Endpoint> {
     if let Some(length) = cli.cid_length {
         config.cid_generator(move || Box::new(OfLength(length.into())));
     }
-    let socket = std::net::UdpSocket::bind(cli.listen)
-        .with_context(|| format!("cannot listen on {}: choose another address with --listen", cli.listen))?;
+    let socket = std::net::UdpSocket::bind(cli.listen).with_context(|| {
+        format!("cannot listen on {}: choose another address with --listen", cli.listen)
+    })?;
     let runtime = quinn::default_runtime().context("there is no runtime")?;
     Ok(Endpoint::new(config, Some(server), socket, runtime)?)
 }
@@ -144,13 +146,14 @@ impl ConnectionIdGenerator for OfLength {
 
 /// One connection, from its handshake to the end of its last request.
 async fn connection(incoming: quinn::Incoming, root: Arc<std::path::Path>, key_update: bool) {
-    // What came in 0-RTT is answered once the handshake is over. With `into_0rtt`, which would answer it at once, h3 0.0.8
-    // leaves many a request of other connections unanswered.
+    // What came in 0-RTT is answered once the handshake is over. With `into_0rtt`, which would
+    // answer it at once, h3 0.0.8 leaves many a request of other connections unanswered.
     let connection = match incoming.await {
         Ok(connection) => connection,
         Err(error) => return eprintln!("quinn-server: no connection: {error}"),
     };
-    let update = request::KeyUpdate::new(connection.clone(), key_update.then_some(KEY_UPDATE_AFTER));
+    let update =
+        request::KeyUpdate::new(connection.clone(), key_update.then_some(KEY_UPDATE_AFTER));
     let http = h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(connection)).await;
     let Ok(mut http) = http else { return };
     while let Ok(Some(resolver)) = http.accept().await {

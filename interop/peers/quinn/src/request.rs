@@ -67,10 +67,20 @@ async fn take(stream: &mut Stream, update: &KeyUpdate) -> anyhow::Result<()> {
         }
     }
     let sha256: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    answer(stream, StatusCode::OK, format!("{{\"bytes\": {bytes}, \"sha256\": \"{sha256}\"}}\n").into()).await
+    answer(
+        stream,
+        StatusCode::OK,
+        format!("{{\"bytes\": {bytes}, \"sha256\": \"{sha256}\"}}\n").into(),
+    )
+    .await
 }
 
-async fn give(stream: &mut Stream, path: &str, root: &Path, update: &KeyUpdate) -> anyhow::Result<()> {
+async fn give(
+    stream: &mut Stream,
+    path: &str,
+    root: &Path,
+    update: &KeyUpdate,
+) -> anyhow::Result<()> {
     let Some(path) = file_below(root, path) else {
         return answer(stream, StatusCode::NOT_FOUND, Bytes::new()).await;
     };
@@ -81,7 +91,11 @@ async fn give(stream: &mut Stream, path: &str, root: &Path, update: &KeyUpdate) 
     stream.send_response(Response::builder().header("content-length", length).body(())?).await?;
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);
-        (&mut file).take(CHUNK as u64).read_to_end(&mut chunk).await.context("the file cannot be read")?;
+        (&mut file)
+            .take(CHUNK as u64)
+            .read_to_end(&mut chunk)
+            .await
+            .context("the file cannot be read")?;
         if chunk.is_empty() {
             return Ok(stream.finish().await?);
         }

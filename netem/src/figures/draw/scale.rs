@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use plotters::coord::ranged1d::{KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::ranged1d::{
+    KeyPointHint, KeyPointWeight, NoDefaultFormatting, Ranged, ValueFormatter,
+};
 
 use crate::figures::model::{Axis, Scale};
 
@@ -25,9 +27,10 @@ impl Ruler {
     /// Laid out for those of these values that have a place on the axis.
     pub(super) fn new(axis: &Axis, values: impl Iterator<Item = f64>) -> Self {
         let shown = values.filter(|value| axis.shows(*value));
-        let (least, most) = shown.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
-            (least.min(value), most.max(value))
-        });
+        let (least, most) = shown
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+                (least.min(value), most.max(value))
+            });
         // An axis without values still is an axis.
         let (least, most) = if least > most { (1.0, 10.0) } else { (least, most) };
         let (ends, ticks) = match axis.scale {
@@ -108,9 +111,13 @@ fn by_logarithm(least: f64, most: f64) -> Layout {
         span if span < 3.3 => &[1.0, 3.0],
         _ => &[1.0],
     };
-    #[allow(clippy::cast_possible_truncation, reason = "an exponent of ten of an f64 is a small number")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "an exponent of ten of an f64 is a small number"
+    )]
     let decades = low.floor() as i32..=high.ceil() as i32;
-    let ticks = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
+    let ticks =
+        decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
     ((low, high), ticks.filter(|value| (low..=high).contains(&value.log10())).collect())
 }
 
@@ -171,8 +178,14 @@ mod tests {
     #[test]
     fn other_axes_name_what_people_look_for() {
         let logarithmic = Axis::logarithmic("", 0);
-        assert_eq!(labels(&logarithmic, &[100.0, 50_000.0]), ["100", "300", "1000", "3000", "10k", "30k"]);
-        assert_eq!(labels(&logarithmic, &[1.0, 1e6]), ["1", "10", "100", "1000", "10k", "100k", "1M"]);
+        assert_eq!(
+            labels(&logarithmic, &[100.0, 50_000.0]),
+            ["100", "300", "1000", "3000", "10k", "30k"]
+        );
+        assert_eq!(
+            labels(&logarithmic, &[1.0, 1e6]),
+            ["1", "10", "100", "1000", "10k", "100k", "1M"]
+        );
         let nines = Axis { scale: Scale::Nines, ..logarithmic };
         assert_eq!(labels(&nines, &[50.0, 99.9]), ["50", "80", "90", "95", "99", "99.5", "99.9"]);
     }

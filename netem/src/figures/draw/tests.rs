@@ -17,8 +17,8 @@ fn results() -> Results {
         2 => Err("no".to_owned()),
         _ => Ok(RunRecord { goodput_mbit_s: seed as f64 * 100.0, ..RunRecord::default() }),
     };
-    let jobs =
-        [1, 2, 3].map(|loss| case(loss).jobs().map(move |job| (job.clone(), outcome(loss, job.seed()))));
+    let jobs = [1, 2, 3]
+        .map(|loss| case(loss).jobs().map(move |job| (job.clone(), outcome(loss, job.seed()))));
     jobs.into_iter().flatten().collect()
 }
 
@@ -28,7 +28,8 @@ fn count(svg: &str, tag: &str) -> usize {
 
 #[test]
 fn a_plot_has_a_mark_for_each_point_and_a_bar_for_each_range() {
-    let points = [1, 2, 3].map(|loss| (f64::from(loss), Quantity::Of(case(loss), measures::goodput)));
+    let points =
+        [1, 2, 3].map(|loss| (f64::from(loss), Quantity::Of(case(loss), measures::goodput)));
     let plot = Plot {
         id: "p".into(),
         title: "P".into(),
@@ -36,7 +37,11 @@ fn a_plot_has_a_mark_for_each_point_and_a_bar_for_each_range() {
         y: Axis::linear("Mbit/s", 1),
         curves: vec![
             Curve::measured("ours", BLUE, points),
-            Curve::published("theirs", GREY, vec![(1.0, 50.0), (2.0, 40.0), (3.0, 30.0), (4.0, -1.0)]),
+            Curve::published(
+                "theirs",
+                GREY,
+                vec![(1.0, 50.0), (2.0, 40.0), (3.0, 30.0), (4.0, -1.0)],
+            ),
         ],
     };
     let svg = super::plot(&plot, &results()).unwrap();
@@ -53,7 +58,11 @@ fn a_plot_of_nothing_is_empty_axes() {
         title: String::new(),
         x: Axis::logarithmic("x", 0),
         y: Axis::linear("y", 0),
-        curves: vec![Curve::measured("ours", BLUE, [(1.0, Quantity::Of(case(2), measures::goodput))])],
+        curves: vec![Curve::measured(
+            "ours",
+            BLUE,
+            [(1.0, Quantity::Of(case(2), measures::goodput))],
+        )],
     };
     assert_eq!(count(&super::plot(&plot, &results()).unwrap(), "circle"), 0);
 }
@@ -78,5 +87,8 @@ fn a_heat_map_has_a_cell_for_each_ratio() {
 fn equal_is_white_and_eight_times_is_full_colour() {
     assert_eq!((heat_colour(1.0), heat_colour(8.0), heat_colour(0.125)), (EVEN, ABOVE, BELOW));
     assert_eq!(heat_colour(100.0), ABOVE);
-    assert_eq!((ratio(0.123), ratio(9.949), ratio(17.3)), ("0.12".into(), "9.95".into(), "17".into()));
+    assert_eq!(
+        (ratio(0.123), ratio(9.949), ratio(17.3)),
+        ("0.12".into(), "9.95".into(), "17".into())
+    );
 }

@@ -15,7 +15,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         scope.pick(&[1, 5, 25, 100, 400], &[1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 200, 400, 800]);
     let case = |delay: u32| {
         // Without the rule of every second packet the delay alone decides, as the paper's did.
-        Case::of("ack-reduction-paper").set("flow.ack_delay_ms", delay).set("flow.ack_packets", 65_535)
+        Case::of("ack-reduction-paper")
+            .set("flow.ack_delay_ms", delay)
+            .set("flow.ack_packets", 65_535)
     };
     let cases = || delays.iter().map(|&delay| (f64::from(delay), case(delay)));
     let plot = |id: &str, title: &str, y: Axis, measure: Measure, column: &str| {

@@ -17,7 +17,12 @@ struct Row {
 }
 
 const ROWS: [Row; 5] = [
-    Row { name: "end to end", colour: GREY, settings: &[("sidekick.mode", "off")], published: Some("base") },
+    Row {
+        name: "end to end",
+        colour: GREY,
+        settings: &[("sidekick.mode", "off")],
+        published: Some("base"),
+    },
     Row {
         name: "Sidekick, quACK every 2 packets",
         colour: VIOLET,
@@ -68,7 +73,8 @@ impl Row {
     }
 }
 
-const PERCENTILES: Axis = Axis { scale: Scale::Nines, ..Axis::linear("percentile of all packets", 1) };
+const PERCENTILES: Axis =
+    Axis { scale: Scale::Nines, ..Axis::linear("percentile of all packets", 1) };
 
 fn percentiles(record: &RunRecord) -> Vec<(f64, f64)> {
     let Some(audio) = record.audio else { return Vec::new() };
@@ -125,7 +131,9 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
             let published = row.published();
             let published = published.iter().find(|(at, _)| *at == percentile);
             entries.push(Entry::Figure(Quantity::Of(case(row), measure), 1));
-            entries.push(Entry::Published(published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}"))));
+            entries.push(Entry::Published(
+                published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}")),
+            ));
         }
         let late: Measure = |record| record.audio.map(|audio| audio.late as f64);
         entries.push(Entry::Figure(Quantity::Of(case(row), late), 0));

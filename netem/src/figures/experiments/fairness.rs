@@ -8,9 +8,11 @@ use crate::figures::sender::{
     BBR2, CUBIC, CUBIC_RFC9438, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, RENO, Sender,
 };
 
-const SENDERS: [Sender; 7] = [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2];
+const SENDERS: [Sender; 7] =
+    [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2];
 /// The plain flow: its name, and its controller.
-const COMPETITORS: [(&str, &str); 2] = [("CUBIC as in RFC 9438", "cubic-rfc9438"), ("BBR2", "bbr2")];
+const COMPETITORS: [(&str, &str); 2] =
+    [("CUBIC as in RFC 9438", "cubic-rfc9438"), ("BBR2", "bbr2")];
 const JAIN: Axis = Axis { from: 0.5, ..Axis::linear("Jain's fairness index", 3) };
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
@@ -58,8 +60,14 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             })
         })
     });
-    let columns =
-        ["sender", "plain flow", "near loss, %", "sender, Mbit/s", "plain flow, Mbit/s", "Jain's index"];
+    let columns = [
+        "sender",
+        "plain flow",
+        "near loss, %",
+        "sender, Mbit/s",
+        "plain flow, Mbit/s",
+        "Jain's index",
+    ];
     let table = Table {
         id: "fairness-shares".into(),
         title: "Who gets how much".into(),

@@ -1,4 +1,5 @@
-//! Who is faster where: heat maps over size, loss and delay, in the manner of "Dissecting performance of production QUIC".
+//! Who is faster where: heat maps over size, loss and delay, in the manner of "Dissecting
+//! performance of production QUIC".
 
 use super::{Scope, paragraphs};
 use crate::figures::job::Case;

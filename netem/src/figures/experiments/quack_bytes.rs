@@ -12,9 +12,15 @@ const EVERY: Axis = Axis::logarithmic("a quACK every, ms", 0);
 
 /// Name, colour and bytes of each way.
 const STYLES: [(&str, crate::figures::palette::Colour, Measure); 4] = [
-    ("power sums (what is sent)", VERMILION, |record| kilobytes(record.quack_styles?, |of| of.power_sums)),
-    ("echo of every identifier", BLUE, |record| kilobytes(record.quack_styles?, |of| of.echo_every)),
-    ("echo of a window of identifiers", BROWN, |record| kilobytes(record.quack_styles?, |of| of.echo_window)),
+    ("power sums (what is sent)", VERMILION, |record| {
+        kilobytes(record.quack_styles?, |of| of.power_sums)
+    }),
+    ("echo of every identifier", BLUE, |record| {
+        kilobytes(record.quack_styles?, |of| of.echo_every)
+    }),
+    ("echo of a window of identifiers", BROWN, |record| {
+        kilobytes(record.quack_styles?, |of| of.echo_window)
+    }),
     ("hash of all", ORANGE, |record| kilobytes(record.quack_styles?, |of| of.hash_of_all)),
 ];
 
@@ -25,14 +31,16 @@ fn kilobytes(styles: QuackStyles, bytes: fn(&QuackStyles) -> u64) -> Option<f64>
 pub(super) fn experiment(scope: Scope) -> Experiment {
     let intervals: &[u32] = scope.pick(&[5, 15, 30, 60, 120], &[2, 5, 10, 15, 30, 60, 120, 240]);
     let case = |every: u32| {
-        let case = Case::of("upload-paper").set("near.loss_percent", 1).set("sidekick.every_ms", every);
+        let case =
+            Case::of("upload-paper").set("near.loss_percent", 1).set("sidekick.every_ms", every);
         PACUBIC.of(&case).seeds(scope.pick(2, 5))
     };
     let points = |measure: Measure| {
         intervals.iter().map(move |&every| (f64::from(every), Quantity::Of(case(every), measure)))
     };
-    let bytes =
-        STYLES.iter().map(|(name, colour, measure)| Curve::measured(*name, *colour, points(*measure)));
+    let bytes = STYLES
+        .iter()
+        .map(|(name, colour, measure)| Curve::measured(*name, *colour, points(*measure)));
     Experiment {
         id: "quack-bytes",
         title: "What a quACK costs on the link",
@@ -55,7 +63,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                 title: "Goodput".into(),
                 x: EVERY,
                 y: super::GOODPUT,
-                curves: vec![Curve::measured(PACUBIC.name, PACUBIC.colour, points(measures::goodput))],
+                curves: vec![Curve::measured(
+                    PACUBIC.name,
+                    PACUBIC.colour,
+                    points(measures::goodput),
+                )],
             }),
         ],
     }

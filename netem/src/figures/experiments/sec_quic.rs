@@ -19,7 +19,14 @@ const CURVES: [(&str, &str, Colour); 6] = [
     ("1400", "35", BROWN),
 ];
 
-fn case(scope: Scope, loss: &str, bytes: u64, payload: &str, ack_delay: &str, cipher: &str) -> Case {
+fn case(
+    scope: Scope,
+    loss: &str,
+    bytes: u64,
+    payload: &str,
+    ack_delay: &str,
+    cipher: &str,
+) -> Case {
     Case::of("upload-paper")
         .with(&[
             ("near.delay_ms", "5"),
@@ -57,9 +64,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     };
     let plot = |loss: &str| {
         let curves = CURVES.iter().map(|(payload, ack_delay, colour)| {
-            let points = sizes
-                .iter()
-                .map(|(_, bytes)| (*bytes as f64 / 1e3, goodput(loss, *bytes, payload, ack_delay, "aes")));
+            let points = sizes.iter().map(|(_, bytes)| {
+                (*bytes as f64 / 1e3, goodput(loss, *bytes, payload, ack_delay, "aes"))
+            });
             Curve::measured(format!("{payload} bytes, {ack_delay} ms"), *colour, points)
         });
         Part::Plot(Plot {
@@ -79,15 +86,20 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             CIPHERS.map(|cipher| {
                 let mut row = vec![Entry::text(loss), Entry::text(*name), Entry::text(cipher)];
                 row.extend(PAYLOADS.iter().flat_map(|payload| {
-                    ACK_DELAYS
-                        .iter()
-                        .map(move |delay| Entry::Figure(goodput(loss, *bytes, payload, delay, cipher), 2))
+                    ACK_DELAYS.iter().map(move |delay| {
+                        Entry::Figure(goodput(loss, *bytes, payload, delay, cipher), 2)
+                    })
                 }));
                 row
             })
         })
     });
-    let table = Table { id: "sec-quic-all".into(), title: "All of it".into(), columns, rows: rows.collect() };
+    let table = Table {
+        id: "sec-quic-all".into(),
+        title: "All of it".into(),
+        columns,
+        rows: rows.collect(),
+    };
     Experiment {
         id: "sec-quic",
         title: "Payload, cipher and acknowledgement delay",

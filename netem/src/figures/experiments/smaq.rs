@@ -28,12 +28,22 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                 Entry::text(sender.name),
                 Entry::Figure(Quantity::Of(of.clone(), measures::megabytes), 1),
                 Entry::Figure(Quantity::Ratio { of, to, measure: measures::megabytes }, 2),
-                Entry::Published(if *sender == SPLIT { published.to_owned() } else { String::new() }),
+                Entry::Published(if *sender == SPLIT {
+                    published.to_owned()
+                } else {
+                    String::new()
+                }),
             ]
         })
     });
-    let columns =
-        ["orbit, round trip", "loss, %", "sender", "MB in 30 s", "ratio to Reno", "published ratio"];
+    let columns = [
+        "orbit, round trip",
+        "loss, %",
+        "sender",
+        "MB in 30 s",
+        "ratio to Reno",
+        "published ratio",
+    ];
     let table = Table {
         id: "smaq-bulk".into(),
         title: "Bytes in 30 seconds".into(),

@@ -1,4 +1,5 @@
-//! Uploads by the loss of the near segment, and by size: figure 4b of the Sidekick paper, and further.
+//! Uploads by the loss of the near segment, and by size: figure 4b of the Sidekick paper, and
+//! further.
 
 use super::{GOODPUT, Scope, paragraphs, sender_curve};
 use crate::figures::job::Case;
@@ -6,9 +7,12 @@ use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
 use crate::figures::palette::{Colour, VIOLET};
 use crate::figures::quantity::measures;
 use crate::figures::reference;
-use crate::figures::sender::{ALL, BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, SPLIT, Sender};
+use crate::figures::sender::{
+    ALL, BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, SPLIT, Sender,
+};
 
-/// PACUBIC with the quACKs of the published curve: every 30 ms, ten missing packets at most, none on demand.
+/// PACUBIC with the quACKs of the published curve: every 30 ms, ten missing packets at most, none
+/// on demand.
 const PACUBIC_AS_PUBLISHED: Sender = Sender {
     name: "Sidekick, PACUBIC, as published",
     colour: VIOLET,
@@ -34,7 +38,10 @@ fn published(points: impl Fn(&str) -> Vec<(f64, f64)>, sidekick: (&str, Colour))
 pub(super) fn by_loss(scope: Scope) -> Experiment {
     let losses: &[f64] = scope.pick(
         &[0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0],
-        &[0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0, 30.0],
+        &[
+            0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 15.0, 20.0, 25.0,
+            30.0,
+        ],
     );
     let case = |loss: f64| {
         Case::of("upload-paper").set("near.loss_percent", loss).seeds(if loss == 0.0 {
@@ -85,7 +92,10 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
         let case = |kib: u32| {
             let settings = [("near.loss_percent", loss)];
             let seeds = if loss == "0" { 1 } else { scope.pick(3, 5) };
-            Case::of("upload-paper").with(&settings).set("flow.bytes", u64::from(kib) * 1024).seeds(seeds)
+            Case::of("upload-paper")
+                .with(&settings)
+                .set("flow.bytes", u64::from(kib) * 1024)
+                .seeds(seeds)
         };
         let cases = || sizes.iter().map(|&kib| (f64::from(kib), case(kib)));
         let mut curves: Vec<Curve> =

@@ -14,7 +14,11 @@ fn window(record: &RunRecord) -> Vec<(f64, f64)> {
 }
 
 fn delivered(record: &RunRecord) -> Vec<(f64, f64)> {
-    record.window.iter().map(|sample| (sample.time_s, sample.delivered_bytes as f64 / 1e6)).collect()
+    record
+        .window
+        .iter()
+        .map(|sample| (sample.time_s, sample.delivered_bytes as f64 / 1e6))
+        .collect()
 }
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
@@ -44,8 +48,18 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              overflows the queue. The second plot is what the receiver's application has had by then.",
         ]),
         parts: vec![
-            plot("window-size", "Congestion window", Axis::linear("congestion window, kB", 0), window),
-            plot("window-delivered", "Bytes delivered", Axis::linear("delivered, MB", 2), delivered),
+            plot(
+                "window-size",
+                "Congestion window",
+                Axis::linear("congestion window, kB", 0),
+                window,
+            ),
+            plot(
+                "window-delivered",
+                "Bytes delivered",
+                Axis::linear("delivered, MB", 2),
+                delivered,
+            ),
         ],
     }
 }

@@ -19,7 +19,11 @@ fn plan() -> Plan {
             Curve::published("theirs", BLUE, vec![(1.0, 2.0)]),
         ],
     };
-    let row = vec![Entry::text("<i>"), Entry::Figure(quantity("good"), 1), Entry::Published("\"&\"".into())];
+    let row = vec![
+        Entry::text("<i>"),
+        Entry::Figure(quantity("good"), 1),
+        Entry::Published("\"&\"".into()),
+    ];
     let columns = ["name", "Mbit/s", "published"].map(str::to_owned).into();
     let table = Table { id: "e-table".into(), title: "T".into(), columns, rows: vec![row] };
     let shows = vec!["It shows 1 < 2.".to_owned()];
@@ -34,8 +38,10 @@ fn rendered() -> String {
         false => Ok(RunRecord { goodput_mbit_s: job.seed() as f64, ..RunRecord::default() }),
     };
     let results = plan.jobs().iter().map(|job| (job.clone(), outcome(job))).collect();
-    let about =
-        About { command: "sidekick-lab figures".into(), versions: vec![("quiche".into(), "0.30.0".into())] };
+    let about = About {
+        command: "sidekick-lab figures".into(),
+        versions: vec![("quiche".into(), "0.30.0".into())],
+    };
     page(&plan, &results, &about).unwrap()
 }
 
@@ -52,8 +58,7 @@ fn what_comes_from_outside_is_escaped() {
 fn a_failed_run_is_told_with_its_command_line() {
     let page = rendered();
     assert!(page.contains("1 runs came to nothing"), "{page}");
-    let line =
-        "sidekick-lab run bad --backend sim --set near.loss_percent=&lt;b&gt;&amp; --seed 2\n    no progress";
+    let line = "sidekick-lab run bad --backend sim --set near.loss_percent=&lt;b&gt;&amp; --seed 2\n    no progress";
     assert_eq!(page.matches(line).count(), 2, "at the top, and with the figure: {page}");
 }
 
@@ -61,13 +66,18 @@ fn a_failed_run_is_told_with_its_command_line() {
 fn a_figure_has_its_data_its_table_and_its_command_lines() {
     let page = rendered();
     assert!(
-        page.contains(r#"<figure id="e-plot" data-kind="plot" data-points="2" data-csv="e-plot.csv">"#),
+        page.contains(
+            r#"<figure id="e-plot" data-kind="plot" data-points="2" data-csv="e-plot.csv">"#
+        ),
         "{page}"
     );
+    assert!(page.contains(
+        r#"<figure id="e-table" data-kind="table" data-points="1" data-csv="e-table.csv">"#
+    ));
     assert!(
-        page.contains(r#"<figure id="e-table" data-kind="table" data-points="1" data-csv="e-table.csv">"#)
+        page.contains("<td>1.5 (1.0 to 2.0)</td>"),
+        "the median of both seeds with its range: {page}"
     );
-    assert!(page.contains("<td>1.5 (1.0 to 2.0)</td>"), "the median of both seeds with its range: {page}");
     assert!(page.contains(
         "sidekick-lab run good --backend sim --set near.loss_percent=&lt;b&gt;&amp; --seed 1 --runs 2"
     ));

@@ -7,8 +7,18 @@ use crate::figures::quantity::{Quantity, measures};
 
 fn plan(seeds: u64) -> Plan {
     let entry = Entry::Figure(Quantity::Of(Case::of("a").seeds(seeds), measures::goodput), 1);
-    let table = Table { id: "t".into(), title: String::new(), columns: Vec::new(), rows: vec![vec![entry]] };
-    Plan::of(vec![Experiment { id: "e", title: "", shows: Vec::new(), parts: vec![Part::Table(table)] }])
+    let table = Table {
+        id: "t".into(),
+        title: String::new(),
+        columns: Vec::new(),
+        rows: vec![vec![entry]],
+    };
+    Plan::of(vec![Experiment {
+        id: "e",
+        title: "",
+        shows: Vec::new(),
+        parts: vec![Part::Table(table)],
+    }])
 }
 
 fn outcome(seed: u64) -> Outcome {
@@ -28,8 +38,10 @@ fn write_shard(plan: &Plan, text: &str, directory: &Path) -> PathBuf {
 #[test]
 fn shards_come_together_to_what_was_run() {
     let (plan, directory) = (plan(10), tempfile::tempdir().unwrap());
-    let paths: Vec<_> = ["1/3", "2/3", "3/3"].map(|text| write_shard(&plan, text, directory.path())).into();
-    let expected: Results = plan.jobs().iter().map(|job| (job.clone(), outcome(job.seed()))).collect();
+    let paths: Vec<_> =
+        ["1/3", "2/3", "3/3"].map(|text| write_shard(&plan, text, directory.path())).into();
+    let expected: Results =
+        plan.jobs().iter().map(|job| (job.clone(), outcome(job.seed()))).collect();
     assert_eq!(merge(&plan, &[directory.path().to_owned()]).unwrap(), expected);
     assert_eq!(merge(&plan, &paths).unwrap(), expected);
     // Nothing but the three files is there.
@@ -64,7 +76,10 @@ fn what_is_missing_is_named() {
     let text = fs::read_to_string(&whole).unwrap();
     let cut: Vec<_> = text.lines().take(2).collect();
     fs::write(&whole, cut.join("\n")).unwrap();
-    assert!(refused(&plan, directory.path()).starts_with("these shards are missing or incomplete: 2/4;"));
+    assert!(
+        refused(&plan, directory.path())
+            .starts_with("these shards are missing or incomplete: 2/4;")
+    );
 }
 
 #[test]

@@ -26,13 +26,16 @@ fn share(value: f64) -> Percent {
 #[test]
 fn jitter_keeps_the_order_and_the_losses() {
     let calm = config(50, Some(20.0), 5.0, 1_000_000);
-    let jittery =
-        LinkConfig { jitter: Jitter { spread: 40 * MS, shape: JitterShape::Uniform }, ..calm.clone() };
+    let jittery = LinkConfig {
+        jitter: Jitter { spread: 40 * MS, shape: JitterShape::Uniform },
+        ..calm.clone()
+    };
     let packets: Vec<_> = (0..2000).map(|number| (number * MS, 1000)).collect();
     let (even, even_counters) = carry(calm, 3, &packets);
     let (uneven, counters) = carry(jittery, 3, &packets);
-    let numbers =
-        |arrived: &[(usize, Duration)]| arrived.iter().map(|&(number, _)| number).collect::<Vec<_>>();
+    let numbers = |arrived: &[(usize, Duration)]| {
+        arrived.iter().map(|&(number, _)| number).collect::<Vec<_>>()
+    };
     assert_eq!(numbers(&even), numbers(&uneven), "the same packets in the same order");
     assert_eq!(even_counters, counters);
     assert!(even.iter().zip(&uneven).any(|(even, uneven)| even.1 < uneven.1));
@@ -41,8 +44,11 @@ fn jitter_keeps_the_order_and_the_losses() {
 
 #[test]
 fn a_packet_spared_the_delay_overtakes() {
-    let mut link =
-        Link::new(LinkConfig { reorder: share(10.0), ..config(20, Some(8.0), 0.0, 1_000_000) }, 5, 0);
+    let mut link = Link::new(
+        LinkConfig { reorder: share(10.0), ..config(20, Some(8.0), 0.0, 1_000_000) },
+        5,
+        0,
+    );
     for number in 0..500 {
         link.push(Duration::ZERO, Packet::new(number, 1000));
     }
@@ -58,7 +64,8 @@ fn a_packet_spared_the_delay_overtakes() {
 
 #[test]
 fn doubled_and_damaged_packets_are_told_apart() {
-    let doubling = LinkConfig { duplicate: share(20.0), corrupt: share(30.0), ..config(1, None, 0.0, 0) };
+    let doubling =
+        LinkConfig { duplicate: share(20.0), corrupt: share(30.0), ..config(1, None, 0.0, 0) };
     let mut link = Link::new(doubling, 8, 0);
     for number in 0..1000 {
         link.push(Duration::ZERO, Packet::new(number, 100));
@@ -66,8 +73,11 @@ fn doubled_and_damaged_packets_are_told_apart() {
     let arrived = drain(&mut link);
     let counters = link.counters();
     assert_eq!(arrived.len() as u64, 1000 + counters.duplicated);
-    let mut damaged: Vec<_> =
-        arrived.iter().filter(|(packet, _)| packet.corrupted).map(|(packet, _)| packet.number).collect();
+    let mut damaged: Vec<_> = arrived
+        .iter()
+        .filter(|(packet, _)| packet.corrupted)
+        .map(|(packet, _)| packet.number)
+        .collect();
     damaged.dedup();
     assert_eq!(damaged.len() as u64, counters.corrupted);
     assert!(
@@ -79,7 +89,8 @@ fn doubled_and_damaged_packets_are_told_apart() {
 #[test]
 fn what_comes_in_an_outage_or_is_too_large_is_lost() {
     let outages = [Outage { from: 10 * MS, length: 5 * MS }].into_iter().collect();
-    let mut link = Link::new(LinkConfig { outages, mtu_bytes: Some(1400), ..config(1, None, 0.0, 0) }, 1, 0);
+    let mut link =
+        Link::new(LinkConfig { outages, mtu_bytes: Some(1400), ..config(1, None, 0.0, 0) }, 1, 0);
     let verdicts: Vec<_> = [(9, 1414), (10, 1414), (14, 60), (15, 1414), (16, 1415)]
         .map(|(at, bytes)| link.push(at * MS, Packet::new(0, bytes)))
         .into();
@@ -97,8 +108,11 @@ fn what_comes_in_an_outage_or_is_too_large_is_lost() {
 
 #[test]
 fn the_queue_can_count_packets_and_the_line_more_than_the_frame() {
-    let limits =
-        LinkConfig { queue_packets: Some(3), overhead_bytes: 250, ..config(0, Some(8.0), 0.0, 65_000) };
+    let limits = LinkConfig {
+        queue_packets: Some(3),
+        overhead_bytes: 250,
+        ..config(0, Some(8.0), 0.0, 65_000)
+    };
     let (arrived, counters) = carry(limits, 1, &[(Duration::ZERO, 750); 9]);
     assert_eq!(arrived, [(0, MS), (1, 2 * MS), (2, 3 * MS), (3, 4 * MS)]);
     assert_eq!(counters.lost_queue, 5);
@@ -107,13 +121,15 @@ fn the_queue_can_count_packets_and_the_line_more_than_the_frame() {
 #[test]
 fn a_trace_takes_the_place_of_the_rate() {
     let trace = Trace::parse(std::path::Path::new("t"), "3\n3\n10\n").unwrap();
-    let link = LinkConfig { trace: Some(std::sync::Arc::new(trace)), ..config(2, None, 0.0, 4 * 1514) };
+    let link =
+        LinkConfig { trace: Some(std::sync::Arc::new(trace)), ..config(2, None, 0.0, 4 * 1514) };
     let mut link = Link::new(link, 1, 0);
     // Six full frames: two leave at 3 ms, one at 10 ms; the queue has room for four.
     for number in 0..6 {
         link.push(MS, Packet::new(number, 1514));
     }
-    let arrived: Vec<_> = drain(&mut link).into_iter().map(|(packet, at)| (packet.number, at)).collect();
+    let arrived: Vec<_> =
+        drain(&mut link).into_iter().map(|(packet, at)| (packet.number, at)).collect();
     assert_eq!(arrived, [(0, 5 * MS), (1, 5 * MS), (2, 12 * MS), (3, 15 * MS)]);
     assert_eq!(link.counters().lost_queue, 2);
 }
@@ -127,7 +143,8 @@ fn a_change_of_rate_and_delay_meets_what_has_not_begun() {
     // Packets 0 and 1 have begun by then; 2 would arrive at 5 ms, were it not for packet 1.
     let changed = LinkConfig { delay: 2 * MS, ..config(0, Some(16.0), 0.0, 65_000) };
     link.set_config(MS + MS / 2, changed);
-    let times: Vec<_> = drain(&mut link).into_iter().map(|(packet, at)| (packet.number, at)).collect();
+    let times: Vec<_> =
+        drain(&mut link).into_iter().map(|(packet, at)| (packet.number, at)).collect();
     assert_eq!(times, [(0, 11 * MS), (1, 12 * MS), (2, 12 * MS), (3, 12 * MS)]);
 }
 
@@ -143,8 +160,8 @@ fn a_new_trace_does_not_give_away_room_of_the_past() {
     assert_eq!(link.next_deadline(), Some(12 * MS));
 }
 
-/// Sends 1000 bytes each `gap` over 8 Mbit/s for ten seconds, and returns the counts and the longest time in the queue
-/// in the last five.
+/// Sends 1000 bytes each `gap` over 8 Mbit/s for ten seconds, and returns the counts and the
+/// longest time in the queue in the last five.
 fn overload(queue: Discipline, ecn: bool, gap: Duration) -> (LinkCounters, Duration) {
     let limits = LinkConfig { queue, ecn, ..config(0, Some(8.0), 0.0, 260_000) };
     let mut link: Link<Packet> = Link::new(limits, 1, 0);

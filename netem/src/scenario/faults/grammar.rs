@@ -25,28 +25,65 @@ struct Kind {
 const PERCENT: &str = "percent from 0 to 100";
 const MS: &str = "milliseconds from 0 to 60000";
 const RATE: &str = "Mbit/s from 0.001 to 100000, or unlimited";
-const LIES: &str = "too-much, too-little or garbage, and percent from 0 to 100 if not the usual share";
+const LIES: &str =
+    "too-much, too-little or garbage, and percent from 0 to 100 if not the usual share";
 const NAT_REBINDING: &str = "nat-rebinding";
 
 const KINDS: &[Kind] = &[
     Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Place::Near)) },
     Kind { name: "far-outage", takes: "", read: |_| Some(Fault::Outage(Place::Far)) },
-    Kind { name: "near-delay", takes: MS, read: |ms| Some(Fault::Delay(Place::Near, milliseconds(ms)?)) },
-    Kind { name: "far-delay", takes: MS, read: |ms| Some(Fault::Delay(Place::Far, milliseconds(ms)?)) },
-    Kind { name: "near-rate", takes: RATE, read: |value| Some(Fault::Rate(Place::Near, rate(value)?)) },
-    Kind { name: "far-rate", takes: RATE, read: |value| Some(Fault::Rate(Place::Far, rate(value)?)) },
-    Kind { name: "quack-loss", takes: PERCENT, read: |value| Some(Fault::QuackLoss(percent(value)?)) },
+    Kind {
+        name: "near-delay",
+        takes: MS,
+        read: |ms| Some(Fault::Delay(Place::Near, milliseconds(ms)?)),
+    },
+    Kind {
+        name: "far-delay",
+        takes: MS,
+        read: |ms| Some(Fault::Delay(Place::Far, milliseconds(ms)?)),
+    },
+    Kind {
+        name: "near-rate",
+        takes: RATE,
+        read: |value| Some(Fault::Rate(Place::Near, rate(value)?)),
+    },
+    Kind {
+        name: "far-rate",
+        takes: RATE,
+        read: |value| Some(Fault::Rate(Place::Far, rate(value)?)),
+    },
+    Kind {
+        name: "quack-loss",
+        takes: PERCENT,
+        read: |value| Some(Fault::QuackLoss(percent(value)?)),
+    },
     Kind {
         name: "quack-duplicate",
         takes: PERCENT,
         read: |value| Some(Fault::QuackDuplicate(percent(value)?)),
     },
-    Kind { name: "quack-reorder", takes: PERCENT, read: |value| Some(Fault::QuackReorder(percent(value)?)) },
-    Kind { name: "quack-corrupt", takes: PERCENT, read: |value| Some(Fault::QuackCorrupt(percent(value)?)) },
-    Kind { name: "quack-delay", takes: MS, read: |value| Some(Fault::QuackDelay(milliseconds(value)?)) },
+    Kind {
+        name: "quack-reorder",
+        takes: PERCENT,
+        read: |value| Some(Fault::QuackReorder(percent(value)?)),
+    },
+    Kind {
+        name: "quack-corrupt",
+        takes: PERCENT,
+        read: |value| Some(Fault::QuackCorrupt(percent(value)?)),
+    },
+    Kind {
+        name: "quack-delay",
+        takes: MS,
+        read: |value| Some(Fault::QuackDelay(milliseconds(value)?)),
+    },
     Kind { name: "proxy-restart", takes: "", read: |_| Some(Fault::ProxyRestart) },
     Kind { name: "proxy-lies", takes: LIES, read: |value| Some(Fault::ProxyLies(lie(value)?)) },
-    Kind { name: "capture-drops", takes: PERCENT, read: |value| Some(Fault::CaptureDrops(percent(value)?)) },
+    Kind {
+        name: "capture-drops",
+        takes: PERCENT,
+        read: |value| Some(Fault::CaptureDrops(percent(value)?)),
+    },
     Kind { name: NAT_REBINDING, takes: "", read: |_| Some(Fault::NatRebinding) },
 ];
 
@@ -63,7 +100,8 @@ fn rate(value: &str) -> Option<Option<BitRate>> {
 
 /// A lie, and the share of packets that it is about.
 fn lie(value: &str) -> Option<Lie> {
-    let (lie, share) = value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
+    let (lie, share) =
+        value.split_once(' ').map_or((value, None), |(lie, share)| (lie, Some(share)));
     let share_or = |usual: f64| share.map_or_else(|| Percent::new(usual), percent);
     match lie {
         "too-much" => share_or(25.0).map(Lie::TooMuch),
@@ -123,7 +161,8 @@ fn read(text: &str) -> Result<Event, String> {
     {
         value.push(word);
     }
-    let fault = (kind.read)(&value.join(" ")).ok_or_else(|| format!("{name} takes {}", kind.takes))?;
+    let fault =
+        (kind.read)(&value.join(" ")).ok_or_else(|| format!("{name} takes {}", kind.takes))?;
     let begin = "then comes `at` and when it begins, in milliseconds from 0 to 3600000";
     let at = match words.next() {
         Some("at") => words.next().and_then(time).ok_or(begin)?,
@@ -135,12 +174,16 @@ fn read(text: &str) -> Result<Event, String> {
         Some("for") if name == NAT_REBINDING => {
             return Err(format!("{name} has no duration; leave `for` out"));
         }
-        Some("for") => Some(words.next().and_then(time).filter(|time| !time.is_zero()).ok_or(duration)?),
+        Some("for") => {
+            Some(words.next().and_then(time).filter(|time| !time.is_zero()).ok_or(duration)?)
+        }
         Some(_) => return Err(duration.to_owned()),
     };
     match words.next() {
         None => Ok(Event { fault, at, length }),
-        Some(word) => Err(format!("nothing comes after it, but `{word}` does; separate events by `;`")),
+        Some(word) => {
+            Err(format!("nothing comes after it, but `{word}` does; separate events by `;`"))
+        }
     }
 }
 

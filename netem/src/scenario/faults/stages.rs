@@ -29,7 +29,8 @@ impl Faults {
             _ => false,
         };
         let events = self.events.iter().filter(changes);
-        let mut times: Vec<_> = events.flat_map(|event| [Some(event.at), event.end()]).flatten().collect();
+        let mut times: Vec<_> =
+            events.flat_map(|event| [Some(event.at), event.end()]).flatten().collect();
         times.retain(|time| !time.is_zero());
         times.sort();
         times.dedup();
@@ -55,8 +56,8 @@ impl Faults {
 
     fn outages(&self, place: Place, scheduled: &Outages) -> Outages {
         let faults = self.events.iter().filter(|event| event.fault == Fault::Outage(place));
-        let faults =
-            faults.map(|event| Outage { from: event.at, length: event.length.unwrap_or(Duration::MAX) });
+        let faults = faults
+            .map(|event| Outage { from: event.at, length: event.length.unwrap_or(Duration::MAX) });
         scheduled.iter().copied().chain(faults).collect()
     }
 }

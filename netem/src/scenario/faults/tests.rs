@@ -13,25 +13,38 @@ fn upload(events: &str) -> Result<Scenario, ScenarioError> {
 #[test]
 fn events_are_short_sentences() {
     let share = |percent| Percent::new(percent).unwrap();
-    let event = |fault, at, length: Option<u64>| Event { fault, at: MS(at), length: length.map(MS) };
+    let event =
+        |fault, at, length: Option<u64>| Event { fault, at: MS(at), length: length.map(MS) };
     for (text, expected) in [
         ("near-outage at 2000 for 500", event(Fault::Outage(Place::Near), 2000, Some(500))),
         ("quack-loss 50 at 0 for 10000", event(Fault::QuackLoss(share(50.0)), 0, Some(10_000))),
         ("quack-duplicate 20 at 0", event(Fault::QuackDuplicate(share(20.0)), 0, None)),
         ("quack-reorder 30 at 0", event(Fault::QuackReorder(share(30.0)), 0, None)),
         ("quack-corrupt 0.5 at 0", event(Fault::QuackCorrupt(share(0.5)), 0, None)),
-        ("  quack-delay   40 at 1000 for 2000 ", event(Fault::QuackDelay(MS(40)), 1000, Some(2000))),
+        (
+            "  quack-delay   40 at 1000 for 2000 ",
+            event(Fault::QuackDelay(MS(40)), 1000, Some(2000)),
+        ),
         ("proxy-restart at 3000", event(Fault::ProxyRestart, 3000, None)),
         (
             "proxy-lies too-much at 1000 for 500",
             event(Fault::ProxyLies(Lie::TooMuch(share(25.0))), 1000, Some(500)),
         ),
-        ("proxy-lies too-little at 1", event(Fault::ProxyLies(Lie::TooLittle(share(25.0))), 1, None)),
+        (
+            "proxy-lies too-little at 1",
+            event(Fault::ProxyLies(Lie::TooLittle(share(25.0))), 1, None),
+        ),
         ("proxy-lies garbage at 1", event(Fault::ProxyLies(Lie::Garbage(share(100.0))), 1, None)),
-        ("proxy-lies too-little 10 at 0", event(Fault::ProxyLies(Lie::TooLittle(share(10.0))), 0, None)),
+        (
+            "proxy-lies too-little 10 at 0",
+            event(Fault::ProxyLies(Lie::TooLittle(share(10.0))), 0, None),
+        ),
         ("proxy-lies garbage 0.5 at 0", event(Fault::ProxyLies(Lie::Garbage(share(0.5))), 0, None)),
         ("near-delay 20 at 4000", event(Fault::Delay(Place::Near, MS(20)), 4000, None)),
-        ("near-rate 5 at 4000", event(Fault::Rate(Place::Near, BitRate::from_mbit(5.0)), 4000, None)),
+        (
+            "near-rate 5 at 4000",
+            event(Fault::Rate(Place::Near, BitRate::from_mbit(5.0)), 4000, None),
+        ),
         ("far-rate unlimited at 4000", event(Fault::Rate(Place::Far, None), 4000, None)),
         ("nat-rebinding at 3000", event(Fault::NatRebinding, 3000, None)),
         ("capture-drops 5 at 0", event(Fault::CaptureDrops(share(5.0)), 0, None)),
@@ -48,20 +61,50 @@ fn events_are_short_sentences() {
 #[test]
 fn what_is_wrong_with_an_event_is_said() {
     for (text, expected) in [
-        ("", "`` is no event for faults.events: an event begins with one of near-outage, far-outage"),
-        ("proxy-restart at 1; rain at 2", "`rain at 2` is no event for faults.events: an event begins with"),
+        (
+            "",
+            "`` is no event for faults.events: an event begins with one of near-outage, far-outage",
+        ),
+        (
+            "proxy-restart at 1; rain at 2",
+            "`rain at 2` is no event for faults.events: an event begins with",
+        ),
         ("quack-loss 150 at 0", ": quack-loss takes percent from 0 to 100"),
         ("quack-loss at 0", ": quack-loss takes percent from 0 to 100"),
         ("near-rate 0 at 1", ": near-rate takes Mbit/s from 0.001 to 100000, or unlimited"),
-        ("proxy-lies often at 1", ": proxy-lies takes too-much, too-little or garbage, and percent"),
-        ("proxy-lies too-little 101 at 1", ": proxy-lies takes too-much, too-little or garbage, and percent"),
-        ("proxy-lies 5 too-little at 1", ": proxy-lies takes too-much, too-little or garbage, and percent"),
-        ("near-outage 5 at 1", ": then comes `at` and when it begins, in milliseconds from 0 to 3600000"),
-        ("near-outage at -1", ": then comes `at` and when it begins, in milliseconds from 0 to 3600000"),
-        ("near-outage at 1 during 5", ": what comes last is `for` and how long, in milliseconds above 0"),
-        ("near-outage at 1 for 0", ": what comes last is `for` and how long, in milliseconds above 0"),
+        (
+            "proxy-lies often at 1",
+            ": proxy-lies takes too-much, too-little or garbage, and percent",
+        ),
+        (
+            "proxy-lies too-little 101 at 1",
+            ": proxy-lies takes too-much, too-little or garbage, and percent",
+        ),
+        (
+            "proxy-lies 5 too-little at 1",
+            ": proxy-lies takes too-much, too-little or garbage, and percent",
+        ),
+        (
+            "near-outage 5 at 1",
+            ": then comes `at` and when it begins, in milliseconds from 0 to 3600000",
+        ),
+        (
+            "near-outage at -1",
+            ": then comes `at` and when it begins, in milliseconds from 0 to 3600000",
+        ),
+        (
+            "near-outage at 1 during 5",
+            ": what comes last is `for` and how long, in milliseconds above 0",
+        ),
+        (
+            "near-outage at 1 for 0",
+            ": what comes last is `for` and how long, in milliseconds above 0",
+        ),
         ("nat-rebinding at 1 for 5", ": nat-rebinding has no duration; leave `for` out"),
-        ("near-outage at 1 for 5 proxy-restart", ": nothing comes after it, but `proxy-restart` does"),
+        (
+            "near-outage at 1 for 5 proxy-restart",
+            ": nothing comes after it, but `proxy-restart` does",
+        ),
     ] {
         let error = upload(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{text}: {error}");
@@ -134,7 +177,10 @@ fn outages_join_those_of_the_segment() {
     assert_eq!(down, (10..15).chain(100..150).collect::<Vec<_>>());
     assert!(stage(Place::Far, &scenario.far).contains(MS(3_600_000)));
     assert_eq!(scenario.faults.only_in_virtual_time(), None);
-    assert_eq!(upload("capture-drops 1 at 0").unwrap().faults.only_in_virtual_time(), Some("capture-drops"));
+    assert_eq!(
+        upload("capture-drops 1 at 0").unwrap().faults.only_in_virtual_time(),
+        Some("capture-drops")
+    );
 }
 
 #[test]
@@ -144,7 +190,8 @@ fn a_new_rate_does_not_go_with_a_trace() {
     std::fs::write(&trace, "1\n2\n").unwrap();
     let mut scenario = Scenario::load("upload-paper").unwrap();
     let set = format!("near.trace={}", trace.display());
-    let error = scenario.apply(&["near.rate_mbit=unlimited", &set, "faults.events=near-rate 5 at 1"]);
+    let error =
+        scenario.apply(&["near.rate_mbit=unlimited", &set, "faults.events=near-rate 5 at 1"]);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("does not go with near.rate_mbit = 5"), "{error}");
 }

@@ -46,7 +46,12 @@ pub(in super::super) const SETTINGS: &[Setting<Segment>] = &[
         meaning: "what each packet takes on the line beside its Ethernet frame",
         store: overhead,
     },
-    Setting { key: "loss_percent", takes: PERCENT, meaning: "random loss of each direction", store: loss },
+    Setting {
+        key: "loss_percent",
+        takes: PERCENT,
+        meaning: "random loss of each direction",
+        store: loss,
+    },
     Setting {
         key: "loss_to_percent",
         takes: PERCENT,

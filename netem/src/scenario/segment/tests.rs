@@ -102,7 +102,11 @@ fn settings_that_contradict_each_other_are_one_sentence() {
             "near.bad_enter_percent = 1 does not go with near.bad_leave_percent = 0; set a chance to leave the bad state",
         ),
         (
-            &["near.bad_enter_percent=1", "near.bad_leave_percent=9", "near.loss_correlation_percent=5"],
+            &[
+                "near.bad_enter_percent=1",
+                "near.bad_leave_percent=9",
+                "near.loss_correlation_percent=5",
+            ],
             "near.bad_enter_percent = 1 does not go with near.loss_correlation_percent = 5; set one of them to 0",
         ),
         (
@@ -162,7 +166,10 @@ fn a_trace_lies_beside_its_scenario() {
     );
     assert!(error.starts_with(&place), "{error}");
     let error = load("[far]\ntrace = \"lte.up\"\nrate_mbit = 4").unwrap_err().to_string();
-    assert!(error.ends_with("far.rate_mbit = 4; set the rate to unlimited, or the trace to none"), "{error}");
+    assert!(
+        error.ends_with("far.rate_mbit = 4; set the rate to unlimited, or the trace to none"),
+        "{error}"
+    );
     let error = near(&["near.trace=/nowhere/x"]).unwrap_err();
     assert!(error.starts_with("cannot read the trace /nowhere/x: "), "{error}");
 }

@@ -12,7 +12,8 @@ use crate::sim::packet::Packet;
 /// A quACK that waits to be overtaken does not wait longer than this.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
-/// Where quACKs leave the proxy. Its other messages do not pass here: what becomes of them is told on the links.
+/// Where quACKs leave the proxy. Its other messages do not pass here: what becomes of them is told
+/// on the links.
 #[derive(Debug)]
 pub(in crate::sim) struct Egress {
     schedule: Schedule,
@@ -49,7 +50,12 @@ impl Egress {
     }
 
     /// A quACK that the proxy sends. What leaves is handed to `leave`.
-    pub(in crate::sim) fn push(&mut self, mut packet: Packet, now: Instant, leave: &mut impl FnMut(Packet)) {
+    pub(in crate::sim) fn push(
+        &mut self,
+        mut packet: Packet,
+        now: Instant,
+        leave: &mut impl FnMut(Packet),
+    ) {
         let chance = |pick: fn(Fault) -> Option<_>| self.schedule.in_force(now, pick);
         let lost = self.loss.strikes(chance(|fault| match fault {
             Fault::QuackLoss(chance) => Some(chance),
@@ -74,8 +80,9 @@ impl Egress {
         }
         if corrupt {
             self.counts.quacks_corrupted += 1;
-            // As in the memory of a host, where no checksum watches over it; the seal does. Which bit it is does not hang on
-            // what the quACK says: identifiers are ciphertext, and differ between runs with one seed.
+            // As in the memory of a host, where no checksum watches over it; the seal does. Which
+            // bit it is does not hang on what the quACK says: identifiers are ciphertext, and
+            // differ between runs with one seed.
             packet.corrupt(place);
             packet.damaged = false;
         }

@@ -81,9 +81,13 @@ impl Lies {
         Some(head)
     }
 
-    /// The head of the packet with this payload, under a random identifier in place of its own, if the proxy tells garbage
-    /// now. Markers are no packets of the flow, and it answers them.
-    pub(in crate::sim) fn renames(&mut self, payload: &[u8], now: Instant) -> Option<[u8; HEAD_LEN]> {
+    /// The head of the packet with this payload, under a random identifier in place of its own, if
+    /// the proxy tells garbage now. Markers are no packets of the flow, and it answers them.
+    pub(in crate::sim) fn renames(
+        &mut self,
+        payload: &[u8],
+        now: Instant,
+    ) -> Option<[u8; HEAD_LEN]> {
         let (random, chance) = (self.garbage.next(), self.garbling.next());
         let mut head = *payload.first_chunk::<HEAD_LEN>()?;
         let garbled = matches!(self.lie(now), Some(Lie::Garbage(share)) if share.strikes(chance));
@@ -151,7 +155,8 @@ mod tests {
     fn garbage_is_another_identifier_and_lasts_as_long_as_said() {
         let (mut lies, start) = lies("proxy-lies garbage at 10 for 5");
         let payload: Vec<u8> = (0x40..0x7f).collect();
-        let mut renamed = |ms, payload: &[u8]| lies.renames(payload, start + Duration::from_millis(ms));
+        let mut renamed =
+            |ms, payload: &[u8]| lies.renames(payload, start + Duration::from_millis(ms));
         assert_eq!((renamed(9, &payload), renamed(15, &payload)), (None, None));
         assert_eq!(renamed(10, &payload[..24]), None, "it has no identifier");
         let (one, other) = (renamed(10, &payload).unwrap(), renamed(14, &payload).unwrap());

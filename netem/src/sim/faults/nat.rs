@@ -13,9 +13,10 @@ use crate::sim::packet::Packet;
 /// The first port that is given after a rebinding.
 const FIRST_NEW_PORT: u16 = 60_000;
 
-/// A NAT that maps each of the sender's sockets to one port, whatever it speaks to (RFC 4787, sections 4.1 and 5). It keeps
-/// ports as they are, until it is made to forget them; from then on it gives others, and drops what comes to old ones. Its
-/// address is the sender's: only ports change.
+/// A NAT that maps each of the sender's sockets to one port, whatever it speaks to (RFC 4787,
+/// sections 4.1 and 5). It keeps ports as they are, until it is made to forget them; from then on
+/// it gives others, and drops what comes to old ones. Its address is the sender's: only ports
+/// change.
 #[derive(Debug)]
 pub(in crate::sim) struct Nat {
     rebindings: VecDeque<Instant>,
@@ -139,11 +140,15 @@ mod tests {
             });
             assert_eq!(mapped == INNER.map(address), ms == 0);
             for (port, mapped) in INNER.into_iter().zip(mapped) {
-                let back = through(&mut nat, Side::Right, Packet::new(server(), mapped, &[2]), now).unwrap();
+                let back = through(&mut nat, Side::Right, Packet::new(server(), mapped, &[2]), now)
+                    .unwrap();
                 assert_eq!((back.destination, back.payload), (address(port), vec![2]));
             }
             for &old in &known {
-                assert_eq!(through(&mut nat, Side::Right, Packet::new(server(), old, &[2]), now), None);
+                assert_eq!(
+                    through(&mut nat, Side::Right, Packet::new(server(), old, &[2]), now),
+                    None
+                );
             }
             known.extend(mapped);
         }
@@ -153,7 +158,8 @@ mod tests {
 
     #[test]
     fn no_port_is_given_twice() {
-        let (schedule, start) = schedule(&Scenario::load("upload-paper").unwrap(), "nat-rebinding at 0");
+        let (schedule, start) =
+            schedule(&Scenario::load("upload-paper").unwrap(), "nat-rebinding at 0");
         let mut nat = Nat::new(&schedule).unwrap();
         let mut mapped: Vec<_> = (0..5000)
             .map(|port| {

@@ -20,7 +20,8 @@ pub(in crate::sim) enum Power {
 pub(in crate::sim) struct Restarts(VecDeque<(Instant, Power)>);
 
 impl Restarts {
-    /// The restarts of these faults. Where one falls into the time of another, the program is away until both are over.
+    /// The restarts of these faults. Where one falls into the time of another, the program is away
+    /// until both are over.
     pub(in crate::sim) fn new(schedule: &Schedule) -> Self {
         let mut to_come = VecDeque::<(Instant, Power)>::new();
         for (off, length) in schedule.times(Fault::ProxyRestart) {

@@ -1,7 +1,7 @@
 //! The [`Observer`](super::Observer) as a [`worker`](crate::worker) drives it.
 //!
-//! Captures and resets come over two sockets, so a datagram that is under way while a reset arrives may fall on either side
-//! of it.
+//! Captures and resets come over two sockets, so a datagram that is under way while a reset arrives
+//! may fall on either side of it.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -45,7 +45,13 @@ impl Proxy {
 }
 
 impl Machine for Proxy {
-    fn observe(&mut self, seen: &[Seen<'_>], _: u32, now: Instant, mut after: impl FnMut(&mut Self)) {
+    fn observe(
+        &mut self,
+        seen: &[Seen<'_>],
+        _: u32,
+        now: Instant,
+        mut after: impl FnMut(&mut Self),
+    ) {
         for Seen { flow, payload } in seen {
             if self.observer.observe(flow, *payload, now) {
                 after(self);
@@ -69,7 +75,14 @@ impl Machine for Proxy {
 
     fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         let len = self.observer.transmit(out)?;
-        Some(Transmit { to: self.quack_to, own: None, from: None, interface: None, in_session: true, len })
+        Some(Transmit {
+            to: self.quack_to,
+            own: None,
+            from: None,
+            interface: None,
+            in_session: true,
+            len,
+        })
     }
 
     /// There is no file for this wire.

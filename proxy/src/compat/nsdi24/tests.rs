@@ -90,8 +90,8 @@ fn messages_are_those_written_by_hand() {
             3,
             "03 00 00 00 00 00 00 00  fb 02 02 01  bf 2c 1e 14  16 d3 e6 45  01  02 00 00 00  03 00 00 00",
         ),
-        // 4294967291 is the modulus, so it adds 0 to each sum; 4294967295 adds 4, 16 and 64. With those of 7:
-        // 11, 65 and 407. The last identifier is not reduced.
+        // 4294967291 is the modulus, so it adds 0 to each sum; 4294967295 adds 4, 16 and 64. With
+        // those of 7: 11, 65 and 407. The last identifier is not reduced.
         (
             &[7, 4_294_967_291, 4_294_967_295],
             3,
@@ -119,21 +119,31 @@ fn what_counts_is_long_enough_and_not_ours() {
     }
     assert_eq!((observer.stats().ignored, quack(&mut observer)), (27, None));
     // Any first byte, any longer length, and the same port or address with another address or port.
-    for counted in [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")] {
+    for counted in
+        [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")]
+    {
         for len in [25, 26, 2000] {
-            assert!(observer.observe(&counted, Payload::whole(&long[..len]), now), "{counted:?} {len}");
+            assert!(
+                observer.observe(&counted, Payload::whole(&long[..len]), now),
+                "{counted:?} {len}"
+            );
         }
     }
     assert_eq!(observer.stats().counted, 9);
 
-    for (own, end) in
-        [("0.0.0.0:7", "127.0.0.9:7"), ("[::]:7", "10.0.0.1:7"), ("[::ffff:10.0.0.1]:7", "10.0.0.1:7")]
-    {
+    for (own, end) in [
+        ("0.0.0.0:7", "127.0.0.9:7"),
+        ("[::]:7", "10.0.0.1:7"),
+        ("[::ffff:10.0.0.1]:7", "10.0.0.1:7"),
+    ] {
         let config = Config { threshold: 2, every: packets(1), own: own.parse().unwrap() };
         let mut observer = Observer::new(config).unwrap();
         assert!(!observer.observe(&flow(end, "10.9.9.9:1"), Payload::whole(&long), now), "{own}");
         assert!(!observer.observe(&flow("10.9.9.9:1", end), Payload::whole(&long), now), "{own}");
-        assert!(observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), Payload::whole(&long), now), "{own}");
+        assert!(
+            observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), Payload::whole(&long), now),
+            "{own}"
+        );
     }
 }
 
@@ -174,7 +184,10 @@ fn ticks_are_steady_from_the_first_datagram_on() {
     let years = ms(30 * 2_000_000_000);
     observer.on_deadline(start + years + ms(1));
     assert!(quack(&mut observer).is_some());
-    assert_eq!((quack(&mut observer), observer.next_deadline()), (None, Some(start + years + ms(30))));
+    assert_eq!(
+        (quack(&mut observer), observer.next_deadline()),
+        (None, Some(start + years + ms(30)))
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The one message of that wire.
 //!
-//! It is what version 1 of bincode makes of a list of 32-bit sums, an optional last identifier and a 32-bit
-//! count, all little-endian:
+//! It is what version 1 of bincode makes of a list of 32-bit sums, an optional last identifier and
+//! a 32-bit count, all little-endian:
 //!
 //! | bytes | field |
 //! |---|---|
@@ -19,8 +19,8 @@ use thiserror::Error;
 /// Length in bytes of the longest quACK that a proxy sends: one with [`MAX_THRESHOLD`] sums.
 pub const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
 
-/// A quACK as it is on the wire. No value of any field is refused, not even a sum that no field element has:
-/// what the numbers mean is up to who reads them.
+/// A quACK as it is on the wire. No value of any field is refused, not even a sum that no field
+/// element has: what the numbers mean is up to who reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quack {
     /// The power sums, that of the first powers first.
@@ -46,13 +46,15 @@ pub enum ParseError {
 }
 
 impl Quack {
-    /// Its length on the wire in bytes; at most [`MAX_QUACK_LEN`] if there are at most [`MAX_THRESHOLD`] sums.
+    /// Its length on the wire in bytes; at most [`MAX_QUACK_LEN`] if there are at most
+    /// [`MAX_THRESHOLD`] sums.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         8 + 4 * self.sums.len() + if self.last.is_some() { 5 } else { 1 } + 4
     }
 
-    /// Writes the message to the beginning of `out` and gives its length; `None` if `out` has no room for it.
+    /// Writes the message to the beginning of `out` and gives its length; `None` if `out` has no
+    /// room for it.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let len = self.wire_len();
         let mut rest = out.get_mut(..len)?;
@@ -80,7 +82,8 @@ impl Quack {
         let number = u64::from_le_bytes(take(rest)?);
         // The bytes must be there before memory is taken for them: the number may be any.
         let len = usize::try_from(number).ok().and_then(|number| number.checked_mul(4));
-        let (sums, behind) = len.and_then(|len| rest.split_at_checked(len)).ok_or(ParseError::Truncated)?;
+        let (sums, behind) =
+            len.and_then(|len| rest.split_at_checked(len)).ok_or(ParseError::Truncated)?;
         *rest = behind;
         let (sums, _) = sums.as_chunks();
         let sums = sums.iter().map(|&sum| u32::from_le_bytes(sum)).collect();
@@ -122,8 +125,11 @@ mod tests {
 
     #[test]
     fn every_field_is_where_it_should_be() {
-        let quack =
-            Quack { sums: vec![0x0403_0201, 0xfcfd_feff], last: Some(0x1413_1211), count: 0x2423_2221 };
+        let quack = Quack {
+            sums: vec![0x0403_0201, 0xfcfd_feff],
+            last: Some(0x1413_1211),
+            count: 0x2423_2221,
+        };
         let bytes = [
             &[2, 0, 0, 0, 0, 0, 0, 0][..],
             &[1, 2, 3, 4, 0xff, 0xfe, 0xfd, 0xfc],
@@ -139,7 +145,8 @@ mod tests {
 
     #[test]
     fn the_longest_has_room_and_no_more() {
-        let quack = Quack { sums: vec![u32::MAX; MAX_THRESHOLD], last: Some(u32::MAX), count: u32::MAX };
+        let quack =
+            Quack { sums: vec![u32::MAX; MAX_THRESHOLD], last: Some(u32::MAX), count: u32::MAX };
         assert_eq!((emitted(&quack).len(), quack.wire_len()), (MAX_QUACK_LEN, MAX_QUACK_LEN));
         let mut short = [0xee; MAX_QUACK_LEN - 1];
         assert_eq!(quack.emit(&mut short), None);
@@ -164,7 +171,11 @@ mod tests {
 
     fn any_quack() -> impl Strategy<Value = Quack> {
         let sums = prop::collection::vec(any::<u32>(), 0..300);
-        (sums, any::<Option<u32>>(), any::<u32>()).prop_map(|(sums, last, count)| Quack { sums, last, count })
+        (sums, any::<Option<u32>>(), any::<u32>()).prop_map(|(sums, last, count)| Quack {
+            sums,
+            last,
+            count,
+        })
     }
 
     /// Bytes near enough to a quACK to get past the first field.

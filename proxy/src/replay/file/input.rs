@@ -33,7 +33,8 @@ impl Input {
         self.offset
     }
 
-    /// The next bytes, at least `len` of them; `None` if there are fewer, or `len` is more than [`CAPACITY`].
+    /// The next bytes, at least `len` of them; `None` if there are fewer, or `len` is more than
+    /// [`CAPACITY`].
     ///
     /// What was consumed before is gone.
     pub(super) fn peek(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
@@ -45,12 +46,14 @@ impl Input {
         Ok(self.buffer.get(self.start..self.end))
     }
 
-    /// Whether all was consumed that was read ahead; at the end of the source, whether all was consumed.
+    /// Whether all was consumed that was read ahead; at the end of the source, whether all was
+    /// consumed.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Consumes `len` bytes, or all that were read ahead if these are fewer. They stay until the next [`Input::peek`].
+    /// Consumes `len` bytes, or all that were read ahead if these are fewer. They stay until the
+    /// next [`Input::peek`].
     pub(super) fn consume(&mut self, len: usize) -> &[u8] {
         let start = self.start;
         self.start = start.saturating_add(len).min(self.end);
@@ -79,7 +82,8 @@ impl Input {
         loop {
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Ok(false),
-                // A reader must not claim more than there was room for; one that does is not believed.
+                // A reader must not claim more than there was room for; one that does is not
+                // believed.
                 Ok(read) => {
                     self.end = self.end.saturating_add(read).min(self.buffer.len());
                     return Ok(true);

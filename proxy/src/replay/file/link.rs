@@ -44,7 +44,8 @@ impl Shape {
         })
     }
 
-    /// The packet in `bytes`, which are the first of `len`: what it begins with, its bytes, and its length.
+    /// The packet in `bytes`, which are the first of `len`: what it begins with, its bytes, and its
+    /// length.
     #[inline]
     pub(super) fn unwrap(self, bytes: &[u8], len: usize) -> (Option<Link>, &[u8], usize) {
         let (link, header) = match self {
@@ -52,21 +53,23 @@ impl Shape {
             Self::Ip => (Some(Link::Ip), 0),
             Self::Family => {
                 let family = match bytes {
-                    // The loopback of OpenBSD and the others: the order is not known, but the number is small.
+                    // The loopback of OpenBSD and the others: the order is not known, but the
+                    // number is small.
                     &[0, 0, 0, family, ..] | &[family, 0, 0, 0, ..] => Some(family),
                     &[_, _, _, _, ..] => None,
                     // Not kept: neither is the IP header then.
                     _ => Some(FAMILY_IPV4),
                 };
-                let ip =
-                    family.is_some_and(|family| family == FAMILY_IPV4 || FAMILIES_IPV6.contains(&family));
+                let ip = family
+                    .is_some_and(|family| family == FAMILY_IPV4 || FAMILIES_IPV6.contains(&family));
                 (ip.then_some(Link::Ip), 4)
             }
-            // Kind of packet (2), hardware type (2), length of the address (2), address (8), EtherType (2): behind the
-            // first two it is as long as an Ethernet header, with the EtherType at the same place.
+            // Kind of packet (2), hardware type (2), length of the address (2), address (8),
+            // EtherType (2): behind the first two it is as long as an Ethernet header, with the
+            // EtherType at the same place.
             Self::Cooked => (Some(Link::Ethernet), 2),
-            // EtherType (2), reserved (2), interface (4), hardware type (2), kind of packet (1), length of the address
-            // (1), address (8).
+            // EtherType (2), reserved (2), interface (4), hardware type (2), kind of packet (1),
+            // length of the address (1), address (8).
             Self::Cooked2 => {
                 let ethertype = bytes.first_chunk().unwrap_or(&ETHERTYPE_IPV4);
                 (matches!(*ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then_some(Link::Ip), 20)

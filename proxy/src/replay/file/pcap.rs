@@ -15,13 +15,17 @@ const PACKET_HEADER_LEN: usize = 16;
 const MODIFIED_PACKET_HEADER_LEN: usize = 24;
 /// The only major version that there was.
 const VERSION: u16 = 2;
-/// Of the field with the link type: the bits that are it. Those above tell of a frame check sequence, which then lies
-/// behind the packet as padding does.
+/// Of the field with the link type: the bits that are it. Those above tell of a frame check
+/// sequence, which then lies behind the packet as padding does.
 const LINK_MASK: u32 = 0x03ff_ffff;
 
-/// Whether a file with these first bytes is one: with times in microseconds, nanoseconds, or modified.
+/// Whether a file with these first bytes is one: with times in microseconds, nanoseconds, or
+/// modified.
 pub(super) fn is_one(magic: [u8; 4]) -> bool {
-    matches!(u32::from_be_bytes(magic), 0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1 | 0x34cd_b2a1)
+    matches!(
+        u32::from_be_bytes(magic),
+        0xa1b2_c3d4 | 0xd4c3_b2a1 | 0xa1b2_3c4d | 0x4d3c_b2a1 | 0x34cd_b2a1
+    )
 }
 
 /// What the header has said.

@@ -1,13 +1,15 @@
 //! The format of Wireshark: sections of blocks, which describe interfaces and hold packets.
 //!
-//! Names of fields and section numbers are those of <https://datatracker.ietf.org/doc/html/draft-ietf-opsawg-pcapng>.
+//! Names of fields and section numbers are those of
+//! <https://datatracker.ietf.org/doc/html/draft-ietf-opsawg-pcapng>.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use pcap_parser::{
     EPB_MAGIC, IDB_MAGIC, InterfaceDescriptionBlock, OptionCode, SHB_MAGIC, SPB_MAGIC,
-    parse_interfacedescriptionblock_be, parse_interfacedescriptionblock_le, parse_sectionheaderblock,
+    parse_interfacedescriptionblock_be, parse_interfacedescriptionblock_le,
+    parse_sectionheaderblock,
 };
 
 use super::input::{CAPACITY, Input};
@@ -27,8 +29,8 @@ const VERSION: u16 = 1;
 const HEAD_LEN: usize = 8;
 /// The length once more.
 const TAIL_LEN: usize = 4;
-/// Longest block that is skipped; Wireshark writes none that is longer. Those that are looked into are at most
-/// [`CAPACITY`] long.
+/// Longest block that is skipped; Wireshark writes none that is longer. Those that are looked into
+/// are at most [`CAPACITY`] long.
 const LONGEST_SKIPPED: usize = 16 << 20;
 /// Most interfaces of a section: so many an obsolete Packet Block can name.
 const MAX_INTERFACES: usize = 1 << 16;
@@ -59,7 +61,10 @@ impl Interface {
         let units = u64::from(high) << 32 | u64::from(low);
         let (seconds, fraction) = (units / self.units_per_second, units % self.units_per_second);
         let nanos = fraction.checked_mul(NANOS_PER_SECOND).map_or_else(
-            || u128::from(fraction) * u128::from(NANOS_PER_SECOND) / u128::from(self.units_per_second),
+            || {
+                u128::from(fraction) * u128::from(NANOS_PER_SECOND)
+                    / u128::from(self.units_per_second)
+            },
             |product| u128::from(product / self.units_per_second),
         );
         // The fraction is less than a second.
@@ -68,7 +73,8 @@ impl Interface {
     }
 }
 
-/// if_tsresol (section 4.2): a power of ten, or of two if the highest bit is set. `None` if it needs more than 64 bits.
+/// if_tsresol (section 4.2): a power of ten, or of two if the highest bit is set. `None` if it
+/// needs more than 64 bits.
 fn units_per_second(resolution: u8) -> Option<u64> {
     match resolution {
         0..0x80 => 10_u64.checked_pow(resolution.into()),
@@ -83,7 +89,8 @@ fn broken<T>(what: &'static str) -> Result<T, Problem> {
 impl Pcapng {
     /// Finds the next packet, but does not consume it; or takes in or skips another block.
     pub(super) fn record(&mut self, input: &mut Input) -> Result<Record, Problem> {
-        let Some(&[a, b, c, d, e, f, g, h, i, j, k, l, ..]) = input.peek(HEAD_LEN + TAIL_LEN)? else {
+        let Some(&[a, b, c, d, e, f, g, h, i, j, k, l, ..]) = input.peek(HEAD_LEN + TAIL_LEN)?
+        else {
             return Ok(if input.is_empty() { Record::End } else { Record::Truncated });
         };
         let kind = [a, b, c, d];
@@ -144,7 +151,8 @@ impl Pcapng {
         }
     }
 
-    /// Section Header Block (section 4.1): what was described before is of the section that has ended.
+    /// Section Header Block (section 4.1): what was described before is of the section that has
+    /// ended.
     fn section(&mut self, block: &[u8]) -> Result<(), Problem> {
         let Ok((_, header)) = parse_sectionheaderblock(block) else {
             return broken("a section whose header makes no sense");
@@ -183,7 +191,8 @@ impl Pcapng {
 
     /// if_tsoffset, which pcap-parser reads in one byte order alone.
     fn time_offset(&self, description: &InterfaceDescriptionBlock<'_>) -> i64 {
-        let option = description.options.iter().find(|option| option.code == OptionCode::IfTsoffset);
+        let option =
+            description.options.iter().find(|option| option.code == OptionCode::IfTsoffset);
         let bytes = option.and_then(|option| option.value.first_chunk());
         bytes.map_or(0, |bytes| self.order.i64(*bytes))
     }
@@ -196,7 +205,8 @@ impl Pcapng {
         self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
     }
 
-    /// The obsolete Packet Block: its interface has 16 bits, beside which stands how many packets were dropped.
+    /// The obsolete Packet Block: its interface has 16 bits, beside which stands how many packets
+    /// were dropped.
     fn obsolete(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
         let (Some([_, high, low, kept, len]), Some(interface)) =
             (self.order.fields(body), body.first_chunk())
@@ -207,9 +217,12 @@ impl Pcapng {
         self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
     }
 
-    /// Simple Packet Block (section 4.4): of the first interface, and how much was kept follows from that.
+    /// Simple Packet Block (section 4.4): of the first interface, and how much was kept follows
+    /// from that.
     fn simple(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
-        let Some([len]) = self.order.fields(body) else { return broken("a packet without its header") };
+        let Some([len]) = self.order.fields(body) else {
+            return broken("a packet without its header");
+        };
         let kept = match self.interfaces.first() {
             Some(&Interface { snap_len: limit @ 1.., .. }) => len.min(limit),
             _ => len,
@@ -234,7 +247,8 @@ impl Pcapng {
     }
 }
 
-/// The place in the block of the `kept` bytes of a packet, `header` bytes behind the beginning of its body.
+/// The place in the block of the `kept` bytes of a packet, `header` bytes behind the beginning of
+/// its body.
 fn bytes_of(body: &[u8], header: usize, kept: u32) -> Result<Range<usize>, Problem> {
     let kept = usize::try_from(kept).unwrap_or(usize::MAX);
     match body.get(header..).is_some_and(|bytes| kept <= bytes.len()) {

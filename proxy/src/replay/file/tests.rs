@@ -23,7 +23,13 @@ fn all(mut file: CaptureFile) -> (Vec<Kept>, Result<bool, FileError>) {
         match file.next() {
             Ok(Some(frame)) => {
                 assert!(frame.bytes.len() <= frame.len);
-                packets.push((frame.interface, frame.link, frame.time, frame.bytes.to_vec(), frame.len));
+                packets.push((
+                    frame.interface,
+                    frame.link,
+                    frame.time,
+                    frame.bytes.to_vec(),
+                    frame.len,
+                ));
                 assert_eq!(file.packets(), packets.len() as u64);
             }
             end => {
@@ -60,8 +66,10 @@ fn classic_files_of_each_kind() {
         (0xa1b2_cd34, Order::Little, 123_456, AT),
     ];
     for (magic, order, fraction, time) in kinds {
-        let packets =
-            [(1_700_000_000, fraction, 60, &[7; 60][..]), (1_700_000_000, fraction, 1514, &[8; 96])];
+        let packets = [
+            (1_700_000_000, fraction, 60, &[7; 60][..]),
+            (1_700_000_000, fraction, 1514, &[8; 96]),
+        ];
         let expected = [
             (0, Some(Link::Ethernet), Some(time), vec![7; 60], 60),
             (0, Some(Link::Ethernet), Some(time), vec![8; 96], 1514),
@@ -150,7 +158,8 @@ fn times_in_each_unit() {
 #[test]
 fn an_offset_of_time_is_added() {
     for order in [Order::Little, Order::Big] {
-        for (offset, expected) in [(100, 107), (-3, 4), (-8, 0), (i64::MAX, 7 + (1 << 63) - 1), (i64::MIN, 0)]
+        for (offset, expected) in
+            [(100, 107), (-3, 4), (-8, 0), (i64::MAX, 7 + (1 << 63) - 1), (i64::MIN, 0)]
         {
             let mut file = Pcapng::new(order);
             file.interface(1, 0, &[(9, &[0]), (14, &file.i64(offset))]);
@@ -182,8 +191,10 @@ fn headers() -> Vec<(u32, Vec<u8>)> {
 #[test]
 fn packets_of_each_link_type() {
     let packet = udp_packet(&[7; 100]);
-    let flow =
-        Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() };
+    let flow = Flow {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.7:443".parse().unwrap(),
+    };
     for (link, header) in headers() {
         let frame = [&header[..], &packet].concat();
         let len = u32::try_from(frame.len()).unwrap();
@@ -217,12 +228,20 @@ fn other_protocols_of_each_link_type() {
         let frame = [&header[..], &udp_packet(b"x")].concat();
         let len = u32::try_from(frame.len()).unwrap();
         let bytes = pcap(0xa1b2_c3d4, Order::Little, link, &[(0, 0, len, &frame)]);
-        assert_eq!(open(&bytes).unwrap().next().unwrap().unwrap().datagram(), Err(Skip::NotUdp), "{link}");
+        assert_eq!(
+            open(&bytes).unwrap().next().unwrap().unwrap().datagram(),
+            Err(Skip::NotUdp),
+            "{link}"
+        );
     }
     // Shorter than its own header.
     for link in [113, 276, 0] {
         let bytes = pcap(0xa1b2_c3d4, Order::Little, link, &[(0, 0, 1, &[8])]);
-        assert_eq!(open(&bytes).unwrap().next().unwrap().unwrap().datagram(), Err(Skip::Malformed), "{link}");
+        assert_eq!(
+            open(&bytes).unwrap().next().unwrap().unwrap().datagram(),
+            Err(Skip::Malformed),
+            "{link}"
+        );
     }
 }
 
@@ -264,7 +283,8 @@ fn a_file_far_longer_than_the_buffer() {
     let lens = (0..500_u32).map(|number| number * 7919 % 60_000);
     for (number, len) in lens.clone().enumerate() {
         let frame = vec![u8::try_from(number % 256).unwrap(); usize::try_from(len).unwrap()];
-        file.write_all(&[&[0; 8], &len.to_be_bytes()[..], &len.to_be_bytes(), &frame].concat()).unwrap();
+        file.write_all(&[&[0; 8], &len.to_be_bytes()[..], &len.to_be_bytes(), &frame].concat())
+            .unwrap();
     }
     let mut reader = CaptureFile::open(file.path()).unwrap();
     for (number, len) in lens.enumerate() {
@@ -273,7 +293,10 @@ fn a_file_far_longer_than_the_buffer() {
             (frame.bytes.len(), frame.len),
             (usize::try_from(len).unwrap(), usize::try_from(len).unwrap())
         );
-        assert!(frame.bytes.iter().all(|byte| usize::from(*byte) == number % 256), "packet {number}");
+        assert!(
+            frame.bytes.iter().all(|byte| usize::from(*byte) == number % 256),
+            "packet {number}"
+        );
     }
     assert_eq!(reader.next().unwrap(), None);
     assert!(!reader.truncated());

@@ -8,7 +8,10 @@ fn secret() -> SecretKey {
 }
 
 fn flow() -> Flow {
-    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() }
+    Flow {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.7:443".parse().unwrap(),
+    }
 }
 
 fn handshake(
@@ -17,7 +20,8 @@ fn handshake(
 ) -> Result<(Seal, Seal, PublicKey), HandshakeError> {
     let pattern = pattern(pinned.as_ref());
     let (session, terms) = (SessionNumber(3), Terms::default());
-    let (mut initiator, hello) = Initiator::begin(pinned.as_ref(), session, &flow(), &terms, [1; 32])?;
+    let (mut initiator, hello) =
+        Initiator::begin(pinned.as_ref(), session, &flow(), &terms, [1; 32])?;
     assert_eq!(hello.bytes().len(), pattern.hello_len());
     let (responder, asked) =
         Responder::read(pattern, &secret(), session, flow_there, [2; 32], hello.bytes())?;
@@ -89,7 +93,11 @@ fn a_seal_is_opened_once_by_the_other_side_alone() {
         forged.1[byte] ^= 1;
         assert_eq!(open(&mut proxy, &forged), Err(OpenError::Forged), "byte {byte}");
     }
-    assert_eq!(open(&mut proxy, &(6, messages[5].1.clone())), Err(OpenError::Forged), "another number");
+    assert_eq!(
+        open(&mut proxy, &(6, messages[5].1.clone())),
+        Err(OpenError::Forged),
+        "another number"
+    );
     assert_eq!(open(&mut proxy, &messages[5]), Ok(()), "what was forged has used up no number");
     assert_eq!(open(&mut proxy, &messages[5]), Err(OpenError::Replay));
     assert_eq!(open(&mut proxy, &messages[2]), Ok(()), "overtaken");
@@ -103,16 +111,26 @@ fn sequence_numbers_end() {
     sender.next = Some(u32::MAX);
     assert_eq!(open(&mut proxy, &sealed(&mut sender)), Ok(()));
     assert!(sender.is_exhausted());
-    assert_eq!(sender.seal(SessionNumber(9), &POLL, &mut [0; 100]), None, "a nonce is never used twice");
+    assert_eq!(
+        sender.seal(SessionNumber(9), &POLL, &mut [0; 100]),
+        None,
+        "a nonce is never used twice"
+    );
 }
 
 #[test]
 fn a_key_reads_back() {
     let key = secret().public();
     assert_eq!(key.to_string().parse(), Ok(key));
-    for text in
-        ["", "00", &"0".repeat(63), &"0".repeat(65), &"0".repeat(66), &"g".repeat(64), &"é".repeat(32)]
-    {
+    for text in [
+        "",
+        "00",
+        &"0".repeat(63),
+        &"0".repeat(65),
+        &"0".repeat(66),
+        &"g".repeat(64),
+        &"é".repeat(32),
+    ] {
         assert_eq!(text.parse::<PublicKey>(), Err(ParseKeyError), "{text}");
     }
     assert_eq!(format!("{:?}", secret()), "SecretKey(..)");

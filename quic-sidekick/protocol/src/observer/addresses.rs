@@ -46,8 +46,9 @@ impl Addresses {
     /// An address to announce to a sender of this flow: of the flow's family, of this interface if
     /// possible.
     pub(super) fn announced_for(&self, interface: u32, flow: &Flow) -> Option<SocketAddr> {
-        let reachable =
-            || self.announced.iter().filter(|(_, address)| address.is_ipv4() == flow.source.is_ipv4());
+        let reachable = || {
+            self.announced.iter().filter(|(_, address)| address.is_ipv4() == flow.source.is_ipv4())
+        };
         let here = reachable().find(|(number, _)| *number == interface);
         here.or_else(|| reachable().next()).map(|(_, address)| *address)
     }
@@ -59,7 +60,8 @@ impl Addresses {
         let Flow { source, destination } = flow;
         let looped = self.loopback.contains(&interface);
         let usable = |end: &SocketAddr| {
-            end.port() != 0 && (looped && end.ip().is_loopback() || self.is_of_another_host(end.ip()))
+            end.port() != 0
+                && (looped && end.ip().is_loopback() || self.is_of_another_host(end.ip()))
         };
         source.is_ipv4() == destination.is_ipv4()
             && source != destination
@@ -130,7 +132,10 @@ mod tests {
         }
         assert!(!crosses(0, v4, v4), "from a host to itself");
         assert!(!crosses(0, v4, v6), "between families");
-        assert!(crosses(LOOPBACK, "127.0.0.1:1", "127.0.0.1:2") && crosses(LOOPBACK, "[::1]:1", "[::1]:2"));
+        assert!(
+            crosses(LOOPBACK, "127.0.0.1:1", "127.0.0.1:2")
+                && crosses(LOOPBACK, "[::1]:1", "[::1]:2")
+        );
         assert!(!crosses(LOOPBACK, "224.0.0.1:1", "127.0.0.1:2"));
     }
 }

@@ -7,8 +7,8 @@ pub(super) const GRANT: u32 = 16 * 1024;
 /// A session saves up no more than this.
 const MOST: u32 = 256 * 1024;
 
-/// Bytes that a session may still send: half of what it has seen of the flow, all of what it has heard from the sender,
-/// and a grant.
+/// Bytes that a session may still send: half of what it has seen of the flow, all of what it has
+/// heard from the sender, and a grant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget(u32);
 

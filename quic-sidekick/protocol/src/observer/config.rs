@@ -11,7 +11,8 @@ pub(super) const MAX_SESSIONS: usize = 1 << 20;
 /// The limits of an [`Observer`](super::Observer), and its key.
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
-    /// The static key by which senders know the proxy again; without one it draws a key, which lasts as long as itself.
+    /// The static key by which senders know the proxy again; without one it draws a key, which
+    /// lasts as long as itself.
     pub key: Option<SecretKey>,
     /// Most sessions at once, 1 to 1,048,576.
     pub max_sessions: usize,
@@ -23,7 +24,8 @@ pub struct ObserverConfig {
     pub max_threshold: u8,
     /// The shortest interval between timed quACKs that is granted.
     pub min_every: Duration,
-    /// A session ends when its sender was not heard for this long; a sender polls at least every 20 s while it sends.
+    /// A session ends when its sender was not heard for this long; a sender polls at least every 20
+    /// s while it sends.
     pub idle_timeout: Duration,
     /// Which of the sources this observer serves, where there are more observers than one.
     pub shard: Shard,
@@ -48,7 +50,8 @@ impl Default for ObserverConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `max_sessions` or `max_sessions_per_source` is 0, or `max_sessions` is more than can be numbered.
+    /// `max_sessions` or `max_sessions_per_source` is 0, or `max_sessions` is more than can be
+    /// numbered.
     #[error("between 1 and {MAX_SESSIONS} sessions must be allowed")]
     Sessions,
     /// `max_threshold` or `kept_sums` is 0, or the first exceeds the second.
@@ -85,7 +88,8 @@ pub struct ObserverStats {
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
-    /// Sealed datagrams that did not come from the session's sender, handshakes that failed, and replays.
+    /// Sealed datagrams that did not come from the session's sender, handshakes that failed, and
+    /// replays.
     pub forged: u64,
     /// HELLOs refused.
     pub refused: u64,
@@ -101,8 +105,8 @@ pub struct ObserverStats {
     pub quacks_sent: u64,
     /// quACKs not sent, because the session had used up its share of bytes (SPEC.md, section 6.7).
     pub quacks_withheld: u64,
-    /// Epochs begun unasked, because packets were lost to the observer ([`Observer::missed`](super::Observer::missed)) or
-    /// came on another interface.
+    /// Epochs begun unasked, because packets were lost to the observer
+    /// ([`Observer::missed`](super::Observer::missed)) or came on another interface.
     pub epochs_unasked: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,

@@ -1,7 +1,7 @@
 //! What is due when: a heap that knows where each of its entries stands.
 //!
-//! An entry is moved for every quACK that is sent by time. Neither that nor anything else here allocates, once there was
-//! room made.
+//! An entry is moved for every quACK that is sent by time. Neither that nor anything else here
+//! allocates, once there was room made.
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
-//! Limits on work and bytes that strangers can cause (SPEC.md, sections 6.1 and 6.2): a rate for all
-//! sources together, and a rate for each.
+//! Limits on work and bytes that strangers can cause (SPEC.md, sections 6.1 and 6.2): a rate for
+//! all sources together, and a rate for each.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -28,8 +28,8 @@ impl Pace {
     }
 }
 
-/// Admits one event of a source at a time. Events are of `CLASSES` kinds, each with rates of its own,
-/// so that none keeps out another.
+/// Admits one event of a source at a time. Events are of `CLASSES` kinds, each with rates of its
+/// own, so that none keeps out another.
 #[derive(Debug)]
 pub(super) struct Limiter<const CLASSES: usize> {
     classes: Box<[Class; CLASSES]>,
@@ -45,7 +45,8 @@ struct Class {
 }
 
 impl<const CLASSES: usize> Limiter<CLASSES> {
-    /// A limiter that has admitted nothing, one of so many that share the rate of all sources. `key` hides which sources share a place.
+    /// A limiter that has admitted nothing, one of so many that share the rate of all sources.
+    /// `key` hides which sources share a place.
     pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
         let class = Class { all: None, each: [None; PLACES] };
         let shards = u32::from(shards.max(1));
@@ -80,14 +81,19 @@ mod tests {
         let now = Instant::now();
         let mut limiter = Limiter::<2>::new([1; 16], 1);
         let of = |last: u8| IpAddr::from([192, 0, 2, last]);
-        let admitted =
-            |limiter: &mut Limiter<2>, source, at| (0..1000).filter(|_| limiter.admit(source, 0, at)).count();
+        let admitted = |limiter: &mut Limiter<2>, source, at| {
+            (0..1000).filter(|_| limiter.admit(source, 0, at)).count()
+        };
         assert_eq!(admitted(&mut limiter, of(1), now), 64);
         let others: usize = (2..200).map(|last| admitted(&mut limiter, of(last), now)).sum();
         assert_eq!(others, 256 - 64, "all together");
         assert!(limiter.admit(of(1), 1, now), "the other class has its own");
         assert!(!limiter.admit(of(201), 2, now), "there is no third");
-        assert_eq!(admitted(&mut limiter, of(1), now + Duration::from_secs(1)), 20, "a second later");
+        assert_eq!(
+            admitted(&mut limiter, of(1), now + Duration::from_secs(1)),
+            20,
+            "a second later"
+        );
     }
 
     #[test]
@@ -110,8 +116,9 @@ mod tests {
     fn addresses_that_one_host_can_take_share_a_rate() {
         let now = Instant::now();
         let mut limiter = Limiter::<1>::new([1; 16], 1);
-        let admitted = (0..1000u16)
-            .filter(|last| limiter.admit(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *last]), 0, now));
+        let admitted = (0..1000u16).filter(|last| {
+            limiter.admit(IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, *last]), 0, now)
+        });
         assert_eq!(admitted.count(), 64);
     }
 }

@@ -8,8 +8,8 @@ use crate::{Flow, Payload};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// So many of the latest nonces are remembered. A marker that is captured on a second interface, too,
-/// is answered once.
+/// So many of the latest nonces are remembered. A marker that is captured on a second interface,
+/// too, is answered once.
 const RECENT: usize = 64;
 
 /// The markers that were answered lately.
@@ -62,7 +62,14 @@ impl OutgoingAnswer {
             Reply::Adjacent(port) => (SocketAddr::new(source.ip(), port), None),
             Reply::Path => (source, Some(destination)),
         };
-        Some(Transmit { to, own: None, from, interface: Some(self.interface), in_session: false, len })
+        Some(Transmit {
+            to,
+            own: None,
+            from,
+            interface: Some(self.interface),
+            in_session: false,
+            len,
+        })
     }
 }
 
@@ -79,9 +86,16 @@ pub(super) fn marker(payload: Payload<'_>) -> Option<Marker> {
 }
 
 impl Observer {
-    /// Answers a marker that was captured on `interface`, at most once, and within the rates. Anyone
-    /// can forge its addresses: the answer goes only where a sender on that interface can be.
-    pub(super) fn answer_marker(&mut self, marker: &Marker, flow: &Flow, interface: u32, now: Instant) {
+    /// Answers a marker that was captured on `interface`, at most once, and within the rates.
+    /// Anyone can forge its addresses: the answer goes only where a sender on that interface can
+    /// be.
+    pub(super) fn answer_marker(
+        &mut self,
+        marker: &Marker,
+        flow: &Flow,
+        interface: u32,
+        now: Instant,
+    ) {
         let flow = flow.canonical();
         let Some(proxy) = self.addresses.announced_for(interface, &flow) else { return };
         if !self.addresses.can_cross(interface, &flow) {

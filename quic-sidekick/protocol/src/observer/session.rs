@@ -11,9 +11,11 @@ use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// An interface that shows none of the flow's packets for this long is no longer the one on which they come in.
+/// An interface that shows none of the flow's packets for this long is no longer the one on which
+/// they come in.
 const REBIND: Duration = Duration::from_secs(1);
-/// Whole quACKs about packets in an epoch before any is short: enough for the sender to have one of them.
+/// Whole quACKs about packets in an epoch before any is short: enough for the sender to have one of
+/// them.
 const WHOLE_FIRST: u8 = 8;
 
 /// What a waiting quACK shall say.
@@ -37,7 +39,8 @@ pub(super) struct Agreement {
     /// The number that was chosen here.
     pub(super) number: SessionNumber,
     pub(super) flow: Flow,
-    /// The sender has shown that it receives what is sent along the path, and not only that it has the source's address.
+    /// The sender has shown that it receives what is sent along the path, and not only that it has
+    /// the source's address.
     pub(super) path_proven: bool,
     pub(super) terms: Terms,
     pub(super) kept_sums: u8,
@@ -73,7 +76,8 @@ pub struct SessionStatus {
     pub last_heard: Instant,
 }
 
-/// In the order of the fields: first all that a packet needs, on as few lines of memory as it takes.
+/// In the order of the fields: first all that a packet needs, on as few lines of memory as it
+/// takes.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Session {
@@ -143,7 +147,14 @@ impl Session {
 
     /// A datagram of so many bytes to the session's sender.
     pub(super) fn transmit(&self, len: usize) -> Transmit {
-        Transmit { to: self.agreed.peer, own: self.own, from: None, interface: None, in_session: true, len }
+        Transmit {
+            to: self.agreed.peer,
+            own: self.own,
+            from: None,
+            interface: None,
+            in_session: true,
+            len,
+        }
     }
 
     pub(super) fn status(&self) -> SessionStatus {
@@ -161,14 +172,15 @@ impl Session {
         }
     }
 
-    /// Whether packets of this interface count. An epoch counts those of the first that shows its flow.
+    /// Whether packets of this interface count. An epoch counts those of the first that shows its
+    /// flow.
     #[inline]
     fn is_bound_to(&mut self, interface: u32) -> bool {
         *self.interface.get_or_insert(interface) == interface
     }
 
-    /// Whether there are packets that the epoch lacks: they were lost to the observer, or came on this interface while
-    /// another counted, which has shown nothing for a while and gives way now.
+    /// Whether there are packets that the epoch lacks: they were lost to the observer, or came on
+    /// this interface while another counted, which has shown nothing for a while and gives way now.
     #[inline]
     pub(super) fn has_missed(&self, interface: u32, now: Instant) -> bool {
         self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
@@ -178,7 +190,8 @@ impl Session {
         self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND)
     }
 
-    /// Reads from the lines of memory that counting a datagram will read, and gives something that depends on all.
+    /// Reads from the lines of memory that counting a datagram will read, and gives something that
+    /// depends on all.
     #[inline]
     pub(super) fn touch(&self) -> u32 {
         self.unreported ^ self.sums.count()
@@ -190,14 +203,15 @@ impl Session {
         self.rule.identifier(payload)
     }
 
-    /// Reads where the identifier of a doubled packet would stand, and gives something that depends on it.
+    /// Reads where the identifier of a doubled packet would stand, and gives something that depends
+    /// on it.
     #[inline]
     pub(super) fn touch_repeats(&self, identifier: u32) -> u32 {
         self.repeats.peek(identifier)
     }
 
-    /// Whether the network has doubled a packet that was counted just before. QUIC never sends the same bytes twice; who
-    /// sends something else may.
+    /// Whether the network has doubled a packet that was counted just before. QUIC never sends the
+    /// same bytes twice; who sends something else may.
     #[inline]
     fn is_doubled(&mut self, identifier: u32) -> bool {
         let quic = self.rule.filter == Filter::QuicShortHeader;
@@ -206,7 +220,13 @@ impl Session {
 
     /// Counts a packet of `len` bytes that was captured on `interface`, if it counts.
     #[inline]
-    pub(super) fn count(&mut self, identifier: u32, len: usize, interface: u32, now: Instant) -> Count {
+    pub(super) fn count(
+        &mut self,
+        identifier: u32,
+        len: usize,
+        interface: u32,
+        now: Instant,
+    ) -> Count {
         if !self.is_bound_to(interface) || self.is_doubled(identifier) {
             return Count::Not;
         }
@@ -255,7 +275,8 @@ impl Session {
         (self.missed, self.unasked) = (false, false);
     }
 
-    /// Notes that a quACK shall go out; true if one waited already, which now answers the newer poll.
+    /// Notes that a quACK shall go out; true if one waited already, which now answers the newer
+    /// poll.
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = None;
         self.unreported = 0;
@@ -275,7 +296,8 @@ impl Session {
         self.request = None;
     }
 
-    /// Writes a quACK of everything counted so far, if one waits. `Err` when the session has used up its bytes.
+    /// Writes a quACK of everything counted so far, if one waits. `Err` when the session has used
+    /// up its bytes.
     pub(super) fn emit_quack(&mut self, out: &mut [u8]) -> Result<Option<usize>, Withheld> {
         let Some(request) = self.request.take() else { return Ok(None) };
         let wanted = if request.sums == 0 { self.agreed.terms.threshold } else { request.sums };
@@ -298,7 +320,15 @@ impl Session {
                 self.whole += 1;
             }
             let (epoch, token) = (self.epoch, request.token);
-            Message::Quack(Quack { epoch, token, age_us: age, first: self.first, last, count, sums })
+            Message::Quack(Quack {
+                epoch,
+                token,
+                age_us: age,
+                first: self.first,
+                last,
+                count,
+                sums,
+            })
         };
         Ok(self.agreed.seal.seal(self.agreed.peer_number, &message, out))
     }

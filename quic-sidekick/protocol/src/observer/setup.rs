@@ -67,8 +67,8 @@ impl Observer {
             }
             self.table.remove(index);
         }
-        // Neighbours behind one address cannot keep out a sender that has proven more than they have. Who has asked and then
-        // said nothing makes room for others.
+        // Neighbours behind one address cannot keep out a sender that has proven more than they
+        // have. Who has asked and then said nothing makes room for others.
         let has_place = if self.is_source_full(&flow) {
             path_proven && self.table.has_unproven(flow.source.ip())
         } else {
@@ -90,13 +90,14 @@ impl Observer {
         self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
     }
 
-    /// Counts a flow for nobody, as if its sender had asked for it and been heard: for packets whose sender is not there to
-    /// ask, such as those of a capture file. Whoever takes what the observer has to send may throw it away. The session
-    /// ends as others do: when nobody was heard for [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout).
+    /// Counts a flow for nobody, as if its sender had asked for it and been heard: for packets
+    /// whose sender is not there to ask, such as those of a capture file. Whoever takes what the
+    /// observer has to send may throw it away. The session ends as others do: when nobody was heard
+    /// for [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout).
     ///
     /// # Errors
-    /// [`HandleError::Refused`] when a limit of [`ObserverConfig`](super::ObserverConfig) stands against it, the flow is
-    /// counted already, or the terms cannot be.
+    /// [`HandleError::Refused`] when a limit of [`ObserverConfig`](super::ObserverConfig) stands
+    /// against it, the flow is counted already, or the terms cannot be.
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();
@@ -111,10 +112,16 @@ impl Observer {
         let begun = Initiator::begin(None, peer_number, &flow, &terms, seed);
         let (_, hello) = begun.map_err(|error| self.failed(error))?;
         let seed = self.numbers.array();
-        let read = Responder::read(Pattern::Unpinned, &self.key, peer_number, &flow, seed, hello.bytes());
+        let read =
+            Responder::read(Pattern::Unpinned, &self.key, peer_number, &flow, seed, hello.bytes());
         let (responder, _) = read.map_err(|error| self.failed(error))?;
-        let asked =
-            Asked { peer: flow.source.into(), peer_number, echo: [0; ECHO_LEN], flow, path_proven: false };
+        let asked = Asked {
+            peer: flow.source.into(),
+            peer_number,
+            echo: [0; ECHO_LEN],
+            flow,
+            path_proven: false,
+        };
         let index = self.begin(asked, terms, responder, now)?;
         self.table.expire_at(index, now + self.config.idle_timeout);
         self.table.confirm(index);
@@ -130,8 +137,14 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let seed = self.numbers.array();
-        let read =
-            Responder::read(hello.pattern, &self.key, hello.session, &hello.flow, seed, hello.handshake);
+        let read = Responder::read(
+            hello.pattern,
+            &self.key,
+            hello.session,
+            &hello.flow,
+            seed,
+            hello.handshake,
+        );
         let (responder, asked) = read.map_err(|error| self.failed(error))?;
         if asked.every.is_none() && asked.every_packets.is_none() {
             return Err(self.refuse(from, hello, Refusal::Terms));

@@ -1,20 +1,23 @@
-//! Several observers behind one port: each has the flows of its own sources, and none needs to know of the others.
+//! Several observers behind one port: each has the flows of its own sources, and none needs to know
+//! of the others.
 //!
-//! The kernel can hand packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on Linux), and messages name a flow or
-//! a session; so both find the right observer by what they say, and nothing is shared.
+//! The kernel can hand packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on Linux),
+//! and messages name a flow or a session; so both find the right observer by what they say, and
+//! nothing is shared.
 
 use super::setup::claimed;
 use crate::wire::Datagram;
 use std::net::{IpAddr, SocketAddr};
 
-/// Multiplies an address so that its neighbours go different ways: the odd number next to 2^32 divided by the golden ratio.
+/// Multiplies an address so that its neighbours go different ways: the odd number next to 2^32
+/// divided by the golden ratio.
 const SPREAD: u32 = 0x9e37_79b1;
 
 /// One of so many observers.
 ///
-/// A source is served by the shard `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its IPv4 address, or the
-/// exclusive or of the four words of its IPv6 address, in network byte order. The numbers of its sessions are `index`
-/// modulo `of`.
+/// A source is served by the shard `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its
+/// IPv4 address, or the exclusive or of the four words of its IPv6 address, in network byte order.
+/// The numbers of its sessions are `index` modulo `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: u16,
@@ -32,7 +35,8 @@ impl Shard {
     /// Most observers behind one port.
     pub const MOST: u16 = 256;
 
-    /// Shard `index`, from 0, of `of`; `None` if there is none, or there are more than [`Shard::MOST`].
+    /// Shard `index`, from 0, of `of`; `None` if there is none, or there are more than
+    /// [`Shard::MOST`].
     #[must_use]
     pub fn new(index: u16, of: u16) -> Option<Self> {
         (index < of && of <= Self::MOST).then_some(Self { index, of })
@@ -50,7 +54,8 @@ impl Shard {
             IpAddr::V4(ip) => u32::from(ip),
             IpAddr::V6(ip) => {
                 let bits = u128::from(ip);
-                let word = |shift: u32| u32::try_from(bits >> shift & u128::from(u32::MAX)).unwrap_or(0);
+                let word =
+                    |shift: u32| u32::try_from(bits >> shift & u128::from(u32::MAX)).unwrap_or(0);
                 word(96) ^ word(64) ^ word(32) ^ word(0)
             }
         };
@@ -58,8 +63,8 @@ impl Shard {
         u16::try_from(spread % u32::from(of.max(1))).unwrap_or(0)
     }
 
-    /// The index of the shard that has to handle a datagram at the proxy's own port, where there are `of`. What says
-    /// nothing that could be understood is for the first.
+    /// The index of the shard that has to handle a datagram at the proxy's own port, where there
+    /// are `of`. What says nothing that could be understood is for the first.
     #[must_use]
     pub fn of_message(from: SocketAddr, datagram: &[u8], of: u16) -> u16 {
         match Datagram::parse(datagram) {

@@ -11,12 +11,13 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// A table that is looked into for every packet. The seed of its hash is drawn at random by the observer, so that nobody
-/// can choose flows that share a place; nothing depends on the order of its entries.
+/// A table that is looked into for every packet. The seed of its hash is drawn at random by the
+/// observer, so that nobody can choose flows that share a place; nothing depends on the order of
+/// its entries.
 type Map<K, V> = HashMap<K, V, FixedState>;
 
-/// A flow as the table knows it: IPv4 addresses as the IPv6 addresses that stand for them, so that all are compared and
-/// hashed as five words.
+/// A flow as the table knows it: IPv4 addresses as the IPv6 addresses that stand for them, so that
+/// all are compared and hashed as five words.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub(super) struct Key([u64; 5]);
 
@@ -24,7 +25,8 @@ impl PartialEq for Key {
     /// As words: the comparison of arrays would call the C library, twice for each packet.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0).fold(0, |different, (ours, theirs)| different | (ours ^ theirs)) == 0
+        self.0.iter().zip(other.0).fold(0, |different, (ours, theirs)| different | (ours ^ theirs))
+            == 0
     }
 }
 
@@ -37,8 +39,8 @@ impl Key {
                 IpAddr::V6(ip) => u128::from(ip),
             };
             // The halves of 16 bytes.
-            let [high, low] =
-                [bits >> 64, bits & u128::from(u64::MAX)].map(|half| u64::try_from(half).unwrap_or(0));
+            let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)]
+                .map(|half| u64::try_from(half).unwrap_or(0));
             (high, low)
         };
         let (source, destination) = (words(flow.source.ip()), words(flow.destination.ip()));
@@ -56,7 +58,8 @@ impl Hash for Key {
     }
 }
 
-/// What the limit for one source is about: an IPv4 address, or the /64 that one host can take any IPv6 address of.
+/// What the limit for one source is about: an IPv4 address, or the /64 that one host can take any
+/// IPv6 address of.
 pub(super) fn site(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V4(_) => source,
@@ -86,7 +89,8 @@ pub(super) struct Table {
     by_peer: Map<(SocketAddr, SessionNumber), usize>,
     /// By [`site`] of the flow's source.
     sources: Map<IpAddr, Source>,
-    /// Flows of sessions whose sender has proven the path and not spoken under seal yet, with their number.
+    /// Flows of sessions whose sender has proven the path and not spoken under seal yet, with their
+    /// number.
     awaited: Map<Key, usize>,
     /// Sessions that were begun.
     begun: u64,
@@ -102,7 +106,8 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Source {
     sessions: usize,
-    /// The places of those whose sender has proven no more than the address, from the oldest to the latest.
+    /// The places of those whose sender has proven no more than the address, from the oldest to the
+    /// latest.
     unproven: BTreeMap<u64, usize>,
 }
 
@@ -166,12 +171,14 @@ impl Table {
         self.sources.get(&site(source)).is_some_and(|source| !source.unproven.is_empty())
     }
 
-    /// Ends a session of this source whose sender has proven no more than its address, if there is one: the oldest whose
-    /// sender has not spoken under seal, or else the oldest.
+    /// Ends a session of this source whose sender has proven no more than its address, if there is
+    /// one: the oldest whose sender has not spoken under seal, or else the oldest.
     pub(super) fn evict_unproven(&mut self, source: IpAddr) {
         let Some(Source { unproven, .. }) = self.sources.get(&site(source)) else { return };
         let mut places = unproven.values();
-        let silent = places.clone().find(|place| self.get(**place).is_some_and(|session| !session.confirmed));
+        let silent = places
+            .clone()
+            .find(|place| self.get(**place).is_some_and(|session| !session.confirmed));
         if let Some(&place) = silent.or_else(|| places.next()) {
             self.remove(place);
         }
@@ -247,8 +254,8 @@ impl Table {
         index
     }
 
-    /// Whether a session has the flow, or waits for its sender's first sealed message to have it, that has proven more than
-    /// one with this proof could.
+    /// Whether a session has the flow, or waits for its sender's first sealed message to have it,
+    /// that has proven more than one with this proof could.
     pub(super) fn is_taken(&self, flow: &Key, path_proven: bool) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
         let proven = || owner().is_some_and(|slot| slot.session.agreed.path_proven);
@@ -282,8 +289,9 @@ impl Table {
         }
     }
 
-    /// From now on the flow's packets count for this session. A session that counted them before loses them: its
-    /// sender's program was started again, or somebody else at its address claims the flow (SPEC.md, section 9).
+    /// From now on the flow's packets count for this session. A session that counted them before
+    /// loses them: its sender's program was started again, or somebody else at its address claims
+    /// the flow (SPEC.md, section 9).
     pub(super) fn confirm(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
         if !slot.session.confirmed {
@@ -376,12 +384,17 @@ impl Table {
     /// Panics unless every index says the same about every session.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let live = || self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
+        let live = || {
+            self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)))
+        };
         assert!(self.by_peer.len() <= live().count());
         assert_eq!(self.by_number.len(), live().count());
         assert_eq!(live().count(), self.deadlines.len());
         assert_eq!(self.slots.len(), live().count() + self.free.len());
-        assert_eq!(self.sources.values().map(|source| source.sessions).sum::<usize>(), live().count());
+        assert_eq!(
+            self.sources.values().map(|source| source.sessions).sum::<usize>(),
+            live().count()
+        );
         assert_eq!(self.unconfirmed, live().filter(|(_, slot)| !slot.session.confirmed).count());
         let waits = |session: &Session| session.agreed.path_proven && !session.confirmed;
         let awaited = live().filter(|(_, slot)| waits(&slot.session)).count();
@@ -398,13 +411,16 @@ impl Table {
             assert!(deadline <= *expires);
             assert!(session.quack_due.is_none_or(|due| deadline <= due), "a quACK would be late");
             let source = |session: &Session| site(session.agreed.flow.source.ip());
-            let same = live().filter(|(_, other)| source(&other.session) == source(session)).count();
+            let same =
+                live().filter(|(_, other)| source(&other.session) == source(session)).count();
             assert_eq!(self.of_source(source(session)), same);
         }
         for (flow, index) in &self.by_flow {
             let session = self.slots[*index].as_ref().map(|slot| &slot.session);
             assert!(
-                session.is_some_and(|session| session.confirmed && Key::of(&session.agreed.flow) == *flow)
+                session.is_some_and(
+                    |session| session.confirmed && Key::of(&session.agreed.flow) == *flow
+                )
             );
         }
     }

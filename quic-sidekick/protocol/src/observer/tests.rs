@@ -24,8 +24,10 @@ struct Bench {
 
 #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
 fn bench(config: ObserverConfig) -> Bench {
-    let flow =
-        Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() };
+    let flow = Flow {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.7:443".parse().unwrap(),
+    };
     let mut observer = Observer::new(config, [5; 32]).unwrap();
     observer.set_addresses(Addresses::announcing(0, "192.0.2.254:5252".parse().unwrap()));
     Bench { observer, now: Instant::now(), flow, seals: HashMap::new(), cookie: Cookie::NONE }
@@ -64,7 +66,8 @@ impl Bench {
     ) -> (Result<(), HandleError>, Initiator) {
         let (session, flow, pattern) = (SessionNumber(number), self.flow, Pattern::Unpinned);
         let (initiator, message) = Initiator::begin(None, session, &flow, &terms, [7; 32]).unwrap();
-        let hello = Hello { session, flow, cookie: self.cookie, pattern, handshake: message.bytes() };
+        let hello =
+            Hello { session, flow, cookie: self.cookie, pattern, handshake: message.bytes() };
         (self.hear_from(from, Datagram::Hello(hello)), initiator)
     }
 
@@ -84,7 +87,12 @@ impl Bench {
         self.hello_of(peer(), number, terms)
     }
 
-    fn hello_of(&mut self, from: SocketAddr, number: u32, terms: Terms) -> Result<Accept, HandleError> {
+    fn hello_of(
+        &mut self,
+        from: SocketAddr,
+        number: u32,
+        terms: Terms,
+    ) -> Result<Accept, HandleError> {
         self.take_cookie(from);
         let (outcome, initiator) = self.hello_from(from, number, terms);
         outcome.map(|()| self.accepted(number, initiator))
@@ -101,7 +109,9 @@ impl Bench {
     /// Reads the ACCEPT that waits.
     fn accepted(&mut self, number: u32, mut initiator: Initiator) -> Accept {
         let (_, bytes) = self.heard().unwrap();
-        let Datagram::Accept { session, handshake } = Datagram::parse(&bytes).unwrap() else { panic!() };
+        let Datagram::Accept { session, handshake } = Datagram::parse(&bytes).unwrap() else {
+            panic!()
+        };
         assert_eq!(session, SessionNumber(number));
         let accept = initiator.read(handshake).unwrap();
         let (seal, key) = initiator.finish().unwrap();
@@ -110,7 +120,12 @@ impl Bench {
         accept
     }
 
-    fn say_from(&mut self, from: SocketAddr, number: u32, message: Message<'_>) -> Result<(), HandleError> {
+    fn say_from(
+        &mut self,
+        from: SocketAddr,
+        number: u32,
+        message: Message<'_>,
+    ) -> Result<(), HandleError> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let (session, seal) = self.seals.get_mut(&number).unwrap();
         let len = seal.seal(*session, &message, &mut buffer).unwrap();
@@ -140,7 +155,8 @@ impl Bench {
     /// What the observer says next, if it says so to this session and under seal.
     fn with_message<R>(&mut self, number: u32, look: impl FnOnce(&Message<'_>) -> R) -> Option<R> {
         let (_, bytes) = self.heard()?;
-        let Datagram::Sealed { session, sequence, ciphertext } = Datagram::parse(&bytes).unwrap() else {
+        let Datagram::Sealed { session, sequence, ciphertext } = Datagram::parse(&bytes).unwrap()
+        else {
             panic!("{bytes:?}")
         };
         assert_eq!(session, SessionNumber(number));
@@ -253,7 +269,8 @@ fn a_session_says_how_it_stands() {
 }
 
 proptest! {
-    /// Packets that are counted together are counted as one by one, also where a packet of the batch makes a quACK due.
+    /// Packets that are counted together are counted as one by one, also where a packet of the
+    /// batch makes a quACK due.
     #[test]
     fn together_is_as_one_by_one(packets in prop::collection::vec((0u16..5, 0u32..40, 0u32..2, any::<u8>()), 1..200)) {
         let [mut together, mut single] = [(); 2].map(|()| {
@@ -295,7 +312,8 @@ proptest! {
     }
 }
 
-/// Once the sender can know which packet the epoch begins with, what is due by the number of packets is said in fewer bytes.
+/// Once the sender can know which packet the epoch begins with, what is due by the number of
+/// packets is said in fewer bytes.
 #[test]
 fn what_the_sender_knows_is_left_out() {
     let mut b = bench(ObserverConfig::default());
@@ -328,8 +346,8 @@ fn what_the_sender_knows_is_left_out() {
     }
 }
 
-/// Where its system had no room for packets, an observer begins an epoch with the next that it sees, and says so until the
-/// sender knows.
+/// Where its system had no room for packets, an observer begins an epoch with the next that it
+/// sees, and says so until the sender knows.
 #[test]
 fn missed_packets_begin_an_epoch() {
     let mut b = bench(ObserverConfig::default());
@@ -384,7 +402,10 @@ fn another_interface_begins_another_epoch() {
     (5..=9).for_each(|id| assert_eq!(b.see(id, 4), Observed::Ignored));
     b.now += Duration::from_secs(1);
     (10..=14).for_each(|id| assert_eq!(b.see(id, 4), Observed::Counted));
-    assert_eq!(b.with_message(1, |message| matches!(message, Message::Epoch { epoch: 2 })), Some(true));
+    assert_eq!(
+        b.with_message(1, |message| matches!(message, Message::Epoch { epoch: 2 })),
+        Some(true)
+    );
     let told = b.with_quack(1, |quack| (quack.epoch, quack.first, quack.last, quack.count));
     assert_eq!(told, Some((2, 10, 14, 5)));
 }
@@ -398,15 +419,27 @@ fn other_limits_hold_for_what_begins_after_them() {
     b.heard();
     let wrong = ObserverConfig { max_sessions: 2, max_threshold: 0, ..ObserverConfig::default() };
     assert_eq!(b.observer.reconfigure(wrong), Err(ConfigError::Threshold));
-    assert_eq!(b.hello(2, Terms::default()).unwrap_err(), HandleError::Refused, "nothing has changed");
+    assert_eq!(
+        b.hello(2, Terms::default()).unwrap_err(),
+        HandleError::Refused,
+        "nothing has changed"
+    );
     b.heard();
     b.observer
-        .reconfigure(ObserverConfig { max_sessions: 2, max_threshold: 3, ..ObserverConfig::default() })
+        .reconfigure(ObserverConfig {
+            max_sessions: 2,
+            max_threshold: 3,
+            ..ObserverConfig::default()
+        })
         .unwrap();
     assert_eq!(b.hello(2, Terms::default()).unwrap().terms.threshold, 3);
     assert_eq!((b.observer.public_key(), b.observer.sessions()), (key, 2));
     b.see(7, 0);
-    assert_eq!(b.with_quack(1, |quack| quack.sums.len()), Some(20), "a session is as it was agreed");
+    assert_eq!(
+        b.with_quack(1, |quack| quack.sums.len()),
+        Some(20),
+        "a session is as it was agreed"
+    );
 }
 
 /// The network may double a datagram, at once or a little later.
@@ -426,7 +459,8 @@ fn a_doubled_datagram_counts_once() {
 #[test]
 fn identifiers_may_stand_at_the_end() {
     let mut b = bench(ObserverConfig::default());
-    let identification = crate::Identification { position: Position::End, filter: crate::Filter::All };
+    let identification =
+        crate::Identification { position: Position::End, filter: crate::Filter::All };
     b.open(1, Terms { identification, every_packets: NonZeroU16::new(1), ..Terms::default() });
     let (flow, now) = (b.flow, b.now);
     let seen = b.observer.observe(&flow, 0, Payload::whole(&[0x80, 0, 1, 2, 3, 4]), now);
@@ -494,7 +528,8 @@ fn an_epoch_counts_on_the_first_interface_that_shows_the_flow() {
 #[test]
 fn terms_are_lowered_to_the_limits() {
     let mut b = bench(ObserverConfig::default());
-    let asked = Terms { threshold: 200, every: Some(Duration::from_micros(10)), ..Terms::default() };
+    let asked =
+        Terms { threshold: 200, every: Some(Duration::from_micros(10)), ..Terms::default() };
     let accept = b.hello(1, asked).unwrap();
     assert_eq!((accept.terms.threshold, accept.terms.every), (40, Some(Duration::from_millis(1))));
     assert_eq!(accept.kept_sums, 128);
@@ -506,14 +541,18 @@ fn terms_are_lowered_to_the_limits() {
 
 #[test]
 fn sessions_are_limited_for_all_and_for_one_source() {
-    let mut b =
-        bench(ObserverConfig { max_sessions: 3, max_sessions_per_source: 2, ..ObserverConfig::default() });
+    let mut b = bench(ObserverConfig {
+        max_sessions: 3,
+        max_sessions_per_source: 2,
+        ..ObserverConfig::default()
+    });
     let from = |host: u8| SocketAddr::from(([192, 0, 2, host], 5000));
     let outcomes = [(1, 1), (1, 2), (1, 3), (2, 4), (3, 5)].map(|(host, number)| {
         b.flow.source = SocketAddr::from(([192, 0, 2, host], 1000));
         let outcome = b.hello_of(from(host), number, Terms::default());
         if outcome.is_ok() {
-            b.say_from(from(host), number, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 })).unwrap();
+            b.say_from(from(host), number, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))
+                .unwrap();
         }
         while b.heard().is_some() {}
         outcome.is_ok()
@@ -587,7 +626,8 @@ fn a_marker_is_answered_as_it_asks() {
     assert!(b.mark(3, Reply::Path).is_none());
 }
 
-/// A NAT that has given the adjacent socket another port has done so to the flow: only a new session can find it.
+/// A NAT that has given the adjacent socket another port has done so to the flow: only a new
+/// session can find it.
 #[test]
 fn a_session_is_with_the_address_that_asked_for_it() {
     let mut b = bench(ObserverConfig::default());
@@ -608,7 +648,12 @@ fn a_session_sends_no_more_than_its_share() {
         let mut b = bench(ObserverConfig::default());
         b.open(
             1,
-            Terms { every_packets: NonZeroU16::new(1), every: None, threshold: 40, ..Terms::default() },
+            Terms {
+                every_packets: NonZeroU16::new(1),
+                every: None,
+                threshold: 40,
+                ..Terms::default()
+            },
         );
         let before = b.observer.stats().bytes_sent;
         let (mut seen, mut payload) = (0, packet(0).to_vec());
@@ -622,6 +667,11 @@ fn a_session_sends_no_more_than_its_share() {
         }
         let sent = b.observer.stats().bytes_sent - before;
         assert!(sent <= seen / 2 + u64::from(budget::GRANT), "{len}: {sent} bytes for {seen}");
-        assert_eq!(b.observer.stats().quacks_withheld > 0, len < 110, "{len}: {:?}", b.observer.stats());
+        assert_eq!(
+            b.observer.stats().quacks_withheld > 0,
+            len < 110,
+            "{len}: {:?}",
+            b.observer.stats()
+        );
     }
 }

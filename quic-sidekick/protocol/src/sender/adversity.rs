@@ -88,7 +88,8 @@ fn an_interval_that_the_wire_cannot_carry_is_rounded() {
 
 #[test]
 fn a_slow_flow_on_a_long_near_segment_keeps_its_epoch() {
-    for (delay, spacing) in [(300, 100), (300, 150), (300, 200), (300, 260), (400, 300), (130, 90), (250, 5)]
+    for (delay, spacing) in
+        [(300, 100), (300, 150), (300, 200), (300, 260), (400, 300), (130, 90), (250, 5)]
     {
         let mut s = simulation(near(delay));
         s.stream(400, spacing * MS);
@@ -117,7 +118,11 @@ fn a_slow_flow_that_leaves_the_path_is_not_declared_lost() {
         s.stream(usize::try_from(4000 / spacing).unwrap(), spacing * MS);
         let false_alarms = s.false_alarms().len();
         assert!(false_alarms <= 16, "every {spacing} ms: {false_alarms}");
-        assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath), "every {spacing} ms");
+        assert_eq!(
+            s.sender.assistance(),
+            Assistance::Unassisted(Reason::NotOnPath),
+            "every {spacing} ms"
+        );
     }
 }
 
@@ -158,7 +163,8 @@ fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
     assert!(s.sender.stats().polls < 100, "{:?}", s.sender.stats());
 }
 
-/// A proxy may delay its answers, but a claim that it waited makes the near segment no shorter than it is.
+/// A proxy may delay its answers, but a claim that it waited makes the near segment no shorter than
+/// it is.
 #[test]
 fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
     for age_us in [u32::MAX, 39_999, 40_001] {
@@ -172,7 +178,8 @@ fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
             s.now += 40 * MS;
             let words: Vec<u32> = seen.sums().collect();
             let sums = Sums::new(&words);
-            let quack = Quack { epoch: 1, token: 0, age_us, first, last, count: seen.count(), sums };
+            let quack =
+                Quack { epoch: 1, token: 0, age_us, first, last, count: seen.count(), sums };
             inject(&mut s, Message::Quack(quack), sequence).unwrap();
         }
         assert!(s.sender.near_rtt().unwrap() >= 39 * MS, "{age_us}: {:?}", s.sender.near_rtt());
@@ -250,7 +257,8 @@ fn addresses_of_dual_stack_sockets_are_those_on_the_wire() {
     assert_eq!(proxy.observe(&s.flow, 0, Payload::whole(&[0x40; 30]), now), Observed::Counted);
 }
 
-/// Somebody has seen that there is a session, or has guessed its number, and says that the proxy has forgotten it.
+/// Somebody has seen that there is a session, or has guessed its number, and says that the proxy
+/// has forgotten it.
 #[test]
 fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
     let mut s = assisted(near(5));
@@ -293,17 +301,23 @@ fn a_flood_of_claims_that_the_session_is_unknown_draws_two_polls_a_second() {
                 }
                 s.stream(1, MS);
             }
-            assert_eq!((s.sender.assistance(), s.sender.stats().epochs), (Assistance::Assisted, epochs));
+            assert_eq!(
+                (s.sender.assistance(), s.sender.stats().epochs),
+                (Assistance::Assisted, epochs)
+            );
             s.sender.stats().polls - before
         });
         assert!(polls[1] <= polls[0] + 2, "{delay} ms: {} instead of {}", polls[1], polls[0]);
     }
 }
 
-/// A false claim goes before a true one. The later the restart, the less is left of the interval between doubts.
+/// A false claim goes before a true one. The later the restart, the less is left of the interval
+/// between doubts.
 #[test]
 fn a_restart_behind_a_false_claim_is_noticed_soon() {
-    for (after, flooded) in [0, 100, 500, 900, 1100].into_iter().flat_map(|ms| [(ms, false), (ms, true)]) {
+    for (after, flooded) in
+        [0, 100, 500, 900, 1100].into_iter().flat_map(|ms| [(ms, false), (ms, true)])
+    {
         let mut s = assisted(near(5));
         s.stream(1000, MS);
         claim(&mut s);
@@ -402,8 +416,14 @@ fn more_than_was_asked_for_is_not_taken() {
         Terms { every: Some(29 * MS), ..asked },
         Terms { every_packets: NonZeroU16::new(7), ..asked },
         Terms { every: None, ..asked },
-        Terms { identification: Identification { position: Position::End, ..asked.identification }, ..asked },
-        Terms { identification: Identification { filter: Filter::All, ..asked.identification }, ..asked },
+        Terms {
+            identification: Identification { position: Position::End, ..asked.identification },
+            ..asked
+        },
+        Terms {
+            identification: Identification { filter: Filter::All, ..asked.identification },
+            ..asked
+        },
     ] {
         let mut s = simulation(near(1));
         let mut buffer = [0; MAX_DATAGRAM_LEN];
@@ -413,7 +433,8 @@ fn more_than_was_asked_for_is_not_taken() {
         let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
         let (key, number) = (crate::SecretKey([1; 32]), hello.session);
         let (responder, _) =
-            Responder::read(Pattern::Unpinned, &key, number, &hello.flow, [2; 32], hello.handshake).unwrap();
+            Responder::read(Pattern::Unpinned, &key, number, &hello.flow, [2; 32], hello.handshake)
+                .unwrap();
         let accept = Accept { session: SessionNumber(5), terms: granted, kept_sums: 128 };
         let (_, message) = responder.finish(&accept).unwrap();
         let accept = Datagram::Accept { session: number, handshake: message.bytes() };
@@ -435,8 +456,15 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
         sequence += 1;
         if let Phase::Joined(joined) = &s.sender.contacts[0].phase {
             let (epoch, sums) = (joined.epoch, [sequence; 20]);
-            let quack =
-                Quack { epoch, token: 0, age_us: 0, first: 1, last: 2, count: 3, sums: Sums::new(&sums) };
+            let quack = Quack {
+                epoch,
+                token: 0,
+                age_us: 0,
+                first: 1,
+                last: 2,
+                count: 3,
+                sums: Sums::new(&sums),
+            };
             let _ = inject(&mut s, Message::Quack(quack), sequence);
             if joined_is_renewing(&s) {
                 let _ = inject(&mut s, Message::Epoch { epoch: epoch + 1 }, sequence + 1);
@@ -496,7 +524,8 @@ fn a_hundred_losses_in_a_row_need_no_new_epoch() {
     assert!(slowest.is_some_and(|after| after < 10 * MS + 60 * MS + 30 * MS), "{slowest:?}");
 }
 
-/// A quACK costs what is new since the one before, and the few that were missing then, however long the flow has gone on.
+/// A quACK costs what is new since the one before, and the few that were missing then, however long
+/// the flow has gone on.
 #[test]
 fn a_quack_costs_what_has_changed() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1), 5);
@@ -504,14 +533,15 @@ fn a_quack_costs_what_has_changed() {
     for thousand in 1..=8 {
         let before = s.sender.contacts[0].reconciler.work;
         s.stream(1000, MS);
-        let candidates =
-            (s.sender.contacts[0].reconciler.work - before) / usize::from(Terms::default().threshold);
+        let candidates = (s.sender.contacts[0].reconciler.work - before)
+            / usize::from(Terms::default().threshold);
         // Where nothing is missing, one sum tells, and that is hardly any work.
         assert!((300..700).contains(&candidates), "{candidates} candidates in thousand {thousand}");
     }
 }
 
-/// What a forger can make the sender compute: candidates times sums, over all attempts to decode one quACK.
+/// What a forger can make the sender compute: candidates times sums, over all attempts to decode
+/// one quACK.
 #[test]
 fn a_forged_quack_costs_a_bounded_amount_of_work() {
     for packets in [200, 1000, 8000] {
@@ -522,11 +552,13 @@ fn a_forged_quack_costs_a_bounded_amount_of_work() {
             let sequence = missing;
             let count = u32::try_from(packets).unwrap() - 8 - missing;
             let (first, last) = (ids[8], ids[packets - 9]);
-            let quack = Quack { epoch: 1, token: 0, age_us: 0, first, last, count, sums: Sums::new(&sums) };
+            let quack =
+                Quack { epoch: 1, token: 0, age_us: 0, first, last, count, sums: Sums::new(&sums) };
             let before = s.sender.contacts[0].reconciler.work;
             let _ = inject(&mut s, Message::Quack(quack), sequence);
             let work = s.sender.contacts[0].reconciler.work - before;
-            // The plain attempt, the budget for others, and the one that exceeds it; a quACK's sums are cut to 128.
+            // The plain attempt, the budget for others, and the one that exceeds it; a quACK's sums
+            // are cut to 128.
             assert!(work <= (1 << 19) + 2 * 8200 * 128, "{packets} packets: {work}");
         }
     }
@@ -562,7 +594,8 @@ fn an_older_quack_is_ignored() {
     }
 }
 
-/// A connection that has said all it had to say before the proxy was found, or after, and then is silent.
+/// A connection that has said all it had to say before the proxy was found, or after, and then is
+/// silent.
 #[test]
 fn an_idle_flow_asks_little_and_keeps_its_proxy() {
     for packets in [1, 3, 40] {

@@ -1,7 +1,8 @@
 //! Which of several proxies on one path to keep (SPEC.md, section 7.8).
 //!
-//! A proxy sees every loss between the sender and itself, so a farther one sees at least what a nearer one does. The
-//! nearer one tells sooner. The best is the nearest of those that see (almost) all that any sees.
+//! A proxy sees every loss between the sender and itself, so a farther one sees at least what a
+//! nearer one does. The nearer one tells sooner. The best is the nearest of those that see (almost)
+//! all that any sees.
 
 use super::Assistance;
 use super::contact::Contact;
@@ -50,7 +51,9 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} proxies: ", self.proxy, self.of)?;
         match self.merit {
-            Merit::Nearest { saw, most } => write!(f, "the nearest that sees the losses ({saw} of {most})"),
+            Merit::Nearest { saw, most } => {
+                write!(f, "the nearest that sees the losses ({saw} of {most})")
+            }
             Merit::Farthest => f.write_str("the farthest, as there are hardly any losses"),
         }
     }
@@ -97,7 +100,8 @@ impl Rivalry {
             self.since = None;
             return None;
         }
-        let known = |contact: &Contact| self.before.iter().any(|(proxy, _)| *proxy == contact.proxy);
+        let known =
+            |contact: &Contact| self.before.iter().any(|(proxy, _)| *proxy == contact.proxy);
         if self.since.is_none() || !rivals(contacts).all(|(_, contact)| known(contact)) {
             // Another one has begun to report: from here on they can be compared.
             self.since = Some(now);

@@ -1,4 +1,5 @@
-//! What a sender keeps for one proxy: the session with it, and which packets it has not reported (SPEC.md, section 7).
+//! What a sender keeps for one proxy: the session with it, and which packets it has not reported
+//! (SPEC.md, section 7).
 
 use super::history::History;
 use super::last_quack::LastQuack;
@@ -7,8 +8,12 @@ use super::rtt::NearRtt;
 use super::timers::{Backoff, Probe};
 use super::{Assistance, HandleError, Reason, SenderConfig, SenderStats};
 use crate::clock::Numbers;
-use crate::keys::{HandshakeError, HandshakeMessage, Initiator, OpenError, Plain, PublicKey, Seal, pattern};
-use crate::wire::{Accept, Cookie, Datagram, Hello, Message, Poll, Refusal, SEAL_LEN, SessionNumber};
+use crate::keys::{
+    HandshakeError, HandshakeMessage, Initiator, OpenError, Plain, PublicKey, Seal, pattern,
+};
+use crate::wire::{
+    Accept, Cookie, Datagram, Hello, Message, Poll, Refusal, SEAL_LEN, SessionNumber,
+};
 use crate::{Flow, Terms};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -66,9 +71,11 @@ pub(super) struct Joined {
     pub(super) undecodable: u32,
     /// New epochs that were asked for since a quACK could be decoded.
     pub(super) fruitless: u32,
-    /// When the proxy began the first of those epochs by itself that have brought no quACK which decodes.
+    /// When the proxy began the first of those epochs by itself that have brought no quACK which
+    /// decodes.
     pub(super) unasked_since: Option<Instant>,
-    /// When a packet was last reported that was not known to have arrived; at first, when the epoch began.
+    /// When a packet was last reported that was not known to have arrived; at first, when the epoch
+    /// began.
     pub(super) last_progress: Instant,
     /// Packets given up since then because an answer to a poll lacked them.
     pub(super) tail_declared: usize,
@@ -79,7 +86,8 @@ pub(super) struct Joined {
     pub(super) wanted_sums: u8,
 }
 
-/// A claim that the session is unknown. When nothing authentic comes in answer to several polls, it is believed.
+/// A claim that the session is unknown. When nothing authentic comes in answer to several polls, it
+/// is believed.
 #[derive(Debug)]
 pub(super) struct Doubt {
     /// When the next poll is due, or the claim is believed.
@@ -88,10 +96,12 @@ pub(super) struct Doubt {
     pub(super) polls: u32,
 }
 
-/// Polls that have to stay without an authentic answer before a claim that the session is unknown is believed.
+/// Polls that have to stay without an authentic answer before a claim that the session is unknown
+/// is believed.
 const DOUBT_POLLS: u32 = 3;
-/// From the last poll of one doubt to the first of the next. Anyone can forge a claim, and each doubt costs a poll. A
-/// restart right behind a false claim is noticed about as soon as a proxy that falls silent.
+/// From the last poll of one doubt to the first of the next. Anyone can forge a claim, and each
+/// doubt costs a poll. A restart right behind a false claim is noticed about as soon as a proxy
+/// that falls silent.
 const DOUBT_INTERVAL: Duration = SILENCE;
 
 /// How a proxy came to be known.
@@ -264,11 +274,13 @@ impl Contact {
         }
     }
 
-    /// Whether something unauthenticated answers our HELLO: who has not seen it cannot know what it repeats.
+    /// Whether something unauthenticated answers our HELLO: who has not seen it cannot know what it
+    /// repeats.
     fn is_answer(&self, number: SessionNumber, echo: [u8; 8]) -> Result<(), HandleError> {
         match &self.phase {
             Phase::Seeking { handshake: Some(handshake), .. }
-                if number == self.session && handshake.message.bytes().first_chunk() == Some(&echo) =>
+                if number == self.session
+                    && handshake.message.bytes().first_chunk() == Some(&echo) =>
             {
                 Ok(())
             }
@@ -294,7 +306,8 @@ impl Contact {
         }
         self.cookie = cookie;
         if matches!(&self.phase, Phase::Seeking { retried: true, .. }) {
-            // The one before has become too old. It goes with the next HELLO, whose time is not for others to say.
+            // The one before has become too old. It goes with the next HELLO, whose time is not for
+            // others to say.
             return Ok(());
         }
         self.sample_hello(now);
@@ -308,9 +321,12 @@ impl Contact {
         Ok(())
     }
 
-    /// The first HELLO, with or without cookie, was answered just now. A repeated one leaves it unclear which was.
+    /// The first HELLO, with or without cookie, was answered just now. A repeated one leaves it
+    /// unclear which was.
     fn sample_hello(&mut self, now: Instant) {
-        let (Some(sent), Phase::Seeking { attempts, .. }) = (self.hello_sent, &self.phase) else { return };
+        let (Some(sent), Phase::Seeking { attempts, .. }) = (self.hello_sent, &self.phase) else {
+            return;
+        };
         let time = now.saturating_duration_since(sent);
         if *attempts == 1 {
             self.near_rtt.sample(super::rtt::Sample::Handshake(time), now);
@@ -319,7 +335,12 @@ impl Contact {
         }
     }
 
-    fn on_accept(&mut self, number: SessionNumber, message: &[u8], now: Instant) -> Result<(), HandleError> {
+    fn on_accept(
+        &mut self,
+        number: SessionNumber,
+        message: &[u8],
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let Phase::Seeking { handshake: Some(handshake), .. } = &mut self.phase else {
             return Err(HandleError::OtherSession);
         };
@@ -333,7 +354,8 @@ impl Contact {
                 return Err(HandleError::Forged);
             }
             Err(HandshakeError::Malformed(error)) => {
-                // The proxy itself has said so: the handshake is spent, and nothing better is to be expected.
+                // The proxy itself has said so: the handshake is spent, and nothing better is to be
+                // expected.
                 self.stats.malformed += 1;
                 self.lose(Reason::Unintelligible, now);
                 return Err(error.into());
@@ -346,7 +368,8 @@ impl Contact {
             return Err(HandleError::Impossible);
         }
         self.sample_hello(now);
-        let Phase::Seeking { handshake, .. } = std::mem::replace(&mut self.phase, Phase::Off) else {
+        let Phase::Seeking { handshake, .. } = std::mem::replace(&mut self.phase, Phase::Off)
+        else {
             return Err(HandleError::OtherSession);
         };
         let keys = handshake.and_then(|handshake| handshake.initiator.finish().ok());
@@ -386,15 +409,16 @@ impl Contact {
         self.begin_epoch(1, now);
     }
 
-    /// The proxy, or somebody else, says that there is no such session. It gets a chance to prove the opposite, once the last
-    /// such chance is long enough ago.
+    /// The proxy, or somebody else, says that there is no such session. It gets a chance to prove
+    /// the opposite, once the last such chance is long enough ago.
     fn on_unknown(&mut self, number: SessionNumber, now: Instant) -> Result<(), HandleError> {
         match &mut self.phase {
             Phase::Joined(joined) if joined.number == number => {
                 if joined.doubt.is_some() {
                     return Err(HandleError::Outdated);
                 }
-                joined.doubt = Some(Doubt { until: joined.next_doubt.max(now), polls: DOUBT_POLLS });
+                joined.doubt =
+                    Some(Doubt { until: joined.next_doubt.max(now), polls: DOUBT_POLLS });
                 self.on_doubt(now);
                 Ok(())
             }
@@ -487,7 +511,8 @@ impl Contact {
         }
     }
 
-    /// Asks for a new epoch; packets of the old one that are still unreported are left to the end-to-end mechanism.
+    /// Asks for a new epoch; packets of the old one that are still unreported are left to the
+    /// end-to-end mechanism.
     pub(super) fn renew(&mut self, now: Instant) {
         if let Phase::Joined(joined) = &mut self.phase {
             joined.renewing = Some(Backoff::start(now, self.near_rtt.retry_interval()));
@@ -497,7 +522,8 @@ impl Contact {
         }
     }
 
-    /// Begins to look for the proxy anew. One that was discovered has to be discovered again: it may be another.
+    /// Begins to look for the proxy anew. One that was discovered has to be discovered again: it
+    /// may be another.
     pub(super) fn seek(&mut self, now: Instant) {
         self.forget();
         match self.origin {
@@ -594,7 +620,8 @@ impl Contact {
         !matches!(&self.origin, Origin::Discovered { flow: seen, .. } if seen != flow)
     }
 
-    /// Whether answers to polls lack what was sent before them: the packets may not pass by the proxy any more.
+    /// Whether answers to polls lack what was sent before them: the packets may not pass by the
+    /// proxy any more.
     pub(super) fn is_losing_track(&self) -> bool {
         matches!(&self.phase, Phase::Joined(joined)
             if joined.doubtful || joined.tail_declared >= super::reports::SUSPICIOUS_TAIL)

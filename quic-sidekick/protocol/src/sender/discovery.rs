@@ -26,7 +26,8 @@ fn translated(port: u16) -> Flow {
 #[test]
 fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     let mut s = discovering(near(5, 0), 1);
-    // Marker, HELLO and POLL, each with its answer; a quACK 30 ms after the first packet that counts.
+    // Marker, HELLO and POLL, each with its answer; a quACK 30 ms after the first packet that
+    // counts.
     s.stream(3 * 10 + 30 + 10, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     let (proxy, key) = s.sender.proxy().unwrap();
@@ -41,7 +42,8 @@ fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
 }
 
-/// The NAT gives the flow and the adjacent socket other addresses, and lets in only what was asked for.
+/// The NAT gives the flow and the adjacent socket other addresses, and lets in only what was asked
+/// for.
 #[test]
 fn a_proxy_beyond_a_nat_is_found() {
     let mut s = discovering(near(5, 0), 2);
@@ -63,7 +65,12 @@ fn proxies_are_found_although_most_is_lost() {
                 break;
             }
         }
-        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}: {:?}", s.sender.stats());
+        assert_eq!(
+            s.sender.assistance(),
+            Assistance::Assisted,
+            "seed {seed}: {:?}",
+            s.sender.stats()
+        );
     }
 }
 
@@ -106,7 +113,12 @@ fn a_restarted_proxy_is_found_again_within_a_second() {
         assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
         s.proxy = Some(proxy(ObserverConfig::default(), seed + 1000));
         s.stream(1000, MS);
-        assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}: {:?}", s.sender.stats());
+        assert_eq!(
+            s.sender.assistance(),
+            Assistance::Assisted,
+            "seed {seed}: {:?}",
+            s.sender.stats()
+        );
         assert_eq!(s.false_alarms(), [0; 0], "seed {seed}");
     }
 }
@@ -114,8 +126,10 @@ fn a_restarted_proxy_is_found_again_within_a_second() {
 #[test]
 fn only_the_pinned_proxy_is_believed() {
     for (pinned, found) in [([6; 32], true), ([9; 32], false)] {
-        let config = SenderConfig { key: Some(SecretKey(pinned).public()), ..SenderConfig::default() };
-        let observer = ObserverConfig { key: Some(SecretKey([6; 32])), ..ObserverConfig::default() };
+        let config =
+            SenderConfig { key: Some(SecretKey(pinned).public()), ..SenderConfig::default() };
+        let observer =
+            ObserverConfig { key: Some(SecretKey([6; 32])), ..ObserverConfig::default() };
         let mut s = Simulation::new(config, observer, near(5, 0), 5);
         s.stream(3000, MS);
         assert_eq!(s.sender.assistance() == Assistance::Assisted, found);
@@ -160,7 +174,8 @@ struct Chain {
     flow: Flow,
     now: Instant,
     random: Numbers,
-    /// What is on its way: when it arrives, to which proxy (or from it, to the sender), and whether along the path.
+    /// What is on its way: when it arrives, to which proxy (or from it, to the sender), and whether
+    /// along the path.
     travelling: Vec<(Instant, Way, Vec<u8>)>,
     declared: Vec<u64>,
     lost: u64,
@@ -177,7 +192,8 @@ enum Way {
 impl Chain {
     fn new(loss: [u32; 2]) -> Self {
         let s = discovering(near(1, 0), 7);
-        let addresses: [SocketAddr; 2] = ["10.0.1.1:5252", "10.0.2.1:5252"].map(|a| a.parse().unwrap());
+        let addresses: [SocketAddr; 2] =
+            ["10.0.1.1:5252", "10.0.2.1:5252"].map(|a| a.parse().unwrap());
         let proxies = [0, 1].map(|i| {
             let mut observer = Observer::new(ObserverConfig::default(), [i; 32]).unwrap();
             observer.set_addresses(Addresses::announcing(0, addresses[usize::from(i)]));
@@ -216,7 +232,9 @@ impl Chain {
         while let Some((target, len)) = self.sender.transmit(&mut buffer) {
             let bytes = buffer[..len].to_vec();
             match target {
-                Target::Path => self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes)),
+                Target::Path => {
+                    self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes))
+                }
                 Target::Proxy(address) => {
                     let to = usize::from(address == self.proxies[1].0);
                     self.travelling.push((self.now + self.one_way(to), Way::To(to), bytes));

@@ -43,17 +43,20 @@ fn a_million_datagrams_change_nothing() {
     let mut random = Numbers::new(key(12));
     let (peer, port): (SocketAddr, SocketAddr) = (PEER.parse().unwrap(), PROXY.parse().unwrap());
     let (mut buffer, now) = ([0; MAX_DATAGRAM_LEN], s.now);
-    let (epochs, opened) = (s.sender.stats().epochs, s.proxy.as_ref().unwrap().stats().sessions_opened);
+    let (epochs, opened) =
+        (s.sender.stats().epochs, s.proxy.as_ref().unwrap().stats().sessions_opened);
     let proxy = s.proxy.as_mut().unwrap();
     for _ in 0..DATAGRAMS {
         let pick = usize::try_from(random.next_u32()).unwrap() % material.len();
         let mut datagram = material[pick].clone();
         for _ in 0..=random.next_u32() % 3 {
             let at = usize::try_from(random.next_u32()).unwrap() % datagram.len();
-            datagram[at] = datagram[at].wrapping_add(u8::try_from(1 + random.next_u32() % 255).unwrap());
+            datagram[at] =
+                datagram[at].wrapping_add(u8::try_from(1 + random.next_u32() % 255).unwrap());
         }
         datagram.truncate(1 + usize::try_from(random.next_u32()).unwrap() % (2 * datagram.len()));
-        let from = if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
+        let from =
+            if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
         let _ = proxy.handle(from, &datagram, now);
         while let Some(transmit) = proxy.transmit(&mut buffer) {
             assert!(transmit.to != peer || from == peer, "nobody is told what another has asked");

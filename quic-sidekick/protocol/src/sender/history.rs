@@ -4,7 +4,8 @@ use crate::wire::low;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// More unreported packets than this are not kept. The oldest give way; a quACK that needs them does not decode.
+/// More unreported packets than this are not kept. The oldest give way; a quACK that needs them
+/// does not decode.
 pub(super) const MAX_PENDING: usize = 8192;
 /// More packets that were given up are not reckoned with.
 const MAX_LIMBO: usize = 512;
@@ -24,7 +25,8 @@ pub(super) struct Entry {
 pub(super) struct History {
     /// Neither reported nor given up.
     pub(super) pending: VecDeque<Entry>,
-    /// The first so many of `pending` were sent before a packet that the proxy has seen: they are suspect.
+    /// The first so many of `pending` were sent before a packet that the proxy has seen: they are
+    /// suspect.
     pub(super) horizon: usize,
     /// Declared lost, and until when a late arrival is reckoned with.
     pub(super) limbo: VecDeque<(Entry, Instant)>,
@@ -38,7 +40,13 @@ impl History {
             self.pending.pop_front();
             self.horizon = self.horizon.saturating_sub(1);
         }
-        self.pending.push_back(Entry { identifier, tag, time_sent: now, later_seen: 0, later_seen_at: None });
+        self.pending.push_back(Entry {
+            identifier,
+            tag,
+            time_sent: now,
+            later_seen: 0,
+            later_seen_at: None,
+        });
         full
     }
 
@@ -56,7 +64,8 @@ impl History {
         self.horizon = 0;
     }
 
-    /// Reports of an earlier epoch have lost their meaning; its packets stay, since the new epoch may begin with any.
+    /// Reports of an earlier epoch have lost their meaning; its packets stay, since the new epoch
+    /// may begin with any.
     pub(super) fn begin_epoch(&mut self) {
         self.limbo.clear();
         self.horizon = 0;
@@ -73,9 +82,10 @@ impl History {
         self.pending.front().map(|entry| entry.time_sent)
     }
 
-    /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more` packets than are settled, and has
-    /// so many sums. Of several pending packets the newest is meant whose candidates the sums can tell apart: those between the
-    /// true one and a later one only look missing. When none is pending, it was known before, and any other will do; `None`
+    /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more`
+    /// packets than are settled, and has so many sums. Of several pending packets the newest is
+    /// meant whose candidates the sums can tell apart: those between the true one and a later one
+    /// only look missing. When none is pending, it was known before, and any other will do; `None`
     /// when some are, but fit none.
     pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> Option<u32> {
         let more = usize::try_from(more).unwrap_or(usize::MAX);
@@ -125,8 +135,8 @@ impl History {
             .map(|at| at + delay)
     }
 
-    /// Moves what counts as lost at `now`, after so many later `packets` or `delay`, to the end of `lost` (tags), and into
-    /// limbo for `grace`.
+    /// Moves what counts as lost at `now`, after so many later `packets` or `delay`, to the end of
+    /// `lost` (tags), and into limbo for `grace`.
     pub(super) fn take_lost(
         &mut self,
         now: Instant,

@@ -29,7 +29,8 @@ pub struct LastQuack {
     pub outcome: QuackOutcome,
     /// Packets that it was the first to report.
     pub received: u32,
-    /// Packets sent before one that the proxy has seen that are not known to have arrived there. They are not lost yet.
+    /// Packets sent before one that the proxy has seen that are not known to have arrived there.
+    /// They are not lost yet.
     pub missing: usize,
     /// The epoch's packets that were known to have arrived before it.
     settled: u32,
@@ -53,7 +54,8 @@ impl LastQuack {
 }
 
 impl Sender {
-    /// What the latest quACK told; [`SenderStats::quacks_received`](super::SenderStats) counts them.
+    /// What the latest quACK told; [`SenderStats::quacks_received`](super::SenderStats) counts
+    /// them.
     #[must_use]
     pub fn last_quack(&self) -> Option<&LastQuack> {
         self.last_quack.as_ref()
@@ -69,7 +71,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Within an epoch, what each quACK was the first to report adds up to what the proxy has counted.
+    /// Within an epoch, what each quACK was the first to report adds up to what the proxy has
+    /// counted.
     #[test]
     fn what_each_quack_told_adds_up() {
         for loss_percent in [0, 4] {
@@ -98,7 +101,11 @@ mod tests {
                 }
             }
             assert!(reported > 1800 && seen > 50, "{reported} packets in {seen} quACKs");
-            assert_eq!(most_missing > 0, loss_percent > 0, "{most_missing} missing at {loss_percent} %");
+            assert_eq!(
+                most_missing > 0,
+                loss_percent > 0,
+                "{most_missing} missing at {loss_percent} %"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Packets that pass the proxy while its system has no room for them: they are no losses, and the proxy knows.
+//! Packets that pass the proxy while its system has no room for them: they are no losses, and the
+//! proxy knows.
 
 use super::contact::Phase;
 use super::*;
@@ -101,7 +102,9 @@ fn a_proxy_that_only_begins_epochs_is_given_up() {
         let Phase::Joined(joined) = &s.sender.contacts[0].phase else { break };
         let (epoch, now) = (joined.epoch + 1, s.now);
         begun += 1;
-        s.sender.contacts[0].on_message(Message::Epoch { epoch }, (1 << 20) + begun, 40, now).unwrap();
+        s.sender.contacts[0]
+            .on_message(Message::Epoch { epoch }, (1 << 20) + begun, 40, now)
+            .unwrap();
         s.sender.settle(now);
         s.run(100 * MS);
         assert!(begun < 100);
@@ -124,7 +127,11 @@ fn gaps_in_quick_succession_are_no_reason_to_give_a_proxy_up() {
                 s.run(3 * MS);
                 s.on_path = true;
                 s.stream(apart, MS);
-                assert_eq!(s.sender.assistance(), Assistance::Assisted, "{apart} ms, {every_packets:?}");
+                assert_eq!(
+                    s.sender.assistance(),
+                    Assistance::Assisted,
+                    "{apart} ms, {every_packets:?}"
+                );
             }
             s.stream(300, MS);
             assert_eq!(s.false_alarms(), [], "{apart} ms, {every_packets:?}");
@@ -149,7 +156,8 @@ fn an_epoch_never_goes_back() {
     assert_eq!(say(epoch(3), 5), Ok(()));
     assert_eq!(say(epoch(2), 6), Err(HandleError::Outdated));
     assert_eq!(say(epoch(3), 7), Err(HandleError::Outdated));
-    let quack = Quack { epoch: 2, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0]) };
+    let quack =
+        Quack { epoch: 2, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0]) };
     assert_eq!(say(Message::Quack(quack), 8), Err(HandleError::Outdated));
     assert_eq!(say(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
     // It says as much as the announcement, which was lost.

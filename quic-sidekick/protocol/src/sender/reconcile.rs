@@ -3,16 +3,19 @@
 use super::history::{Entry, History};
 use super::last_quack::LastQuack;
 use crate::wire::Quack;
-use sidekick_quack::{DecodeError, Decoder, Fate, Identifier, MAX_THRESHOLD, PartsError, PowerSums};
+use sidekick_quack::{
+    DecodeError, Decoder, Fate, Identifier, MAX_THRESHOLD, PartsError, PowerSums,
+};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How far behind the last packet that a quACK names reordering may have carried others that it counts.
+/// How far behind the last packet that a quACK names reordering may have carried others that it
+/// counts.
 const REORDERING: usize = 8;
 /// Multiplications (candidates times sums) that further attempts to decode a quACK may cost.
 const BUDGET: usize = 1 << 19;
-/// As many packets after the epoch's first, or more if they were sent soon enough, may have overtaken it, and have passed
-/// before the epoch began.
+/// As many packets after the epoch's first, or more if they were sent soon enough, may have
+/// overtaken it, and have passed before the epoch began.
 const BLUR: usize = 3;
 /// How long a packet that passed at an epoch's beginning may still turn up in its sums.
 const BLUR_TIME: Duration = Duration::from_millis(250);
@@ -24,7 +27,8 @@ const MODULUS: u64 = <u32 as Identifier>::MODULUS as u64;
 #[derive(Debug, Default)]
 struct Settled {
     sums: PowerSums,
-    /// The first of the sums, which is at hand at any time; the others wait until enough packets have come together.
+    /// The first of the sums, which is at hand at any time; the others wait until enough packets
+    /// have come together.
     first: u64,
 }
 
@@ -61,8 +65,9 @@ pub(super) struct Reconciler {
     pub(super) work: usize,
     /// The sums of both sides begin with the same packet.
     aligned: bool,
-    /// Until the epoch's first quACK is decoded: how many pending packets may have passed the proxy before the epoch
-    /// began. Those before the first are only there because it may have overtaken them.
+    /// Until the epoch's first quACK is decoded: how many pending packets may have passed the proxy
+    /// before the epoch began. Those before the first are only there because it may have overtaken
+    /// them.
     blurred: usize,
     lead: usize,
 }
@@ -91,7 +96,8 @@ impl Default for Reconciler {
 /// What a quACK told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Which packets arrived. `last_sent`: when the last of them was sent, if it was not known to have arrived.
+    /// Which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
+    /// have arrived.
     Decoded { last_sent: Option<Instant> },
     /// That more packets are missing than its sums can tell apart.
     TooMany { missing: u32 },
@@ -102,7 +108,8 @@ pub(super) enum Outcome {
 impl Reconciler {
     /// A new epoch, of which the proxy keeps so many sums.
     pub(super) fn begin(&mut self, kept_sums: u8) {
-        self.settled = Settled { sums: PowerSums::new(usize::from(kept_sums)).unwrap_or_default(), first: 0 };
+        self.settled =
+            Settled { sums: PowerSums::new(usize::from(kept_sums)).unwrap_or_default(), first: 0 };
         self.aligned = false;
         (self.blurred, self.lead) = (0, 0);
     }
@@ -116,9 +123,10 @@ impl Reconciler {
         self.quack.assign_parts(quack.count, &self.candidates)
     }
 
-    /// Settles with the loaded quACK what can be settled. On any other outcome than `Decoded` the history is as it was,
-    /// but for packets from before the epoch's `first`, which are forgotten. `grace`: how long a packet that was given up may
-    /// still turn up; `overtaking`: by how much one may overtake another.
+    /// Settles with the loaded quACK what can be settled. On any other outcome than `Decoded` the
+    /// history is as it was, but for packets from before the epoch's `first`, which are forgotten.
+    /// `grace`: how long a packet that was given up may still turn up; `overtaking`: by how much
+    /// one may overtake another.
     pub(super) fn reconcile(
         &mut self,
         history: &mut History,
@@ -130,7 +138,8 @@ impl Reconciler {
         if !self.aligned && !self.align(history, first, overtaking) {
             return Outcome::Misaligned;
         }
-        // A last packet that is not pending was known before: then only suspects can have arrived since.
+        // A last packet that is not pending was known before: then only suspects can have arrived
+        // since.
         let position = history.pending.iter().rposition(|entry| entry.identifier == last);
         let known = position.map_or(0, |position| position + 1).max(history.horizon);
         if self.is_whole(history, known) {
@@ -140,22 +149,36 @@ impl Reconciler {
         let blur_until = now + grace.max(BLUR_TIME);
         let begin = self.lead;
         match self.decode(history, begin..known, false) {
-            Ok(missing) => return self.settle(history, begin..known, missing, position, blur_until, now),
-            Err(DecodeError::TooManyMissing { missing, .. }) => return Outcome::TooMany { missing },
+            Ok(missing) => {
+                return self.settle(history, begin..known, missing, position, blur_until, now);
+            }
+            Err(DecodeError::TooManyMissing { missing, .. }) => {
+                return Outcome::TooMany { missing };
+            }
             Err(_) => {}
         }
         let mut budget = BUDGET;
-        // Something was counted that is not among the plain candidates: a packet that had been given up, one that
-        // overtook the last, or, in an epoch's first quACK, one that the first overtook.
+        // Something was counted that is not among the plain candidates: a packet that had been
+        // given up, one that overtook the last, or, in an epoch's first quACK, one that the first
+        // overtook.
         for limbo in [true, false] {
             for begin in (0..=self.lead).rev() {
                 for end in known..=furthest {
                     match self.decode(history, begin..end, limbo) {
                         Ok(missing) => {
-                            return self.settle(history, begin..end, missing, position, blur_until, now);
+                            return self.settle(
+                                history,
+                                begin..end,
+                                missing,
+                                position,
+                                blur_until,
+                                now,
+                            );
                         }
                         // Told by the counts alone, at no cost.
-                        Err(DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. }) => {}
+                        Err(
+                            DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. },
+                        ) => {}
                         Err(_) => {
                             let work = self.candidates.len() * self.quack.threshold();
                             budget = budget.saturating_sub(work);
@@ -170,8 +193,9 @@ impl Reconciler {
         Outcome::Misaligned
     }
 
-    /// Whether, as most often, the quACK counts just the first `known` pending packets: by their number and their first sum
-    /// alone, since the others cost more than all the rest. A set of as many other packets passes with a chance of 2⁻³².
+    /// Whether, as most often, the quACK counts just the first `known` pending packets: by their
+    /// number and their first sum alone, since the others cost more than all the rest. A set of as
+    /// many other packets passes with a chance of 2⁻³².
     fn is_whole(&mut self, history: &History, known: usize) -> bool {
         let as_many = u32::try_from(known)
             .is_ok_and(|known| self.settled.sums.count().wrapping_add(known) == self.quack.count());
@@ -182,13 +206,20 @@ impl Reconciler {
         {
             self.work += known;
         }
-        let sum: u64 = history.pending.iter().take(known).map(|entry| u64::from(entry.identifier)).sum();
+        let sum: u64 =
+            history.pending.iter().take(known).map(|entry| u64::from(entry.identifier)).sum();
         (self.settled.first + sum) % MODULUS == self.quack_first
     }
 
     /// Takes the first `known` packets out of the history: all have arrived.
-    fn settle_whole(&mut self, history: &mut History, known: usize, last: Option<usize>) -> Outcome {
-        let last_sent = last.and_then(|last| history.pending.get(last)).map(|entry| entry.time_sent);
+    fn settle_whole(
+        &mut self,
+        history: &mut History,
+        known: usize,
+        last: Option<usize>,
+    ) -> Outcome {
+        let last_sent =
+            last.and_then(|last| history.pending.get(last)).map(|entry| entry.time_sent);
         for entry in history.pending.drain(..known) {
             self.received.push(entry.tag);
             self.settled.insert(entry.identifier);
@@ -218,7 +249,8 @@ impl Reconciler {
         self.blurred = self.blurred.saturating_sub(1);
     }
 
-    /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken them.
+    /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken
+    /// them.
     fn align(&mut self, history: &mut History, first: u32, overtaking: Duration) -> bool {
         let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
             return false;
@@ -239,8 +271,14 @@ impl Reconciler {
         true
     }
 
-    /// How many of a range of pending packets (and of those in limbo) are missing; `fates` says which.
-    fn decode(&mut self, history: &History, range: Range<usize>, limbo: bool) -> Result<usize, DecodeError> {
+    /// How many of a range of pending packets (and of those in limbo) are missing; `fates` says
+    /// which.
+    fn decode(
+        &mut self,
+        history: &History,
+        range: Range<usize>,
+        limbo: bool,
+    ) -> Result<usize, DecodeError> {
         self.candidates.clear();
         let Range { start, end } = range;
         let pending = history.pending.iter().take(end).skip(start);
@@ -250,7 +288,8 @@ impl Reconciler {
         }
         // The number of missing packets is known beforehand; most attempts that must fail end here.
         let candidates = u32::try_from(self.candidates.len()).unwrap_or(u32::MAX);
-        let missing = self.settled.sums.count().wrapping_add(candidates).wrapping_sub(self.quack.count());
+        let missing =
+            self.settled.sums.count().wrapping_add(candidates).wrapping_sub(self.quack.count());
         if missing > candidates {
             return Err(DecodeError::MoreReceivedThanSent);
         }
@@ -285,10 +324,14 @@ impl Reconciler {
         }
         let Range { start, end } = range;
         let fates = &self.fates;
-        let fate = |index: usize| index.checked_sub(start).filter(|_| index < end).and_then(|i| fates.get(i));
+        let fate = |index: usize| {
+            index.checked_sub(start).filter(|_| index < end).and_then(|i| fates.get(i))
+        };
         let seen = |index: usize| fate(index) == Some(&Fate::Received);
-        let last_sent =
-            last.filter(|last| seen(*last)).and_then(|last| history.pending.get(last)).map(|e| e.time_sent);
+        let last_sent = last
+            .filter(|last| seen(*last))
+            .and_then(|last| history.pending.get(last))
+            .map(|e| e.time_sent);
         let newest = (start..end).rev().find(|index| seen(*index));
 
         // From the newest to the oldest: how many later ones does this quACK add?
@@ -338,8 +381,9 @@ impl Reconciler {
         Outcome::Decoded { last_sent }
     }
 
-    /// Of k packets that share an identifier j < k are missing. Which ones nobody can say, so none is declared lost;
-    /// but all k leave the history, and k - j times the identifier is settled. False if several identifiers are so.
+    /// Of k packets that share an identifier j < k are missing. Which ones nobody can say, so none
+    /// is declared lost; but all k leave the history, and k - j times the identifier is settled.
+    /// False if several identifiers are so.
     fn settle_ambiguous(&mut self, missing: usize) -> bool {
         let mut ambiguous = self
             .candidates
@@ -406,8 +450,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whether a quACK of all packets is told from one of as many others, by what is looked at first: one was lost and
-        /// another counted twice, or one is of somebody else.
+        /// Whether a quACK of all packets is told from one of as many others, by what is looked at
+        /// first: one was lost and another counted twice, or one is of somebody else.
         #[test]
         fn as_many_other_packets_are_not_the_same(
             ids in prop::collection::hash_set(any::<u32>(), 12..100),
@@ -427,7 +471,8 @@ mod tests {
                 let times = (Duration::ZERO, Duration::ZERO);
                 reconciler.reconcile(history, ids[0], counted[counted.len() - 1], times, start())
             };
-            // The epoch's first quACK is read with more care, and so that its beginning is behind us.
+            // The epoch's first quACK is read with more care, and so that its beginning is behind
+            // us.
             ask(&ids[..settled], &mut history);
             prop_assert_eq!(history.pending.len(), ids.len() - settled);
             let mut counted = ids.clone();

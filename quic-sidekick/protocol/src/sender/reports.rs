@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 const UNDECODABLE_LIMIT: u32 = 3;
 /// New epochs in a row, none of whose quACKs can be decoded, before the proxy is given up.
 const FRUITLESS_LIMIT: u32 = 3;
-/// For so long a proxy may begin epochs by itself, none of whose quACKs can be decoded, before it is given up.
+/// For so long a proxy may begin epochs by itself, none of whose quACKs can be decoded, before it
+/// is given up.
 const UNASKED_LIMIT: Duration = Duration::from_secs(3);
 /// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
 const TAIL_LIMIT: usize = 16;
@@ -55,15 +56,22 @@ impl Contact {
         self.poll(now);
     }
 
-    /// An epoch that was asked for, or one that the proxy began by itself since packets were lost to it.
-    pub(super) fn on_epoch(&mut self, epoch: u16, sequence: u32, now: Instant) -> Result<(), HandleError> {
+    /// An epoch that was asked for, or one that the proxy began by itself since packets were lost
+    /// to it.
+    pub(super) fn on_epoch(
+        &mut self,
+        epoch: u16,
+        sequence: u32,
+        now: Instant,
+    ) -> Result<(), HandleError> {
         let Phase::Joined(joined) = &mut self.phase else { return Err(HandleError::Outdated) };
         // That of the session is repeated, or a late one.
         if !is_ahead(epoch, joined.epoch) {
             return Err(HandleError::Outdated);
         }
         if joined.renewing.is_none() {
-            // An epoch that ends before there can be a quACK of it says nothing against the proxy; epochs for long do.
+            // An epoch that ends before there can be a quACK of it says nothing against the proxy;
+            // epochs for long do.
             let since = *joined.unasked_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= UNASKED_LIMIT {
                 self.leave();
@@ -76,8 +84,9 @@ impl Contact {
         Ok(())
     }
 
-    /// The whole quACK that a short one stands for. Where that is not clear, since the epoch's first packet is not known or the
-    /// last does not fit, the sender asks for a whole one, but not more often than an answer takes.
+    /// The whole quACK that a short one stands for. Where that is not clear, since the epoch's
+    /// first packet is not known or the last does not fit, the sender asks for a whole one, but not
+    /// more often than an answer takes.
     pub(super) fn complete<'a>(
         &mut self,
         short: &ShortQuack<'a>,
@@ -96,8 +105,10 @@ impl Contact {
             Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
         });
         if whole.is_none() {
-            // Until the near RTT was measured, polls are under way that another would only get in the way of.
-            let asked = joined.probe.last_polled().map(|asked| asked + self.near_rtt.retry_interval());
+            // Until the near RTT was measured, polls are under way that another would only get in
+            // the way of.
+            let asked =
+                joined.probe.last_polled().map(|asked| asked + self.near_rtt.retry_interval());
             if self.near_rtt.smoothed().is_some() && asked.is_none_or(|again| again <= now) {
                 self.poll(now);
             }
@@ -119,7 +130,12 @@ impl Contact {
         Ok(())
     }
 
-    fn read_quack(&mut self, quack: &Quack<'_>, sequence: u32, now: Instant) -> Result<(), HandleError> {
+    fn read_quack(
+        &mut self,
+        quack: &Quack<'_>,
+        sequence: u32,
+        now: Instant,
+    ) -> Result<(), HandleError> {
         if let Phase::Joined(joined) = &self.phase
             && joined.renewing.is_none()
             && is_ahead(quack.epoch, joined.epoch)
@@ -159,8 +175,10 @@ impl Contact {
             return Ok(());
         }
         let times = (grace, self.near_rtt.overtaking());
-        let outcome = self.reconciler.reconcile(&mut self.history, quack.first, quack.last, times, now);
-        self.last_quack = Some(loaded.with(outcome, self.reconciler.settled_count(), self.history.horizon));
+        let outcome =
+            self.reconciler.reconcile(&mut self.history, quack.first, quack.last, times, now);
+        self.last_quack =
+            Some(loaded.with(outcome, self.reconciler.settled_count(), self.history.horizon));
         match outcome {
             Outcome::Decoded { last_sent } => {
                 joined.undecodable = 0;
@@ -173,7 +191,8 @@ impl Contact {
                     joined.tail_declared = 0;
                     joined.doubtful = false;
                     let age = Duration::from_micros(quack.age_us.into());
-                    self.near_rtt.sample(Sample::Report(now.saturating_duration_since(sent), age), now);
+                    self.near_rtt
+                        .sample(Sample::Report(now.saturating_duration_since(sent), age), now);
                 }
                 self.assistance = Assistance::Assisted;
                 self.failures = 0;
@@ -216,8 +235,8 @@ impl Contact {
         }
     }
 
-    /// So many packets in a row are not lost by chance. Either the proxy is slow to take them in, or they do not pass by
-    /// it (any more).
+    /// So many packets in a row are not lost by chance. Either the proxy is slow to take them in,
+    /// or they do not pass by it (any more).
     fn doubt(&mut self, now: Instant) {
         let Phase::Joined(joined) = &mut self.phase else { return };
         joined.doubtful = true;
@@ -227,8 +246,9 @@ impl Contact {
         }
     }
 
-    /// The answer to a poll knew of no packet. What was sent a probe timeout before the poll had passed when the epoch began,
-    /// or is lost, or does not pass by the proxy. The end-to-end mechanism knows what to do about each.
+    /// The answer to a poll knew of no packet. What was sent a probe timeout before the poll had
+    /// passed when the epoch began, or is lost, or does not pass by the proxy. The end-to-end
+    /// mechanism knows what to do about each.
     fn before_epoch(&mut self, polled_at: Instant, now: Instant) {
         let Phase::Joined(joined) = &mut self.phase else { return };
         let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
@@ -238,8 +258,8 @@ impl Contact {
         }
     }
 
-    /// What a poll's answer did not name, although it was sent a probe timeout before the poll, was lost
-    /// (SPEC.md, section 7.4).
+    /// What a poll's answer did not name, although it was sent a probe timeout before the poll, was
+    /// lost (SPEC.md, section 7.4).
     fn tail(&mut self, polled_at: Instant, now: Instant) {
         let Phase::Joined(joined) = &mut self.phase else { return };
         let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };

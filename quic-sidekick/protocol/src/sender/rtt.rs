@@ -20,7 +20,8 @@ pub(super) enum Sample {
     Handshake(Duration),
     /// From a poll to its answer.
     Answer(Duration),
-    /// From sending a packet to the quACK that names it last, and how long the proxy says that it waited with it.
+    /// From sending a packet to the quACK that names it last, and how long the proxy says that it
+    /// waited with it.
     Report(Duration, Duration),
 }
 
@@ -28,9 +29,11 @@ pub(super) enum Sample {
 pub(super) struct NearRtt {
     smoothed: Option<Duration>,
     latest: Duration,
-    /// The shortest answer. A proxy can delay answers but not hasten them, while it may claim any waiting time.
+    /// The shortest answer. A proxy can delay answers but not hasten them, while it may claim any
+    /// waiting time.
     least: Option<Duration>,
-    /// From a repeated message to an answer that may be to an earlier one: no measurement, but better than nothing.
+    /// From a repeated message to an answer that may be to an earlier one: no measurement, but
+    /// better than nothing.
     guess: Option<Duration>,
     recent: Recent,
     /// The same of quACKs alone.
@@ -72,7 +75,9 @@ impl NearRtt {
                 self.least = Some(least.map_or(time, |least| least.min(time)));
                 time
             }
-            (Sample::Report(time, waited), Some(least)) if waited <= time => (time - waited).max(least),
+            (Sample::Report(time, waited), Some(least)) if waited <= time => {
+                (time - waited).max(least)
+            }
             (Sample::Report(..), _) => return,
         };
         self.latest = sample;
@@ -104,7 +109,9 @@ impl NearRtt {
 
     /// By how much it is longer now, smoothed, than at its shortest lately.
     pub(super) fn queueing(&self) -> Option<Duration> {
-        self.smoothed.zip(self.recent.least()).map(|(smoothed, least)| smoothed.saturating_sub(least))
+        self.smoothed
+            .zip(self.recent.least())
+            .map(|(smoothed, least)| smoothed.saturating_sub(least))
     }
 
     /// By how much each of the last samples was longer at least.
@@ -122,13 +129,14 @@ impl NearRtt {
         self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
     }
 
-    /// How long a packet may trail one that was sent after it before it counts as lost: 9/8 of the near RTT
-    /// (kTimeThreshold of RFC 9002, section 6.1.2).
+    /// How long a packet may trail one that was sent after it before it counts as lost: 9/8 of the
+    /// near RTT (kTimeThreshold of RFC 9002, section 6.1.2).
     pub(super) fn loss_delay(&self) -> Duration {
         scale(self.bound(), 9, 8).max(GRANULARITY)
     }
 
-    /// By how much a packet may overtake another where nothing can tell any more: an epoch's beginning.
+    /// By how much a packet may overtake another where nothing can tell any more: an epoch's
+    /// beginning.
     pub(super) fn overtaking(&self) -> Duration {
         self.rough() / 2 + GRANULARITY
     }
@@ -138,7 +146,8 @@ impl NearRtt {
         scale(self.bound(), 11, 10).max(GRANULARITY)
     }
 
-    /// When to repeat a request that was not answered. A guess that is too low costs a few repetitions.
+    /// When to repeat a request that was not answered. A guess that is too low costs a few
+    /// repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
         (2 * self.rough()).max(Duration::from_millis(20))
     }

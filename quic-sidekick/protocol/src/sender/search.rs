@@ -57,7 +57,8 @@ impl Search {
 
     /// Whether an answer is one to a marker of ours.
     pub(super) fn asked(&self, answer: &Answer) -> bool {
-        self.nonces.iter().flatten().any(|nonce| *nonce == answer.nonce) && answer.handle == self.handle
+        self.nonces.iter().flatten().any(|nonce| *nonce == answer.nonce)
+            && answer.handle == self.handle
     }
 
     /// An answer has come, of a proxy that was not known.
@@ -68,7 +69,8 @@ impl Search {
     /// A proxy that was found is of no help for this reason.
     pub(super) fn failed(&mut self, reason: Reason) {
         self.pause = match reason {
-            // If it was only restarted, it is back now; if the path has changed, there may be another.
+            // If it was only restarted, it is back now; if the path has changed, there may be
+            // another.
             Reason::ProxyLost | Reason::NotOnPath if self.failures == 0 => Some(Duration::ZERO),
             _ => Some(scale(RETURN, 1 << self.failures.min(8), 1).min(LONGEST)),
         };
@@ -81,7 +83,8 @@ impl Search {
         !self.found && self.attempts >= ATTEMPTS
     }
 
-    /// `known`: there is a proxy. `assisted`: it reports. `suspicious`: but it may not see the flow any more.
+    /// `known`: there is a proxy. `assisted`: it reports. `suspicious`: but it may not see the flow
+    /// any more.
     pub(super) fn settle(&mut self, known: bool, assisted: bool, suspicious: bool, now: Instant) {
         if !known && self.found {
             // The last one is gone.

@@ -13,9 +13,15 @@ use std::num::NonZeroU16;
 const MS: Duration = Duration::from_millis(1);
 
 fn simulation(loss_percent: u64, every_packets: u16, poll: bool, seed: u64) -> Simulation {
-    let terms = Terms { every_packets: NonZeroU16::new(every_packets), every: None, ..Terms::default() };
+    let terms =
+        Terms { every_packets: NonZeroU16::new(every_packets), every: None, ..Terms::default() };
     let near = Near { delay: 5 * MS, jitter: Duration::ZERO, loss_percent };
-    Simulation::new(SenderConfig { terms, poll, ..configured() }, ObserverConfig::default(), near, seed)
+    Simulation::new(
+        SenderConfig { terms, poll, ..configured() },
+        ObserverConfig::default(),
+        near,
+        seed,
+    )
 }
 
 #[test]
@@ -75,7 +81,8 @@ fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
     assert_eq!((contact.stats.polls, contact.history.pending.len()), (polls + 1, 40));
     let token = contact.say_poll.as_ref().unwrap().token;
     let (first, last) = (identifiers[0], identifiers[39]);
-    let quack = Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
+    let quack =
+        Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
     contact.on_message(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
     assert!(contact.history.is_empty());
     // What is sent after it may be told of in short.
@@ -99,7 +106,11 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     let (epoch, newest) = (joined.epoch, joined.sequence.unwrap());
     let short = Message::ShortQuack(ShortQuack { count: 7, last: 8, sums: Sums::new(&[9; 20]) });
     contact.renew(now);
-    assert_eq!(contact.on_message(short, newest + 5, 50, now), Err(HandleError::Outdated), "not known which");
+    assert_eq!(
+        contact.on_message(short, newest + 5, 50, now),
+        Err(HandleError::Outdated),
+        "not known which"
+    );
     contact.on_message(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
     let undecodable = contact.stats.undecodable;
     // Nor is it a reason to ask for what the epoch begins with.
@@ -110,7 +121,8 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     assert_eq!(contact.stats.polls, polls + 1, "one of this epoch is");
 }
 
-/// Its last packet is one that had been given up, and shares half its identifier with one that is far too late for the count.
+/// Its last packet is one that had been given up, and shares half its identifier with one that is
+/// far too late for the count.
 #[test]
 fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
     for poll in [false, true] {
@@ -140,8 +152,8 @@ fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
 }
 
 proptest! {
-    /// Whichever packets share the low half of their identifiers: all that a quACK counts are among its candidates, and no
-    /// more others than its sums can tell apart.
+    /// Whichever packets share the low half of their identifiers: all that a quACK counts are among
+    /// its candidates, and no more others than its sums can tell apart.
     #[test]
     fn the_packet_that_is_meant_by_half_an_identifier_is_found(
         ids in prop::collection::vec(0u32..6, 1..60),

@@ -34,7 +34,8 @@ pub enum Reason {
     FlowTaken,
     /// The proxy's reports do not fit what was sent.
     Unintelligible,
-    /// Too many packets were reported lost that the receiver had: the reports are not to be trusted.
+    /// Too many packets were reported lost that the receiver had: the reports are not to be
+    /// trusted.
     StoodDown,
 }
 
@@ -75,7 +76,8 @@ pub struct SenderStats {
     pub quacks_received: u64,
     /// Their bytes, without UDP and IP headers.
     pub quack_bytes: u64,
-    /// quACKs that could not be decoded: too many packets missing for their sums, or another history than ours.
+    /// quACKs that could not be decoded: too many packets missing for their sums, or another
+    /// history than ours.
     pub undecodable: u64,
     /// Epochs begun.
     pub epochs: u64,
@@ -87,7 +89,8 @@ pub struct SenderStats {
     pub malformed: u64,
     /// Datagrams of another version of the protocol.
     pub other_version: u64,
-    /// Datagrams that did not come from whom they pretended to: with a broken seal, or answers to what was not asked.
+    /// Datagrams that did not come from whom they pretended to: with a broken seal, or answers to
+    /// what was not asked.
     pub forged: u64,
 }
 
@@ -120,8 +123,8 @@ impl std::ops::AddAssign for SenderStats {
     }
 }
 
-/// Decides when reports are no longer to be believed (SPEC.md, section 7.6). Both counts are halved now and then, so that a
-/// long good time is no credit for a bad one.
+/// Decides when reports are no longer to be believed (SPEC.md, section 7.6). Both counts are halved
+/// now and then, so that a long good time is no credit for a bad one.
 #[derive(Debug, Default)]
 pub(super) struct Distrust {
     declared: u64,
@@ -141,8 +144,8 @@ impl Distrust {
         self.declared = self.declared.saturating_sub(count);
     }
 
-    /// True when of the recent losses more than 16, and more than one in four, were none: no longer reordering, but a
-    /// proxy that errs or lies.
+    /// True when of the recent losses more than 16, and more than one in four, were none: no longer
+    /// reordering, but a proxy that errs or lies.
     pub(super) fn spurious(&mut self, count: u64) -> bool {
         self.spurious += count;
         self.spurious > 16 && self.spurious > self.declared / 4

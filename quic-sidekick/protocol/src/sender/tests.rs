@@ -63,7 +63,12 @@ fn every_loss_is_found_and_nothing_else() {
             let renewed = s.sender.stats().epochs - epochs;
             // An epoch that ends leaves its unreported packets to the end-to-end mechanism.
             if renewed == 0 {
-                assert_eq!(s.overlooked(from), [0; 0], "seed {seed}, {percent} %: {:?}", s.sender.stats());
+                assert_eq!(
+                    s.overlooked(from),
+                    [0; 0],
+                    "seed {seed}, {percent} %: {:?}",
+                    s.sender.stats()
+                );
             }
             renewals += renewed;
         }
@@ -250,10 +255,13 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// However long it takes to come back, within half a minute, and whether its address was given or found.
+/// However long it takes to come back, within half a minute, and whether its address was given or
+/// found.
 #[test]
 fn a_proxy_that_was_away_is_joined_within_a_second() {
-    for (seed, config) in (0..30).flat_map(|seed| [(seed, configured()), (seed, SenderConfig::default())]) {
+    for (seed, config) in
+        (0..30).flat_map(|seed| [(seed, configured()), (seed, SenderConfig::default())])
+    {
         let mut s = Simulation::new(config, ObserverConfig::default(), near(0), seed);
         s.stream(300, MS);
         assert_eq!(s.sender.assistance(), Assistance::Assisted, "seed {seed}");
@@ -326,15 +334,27 @@ fn malformed_and_foreign_datagrams_change_nothing() {
     let now = s.now;
     let proxy = PROXY.parse().unwrap();
     let mut hear = |from, datagram: &[u8]| s.sender.handle(from, datagram, now);
-    assert!(matches!(hear(proxy, b"nonsense"), Err(HandleError::Malformed(ParseError::Version(6)))));
-    assert!(matches!(hear(proxy, &[0x1f, 0, 0, 0, 0]), Err(HandleError::Malformed(ParseError::Type(15)))));
+    assert!(matches!(
+        hear(proxy, b"nonsense"),
+        Err(HandleError::Malformed(ParseError::Version(6)))
+    ));
+    assert!(matches!(
+        hear(proxy, &[0x1f, 0, 0, 0, 0]),
+        Err(HandleError::Malformed(ParseError::Type(15)))
+    ));
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let unknown = Datagram::UnknownSession { session: crate::wire::SessionNumber(7) };
     let len = unknown.emit(&mut buffer).unwrap();
     assert_eq!(hear(proxy, &buffer[..len]), Err(HandleError::OtherSession));
-    assert_eq!(hear("192.0.2.254:5253".parse().unwrap(), &buffer[..len]), Err(HandleError::Stranger));
-    let expected =
-        SenderStats { malformed: stats.malformed + 1, other_version: stats.other_version + 1, ..stats };
+    assert_eq!(
+        hear("192.0.2.254:5253".parse().unwrap(), &buffer[..len]),
+        Err(HandleError::Stranger)
+    );
+    let expected = SenderStats {
+        malformed: stats.malformed + 1,
+        other_version: stats.other_version + 1,
+        ..stats
+    };
     assert_eq!(s.sender.stats(), expected);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
@@ -371,16 +391,25 @@ fn a_hostile_proxy_cannot_break_the_sender() {
                     last: crate::wire::low(last),
                     sums: Sums::new(&sums),
                 }),
-                _ => {
-                    Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) })
-                }
+                _ => Message::Quack(Quack {
+                    epoch,
+                    token,
+                    age_us,
+                    first,
+                    last,
+                    count,
+                    sums: Sums::new(&sums),
+                }),
             };
             sequence += 1;
             let now = s.now;
             let _ = contact.on_message(message, sequence, 100, now);
             s.sender.settle(now);
             s.run(Duration::from_micros((random.next_u32() % 40_000).into()));
-            assert!(s.sender.contacts[0].history.pending.len() <= history::MAX_PENDING, "seed {seed}");
+            assert!(
+                s.sender.contacts[0].history.pending.len() <= history::MAX_PENDING,
+                "seed {seed}"
+            );
         }
     }
 }

@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// No packet that the proxy had counted is declared lost by the quACK that says so, whatever happens to packets, messages,
-/// the proxy and the path. The seed that fails is named, and replays.
+/// No packet that the proxy had counted is declared lost by the quACK that says so, whatever
+/// happens to packets, messages, the proxy and the path. The seed that fails is named, and replays.
 #[test]
 fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
     let (mut declared, mut received, mut assisted) = (0, 0, 0);
@@ -62,7 +62,8 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
             );
         }
         // Received is what was counted; a tag never counts twice, which the simulation asserts.
-        let uncounted: Vec<_> = s.received.iter().filter(|tag| !s.counted.contains_key(tag)).collect();
+        let uncounted: Vec<_> =
+            s.received.iter().filter(|tag| !s.counted.contains_key(tag)).collect();
         assert!(uncounted.is_empty(), "seed {seed}: {uncounted:?} were not counted");
         received += s.received.len();
         declared += s.declared.len();

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender says that nobody answers.
 pub(super) const HELLO_ATTEMPTS: u32 = 6;
-/// The first HELLO is repeated after this long, the next after twice as long, and so on, while the near RTT is not known.
+/// The first HELLO is repeated after this long, the next after twice as long, and so on, while the
+/// near RTT is not known.
 const HELLO_INTERVAL: Duration = Duration::from_millis(50);
-/// HELLOs to a proxy whose near RTT is known that are repeated at equal intervals: it is there, and messages are lost.
+/// HELLOs to a proxy whose near RTT is known that are repeated at equal intervals: it is there, and
+/// messages are lost.
 pub(super) const QUICK_HELLOS: u32 = 6;
-/// How long to leave a proxy alone that went away, refused or does not see the flow; twice as long each time.
+/// How long to leave a proxy alone that went away, refused or does not see the flow; twice as long
+/// each time.
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
@@ -27,8 +30,8 @@ pub(super) fn return_after(failures: u32) -> Duration {
     scale(RETURN, 1 << failures.min(8), 1).min(HELLO_MAX)
 }
 
-/// The interval before the next HELLO or marker, after `attempts`, when the first interval is `first`. `missed`: a proxy had
-/// reported, and fell silent.
+/// The interval before the next HELLO or marker, after `attempts`, when the first interval is
+/// `first`. `missed`: a proxy had reported, and fell silent.
 pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
     let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
     scale(first, 1 << attempts.min(11), 1).min(most)
@@ -99,10 +102,11 @@ impl Probe {
         scale(timeout, 1 << self.doublings, 1)
     }
 
-    /// How long the newest poll stands when its answer is to be timed. Reports do not shorten it: it has to outgrow a near
-    /// RTT that nobody knows.
+    /// How long the newest poll stands when its answer is to be timed. Reports do not shorten it:
+    /// it has to outgrow a near RTT that nobody knows.
     fn measuring_interval(&self, retry_interval: Duration) -> Duration {
-        scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1).min(SILENCE)
+        scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1)
+            .min(SILENCE)
     }
 }
 
@@ -114,8 +118,10 @@ impl Contact {
             Phase::Seeking { retry_at, .. } => Some(*retry_at),
             Phase::Joined(joined) => {
                 let asked = joined.renewing.as_ref().map(|request| request.at);
-                let due =
-                    earlier(earlier(asked, joined.doubt.as_ref().map(|doubt| doubt.until)), self.probe_at());
+                let due = earlier(
+                    earlier(asked, joined.doubt.as_ref().map(|doubt| doubt.until)),
+                    self.probe_at(),
+                );
                 earlier(due, earlier(self.silent_at(), self.keep_alive_at()))
             }
         }
@@ -130,60 +136,67 @@ impl Contact {
         let patience = joined.probe.patience(self.near_rtt.probe_timeout());
         let again = joined.probe.last_polled.map(|sent| sent + patience);
         if joined.sequence.is_none() || joined.wanted_sums > 0 {
-            // The first poll proves the sender's address: without its answer nothing is counted. And without an answer
-            // of more sums, nothing more is understood.
+            // The first poll proves the sender's address: without its answer nothing is counted.
+            // And without an answer of more sums, nothing more is understood.
             let soon = self.near_rtt.retry_interval();
             return Some(joined.probe.last_polled.unwrap_or(joined.last_said) + soon);
         }
         if self.near_rtt.smoothed().is_none() {
-            // No loss can be timed, nor the near segment's share of the path be told, before an answer was. Another poll
-            // meanwhile would only make the sender miss the answer to this one.
+            // No loss can be timed, nor the near segment's share of the path be told, before an
+            // answer was. Another poll meanwhile would only make the sender miss the answer to this
+            // one.
             let interval = joined.probe.measuring_interval(self.near_rtt.retry_interval());
             return Some(joined.probe.last_polled.unwrap_or(joined.last_said) + interval);
         }
         if !self.config.poll || self.history.is_empty() {
             return None;
         }
-        // The last packet is unreported for a probe timeout; or a suspect's time is up, and the proxy has the last word;
-        // or the proxy owes a quACK.
+        // The last packet is unreported for a probe timeout; or a suspect's time is up, and the
+        // proxy has the last word; or the proxy owes a quACK.
         let tail = self.last_sent.map(|sent| sent + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
-        let owed = joined
-            .granted
-            .every
-            .zip(self.history.oldest())
-            .map(|(every, sent)| joined.last_heard.max(sent) + every + self.near_rtt.loss_delay());
+        let owed =
+            joined.granted.every.zip(self.history.oldest()).map(|(every, sent)| {
+                joined.last_heard.max(sent) + every + self.near_rtt.loss_delay()
+            });
         let at = earlier(tail, earlier(suspect, owed))?;
         Some(again.map_or(at, |again| again.max(at)))
     }
 
-    /// When a silent proxy is given up: a while after a request that it has not answered, or without polls after the first
-    /// packet that it owes a report on.
+    /// When a silent proxy is given up: a while after a request that it has not answered, or
+    /// without polls after the first packet that it owes a report on.
     fn silent_at(&self) -> Option<Instant> {
         let Phase::Joined(joined) = &self.phase else { return None };
-        let asked =
-            earlier(joined.probe.unheard_since, joined.renewing.as_ref().map(|request| request.since));
+        let asked = earlier(
+            joined.probe.unheard_since,
+            joined.renewing.as_ref().map(|request| request.since),
+        );
         let patience = SILENCE.max(self.near_rtt.retry_interval());
-        let owed = joined
-            .granted
-            .every
-            .zip(self.history.oldest())
-            .filter(|_| !self.config.poll)
-            .map(|(every, sent)| joined.last_heard.max(sent) + patience.max(scale(every, 10, 1)));
+        let owed =
+            joined.granted.every.zip(self.history.oldest()).filter(|_| !self.config.poll).map(
+                |(every, sent)| joined.last_heard.max(sent) + patience.max(scale(every, 10, 1)),
+            );
         earlier(asked.map(|at| at + patience), owed)
     }
 
     fn keep_alive_at(&self) -> Option<Instant> {
         let Phase::Joined(joined) = &self.phase else { return None };
-        self.last_sent.filter(|sent| *sent > joined.last_said).map(|_| joined.last_said + KEEP_ALIVE)
+        self.last_sent
+            .filter(|sent| *sent > joined.last_said)
+            .map(|_| joined.last_said + KEEP_ALIVE)
     }
 
     /// How long the answer to a first HELLO may take.
     pub(super) fn hello_interval(&self) -> Duration {
-        if self.near_rtt.is_known_roughly() { self.near_rtt.retry_interval() } else { HELLO_INTERVAL }
+        if self.near_rtt.is_known_roughly() {
+            self.near_rtt.retry_interval()
+        } else {
+            HELLO_INTERVAL
+        }
     }
 
-    /// How many HELLOs go out before their intervals double: none to a proxy that has not answered yet.
+    /// How many HELLOs go out before their intervals double: none to a proxy that has not answered
+    /// yet.
     fn quick_hellos(&self) -> u32 {
         if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 0 }
     }
@@ -206,7 +219,8 @@ impl Contact {
                 if *attempts >= HELLO_ATTEMPTS + quick && self.assistance == Assistance::Seeking {
                     self.assistance = Assistance::Unassisted(Reason::NoAnswer);
                 }
-                *retry_at = now + seeking_interval(first, attempts.saturating_sub(quick), self.missed);
+                *retry_at =
+                    now + seeking_interval(first, attempts.saturating_sub(quick), self.missed);
                 *attempts = attempts.saturating_add(1);
                 // Only packets sent from here on can be the first of an epoch.
                 if *attempts > HELLO_ATTEMPTS + quick || *attempts == 1 {
@@ -222,7 +236,8 @@ impl Contact {
                 }
             }
             Phase::Joined(joined) => {
-                if let Some(request) = joined.renewing.as_mut().filter(|request| request.at <= now) {
+                if let Some(request) = joined.renewing.as_mut().filter(|request| request.at <= now)
+                {
                     request.again(now);
                     joined.last_said = now;
                     self.say_new_epoch = true;
@@ -249,7 +264,8 @@ impl Contact {
         }
     }
 
-    /// The proxy does not know the session any more. It is joined again at once; but only once until a quACK decodes.
+    /// The proxy does not know the session any more. It is joined again at once; but only once
+    /// until a quACK decodes.
     pub(super) fn restarted(&mut self, now: Instant) {
         if self.failures == 0 {
             self.failures = 1;

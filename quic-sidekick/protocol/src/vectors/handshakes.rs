@@ -4,13 +4,14 @@ use super::invalid;
 use super::json::{Json, hex};
 use super::noise::{self, Input};
 use super::valid::{
-    PROXY_SESSION, SENDER_SESSION, accept_fields, bytes, message, open, quack, terms, terms_fields, v4, v6,
-    words,
+    PROXY_SESSION, SENDER_SESSION, accept_fields, bytes, message, open, quack, terms, terms_fields,
+    v4, v6, words,
 };
 use crate::clock::Numbers;
 use crate::keys::{Initiator, Responder, Seal};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, SessionNumber, hello_payload,
+    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, SessionNumber,
+    hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
 
@@ -94,7 +95,9 @@ impl Side<'_> {
     fn say(&mut self, name: &str, what: &Message<'_>) {
         let (mut out, mut plain) = ([0; MAX_DATAGRAM_LEN], [0; MAX_DATAGRAM_LEN]);
         let len = self.seal.seal(self.session, what, &mut out).unwrap();
-        let Ok(Datagram::Sealed { sequence, .. }) = Datagram::parse(&out[..len]) else { panic!("{name}") };
+        let Ok(Datagram::Sealed { sequence, .. }) = Datagram::parse(&out[..len]) else {
+            panic!("{name}")
+        };
         let plain_len = what.emit(&mut plain).unwrap();
         assert_eq!(out[..len], self.by_hand(sequence, &plain[..plain_len]), "{name}");
         self.add(sequence, vec![("message", message(name, what))], &out[..len]);
@@ -104,8 +107,11 @@ impl Side<'_> {
     fn say_badly(&mut self, (name, plain, error): invalid::Bad) {
         let sequence = self.next;
         let datagram = self.by_hand(sequence, &plain);
-        let what =
-            vec![("name", Json::from(name.as_str())), ("plaintext", hex(&plain)), ("error", error.into())];
+        let what = vec![
+            ("name", Json::from(name.as_str())),
+            ("plaintext", hex(&plain)),
+            ("error", error.into()),
+        ];
         self.add(sequence, what, &datagram);
     }
 }
@@ -113,14 +119,16 @@ impl Side<'_> {
 fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
     let secret = SecretKey(bytes(0x60 + number));
     let seeds = [[2 * number; 32], [2 * number + 1; 32]];
-    let payloads = [hello_payload(&case.asked).unwrap().to_vec(), case.granted.emit().unwrap().to_vec()];
+    let payloads =
+        [hello_payload(&case.asked).unwrap().to_vec(), case.granted.emit().unwrap().to_vec()];
     let payloads = payloads.each_ref().map(Vec::as_slice);
     let done = speak(case, &secret, seeds);
     assert_eq!(done.key, secret.public());
 
     let prologue = prologue::of(SENDER_SESSION, &case.flow);
     // An ephemeral key is the first thing that is drawn from a seed.
-    let [sender_ephemeral, proxy_ephemeral] = seeds.map(|seed| SecretKey(Numbers::new(seed).array()));
+    let [sender_ephemeral, proxy_ephemeral] =
+        seeds.map(|seed| SecretKey(Numbers::new(seed).array()));
     let [e, re] = [sender_ephemeral.0, proxy_ephemeral.0];
     let name = noise_name(case.pattern);
     let again = noise::run(&Input {
@@ -174,7 +182,8 @@ fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
 }
 
 fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -> Vec<Json> {
-    let side = |name, session, seal, key| Side { name, session, seal, key, sealed: vec![], next: 0 };
+    let side =
+        |name, session, seal, key| Side { name, session, seal, key, sealed: vec![], next: 0 };
     let mut sender = side("sender", PROXY_SESSION, sender, &keys[0]);
     let mut proxy = side("proxy", SENDER_SESSION, proxy, &keys[1]);
     sender.say("POLL", &Message::Poll(Poll { epoch: 1, token: 0xbeef, sums: 0 }));

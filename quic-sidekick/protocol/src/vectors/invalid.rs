@@ -93,7 +93,9 @@ fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Json {
 fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Json> {
     assert_eq!(kind.error(valid), None, "{what}");
     list.iter()
-        .map(|(name, change, error)| vector(kind, &format!("{what}: {name}"), &changed(valid, change), error))
+        .map(|(name, change, error)| {
+            vector(kind, &format!("{what}: {name}"), &changed(valid, change), error)
+        })
         .collect()
 }
 
@@ -105,7 +107,8 @@ fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
 }
 
 pub(super) fn all() -> Vec<Json> {
-    [path(), hello(), datagrams(), payloads(), messages().into_iter().map(as_vector).collect()].concat()
+    [path(), hello(), datagrams(), payloads(), messages().into_iter().map(as_vector).collect()]
+        .concat()
 }
 
 fn path() -> Vec<Json> {
@@ -158,8 +161,9 @@ fn path() -> Vec<Json> {
 fn hello() -> Vec<Json> {
     let (session, flow, cookie) = (SENDER_SESSION, v4(), Cookie::NONE);
     let (short, long) = (bytes::<96>(0x10), bytes::<112>(0x10));
-    let hello =
-        |pattern, handshake| emitted(&Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
+    let hello = |pattern, handshake| {
+        emitted(&Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }))
+    };
     let unpinned = changes(
         As::Datagram,
         "HELLO, unpinned",
@@ -212,8 +216,11 @@ fn datagrams() -> Vec<Json> {
         let what = format!("ACCEPT: a handshake message of {len} bytes");
         vector(d, &what, &accept(&handshake[..len]), "field handshake")
     };
-    let sealed =
-        emitted(&Datagram::Sealed { session: PROXY_SESSION, sequence: 7, ciphertext: &bytes::<17>(0x70) });
+    let sealed = emitted(&Datagram::Sealed {
+        session: PROXY_SESSION,
+        sequence: 7,
+        ciphertext: &bytes::<17>(0x70),
+    });
     [
         vec![vector(d, "empty", &[], "truncated")],
         changes(d, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
@@ -223,7 +230,10 @@ fn datagrams() -> Vec<Json> {
             d,
             "REFUSE",
             &refuse,
-            &[("reason 0", Put(13, &[0]), "field refusal"), ("reason 4", Put(13, &[4]), "field refusal")],
+            &[
+                ("reason 0", Put(13, &[0]), "field refusal"),
+                ("reason 4", Put(13, &[4]), "field refusal"),
+            ],
         ),
         ends("REFUSE", &refuse),
         changes(
@@ -241,7 +251,10 @@ fn datagrams() -> Vec<Json> {
             d,
             "SEALED",
             &sealed,
-            &[("cut in the sequence number", Cut(8), "truncated"), ("a tag alone", Cut(25), "truncated")],
+            &[
+                ("cut in the sequence number", Cut(8), "truncated"),
+                ("a tag alone", Cut(25), "truncated"),
+            ],
         ),
     ]
     .concat()
@@ -289,14 +302,15 @@ fn as_vector((name, bytes, error): Bad) -> Json {
 pub(super) fn messages() -> Vec<Bad> {
     let sums = words(2);
     let (poll, new_epoch) = (Poll { epoch: 3, token: 4, sums: 5 }, Message::NewEpoch { epoch: 1 });
-    let of = |what: &'static str, message: Message<'_>, list: &[(&str, Change<'_>, &'static str)]| {
-        let mut out = [0; 200];
-        let len = message.emit(&mut out).unwrap();
-        let bad = |(name, change, error): &(&str, Change<'_>, &'static str)| {
-            (format!("{what}: {name}"), changed(&out[..len], change), *error)
+    let of =
+        |what: &'static str, message: Message<'_>, list: &[(&str, Change<'_>, &'static str)]| {
+            let mut out = [0; 200];
+            let len = message.emit(&mut out).unwrap();
+            let bad = |(name, change, error): &(&str, Change<'_>, &'static str)| {
+                (format!("{what}: {name}"), changed(&out[..len], change), *error)
+            };
+            list.iter().map(bad).collect::<Vec<_>>()
         };
-        list.iter().map(bad).collect::<Vec<_>>()
-    };
     let no_epoch = || ("epoch 0", Put(1, &[0, 0]), "field epoch");
     let long = || ("one byte long", More, "trailing bytes");
     [

@@ -1,4 +1,5 @@
-//! As much of JSON as the vectors need: fields keep the order of the wire, and what fits into a line stands in one.
+//! As much of JSON as the vectors need: fields keep the order of the wire, and what fits into a
+//! line stands in one.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -71,7 +72,8 @@ impl Json {
     fn line(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
-            // No text here holds anything but printable ASCII, for which the two notations are the same.
+            // No text here holds anything but printable ASCII, for which the two notations are the
+            // same.
             Self::Text(text) => format!("{text:?}"),
             Self::List(list) => {
                 format!("[{}]", list.iter().map(Self::line).collect::<Vec<_>>().join(", "))

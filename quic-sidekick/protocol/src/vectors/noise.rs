@@ -1,5 +1,6 @@
-//! The two patterns of the Noise framework once more, as its specification has them (revision 34, sections 5 and 7.5), on
-//! primitives alone: the library's own does not show the keys that come of a handshake.
+//! The two patterns of the Noise framework once more, as its specification has them (revision 34,
+//! sections 5 and 7.5), on primitives alone: the library's own does not show the keys that come of
+//! a handshake.
 
 use crate::SecretKey;
 use crate::wire::Pattern;
@@ -78,7 +79,9 @@ impl State {
     }
 
     fn encrypt_and_hash(&mut self, plain: &[u8]) -> Vec<u8> {
-        let out = self.key.map_or_else(|| plain.to_vec(), |key| encrypt(&key, self.uses, &self.hash, plain));
+        let out = self
+            .key
+            .map_or_else(|| plain.to_vec(), |key| encrypt(&key, self.uses, &self.hash, plain));
         self.uses += 1;
         self.mix_hash(&out);
         out

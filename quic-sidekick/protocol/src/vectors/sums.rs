@@ -11,7 +11,11 @@ pub(super) fn all() -> Vec<Json> {
         ("a single identifier", &[0x8c31_02f7], 20),
         ("the same twice", &[0x1d5e_77a0, 0x1d5e_77a0], 4),
         ("the largest that is its own remainder", &[MODULUS - 1], 4),
-        ("the modulus and what is above it", &[MODULUS, MODULUS + 1, MODULUS + 2, MODULUS + 3, u32::MAX], 4),
+        (
+            "the modulus and what is above it",
+            &[MODULUS, MODULUS + 1, MODULUS + 2, MODULUS + 3, u32::MAX],
+            4,
+        ),
         ("as if 0 to 4 were put in", &[0, 1, 2, 3, 4], 4),
         ("four packets", &[0x8c31_02f7, 0x1d5e_77a0, 0xe402_9b1c, 0x05f9_6623], 20),
         ("the same in another order", &[0x05f9_6623, 0xe402_9b1c, 0x8c31_02f7, 0x1d5e_77a0], 20),

@@ -1,10 +1,11 @@
-//! One vector at least for every kind of datagram, payload and message, and for each way that it can look.
+//! One vector at least for every kind of datagram, payload and message, and for each way that it
+//! can look.
 
 use super::json::{Fields, Json, hex};
 use crate::wire::path::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal, SessionNumber,
-    ShortQuack, Sums, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal,
+    SessionNumber, ShortQuack, Sums, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use std::num::NonZeroU16;
@@ -25,7 +26,10 @@ pub(super) fn bytes<const N: usize>(from: u8) -> [u8; N] {
 }
 
 pub(super) fn v4() -> Flow {
-    Flow { source: "192.0.2.1:4000".parse().unwrap(), destination: "198.51.100.7:443".parse().unwrap() }
+    Flow {
+        source: "192.0.2.1:4000".parse().unwrap(),
+        destination: "198.51.100.7:443".parse().unwrap(),
+    }
 }
 
 pub(super) fn v6() -> Flow {
@@ -40,7 +44,13 @@ pub(super) fn open() -> Flow {
     Flow { source: "0.0.0.0:4000".parse().unwrap(), ..v4() }
 }
 
-pub(super) fn terms(threshold: u8, packets: u16, micros: u32, position: Position, filter: Filter) -> Terms {
+pub(super) fn terms(
+    threshold: u8,
+    packets: u16,
+    micros: u32,
+    position: Position,
+    filter: Filter,
+) -> Terms {
     Terms {
         threshold,
         every_packets: NonZeroU16::new(packets),
@@ -77,7 +87,10 @@ pub(super) fn terms_fields(terms: &Terms) -> Fields {
     vec![
         ("threshold", terms.threshold.into()),
         ("every_packets", terms.every_packets.map_or(0, NonZeroU16::get).into()),
-        ("every_us", terms.every.map_or(0, |every| u32::try_from(every.as_micros()).unwrap()).into()),
+        (
+            "every_us",
+            terms.every.map_or(0, |every| u32::try_from(every.as_micros()).unwrap()).into(),
+        ),
         (
             "identifier_offset",
             match terms.identification.position {
@@ -100,9 +113,10 @@ fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Fields) {
             fields.push(("handshake", hex(hello.handshake)));
             ("hello", fields)
         }
-        Datagram::Retry { session, echo, cookie } => {
-            ("retry", vec![("session", session.0.into()), ("echo", hex(&echo)), ("cookie", hex(&cookie.0))])
-        }
+        Datagram::Retry { session, echo, cookie } => (
+            "retry",
+            vec![("session", session.0.into()), ("echo", hex(&echo)), ("cookie", hex(&cookie.0))],
+        ),
         Datagram::Accept { session, handshake } => {
             ("accept", vec![("session", session.0.into()), ("handshake", hex(handshake))])
         }
@@ -112,9 +126,18 @@ fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Fields) {
                 Refusal::Terms => 2,
                 Refusal::Taken => 3,
             };
-            ("refuse", vec![("session", session.0.into()), ("echo", hex(&echo)), ("refusal", refusal.into())])
+            (
+                "refuse",
+                vec![
+                    ("session", session.0.into()),
+                    ("echo", hex(&echo)),
+                    ("refusal", refusal.into()),
+                ],
+            )
         }
-        Datagram::UnknownSession { session } => ("unknown session", vec![("session", session.0.into())]),
+        Datagram::UnknownSession { session } => {
+            ("unknown session", vec![("session", session.0.into())])
+        }
         Datagram::Sealed { session, sequence, ciphertext } => (
             "sealed",
             vec![
@@ -179,8 +202,11 @@ fn marker(name: &str, marker: &Marker) -> Json {
         Reply::Adjacent(port) => port,
         Reply::Path => 0,
     };
-    let fields =
-        vec![("handle", hex(&marker.handle)), ("nonce", hex(&marker.nonce)), ("reply_port", port.into())];
+    let fields = vec![
+        ("handle", hex(&marker.handle)),
+        ("nonce", hex(&marker.nonce)),
+        ("reply_port", port.into()),
+    ];
     vector(name, ("marker", fields), &out[..len])
 }
 
@@ -245,8 +271,14 @@ pub(super) fn datagrams() -> Vec<Json> {
             "HELLO, unpinned, source address left open",
             &Datagram::Hello(Hello { flow: open(), ..hello }),
         ),
-        datagram("HELLO, pinned, IPv4, with a cookie", &Datagram::Hello(Hello { cookie, ..pinned })),
-        datagram("HELLO, pinned, IPv6, no cookie", &Datagram::Hello(Hello { flow: v6(), ..pinned })),
+        datagram(
+            "HELLO, pinned, IPv4, with a cookie",
+            &Datagram::Hello(Hello { cookie, ..pinned }),
+        ),
+        datagram(
+            "HELLO, pinned, IPv6, no cookie",
+            &Datagram::Hello(Hello { flow: v6(), ..pinned }),
+        ),
         datagram("RETRY", &Datagram::Retry { session, echo: ECHO, cookie }),
         datagram("ACCEPT, unpinned", &Datagram::Accept { session, handshake: &bytes::<111>(0x40) }),
         datagram("ACCEPT, pinned", &Datagram::Accept { session, handshake: &bytes::<63>(0x40) }),
@@ -301,8 +333,15 @@ pub(super) fn message(name: &str, message: &Message<'_>) -> Json {
 }
 
 pub(super) fn messages() -> Vec<Json> {
-    let empty =
-        Quack { epoch: 1, token: 9, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0; 20]) };
+    let empty = Quack {
+        epoch: 1,
+        token: 9,
+        age_us: 0,
+        first: 0,
+        last: 0,
+        count: 0,
+        sums: Sums::new(&[0; 20]),
+    };
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
@@ -315,7 +354,10 @@ pub(super) fn messages() -> Vec<Json> {
         message("POLL for one sum", &poll(0xbeef, 1)),
         message("POLL for 255 sums", &poll(u16::MAX, 255)),
         message("NEW EPOCH", &Message::NewEpoch { epoch: 1 }),
-        message("NEW EPOCH, the last before they begin again", &Message::NewEpoch { epoch: u16::MAX }),
+        message(
+            "NEW EPOCH, the last before they begin again",
+            &Message::NewEpoch { epoch: u16::MAX },
+        ),
         message("EPOCH", &Message::Epoch { epoch: 2 }),
         message("BYE", &Message::Bye),
     ]

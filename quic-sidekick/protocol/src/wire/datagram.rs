@@ -17,11 +17,12 @@ const KEY_LEN: usize = 32;
 /// Bytes of an authentication tag.
 const TAG_LEN: usize = 16;
 
-/// How many bytes of its HELLO's handshake message a sender wants to see in an answer that is not authenticated.
+/// How many bytes of its HELLO's handshake message a sender wants to see in an answer that is not
+/// authenticated.
 pub const ECHO_LEN: usize = 8;
 
-/// Bytes of the payload of the first handshake message: the terms, and room that keeps a HELLO longer than any answer
-/// to it. All but the terms is zero.
+/// Bytes of the payload of the first handshake message: the terms, and room that keeps a HELLO
+/// longer than any answer to it. All but the terms is zero.
 pub const HELLO_PAYLOAD_LEN: usize = 64;
 
 /// Bytes of the payload of the second handshake message.
@@ -96,19 +97,22 @@ pub enum Datagram<'a> {
     Sealed {
         /// The number that the receiver of the datagram has chosen.
         session: SessionNumber,
-        /// Counts the sealed datagrams of a session in this direction, from 0. It is the nonce of the seal.
+        /// Counts the sealed datagrams of a session in this direction, from 0. It is the nonce of
+        /// the seal.
         sequence: u32,
         /// The message, encrypted, and its authentication tag.
         ciphertext: &'a [u8],
     },
 }
 
-/// The flow whose packets shall be counted, and the first handshake message with the terms that the sender would like.
+/// The flow whose packets shall be counted, and the first handshake message with the terms that the
+/// sender would like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
     /// The number that the sender wants to see in front of what is sent to it.
     pub session: SessionNumber,
-    /// The flow as the proxy sees it. An unspecified source address stands for the one from which the HELLO comes.
+    /// The flow as the proxy sees it. An unspecified source address stands for the one from which
+    /// the HELLO comes.
     pub flow: Flow,
     /// From an answer of this proxy, or [`Cookie::NONE`].
     pub cookie: Cookie,
@@ -187,7 +191,10 @@ impl<'a> Datagram<'a> {
             }
             ACCEPT => {
                 let handshake = r.rest();
-                if [Pattern::Unpinned, Pattern::Pinned].iter().all(|p| p.accept_len() != handshake.len()) {
+                if [Pattern::Unpinned, Pattern::Pinned]
+                    .iter()
+                    .all(|p| p.accept_len() != handshake.len())
+                {
                     return Err(ParseError::Field("handshake"));
                 }
                 Self::Accept { session, handshake }

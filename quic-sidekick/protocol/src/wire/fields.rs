@@ -12,7 +12,10 @@ use std::time::Duration;
 const AT_END: u16 = 0xffff;
 
 /// A value that may not be 0.
-pub(super) fn nonzero<T: PartialEq + From<u8>>(value: T, field: &'static str) -> Result<T, ParseError> {
+pub(super) fn nonzero<T: PartialEq + From<u8>>(
+    value: T,
+    field: &'static str,
+) -> Result<T, ParseError> {
     if value == T::from(0) { Err(ParseError::Field(field)) } else { Ok(value) }
 }
 
@@ -76,14 +79,19 @@ pub(super) fn write_flow(w: &mut Writer<'_>, flow: &Flow) -> Result<(), BufferTo
     if v4 { Family::V4 } else { Family::V6 }.write(w)?;
     for end in ends {
         match end.ip() {
-            IpAddr::V4(ip) if !v4 => write_bare(w, SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()))?,
+            IpAddr::V4(ip) if !v4 => {
+                write_bare(w, SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()))?
+            }
             _ => write_bare(w, end)?,
         }
     }
     Ok(())
 }
 
-pub(super) fn read_address(r: &mut Reader<'_>, port: &'static str) -> Result<SocketAddr, ParseError> {
+pub(super) fn read_address(
+    r: &mut Reader<'_>,
+    port: &'static str,
+) -> Result<SocketAddr, ParseError> {
     Family::read(r)?.address(r, port)
 }
 
@@ -107,7 +115,12 @@ pub(super) fn read_terms(r: &mut Reader<'_>) -> Result<Terms, ParseError> {
         _ => return Err(ParseError::Field("filter")),
     };
     let every = (every != 0).then(|| Duration::from_micros(every.into()));
-    Ok(Terms { threshold, every_packets, every, identification: Identification { position, filter } })
+    Ok(Terms {
+        threshold,
+        every_packets,
+        every,
+        identification: Identification { position, filter },
+    })
 }
 
 pub(super) fn write_terms(w: &mut Writer<'_>, terms: &Terms) -> Result<(), BufferTooShort> {

@@ -80,8 +80,8 @@ pub struct Quack<'a> {
     pub sums: Sums<'a>,
 }
 
-/// A cumulative report of the packets of the epoch that runs, sent as soon as the last of them arrived. It leaves out what the
-/// sender of the epoch's packets knows.
+/// A cumulative report of the packets of the epoch that runs, sent as soon as the last of them
+/// arrived. It leaves out what the sender of the epoch's packets knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortQuack<'a> {
     /// Packets seen in the epoch, modulo 2^16.

@@ -1,7 +1,8 @@
 //! Datagrams on the flow's own path, by which a sender finds proxies (SPEC.md, section 4.1).
 //!
-//! Their first byte lies in 4..15, which RFC 9443 leaves unused beside QUIC, STUN, DTLS, TURN and RTP: the receiver of the
-//! flow drops a marker, and a sender's transport an answer that nobody takes out before.
+//! Their first byte lies in 4..15, which RFC 9443 leaves unused beside QUIC, STUN, DTLS, TURN and
+//! RTP: the receiver of the flow drops a marker, and a sender's transport an answer that nobody
+//! takes out before.
 
 use super::cursor::{Reader, Writer};
 use super::fields::{read_address, read_flow, write_address, write_flow};
@@ -37,18 +38,20 @@ fn mask(bytes: &mut [u8], cookie: &Cookie) {
 /// How a sender wants to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// From the proxy's own address, to this port at the flow's source address: the port of the adjacent socket, not 0.
+    /// From the proxy's own address, to this port at the flow's source address: the port of the
+    /// adjacent socket, not 0.
     Adjacent(u16),
-    /// Along the flow's path: from the receiver's address and port to the flow's source, as a NAT or firewall on the way
-    /// lets it through.
+    /// Along the flow's path: from the receiver's address and port to the flow's source, as a NAT
+    /// or firewall on the way lets it through.
     Path,
 }
 
 /// Sender: is there a proxy on this path?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The sender's choice; it comes back at the same place, behind the first byte. A receiving socket that several QUIC
-    /// connections share finds the one that is meant by it, as by a connection ID.
+    /// The sender's choice; it comes back at the same place, behind the first byte. A receiving
+    /// socket that several QUIC connections share finds the one that is meant by it, as by a
+    /// connection ID.
     pub handle: [u8; HANDLE_LEN],
     /// Random. An answer proves with it that it comes from the path.
     pub nonce: [u8; NONCE_LEN],
@@ -65,14 +68,18 @@ pub struct Answer {
     pub nonce: [u8; NONCE_LEN],
     /// Where the proxy is reached.
     pub proxy: SocketAddr,
-    /// The flow as the proxy sees it, which differs from what the sender knows if a NAT lies between.
+    /// The flow as the proxy sees it, which differs from what the sender knows if a NAT lies
+    /// between.
     pub flow: Flow,
     /// Proves that who has it receives at the flow's source.
     pub cookie: Cookie,
 }
 
 /// Reads what both kinds begin with.
-fn read_head(r: &mut Reader<'_>, first: u8) -> Result<([u8; HANDLE_LEN], [u8; NONCE_LEN]), ParseError> {
+fn read_head(
+    r: &mut Reader<'_>,
+    first: u8,
+) -> Result<([u8; HANDLE_LEN], [u8; NONCE_LEN]), ParseError> {
     let byte = r.u8()?;
     if byte != first {
         return Err(ParseError::Type(byte));
@@ -102,8 +109,8 @@ fn write_head(
 }
 
 impl Marker {
-    /// Reads a marker from a whole datagram, which has [`MARKER_LEN`] bytes at least; what follows the fields is not
-    /// looked at.
+    /// Reads a marker from a whole datagram, which has [`MARKER_LEN`] bytes at least; what follows
+    /// the fields is not looked at.
     ///
     /// # Errors
     /// [`ParseError`] says why it is none.
@@ -138,8 +145,8 @@ impl Marker {
 }
 
 impl Answer {
-    /// Whether a datagram is an answer and nothing else: it begins with its first byte and has the name of the protocol in
-    /// its place. [`Answer::parse`] may still find that it is a bad one.
+    /// Whether a datagram is an answer and nothing else: it begins with its first byte and has the
+    /// name of the protocol in its place. [`Answer::parse`] may still find that it is a bad one.
     #[must_use]
     pub fn is_one(datagram: &[u8]) -> bool {
         // Every packet that a proxy sees is asked: nearly all end at their first byte.
@@ -166,7 +173,8 @@ impl Answer {
         Ok(Self { handle, nonce, proxy, flow, cookie })
     }
 
-    /// Writes the answer to the front of `out` and gives its length in bytes, [`MARKER_LEN`] at most.
+    /// Writes the answer to the front of `out` and gives its length in bytes, [`MARKER_LEN`] at
+    /// most.
     ///
     /// # Errors
     /// [`BufferTooShort`]; what was written so far is of no use then.

@@ -7,7 +7,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 fn terms() -> impl Strategy<Value = Terms> {
-    let position = prop_oneof![(0..=Position::MAX_OFFSET).prop_map(Position::Offset), Just(Position::End)];
+    let position =
+        prop_oneof![(0..=Position::MAX_OFFSET).prop_map(Position::Offset), Just(Position::End)];
     (1..=u8::MAX, any::<u16>(), any::<u32>(), position, any::<bool>()).prop_map(
         |(threshold, packets, every, position, all)| Terms {
             threshold,
@@ -34,7 +35,8 @@ fn flow() -> impl Strategy<Value = Flow> {
     ]
 }
 
-/// Emitting and parsing are each other's inverse; what is cut is not believed, and what does not fit is not written.
+/// Emitting and parsing are each other's inverse; what is cut is not believed, and what does not
+/// fit is not written.
 fn round_trip<T: PartialEq + fmt::Debug>(
     value: &T,
     emit: impl Fn(&T, &mut [u8]) -> Result<usize, BufferTooShort>,
@@ -58,7 +60,8 @@ fn datagram(value: Datagram<'_>) {
     // An ACCEPT has either of two lengths; which one it must have, the handshake knows.
     let accepts = [Pattern::Unpinned, Pattern::Pinned].map(|pattern| 5 + pattern.accept_len());
     for cut in 0..len {
-        let whole = cut >= shortest || matches!(value, Datagram::Accept { .. }) && accepts.contains(&cut);
+        let whole =
+            cut >= shortest || matches!(value, Datagram::Accept { .. }) && accepts.contains(&cut);
         assert_eq!(Datagram::parse(&buffer[..cut]).is_ok(), whole, "cut to {cut} of {len} bytes");
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
@@ -172,7 +175,8 @@ proptest! {
 /// SPEC.md, section 6.2: no answer to a HELLO is longer than the HELLO.
 #[test]
 fn a_hello_is_longer_than_any_answer() {
-    let flow = Flow { source: "0.0.0.0:1".parse().unwrap(), destination: "192.0.2.1:1".parse().unwrap() };
+    let flow =
+        Flow { source: "0.0.0.0:1".parse().unwrap(), destination: "192.0.2.1:1".parse().unwrap() };
     for pattern in [Pattern::Unpinned, Pattern::Pinned] {
         let bytes = [1; 200];
         let (session, cookie, echo) = (SessionNumber(1), Cookie([1; Cookie::LEN]), [1; ECHO_LEN]);
@@ -191,8 +195,15 @@ fn a_hello_is_longer_than_any_answer() {
 
 #[test]
 fn the_layout_is_the_specification_s() {
-    let quack =
-        Quack { epoch: 1, token: 3, age_us: 4, first: 5, last: 6, count: 7, sums: Sums::new(&[8, 9]) };
+    let quack = Quack {
+        epoch: 1,
+        token: 3,
+        age_us: 4,
+        first: 5,
+        last: 6,
+        count: 7,
+        sums: Sums::new(&[8, 9]),
+    };
     let mut buffer = [0; 64];
     let len = Message::Quack(quack).emit(&mut buffer).unwrap();
     let mut expected = vec![1, 0, 1, 0, 3];
@@ -200,7 +211,8 @@ fn the_layout_is_the_specification_s() {
     expected.push(2);
     expected.extend([0, 0, 0, 8, 0, 0, 0, 9]);
     assert_eq!(&buffer[..len], expected);
-    let sealed = Datagram::Sealed { session: SessionNumber(0x0102_0304), sequence: 5, ciphertext: &[9; 17] };
+    let sealed =
+        Datagram::Sealed { session: SessionNumber(0x0102_0304), sequence: 5, ciphertext: &[9; 17] };
     let len = sealed.emit(&mut buffer).unwrap();
     assert_eq!(buffer[..len], [&[0x16, 1, 2, 3, 4, 0, 0, 0, 5][..], &[9; 17]].concat());
     assert_eq!(Quack::sealed_len(2), 9 + expected.len() + 16);

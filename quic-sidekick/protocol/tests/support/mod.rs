@@ -9,7 +9,8 @@ use std::process::Command;
 
 pub(crate) const PROXY_PORT: u16 = 5252;
 
-/// What the dissector calls the fields that the vectors have; three that name a kind, and one what is wrong.
+/// What the dissector calls the fields that the vectors have; three that name a kind, and one what
+/// is wrong.
 const FIELDS: [&str; 37] = [
     "path_type",
     "handle",
@@ -116,7 +117,11 @@ impl Row {
 
     /// Those fields that are there.
     pub(crate) fn fields(&self) -> BTreeMap<String, Vec<String>> {
-        self.fields.iter().filter(|(_, v)| !v.is_empty()).map(|(k, v)| (k.clone(), v.clone())).collect()
+        self.fields
+            .iter()
+            .filter(|(_, v)| !v.is_empty())
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
     }
 }
 
@@ -136,7 +141,8 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
     // Its own folder of settings: the user's may load other dissectors.
     fs::create_dir_all(&directory).unwrap();
     let (capture, keys) = (directory.join("capture.pcap"), directory.join("keys"));
-    // Magic, version 2.4, no time zone, no accuracy, the longest packet, and the link type of bare IP.
+    // Magic, version 2.4, no time zone, no accuracy, the longest packet, and the link type of bare
+    // IP.
     let header = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 101].map(u32::to_le_bytes).concat();
     let records = packets.iter().flat_map(Packet::record);
     fs::write(&capture, header.into_iter().chain(records).collect::<Vec<_>>()).unwrap();
@@ -145,11 +151,22 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
     let mut command = Command::new("tshark");
     command.env("WIRESHARK_CONFIG_DIR", &directory).env("HOME", &directory);
     command.arg("-n").arg("-r").arg(&capture);
-    command.arg("-X").arg(format!("lua_script:{}", crate_directory.join("wireshark/sidekick.lua").display()));
+    command
+        .arg("-X")
+        .arg(format!("lua_script:{}", crate_directory.join("wireshark/sidekick.lua").display()));
     if !keylog.is_empty() {
         command.arg("-o").arg(format!("sidekick.keylog:{}", keys.display()));
     }
-    command.args(["-T", "fields", "-E", "separator=/t", "-E", "occurrence=a", "-E", "aggregator=|"]);
+    command.args([
+        "-T",
+        "fields",
+        "-E",
+        "separator=/t",
+        "-E",
+        "occurrence=a",
+        "-E",
+        "aggregator=|",
+    ]);
     let ours: Vec<_> = FIELDS.iter().chain(&DERIVED).collect();
     for field in ["frame.protocols", "_ws.expert.message"] {
         command.args(["-e", field]);
@@ -157,9 +174,9 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
     for field in &ours {
         command.args(["-e", &format!("sidekick.{field}")]);
     }
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("this test runs tshark, which `.ci/deps test` installs: {error}"));
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("this test runs tshark, which `.ci/deps test` installs: {error}")
+    });
     let (text, complaints) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && !complaints.contains("Lua"), "{test}: {complaints}");
@@ -204,5 +221,8 @@ pub(crate) fn keylog(vectors: &Value) -> String {
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     let (pairs, rest) = hex.as_bytes().as_chunks::<2>();
     assert!(rest.is_empty());
-    pairs.iter().map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+    pairs
+        .iter()
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }

@@ -32,7 +32,8 @@ impl Figures {
                     our_time += time(calls, &mut ours);
                     base_time += time(calls, &mut baseline);
                 }
-                let each = |time: Duration| time.as_secs_f64() * 1e9 / (iterations as f64 * items as f64);
+                let each =
+                    |time: Duration| time.as_secs_f64() * 1e9 / (iterations as f64 * items as f64);
                 samples.push((each(our_time), each(base_time)));
                 our_time
             });
@@ -40,8 +41,11 @@ impl Figures {
         group.finish();
         // A name that the user's filter leaves out has none.
         let first = samples.len().saturating_sub(SAMPLES);
-        let Some(samples) = samples.get(first..).filter(|samples| !samples.is_empty()) else { return };
-        let (value, baseline) = (median(samples.iter().map(|s| s.0)), median(samples.iter().map(|s| s.1)));
+        let Some(samples) = samples.get(first..).filter(|samples| !samples.is_empty()) else {
+            return;
+        };
+        let (value, baseline) =
+            (median(samples.iter().map(|s| s.0)), median(samples.iter().map(|s| s.1)));
         let ratio = median(samples.iter().map(|s| s.1 / s.0));
         self.add(name, "ns", (value, baseline), ratio);
     }

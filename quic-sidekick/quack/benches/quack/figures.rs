@@ -12,7 +12,8 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// Reads what is there, so that a file that cannot be read is noticed before anything is measured.
+    /// Reads what is there, so that a file that cannot be read is noticed before anything is
+    /// measured.
     pub(crate) fn begin() -> io::Result<Self> {
         let before = match fs::read_to_string(path()) {
             Ok(text) => serde_json::from_str(&text)?,
@@ -22,8 +23,15 @@ impl Figures {
         Ok(Self { before, measured: Vec::new() })
     }
 
-    /// Adds a figure, beside that of what it is measured against; the ratio says how many times better ours is.
-    pub(crate) fn add(&mut self, name: &str, unit: &str, (value, baseline): (f64, f64), ratio: f64) {
+    /// Adds a figure, beside that of what it is measured against; the ratio says how many times
+    /// better ours is.
+    pub(crate) fn add(
+        &mut self,
+        name: &str,
+        unit: &str,
+        (value, baseline): (f64, f64),
+        ratio: f64,
+    ) {
         println!("{name}: {value:.2} {unit}, the baseline {baseline:.2} {unit}, {ratio:.3} times");
         self.measured.push(json!({
             "name": name, "value": rounded(value), "unit": unit,
@@ -47,7 +55,8 @@ fn rounded(value: f64) -> f64 {
 /// In the workspace's target directory: benchmarks are started in the package's.
 fn path() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let workspace = package.ancestors().find(|above| above.join("Cargo.lock").exists()).unwrap_or(package);
+    let workspace =
+        package.ancestors().find(|above| above.join("Cargo.lock").exists()).unwrap_or(package);
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     workspace.join(target).join("bench.json")
 }

@@ -1,6 +1,8 @@
-//! How many instructions the same work takes, counted by valgrind's callgrind: figures that a busy machine does not move.
+//! How many instructions the same work takes, counted by valgrind's callgrind: figures that a busy
+//! machine does not move.
 //!
-//! It starts itself under valgrind, once for each piece of work. Valgrind knows no AVX-512, so that there is nothing of that.
+//! It starts itself under valgrind, once for each piece of work. Valgrind knows no AVX-512, so that
+//! there is nothing of that.
 
 mod figures;
 #[allow(dead_code, reason = "the other benchmark's work is here, too")]

@@ -1,5 +1,6 @@
-//! What the sums and the decoder cost, each beside the textbook code: run in turns in one process, so that a busy or slow
-//! machine slows both. `make bench` writes what comes out into `target/bench.json`.
+//! What the sums and the decoder cost, each beside the textbook code: run in turns in one process,
+//! so that a busy or slow machine slows both. `make bench` writes what comes out into
+//! `target/bench.json`.
 
 mod beside;
 mod figures;
@@ -37,8 +38,11 @@ fn inserting(criterion: &mut Criterion, figures: &mut Figures, set: InstructionS
         let (mut batch, mut textbook) =
             (Inserting::of(width, threshold, set), Inserting::of(width, threshold, set));
         let mut single = Inserting::of(width, threshold, set);
-        let suffix =
-            if width == 32 { format!("t{threshold}/{set}") } else { format!("t{threshold}/u{width}/{set}") };
+        let suffix = if width == 32 {
+            format!("t{threshold}/{set}")
+        } else {
+            format!("t{threshold}/u{width}/{set}")
+        };
         let packets = Inserting::PACKETS;
         figures.measure(
             criterion,
@@ -63,7 +67,8 @@ fn inserting(criterion: &mut Criterion, figures: &mut Figures, set: InstructionS
 
 fn decoding(criterion: &mut Criterion, figures: &mut Figures, set: InstructionSet) {
     for (missing, log) in [(20, 1000), (5, 100), (1, 100), (20, 100), (20, 8000), (2, 8000)] {
-        let (mut ours, mut textbook) = (Decoding::of(missing, log, set), Decoding::of(missing, log, set));
+        let (mut ours, mut textbook) =
+            (Decoding::of(missing, log, set), Decoding::of(missing, log, set));
         let name = format!("quack/decode/{missing}_of_{log}/{set}");
         figures.measure(criterion, &name, 1, || ours.decode(), || textbook.textbook());
     }

@@ -31,7 +31,8 @@ pub(crate) struct Sums<I: Identifier> {
 
 impl<I: Identifier + Default> Sums<I> {
     fn new(threshold: usize, set: InstructionSet, of: impl Fn(u64) -> I) -> Self {
-        let sums = PowerSumsOf::new(threshold).expect("a threshold in range").with_instruction_set(set);
+        let sums =
+            PowerSumsOf::new(threshold).expect("a threshold in range").with_instruction_set(set);
         let packets = ciphertext().map(of).take(Inserting::PACKETS).collect();
         Self { packets, sums, textbook: vec![I::default(); threshold] }
     }

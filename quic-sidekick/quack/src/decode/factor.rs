@@ -1,18 +1,21 @@
 //! The roots of a polynomial without trying candidates: Cantor and Zassenhaus' way of splitting it.
 //!
-//! For a chosen `a`, every root `r` for which `r + a` is a square is a root of `(x + a)^((p-1)/2) - 1`, and no other is. The
-//! greatest common divisor of that (taken modulo the polynomial, by repeated squaring) and the polynomial is a part of it,
-//! with about half of its roots. The parts are split again with other `a`, until each has one root.
+//! For a chosen `a`, every root `r` for which `r + a` is a square is a root of `(x + a)^((p-1)/2) -
+//! 1`, and no other is. The greatest common divisor of that (taken modulo the polynomial, by
+//! repeated squaring) and the polynomial is a part of it, with about half of its roots. The parts
+//! are split again with other `a`, until each has one root.
 //!
-//! What this costs does not depend on the log, and looking roots up in a log is cheap; [`pays`] says when.
+//! What this costs does not depend on the log, and looking roots up in a log is cheap; [`pays`]
+//! says when.
 
 use crate::field::Field;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
 use core::mem;
 
-/// So many shifts `a` are tried in all: three times what is needed on average, or more. Two roots by chance withstand all
-/// about once in 2^14 times, and who chooses the roots can see to it; then the candidates are tried one by one.
+/// So many shifts `a` are tried in all: three times what is needed on average, or more. Two roots
+/// by chance withstand all about once in 2^14 times, and who chooses the roots can see to it; then
+/// the candidates are tried one by one.
 const fn shifts(degree: usize) -> usize {
     8 + 3 * degree
 }
@@ -22,9 +25,10 @@ pub(super) const MAX_DEGREE: usize = 8;
 
 /// Whether finding this many roots and looking them up is faster than trying so many candidates.
 ///
-/// One root is there to be read. Splitting costs in proportion to the square of the degree, a candidate in proportion to
-/// the degree and the less the wider the vectors are, and looking up costs little. Measured on a Xeon of 2019 at 3.1 GHz
-/// (microseconds for trying, then for splitting and looking up):
+/// One root is there to be read. Splitting costs in proportion to the square of the degree, a
+/// candidate in proportion to the degree and the less the wider the vectors are, and looking up
+/// costs little. Measured on a Xeon of 2019 at 3.1 GHz (microseconds for trying, then for splitting
+/// and looking up):
 ///
 /// | degree, candidates | portable | AVX2 | AVX-512 |
 /// |---|---|---|---|
@@ -41,7 +45,8 @@ pub(super) fn pays<F: Field>(set: InstructionSet, degree: usize, candidates: usi
     }
 }
 
-/// Where polynomials are split. All of them are monic, with the lowest power first and the leading 1 in place.
+/// Where polynomials are split. All of them are monic, with the lowest power first and the leading
+/// 1 in place.
 #[derive(Debug)]
 pub(super) struct Factoring<F> {
     parts: Vec<Vec<F>>,
@@ -61,8 +66,8 @@ impl<F: Field> Factoring<F> {
         }
     }
 
-    /// Finds all roots of a polynomial that is given less its leading 1, highest power first. False if it does not
-    /// split into different linear factors, or was not seen to.
+    /// Finds all roots of a polynomial that is given less its leading 1, highest power first. False
+    /// if it does not split into different linear factors, or was not seen to.
     pub(super) fn find_roots(&mut self, polynomial: &[F]) -> bool {
         self.roots.clear();
         while let Some(part) = self.parts.pop() {
@@ -92,8 +97,9 @@ impl<F: Field> Factoring<F> {
         true
     }
 
-    /// Replaces the part by two. The `whole` has to have as many different roots as its degree: anything else that hostile
-    /// sums can make of it is noticed after the first power, at the cost of that.
+    /// Replaces the part by two. The `whole` has to have as many different roots as its degree:
+    /// anything else that hostile sums can make of it is noticed after the first power, at the cost
+    /// of that.
     fn split(&mut self, part: &[F], whole: bool, shifts: &mut usize) -> bool {
         let mut power = self.spare.pop().unwrap_or_default();
         let mut divisor = self.spare.pop().unwrap_or_default();
@@ -132,8 +138,8 @@ impl<F: Field> Factoring<F> {
         split
     }
 
-    /// Given `x^((p-1)/2)` modulo the part, of degree 2 or more: whether `x^p` is `x`, as it is for every element and so
-    /// modulo every product of different `x - r`, and modulo nothing else.
+    /// Given `x^((p-1)/2)` modulo the part, of degree 2 or more: whether `x^p` is `x`, as it is for
+    /// every element and so modulo every product of different `x - r`, and modulo nothing else.
     fn has_all_roots(&mut self, power: &[F], part: &[F]) -> bool {
         square(power, &mut self.product);
         self.product.insert(0, F::ZERO);
@@ -152,7 +158,8 @@ impl<F: Field> Factoring<F> {
                 // Times x + shift.
                 power.push(F::ZERO);
                 for i in (0..power.len()).rev() {
-                    let below = i.checked_sub(1).and_then(|i| power.get(i)).copied().unwrap_or(F::ZERO);
+                    let below =
+                        i.checked_sub(1).and_then(|i| power.get(i)).copied().unwrap_or(F::ZERO);
                     if let Some(coefficient) = power.get_mut(i) {
                         *coefficient = F::mul_add(*coefficient, shift, below);
                     }
@@ -184,7 +191,9 @@ fn divide<F: Field>(dividend: &mut Vec<F>, divisor: &[F], mut quotient: Option<&
     while dividend.len() > degree {
         let Some(leading) = dividend.pop() else { break };
         let place = dividend.len() - degree;
-        if let Some(coefficient) = quotient.as_deref_mut().and_then(|quotient| quotient.get_mut(place)) {
+        if let Some(coefficient) =
+            quotient.as_deref_mut().and_then(|quotient| quotient.get_mut(place))
+        {
             *coefficient = leading;
         }
         let negated = F::sub(F::ZERO, leading);
@@ -197,7 +206,8 @@ fn divide<F: Field>(dividend: &mut Vec<F>, divisor: &[F], mut quotient: Option<&
     }
 }
 
-/// Leaves in `a` the monic greatest common divisor (Euclid's algorithm); `a` is monic and `b` of a lower degree.
+/// Leaves in `a` the monic greatest common divisor (Euclid's algorithm); `a` is monic and `b` of a
+/// lower degree.
 fn greatest_common_divisor<F: Field>(a: &mut Vec<F>, b: &mut Vec<F>) {
     while b.last() == Some(&F::ZERO) {
         b.pop();
@@ -215,8 +225,8 @@ fn greatest_common_divisor<F: Field>(a: &mut Vec<F>, b: &mut Vec<F>) {
 /// `1 / a`: `a` to the power of `p - 2`, which is twice `(p - 1) / 2` less 1.
 fn inverse<F: Field>(a: F) -> F {
     let mut power = F::ONE;
-    // p - 2 = 2 · ((p - 1) / 2 - 1) + 1, and (p - 1) / 2 - 1 has the bits of (p - 1) / 2 but for a borrow; it is simpler to
-    // keep a to the power of h and of h - 1 side by side.
+    // p - 2 = 2 · ((p - 1) / 2 - 1) + 1, and (p - 1) / 2 - 1 has the bits of (p - 1) / 2 but for a
+    // borrow; it is simpler to keep a to the power of h and of h - 1 side by side.
     let mut less = F::ONE;
     let mut started = false;
     for bit in (0..F::HALF_BITS).rev() {
@@ -304,14 +314,16 @@ mod tests {
         assert!(factoring.find_roots(&with_roots(&[5_u32, 80_000, 3, 4_000_000_000, 0])));
         factoring.roots.sort_unstable();
         assert_eq!(factoring.roots, [0, 3, 5, 80_000, 4_000_000_000]);
-        // For each shift up to 23, and so for all that are tried, both or neither of them, shifted, are squares.
+        // For each shift up to 23, and so for all that are tried, both or neither of them, shifted,
+        // are squares.
         assert!(!Factoring::new().find_roots(&with_roots(&[32_586_u16, 48_370])));
         assert!(!factoring.find_roots(&with_roots(&[7_u32, 7])), "twice the same");
     }
 
     #[test]
     fn a_polynomial_without_roots_is_given_up() {
-        // 2 is no square in this field (p ≡ 3 modulo 8), so that x² - 2 and its multiples do not split.
+        // 2 is no square in this field (p ≡ 3 modulo 8), so that x² - 2 and its multiples do not
+        // split.
         let mut factoring = Factoring::new();
         assert!(!factoring.find_roots(&[0, u32::PRIME - 2]));
         assert!(!factoring.find_roots(&[u32::PRIME - 7, u32::PRIME - 2, 14]));

@@ -28,8 +28,8 @@ impl<I: Field> Multiplicities<I> {
         Self { quotient: Vec::with_capacity(degree), roots: Vec::with_capacity(degree) }
     }
 
-    /// Given the packets whose identifiers are roots of the polynomial (those marked as missing), checks that the log
-    /// accounts for every root, and marks what cannot be told apart.
+    /// Given the packets whose identifiers are roots of the polynomial (those marked as missing),
+    /// checks that the log accounts for every root, and marks what cannot be told apart.
     pub(super) fn settle(
         &mut self,
         polynomial: &[I],
@@ -48,7 +48,9 @@ impl<I: Field> Multiplicities<I> {
         if self.roots.iter().all(|root| root.logged == root.missing) {
             return Ok(());
         }
-        for (fate, identifier) in fates.iter_mut().zip(log).filter(|(fate, _)| **fate == Fate::Missing) {
+        for (fate, identifier) in
+            fates.iter_mut().zip(log).filter(|(fate, _)| **fate == Fate::Missing)
+        {
             let value = identifier.element();
             if self.roots.iter().any(|root| root.value == value && root.logged > root.missing) {
                 *fate = Fate::Ambiguous;
@@ -71,8 +73,8 @@ impl<I: Field> Multiplicities<I> {
     }
 }
 
-/// Divides a polynomial, given less its leading 1 and highest power first, by `x - root` (synthetic division). The
-/// remainder is dropped: for a root it is 0.
+/// Divides a polynomial, given less its leading 1 and highest power first, by `x - root` (synthetic
+/// division). The remainder is dropped: for a root it is 0.
 pub(super) fn divide<I: Field>(polynomial: &mut Vec<I>, root: I) {
     let mut carry = I::ONE;
     for coefficient in polynomial.iter_mut() {

@@ -74,13 +74,15 @@ properties!(of_16_bits, u16, u32);
 properties!(of_32_bits, u32, u64);
 properties!(of_64_bits, u64, u128);
 
-/// Fermat's test to the bases that settle every number of 64 bits (the first twelve primes), in its strong form.
+/// Fermat's test to the bases that settle every number of 64 bits (the first twelve primes), in its
+/// strong form.
 fn is_prime(n: u64) -> bool {
     let bases = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
     if n < 2 || bases.iter().any(|&base| n != base && n.is_multiple_of(base)) {
         return false;
     }
-    let times = |a: u64, b: u64| u64::try_from(u128::from(a) * u128::from(b) % u128::from(n)).unwrap();
+    let times =
+        |a: u64, b: u64| u64::try_from(u128::from(a) * u128::from(b) % u128::from(n)).unwrap();
     let odd = (n - 1) >> (n - 1).trailing_zeros();
     bases.iter().all(|&base| {
         let power = (0..64).rev().fold(1, |power, bit| {
@@ -96,9 +98,11 @@ fn is_prime(n: u64) -> bool {
 
 #[test]
 fn the_moduli_are_the_largest_primes_of_their_widths() {
-    for (prime, most) in
-        [(u16::PRIME.into(), u16::MAX.into()), (u32::PRIME.into(), u32::MAX.into()), (u64::PRIME, u64::MAX)]
-    {
+    for (prime, most) in [
+        (u16::PRIME.into(), u16::MAX.into()),
+        (u32::PRIME.into(), u32::MAX.into()),
+        (u64::PRIME, u64::MAX),
+    ] {
         assert_eq!((0..=most).rev().find(|&n| is_prime(n)), Some(prime));
     }
 }

@@ -147,7 +147,10 @@ fn thresholds_are_bounded() {
     }
     assert_eq!(PowerSums::new(255).unwrap().threshold(), 255);
     assert_eq!(PowerSums::new(1).unwrap().write_sums(&mut []), 0);
-    assert_eq!(PowerSums::new(0).unwrap_err().to_string(), "a quACK has 1 to 255 power sums, not 0");
+    assert_eq!(
+        PowerSums::new(0).unwrap_err().to_string(),
+        "a quACK has 1 to 255 power sums, not 0"
+    );
 }
 
 #[test]
@@ -157,7 +160,10 @@ fn parts_are_checked_before_anything_changes() {
     let cases: [(&[u32], PartsError); 3] = [
         (&[], ThresholdError { threshold: 0 }.into()),
         (&[0; 256], ThresholdError { threshold: 256 }.into()),
-        (&[0, MODULUS, 0], PartsError::NotReduced { index: 1, sum: MODULUS.into(), modulus: MODULUS.into() }),
+        (
+            &[0, MODULUS, 0],
+            PartsError::NotReduced { index: 1, sum: MODULUS.into(), modulus: MODULUS.into() },
+        ),
     ];
     for (parts, error) in cases {
         assert_eq!(PowerSums::from_parts(1, parts), Err(error));

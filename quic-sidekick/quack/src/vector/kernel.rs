@@ -1,7 +1,9 @@
-//! The one algorithm behind every vector instruction set: modular multiplication by fused multiply-add.
+//! The one algorithm behind every vector instruction set: modular multiplication by fused
+//! multiply-add.
 //!
-//! An element is a double, centred: an integer of absolute value at most `(1/2 + 2^-20) p`. With `p = S - e`, where `S` is
-//! `2^32` and `e` is 5 (or `2^16` and 15), the product of `y` and `x` is reduced by four instructions:
+//! An element is a double, centred: an integer of absolute value at most `(1/2 + 2^-20) p`. With `p
+//! = S - e`, where `S` is `2^32` and `e` is 5 (or `2^16` and 15), the product of `y` and `x` is
+//! reduced by four instructions:
 //!
 //! ```text
 //! a = fma(y, x · S/p, M)      M = 1.5 · S · 2^52: what is added to it is rounded to a multiple of S,
@@ -10,15 +12,17 @@
 //! r = fma(q, e/S, u)          yx - Sn + en = yx - pn, the remainder.
 //! ```
 //!
-//! `x · S/p` is rounded twice, so that it and the quotient are wrong by at most 2^-52 of themselves. With `y` up to
-//! `(1 + 2^-20) p`, which Horner's rule makes of it, `|yx/p|` is at most `2^32` and `n` is the nearest integer or, within
-//! 2^-20 of the middle between two, the other one: `|r| <= (1/2 + 2^-20) p`. In Newton's identities `y` is a total of up to 255
-//! elements, below 2^39, and `|r| <= (1/2 + 2^-13) p`, which is then the `x` of products with elements and leaves them as they
-//! should be. Nothing else is rounded: `q`, `u` and `r` are integers that fit a significand.
-//! The factor `x` stays the same over all powers of an identifier, so that `x · S/p` is found once.
+//! `x · S/p` is rounded twice, so that it and the quotient are wrong by at most 2^-52 of
+//! themselves. With `y` up to `(1 + 2^-20) p`, which Horner's rule makes of it, `|yx/p|` is at most
+//! `2^32` and `n` is the nearest integer or, within 2^-20 of the middle between two, the other one:
+//! `|r| <= (1/2 + 2^-20) p`. In Newton's identities `y` is a total of up to 255 elements, below
+//! 2^39, and `|r| <= (1/2 + 2^-13) p`, which is then the `x` of products with elements and leaves
+//! them as they should be. Nothing else is rounded: `q`, `u` and `r` are integers that fit a
+//! significand. The factor `x` stays the same over all powers of an identifier, so that `x · S/p`
+//! is found once.
 //!
-//! Integer instructions need seven: they multiply 32 bits by 32, leave 64, and have no way to keep the 33rd bit of a lazy
-//! remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
+//! Integer instructions need seven: they multiply 32 bits by 32, leave 64, and have no way to keep
+//! the 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
 //! take four instructions as well.
 
 use super::{Narrow, WIDEST};
@@ -110,7 +114,8 @@ impl<S: Simd> Modulus<S> {
         self.simd.sub_above(x, self.half, self.prime)
     }
 
-    /// Takes up to [`Simd::LANES`] identifiers; the rest of the vector is 0, of which every power is 0.
+    /// Takes up to [`Simd::LANES`] identifiers; the rest of the vector is 0, of which every power
+    /// is 0.
     #[inline(always)]
     fn load<F: Narrow>(self, identifiers: &[F]) -> S::V {
         let words = match F::words(identifiers) {
@@ -151,10 +156,15 @@ impl<S: Simd> Modulus<S> {
 
 /// The powers of one identifier, several to a vector.
 #[inline(always)]
-pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(simd: S, sums: &mut [i64], identifier: F) {
+pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(
+    simd: S,
+    sums: &mut [i64],
+    identifier: F,
+) {
     let modulus = Modulus::<S>::of::<F>(simd);
     let x: u32 = identifier.into();
-    // After the round for bit b the lanes hold the powers 1 to 2^(b+1), again and again, and `step` the last of them.
+    // After the round for bit b the lanes hold the powers 1 to 2^(b+1), again and again, and `step`
+    // the last of them.
     let mut step = modulus.centred(simd.splat(f64::from(x)));
     let mut powers = step;
     let mut bit = 0;
@@ -175,13 +185,14 @@ pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(simd: S, sums: &m
     }
 }
 
-/// Vectors of a batch that go side by side, each with a chain of odd and one of even powers: the four instructions of one
-/// multiplication wait for each other, sixteen cycles in all on most machines, and two can begin in a cycle.
+/// Vectors of a batch that go side by side, each with a chain of odd and one of even powers: the
+/// four instructions of one multiplication wait for each other, sixteen cycles in all on most
+/// machines, and two can begin in a cycle.
 const ABREAST: usize = 4;
 
-/// The powers of many identifiers, several identifiers to a vector. They are at most 2^19, so that the elements of a row add
-/// up to less than 2^51, exactly. `ROWS` is the room for sums, at least `threshold`
-/// rounded up to an even number.
+/// The powers of many identifiers, several identifiers to a vector. They are at most 2^19, so that
+/// the elements of a row add up to less than 2^51, exactly. `ROWS` is the room for sums, at least
+/// `threshold` rounded up to an even number.
 #[inline(always)]
 pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: bool>(
     simd: S,
@@ -222,7 +233,12 @@ pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: boo
 }
 
 #[inline(always)]
-fn add_to<S: Simd>(simd: S, [a, b]: [S::V; 2], odd: [S::V; ABREAST], even: [S::V; ABREAST]) -> [S::V; 2] {
+fn add_to<S: Simd>(
+    simd: S,
+    [a, b]: [S::V; 2],
+    odd: [S::V; ABREAST],
+    even: [S::V; ABREAST],
+) -> [S::V; 2] {
     let odd = simd.add(simd.add(odd[0], odd[1]), simd.add(odd[2], odd[3]));
     let even = simd.add(simd.add(even[0], even[1]), simd.add(even[2], even[3]));
     [simd.add(a, odd), simd.add(b, even)]
@@ -235,8 +251,9 @@ fn centred<F: Narrow>(element: F) -> f64 {
     f64::from(word) - if word > prime / 2 { f64::from(prime) } else { 0.0 }
 }
 
-/// Newton's identities ([`portable::newton`](super::portable::newton) says which), all identities to come in vectors.
-/// `ROOM` is the room for sums, a multiple of [`WIDEST`], and `SHIFTED` is larger by that.
+/// Newton's identities ([`portable::newton`](super::portable::newton) says which), all identities
+/// to come in vectors. `ROOM` is the room for sums, a multiple of [`WIDEST`], and `SHIFTED` is
+/// larger by that.
 #[inline(always)]
 pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize>(
     simd: S,
@@ -245,7 +262,8 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     polynomial: &mut Vec<F>,
 ) -> bool {
     let modulus = Modulus::<S>::of::<F>(simd);
-    // In front of the sums zeros, so that a whole vector can be added where only a part of it belongs.
+    // In front of the sums zeros, so that a whole vector can be added where only a part of it
+    // belongs.
     let mut shifted = [0.0; SHIFTED];
     let mut totals = [0.0; ROOM];
     for ((shifted, total), &sum) in shifted.iter_mut().skip(WIDEST).zip(&mut totals).zip(sums) {
@@ -282,7 +300,8 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     let mut place = missing / S::LANES * S::LANES;
     let mut agree = true;
     while place < used {
-        let remainder = modulus.mul(simd.read(totals.get(place..).unwrap_or_default()), one, modulus.scale);
+        let remainder =
+            modulus.mul(simd.read(totals.get(place..).unwrap_or_default()), one, modulus.scale);
         let kept = u32::MAX << missing.saturating_sub(place).min(S::LANES);
         let valid = (1_u32 << sums.len().saturating_sub(place).min(S::LANES)) - 1;
         agree &= simd.multiples(remainder, modulus.prime) & kept & valid == kept & valid;
@@ -294,7 +313,8 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
 /// Vectors of candidates that go side by side.
 const CANDIDATES_ABREAST: usize = 8;
 
-/// Evaluates the polynomial at every identifier (Horner's rule). `ROOM` is the room for coefficients.
+/// Evaluates the polynomial at every identifier (Horner's rule). `ROOM` is the room for
+/// coefficients.
 #[inline(always)]
 pub(super) fn mark_roots<S: Simd, F: Narrow, const ROOM: usize>(
     simd: S,

@@ -4,11 +4,13 @@ use crate::decode::{Fate, Found, Identities};
 use crate::field::Field;
 use core::mem;
 
-/// How many multiplications go on side by side: powers of one identifier, or identifiers of one batch. Each has to wait for
-/// the one before it, so that one alone would leave most of a processor idle.
+/// How many multiplications go on side by side: powers of one identifier, or identifiers of one
+/// batch. Each has to wait for the one before it, so that one alone would leave most of a processor
+/// idle.
 const SIDE_BY_SIDE: usize = 8;
 
-/// From so many candidates, times the square of the degree, a polynomial is better split than tried.
+/// From so many candidates, times the square of the degree, a polynomial is better split than
+/// tried.
 pub(crate) const CROSSOVER: usize = 150;
 
 #[inline]
@@ -21,7 +23,11 @@ fn combine<F: Field, const TAKE: bool>(sum: &mut F::Lazy, element: F) {
 }
 
 /// The powers of one identifier.
-pub(crate) fn insert_one<F: Field, const TAKE: bool>(sums: &mut [F::Lazy], threshold: usize, identifier: F) {
+pub(crate) fn insert_one<F: Field, const TAKE: bool>(
+    sums: &mut [F::Lazy],
+    threshold: usize,
+    identifier: F,
+) {
     let base = identifier.element();
     let mut powers = [base; SIDE_BY_SIDE];
     let mut step = base;
@@ -79,7 +85,8 @@ pub(crate) fn newton<F: Field>(sums: &[F], missing: usize, identities: &mut Iden
         let Some((&mut total, later)) = mem::take(&mut rest).split_first_mut() else { break };
         let coefficient = F::mul(F::reduce(total, F::ZERO), negated_inverse);
         polynomial.push(coefficient);
-        // Its part in all identities to come: they do not wait for each other, only the next coefficient for the first.
+        // Its part in all identities to come: they do not wait for each other, only the next
+        // coefficient for the first.
         for (total, &sum) in later.iter_mut().zip(sums) {
             *total = *total + F::product(coefficient, sum);
         }
@@ -95,7 +102,8 @@ pub(crate) fn mark_roots<F: Field>(
     fates: &mut [Fate],
     found: &mut Found<F>,
 ) {
-    for (identifiers, fates) in identifiers.chunks(SIDE_BY_SIDE).zip(fates.chunks_mut(SIDE_BY_SIDE)) {
+    for (identifiers, fates) in identifiers.chunks(SIDE_BY_SIDE).zip(fates.chunks_mut(SIDE_BY_SIDE))
+    {
         let mut points = [F::ZERO; SIDE_BY_SIDE];
         for (point, &identifier) in points.iter_mut().zip(identifiers) {
             *point = identifier.element();
@@ -111,7 +119,12 @@ pub(crate) fn mark_roots<F: Field>(
 
 /// [`Field::look_up`]
 #[inline(always)]
-pub(crate) fn look_up<F: Field>(roots: &[F], identifiers: &[F], fates: &mut [Fate], found: &mut Found<F>) {
+pub(crate) fn look_up<F: Field>(
+    roots: &[F],
+    identifiers: &[F],
+    fates: &mut [Fate],
+    found: &mut Found<F>,
+) {
     const TOGETHER: usize = 64;
     for (identifiers, fates) in identifiers.chunks(TOGETHER).zip(fates.chunks_mut(TOGETHER)) {
         // Few hold any, so that the comparisons come first, without a branch.
@@ -131,7 +144,8 @@ pub(crate) fn look_up<F: Field>(roots: &[F], identifiers: &[F], fates: &mut [Fat
     }
 }
 
-/// The values at several points (Horner's rule) of a polynomial, given less its leading 1, highest power first.
+/// The values at several points (Horner's rule) of a polynomial, given less its leading 1, highest
+/// power first.
 pub(crate) fn evaluate<F: Field, const N: usize>(polynomial: &[F], points: [F; N]) -> [F; N] {
     let mut values = [F::ONE; N];
     for &coefficient in polynomial {

@@ -1,9 +1,10 @@
 //! AVX-512 and AVX2 with FMA. The one module of this target with `unsafe` code.
 //!
-//! Two facts make all of it sound. First, a value of [`Avx2`] or [`Avx512`] comes only from its `detect`, after the
-//! processor said that it has the instructions (or the compiler, that it may assume them): whoever holds one may call what
-//! needs them. Second, memory is reached only through references to arrays of the very size that an instruction reads or
-//! writes, by instructions that ask for no alignment.
+//! Two facts make all of it sound. First, a value of [`Avx2`] or [`Avx512`] comes only from its
+//! `detect`, after the processor said that it has the instructions (or the compiler, that it may
+//! assume them): whoever holds one may call what needs them. Second, memory is reached only through
+//! references to arrays of the very size that an instruction reads or writes, by instructions that
+//! ask for no alignment.
 
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
@@ -29,8 +30,11 @@ impl Avx512 {
             && std::arch::is_x86_feature_detected!("avx512dq")
             && std::arch::is_x86_feature_detected!("avx512vl");
         #[cfg(not(feature = "std"))]
-        let has =
-            cfg!(all(target_feature = "avx512f", target_feature = "avx512dq", target_feature = "avx512vl"));
+        let has = cfg!(all(
+            target_feature = "avx512f",
+            target_feature = "avx512dq",
+            target_feature = "avx512vl"
+        ));
         has.then_some(Self(()))
     }
 }
@@ -38,23 +42,34 @@ impl Avx512 {
 impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
         #[cfg(feature = "std")]
-        let has = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+        let has = std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma");
         #[cfg(not(feature = "std"))]
         let has = cfg!(all(target_feature = "avx2", target_feature = "fma"));
         has.then_some(Self(()))
     }
 }
 
-/// The kernel, compiled for a set of instructions: functions that carry them, and safe ways in for who holds the proof.
+/// The kernel, compiled for a set of instructions: functions that carry them, and safe ways in for
+/// who holds the proof.
 macro_rules! compiled_for {
     ($proof:ident, $features:literal) => {
         impl $proof {
-            pub(super) fn insert_one<F: Narrow, const TAKE: bool>(self, sums: &mut [i64], identifier: F) {
+            pub(super) fn insert_one<F: Narrow, const TAKE: bool>(
+                self,
+                sums: &mut [i64],
+                identifier: F,
+            ) {
                 #[target_feature(enable = $features)]
-                fn compiled<F: Narrow, const TAKE: bool>(proof: $proof, sums: &mut [i64], identifier: F) {
+                fn compiled<F: Narrow, const TAKE: bool>(
+                    proof: $proof,
+                    sums: &mut [i64],
+                    identifier: F,
+                ) {
                     kernel::insert_one::<_, F, TAKE>(proof, sums, identifier);
                 }
-                // SAFETY: `self` proves that the processor has the features, which is all that the function asks for.
+                // SAFETY: `self` proves that the processor has the features, which is all that the
+                // function asks for.
                 unsafe { compiled::<F, TAKE>(self, sums, identifier) }
             }
 
@@ -73,7 +88,8 @@ macro_rules! compiled_for {
                 ) {
                     kernel::insert_many::<_, F, ROWS, TAKE>(proof, sums, threshold, identifiers);
                 }
-                // SAFETY: `self` proves that the processor has the features, which is all that the functions ask for.
+                // SAFETY: `self` proves that the processor has the features, which is all that the
+                // functions ask for.
                 unsafe {
                     if threshold <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, TAKE>(self, sums, threshold, identifiers);
@@ -98,7 +114,8 @@ macro_rules! compiled_for {
                 ) -> bool {
                     kernel::newton::<_, F, ROOM, SHIFTED>(proof, sums, missing, polynomial)
                 }
-                // SAFETY: `self` proves that the processor has the features, which is all that the functions ask for.
+                // SAFETY: `self` proves that the processor has the features, which is all that the
+                // functions ask for.
                 unsafe {
                     if sums.len() <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, { kernel::USUAL + WIDEST }>(
@@ -129,7 +146,8 @@ macro_rules! compiled_for {
                 ) {
                     portable::look_up(roots, identifiers, fates, found);
                 }
-                // SAFETY: `self` proves that the processor has the features, which is all that the function asks for.
+                // SAFETY: `self` proves that the processor has the features, which is all that the
+                // function asks for.
                 unsafe { compiled(roots, identifiers, fates, found) }
             }
 
@@ -150,12 +168,25 @@ macro_rules! compiled_for {
                 ) {
                     kernel::mark_roots::<_, F, ROOM>(proof, polynomial, identifiers, fates, found);
                 }
-                // SAFETY: `self` proves that the processor has the features, which is all that the functions ask for.
+                // SAFETY: `self` proves that the processor has the features, which is all that the
+                // functions ask for.
                 unsafe {
                     if polynomial.len() <= kernel::USUAL {
-                        compiled::<F, { kernel::USUAL }>(self, polynomial, identifiers, fates, found);
+                        compiled::<F, { kernel::USUAL }>(
+                            self,
+                            polynomial,
+                            identifiers,
+                            fates,
+                            found,
+                        );
                     } else {
-                        compiled::<F, { kernel::MOST }>(self, polynomial, identifiers, fates, found);
+                        compiled::<F, { kernel::MOST }>(
+                            self,
+                            polynomial,
+                            identifiers,
+                            fates,
+                            found,
+                        );
                     }
                 }
             }
@@ -185,64 +216,74 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn splat(self, x: f64) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_set1_pd(x) }
     }
 
     #[inline(always)]
     fn load(self, words: &[u32]) -> __m512d {
         let words = &first::<8>(words);
-        // SAFETY: `self` proves that the processor has the instructions; the load reads the 32 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instructions; the load reads the 32
+        // bytes of the array.
         unsafe { _mm512_cvtepu32_pd(_mm256_loadu_si256(words.as_ptr().cast())) }
     }
 
     #[inline(always)]
     fn read(self, doubles: &[f64]) -> __m512d {
         let Some(doubles) = doubles.first_chunk::<8>() else { return self.splat(0.0) };
-        // SAFETY: `self` proves that the processor has the instruction; it reads the 64 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instruction; it reads the 64 bytes of
+        // the array.
         unsafe { _mm512_loadu_pd(doubles.as_ptr()) }
     }
 
     #[inline(always)]
     fn write(self, doubles: &mut [f64], v: __m512d) {
         let Some(doubles) = doubles.first_chunk_mut::<8>() else { return };
-        // SAFETY: `self` proves that the processor has the instruction; it writes the 64 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instruction; it writes the 64 bytes of
+        // the array.
         unsafe { _mm512_storeu_pd(doubles.as_mut_ptr(), v) }
     }
 
     #[inline(always)]
     fn add(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_add_pd(a, b) }
     }
 
     #[inline(always)]
     fn sub(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_sub_pd(a, b) }
     }
 
     #[inline(always)]
     fn mul(self, a: __m512d, b: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_mul_pd(a, b) }
     }
 
     #[inline(always)]
     fn fma(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_fmadd_pd(a, b, c) }
     }
 
     #[inline(always)]
     fn fms(self, a: __m512d, b: __m512d, c: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_fmsub_pd(a, b, c) }
     }
 
     #[inline(always)]
     fn sub_above(self, x: __m512d, bound: __m512d, amount: __m512d) -> __m512d {
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe { _mm512_mask_sub_pd(x, _mm512_cmp_pd_mask::<_CMP_GT_OQ>(x, bound), x, amount) }
     }
 
@@ -253,14 +294,16 @@ impl Simd for Avx512 {
             1 => 0b1100_1100,
             _ => 0b1111_0000,
         };
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_mask_blend_pd(lanes, clear, set) }
     }
 
     #[inline(always)]
     fn sum_rows(self, rows: &[__m512d]) -> __m512d {
         let Some(&[a, b, c, d, e, f, g, h]) = rows.first_chunk() else { return self.splat(0.0) };
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe {
             // Neighbouring lanes, so that each half of 128 bits holds a part of both rows.
             let ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
@@ -270,35 +313,48 @@ impl Simd for Avx512 {
             // Then neighbouring halves, twice.
             const EVEN: i32 = 0b10_00_10_00;
             const ODD: i32 = 0b11_01_11_01;
-            let abcd =
-                _mm512_add_pd(_mm512_shuffle_f64x2::<EVEN>(ab, cd), _mm512_shuffle_f64x2::<ODD>(ab, cd));
-            let efgh =
-                _mm512_add_pd(_mm512_shuffle_f64x2::<EVEN>(ef, gh), _mm512_shuffle_f64x2::<ODD>(ef, gh));
-            _mm512_add_pd(_mm512_shuffle_f64x2::<EVEN>(abcd, efgh), _mm512_shuffle_f64x2::<ODD>(abcd, efgh))
+            let abcd = _mm512_add_pd(
+                _mm512_shuffle_f64x2::<EVEN>(ab, cd),
+                _mm512_shuffle_f64x2::<ODD>(ab, cd),
+            );
+            let efgh = _mm512_add_pd(
+                _mm512_shuffle_f64x2::<EVEN>(ef, gh),
+                _mm512_shuffle_f64x2::<ODD>(ef, gh),
+            );
+            _mm512_add_pd(
+                _mm512_shuffle_f64x2::<EVEN>(abcd, efgh),
+                _mm512_shuffle_f64x2::<ODD>(abcd, efgh),
+            )
         }
     }
 
     #[inline(always)]
     fn first(self, v: __m512d) -> f64 {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm512_cvtsd_f64(v) }
     }
 
     #[inline(always)]
     fn accumulate<const TAKE: bool>(self, sums: &mut [i64], v: __m512d) {
         let Some(sums) = sums.first_chunk_mut::<8>() else { return };
-        // SAFETY: `self` proves that the processor has the instructions; those on memory read and write the 64 bytes of
-        // the array.
+        // SAFETY: `self` proves that the processor has the instructions; those on memory read and
+        // write the 64 bytes of the array.
         unsafe {
             let (integers, sum) = (_mm512_cvtpd_epi64(v), _mm512_loadu_si512(sums.as_ptr().cast()));
-            let total = if TAKE { _mm512_sub_epi64(sum, integers) } else { _mm512_add_epi64(sum, integers) };
+            let total = if TAKE {
+                _mm512_sub_epi64(sum, integers)
+            } else {
+                _mm512_add_epi64(sum, integers)
+            };
             _mm512_storeu_si512(sums.as_mut_ptr().cast(), total);
         }
     }
 
     #[inline(always)]
     fn multiples(self, v: __m512d, p: __m512d) -> u32 {
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe {
             let zero = _mm512_cmp_pd_mask::<_CMP_EQ_OQ>(v, _mm512_setzero_pd());
             let once = _mm512_cmp_pd_mask::<_CMP_EQ_OQ>(_mm512_abs_pd(v), p);
@@ -313,17 +369,19 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn splat(self, x: f64) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_set1_pd(x) }
     }
 
     #[inline(always)]
     fn load(self, words: &[u32]) -> __m256d {
         let words = &first::<4>(words);
-        // The bits of 2^52 with the integer below them are 2^52 and the integer: these instructions convert none that has
-        // no sign.
+        // The bits of 2^52 with the integer below them are 2^52 and the integer: these instructions
+        // convert none that has no sign.
         const FLOOR: f64 = (1_u64 << 52) as f64;
-        // SAFETY: `self` proves that the processor has the instructions; the load reads the 16 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instructions; the load reads the 16
+        // bytes of the array.
         unsafe {
             let floor = _mm256_set1_pd(FLOOR);
             let integers = _mm256_cvtepu32_epi64(_mm_loadu_si128(words.as_ptr().cast()));
@@ -334,56 +392,65 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn read(self, doubles: &[f64]) -> __m256d {
         let Some(doubles) = doubles.first_chunk::<4>() else { return self.splat(0.0) };
-        // SAFETY: `self` proves that the processor has the instruction; it reads the 32 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instruction; it reads the 32 bytes of
+        // the array.
         unsafe { _mm256_loadu_pd(doubles.as_ptr()) }
     }
 
     #[inline(always)]
     fn write(self, doubles: &mut [f64], v: __m256d) {
         let Some(doubles) = doubles.first_chunk_mut::<4>() else { return };
-        // SAFETY: `self` proves that the processor has the instruction; it writes the 32 bytes of the array.
+        // SAFETY: `self` proves that the processor has the instruction; it writes the 32 bytes of
+        // the array.
         unsafe { _mm256_storeu_pd(doubles.as_mut_ptr(), v) }
     }
 
     #[inline(always)]
     fn add(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_add_pd(a, b) }
     }
 
     #[inline(always)]
     fn sub(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_sub_pd(a, b) }
     }
 
     #[inline(always)]
     fn mul(self, a: __m256d, b: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_mul_pd(a, b) }
     }
 
     #[inline(always)]
     fn fma(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_fmadd_pd(a, b, c) }
     }
 
     #[inline(always)]
     fn fms(self, a: __m256d, b: __m256d, c: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_fmsub_pd(a, b, c) }
     }
 
     #[inline(always)]
     fn sub_above(self, x: __m256d, bound: __m256d, amount: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe { _mm256_sub_pd(x, _mm256_and_pd(_mm256_cmp_pd::<_CMP_GT_OQ>(x, bound), amount)) }
     }
 
     #[inline(always)]
     fn blend(self, bit: usize, clear: __m256d, set: __m256d) -> __m256d {
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe {
             if bit == 0 {
                 _mm256_blend_pd::<0b1010>(clear, set)
@@ -396,9 +463,11 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn sum_rows(self, rows: &[__m256d]) -> __m256d {
         let Some(&[a, b, c, d]) = rows.first_chunk() else { return self.splat(0.0) };
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe {
-            // Neighbouring lanes, so that each half of 128 bits holds a part of both rows; then the halves.
+            // Neighbouring lanes, so that each half of 128 bits holds a part of both rows; then the
+            // halves.
             let (ab, cd) = (_mm256_hadd_pd(a, b), _mm256_hadd_pd(c, d));
             let (low, high) =
                 (_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd));
@@ -408,24 +477,30 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn first(self, v: __m256d) -> f64 {
-        // SAFETY: `self` proves that the processor has the instruction, which touches registers only.
+        // SAFETY: `self` proves that the processor has the instruction, which touches registers
+        // only.
         unsafe { _mm256_cvtsd_f64(v) }
     }
 
     #[inline(always)]
     fn accumulate<const TAKE: bool>(self, sums: &mut [i64], v: __m256d) {
         let Some(sums) = sums.first_chunk_mut::<4>() else { return };
-        // No instruction converts to integers of 64 bits. An integer below 2^51 (and a row's sum is below) added to
-        // 1.5 · 2^52 stands in the low bits of what results, in two's complement, once the bits of 1.5 · 2^52 are taken off.
+        // No instruction converts to integers of 64 bits. An integer below 2^51 (and a row's sum is
+        // below) added to 1.5 · 2^52 stands in the low bits of what results, in two's complement,
+        // once the bits of 1.5 · 2^52 are taken off.
         const MIDDLE: f64 = (3_u64 << 51) as f64;
         const BITS: i64 = MIDDLE.to_bits().cast_signed();
-        // SAFETY: `self` proves that the processor has the instructions; those on memory read and write the 32 bytes of
-        // the array.
+        // SAFETY: `self` proves that the processor has the instructions; those on memory read and
+        // write the 32 bytes of the array.
         unsafe {
             let bits = _mm256_castpd_si256(_mm256_add_pd(v, _mm256_set1_pd(MIDDLE)));
             let integers = _mm256_sub_epi64(bits, _mm256_set1_epi64x(BITS));
             let sum = _mm256_loadu_si256(sums.as_ptr().cast());
-            let total = if TAKE { _mm256_sub_epi64(sum, integers) } else { _mm256_add_epi64(sum, integers) };
+            let total = if TAKE {
+                _mm256_sub_epi64(sum, integers)
+            } else {
+                _mm256_add_epi64(sum, integers)
+            };
             _mm256_storeu_si256(sums.as_mut_ptr().cast(), total);
         }
     }
@@ -433,7 +508,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     #[allow(clippy::cast_sign_loss, reason = "a mask of four bits")]
     fn multiples(self, v: __m256d, p: __m256d) -> u32 {
-        // SAFETY: `self` proves that the processor has the instructions, which touch registers only.
+        // SAFETY: `self` proves that the processor has the instructions, which touch registers
+        // only.
         unsafe {
             let zero = _mm256_cmp_pd::<_CMP_EQ_OQ>(v, _mm256_setzero_pd());
             let magnitude = _mm256_andnot_pd(_mm256_set1_pd(-0.0), v);

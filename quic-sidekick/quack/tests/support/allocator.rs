@@ -1,4 +1,5 @@
-//! What something asks of the allocator: how often, and how much it holds in the end. For the tests of all crates.
+//! What something asks of the allocator: how often, and how much it holds in the end. For the tests
+//! of all crates.
 
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
@@ -22,7 +23,10 @@ fn note(bytes: isize) {
     }
 }
 
-#[allow(unsafe_code, reason = "an allocator cannot be written without; it only counts and passes on")]
+#[allow(
+    unsafe_code,
+    reason = "an allocator cannot be written without; it only counts and passes on"
+)]
 // SAFETY: every call goes unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -34,7 +38,8 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         note(-layout.size().cast_signed());
-        // SAFETY: `pointer` came from `alloc` above with this `layout`, hence from the system's allocator.
+        // SAFETY: `pointer` came from `alloc` above with this `layout`, hence from the system's
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -1,13 +1,21 @@
 //! Every instruction set of the machine against the textbook, to the bit.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "part of a test, and of an example that is one")]
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "part of a test, and of an example that is one"
+)]
 
 use sidekick_quack::{
     DecodeError, DecoderOf, Fate, Identifier, InstructionSet, MAX_THRESHOLD, PowerSumsOf, textbook,
 };
 
-/// From a seed, so that long lists need no long strategy: SplitMix64, of which the high bits are taken.
-pub fn identifiers<I: Identifier + TryFrom<u64, Error: std::fmt::Debug>>(seed: u64, length: usize) -> Vec<I> {
+/// From a seed, so that long lists need no long strategy: SplitMix64, of which the high bits are
+/// taken.
+pub fn identifiers<I: Identifier + TryFrom<u64, Error: std::fmt::Debug>>(
+    seed: u64,
+    length: usize,
+) -> Vec<I> {
     let mut state = seed;
     let draw = |_| {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -57,7 +65,10 @@ pub fn inserting_and_removing<I: Identifier + Default + TryFrom<u64, Error: std:
 /// What is to be said of each packet of a log of which some are missing: by counting.
 pub fn exact_fates<I: Identifier>(log: &[I], missing: &[I]) -> Vec<Fate> {
     let count = |identifiers: &[I], element: u64| {
-        identifiers.iter().filter(|&&identifier| identifier.into() % I::MODULUS.into() == element).count()
+        identifiers
+            .iter()
+            .filter(|&&identifier| identifier.into() % I::MODULUS.into() == element)
+            .count()
     };
     let missing_elements: std::collections::BTreeSet<u64> =
         missing.iter().map(|&identifier| identifier.into() % I::MODULUS.into()).collect();
@@ -95,7 +106,11 @@ pub fn decoding<I: Identifier + Default + TryFrom<u64, Error: std::fmt::Debug>>(
         let mut fates = vec![Fate::Ambiguous; 3];
         let result = decoder.decode(&difference, &log, &mut fates);
         if missing.len() > threshold {
-            assert_eq!(result, Err(DecodeError::TooManyMissing { missing: count, threshold }), "{set}");
+            assert_eq!(
+                result,
+                Err(DecodeError::TooManyMissing { missing: count, threshold }),
+                "{set}"
+            );
         } else {
             assert_eq!(result, Ok(missing.len()), "{set}");
             assert_eq!(fates, expected, "{set}");

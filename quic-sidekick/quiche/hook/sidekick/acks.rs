@@ -1,7 +1,8 @@
 //! Fewer acknowledgements.
 //!
-//! quiche acknowledges with the next datagram that it is asked for. A receiver whose sender learns from a proxy what has
-//! passed can wait: each acknowledgement is a packet on a path that may be slow, metered or half duplex.
+//! quiche acknowledges with the next datagram that it is asked for. A receiver whose sender learns
+//! from a proxy what has passed can wait: each acknowledgement is a packet on a path that may be
+//! slow, metered or half duplex.
 
 use std::time::{Duration, Instant};
 
@@ -31,13 +32,14 @@ impl Acks {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Acknowledges 1-RTT packets after so many of them, or so long after the first, whichever comes sooner. With 0 or 1 packet
-    /// each is acknowledged as soon as anything is sent, as quiche does it.
+    /// Acknowledges 1-RTT packets after so many of them, or so long after the first, whichever
+    /// comes sooner. With 0 or 1 packet each is acknowledged as soon as anything is sent, as quiche
+    /// does it.
     ///
-    /// The delay is at most the one that the handshake has announced (`Config::set_max_ack_delay`, 25 ms unless set), for the
-    /// sender reckons with it (RFC 9000, section 13.2.1). Gaps wait, too: a sender without help finds losses later by as much,
-    /// and one whose window is clocked by acknowledgements sends in bursts. So this is for receivers whose senders
-    /// have a proxy.
+    /// The delay is at most the one that the handshake has announced (`Config::set_max_ack_delay`,
+    /// 25 ms unless set), for the sender reckons with it (RFC 9000, section 13.2.1). Gaps wait,
+    /// too: a sender without help finds losses later by as much, and one whose window is clocked by
+    /// acknowledgements sends in bursts. So this is for receivers whose senders have a proxy.
     pub fn sidekick_acknowledge(&mut self, packets: u64, delay: Duration) {
         let announced = Duration::from_millis(self.local_transport_params.max_ack_delay);
         self.sidekick.acks.packets = packets;

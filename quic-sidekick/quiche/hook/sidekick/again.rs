@@ -1,16 +1,18 @@
 //! Datagrams that go out once more, byte for byte as they were.
 //!
-//! *Re-injection*: a 1-RTT packet that was lost before the proxy is sent again with the same ciphertext. To the receiver it
-//! is the packet, a little late; quiche's congestion control never hears of a loss. Only its loss detection is held back for
-//! that packet, for as long as the second attempt may take ([`Connection::sidekick_resend`]).
+//! *Re-injection*: a 1-RTT packet that was lost before the proxy is sent again with the same
+//! ciphertext. To the receiver it is the packet, a little late; quiche's congestion control never
+//! hears of a loss. Only its loss detection is held back for that packet, for as long as the second
+//! attempt may take ([`Connection::sidekick_resend`]).
 //!
-//! *The handshake*: a lost first flight costs a second, for nobody knows the round-trip time yet (RFC 9002, section 6.2.2).
-//! A client can send each datagram of its handshake again a few milliseconds later, and twice more
-//! ([`Connection::sidekick_repeat_handshake`], [`repeat_handshakes`]). What arrives twice is dropped by the packet number; a
-//! server that answers first flights with Retry answers each copy.
+//! *The handshake*: a lost first flight costs a second, for nobody knows the round-trip time yet
+//! (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
+//! milliseconds later, and twice more ([`Connection::sidekick_repeat_handshake`],
+//! [`repeat_handshakes`]). What arrives twice is dropped by the packet number; a server that
+//! answers first flights with Retry answers each copy.
 //!
-//! Either is encrypted once and sent as often as needed, which is what a network may do to any datagram (RFC 9000,
-//! section 21.9): nothing about it is new to a receiver.
+//! Either is encrypted once and sent as often as needed, which is what a network may do to any
+//! datagram (RFC 9000, section 21.9): nothing about it is new to a receiver.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,9 +40,9 @@ fn long_type(datagram: &[u8]) -> Option<u8> {
 /// Whether clients repeat their handshake from the beginning.
 static REPEAT_HANDSHAKES: AtomicBool = AtomicBool::new(false);
 
-/// Has all connections that this process begins from now on repeat the datagrams of their handshake, as
-/// [`Connection::sidekick_repeat_handshake`] does for one. For event loops that do not hand a connection to the application
-/// before its handshake is over, such as tokio-quiche's.
+/// Has all connections that this process begins from now on repeat the datagrams of their
+/// handshake, as [`Connection::sidekick_repeat_handshake`] does for one. For event loops that do
+/// not hand a connection to the application before its handshake is over, such as tokio-quiche's.
 pub fn repeat_handshakes(repeat: bool) {
     REPEAT_HANDSHAKES.store(repeat, Relaxed);
 }
@@ -97,10 +99,12 @@ impl Again {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Has a client send the datagrams of its handshake again after 5, 20 and 80 ms, as long as nothing says that they
-    /// arrived: the first flight until the server is heard, acknowledgements of an incomplete answer until it is complete (a
-    /// server that hears nothing doubles the time until it sends its answer again), the rest until the server confirms the handshake. Call it before the
-    /// first `send`. A server never repeats: until it knows the client's address it may not (RFC 9000, section 8.1).
+    /// Has a client send the datagrams of its handshake again after 5, 20 and 80 ms, as long as
+    /// nothing says that they arrived: the first flight until the server is heard, acknowledgements
+    /// of an incomplete answer until it is complete (a server that hears nothing doubles the time
+    /// until it sends its answer again), the rest until the server confirms the handshake. Call it
+    /// before the first `send`. A server never repeats: until it knows the client's address it may
+    /// not (RFC 9000, section 8.1).
     pub fn sidekick_repeat_handshake(&mut self, repeat: bool) {
         self.sidekick.again.repeat_handshake = repeat;
         if !repeat {
@@ -108,12 +112,13 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Has the next call of `send` give out a datagram of a 1-RTT packet once more: `datagram` as the log had it under this
-    /// path and packet number. False if there is no need, since the packet is acknowledged or was declared lost, or no room.
+    /// Has the next call of `send` give out a datagram of a 1-RTT packet once more: `datagram` as
+    /// the log had it under this path and packet number. False if there is no need, since the
+    /// packet is acknowledged or was declared lost, or no room.
     ///
-    /// Until a loss would be noticed had the packet been sent now for the first time, neither packets acknowledged after it
-    /// nor time make it a loss. The peer may take its time to acknowledge (`max_ack_delay`), since the packet fills a gap. It
-    /// stays in flight.
+    /// Until a loss would be noticed had the packet been sent now for the first time, neither
+    /// packets acknowledged after it nor time make it a loss. The peer may take its time to
+    /// acknowledge (`max_ack_delay`), since the packet fills a gap. It stays in flight.
     pub fn sidekick_resend(
         &mut self,
         path_id: usize,
@@ -124,7 +129,8 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick_forget_left_paths();
         let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
         let Ok(path) = self.paths.get_mut(path_id) else { return false };
-        // RFC 9000, section 8.1: until a server knows the client's address, its packets are counted.
+        // RFC 9000, section 8.1: until a server knows the client's address, its packets are
+        // counted.
         if full || !path.active() || (self.is_server && !path.verified_peer_address) {
             return false;
         }
@@ -140,13 +146,15 @@ impl<F: BufFactory> Connection<F> {
         held
     }
 
-    /// How many packets on the connection's present paths were sent again in vain: they were acknowledged too soon for the
-    /// second attempt to be the one that arrived, or before packets that were sent earlier than that.
+    /// How many packets on the connection's present paths were sent again in vain: they were
+    /// acknowledged too soon for the second attempt to be the one that arrived, or before packets
+    /// that were sent earlier than that.
     pub fn sidekick_needless(&self) -> u64 {
         self.early_losses().map(|losses| losses.needless).sum()
     }
 
-    /// Keeps a datagram that begins with a long header for its repetitions. Early data and probes are not repeated.
+    /// Keeps a datagram that begins with a long header for its repetitions. Early data and probes
+    /// are not repeated.
     pub(super) fn sidekick_keep_flight(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         let heard = self.sidekick_heard_of_server();
         let again = &mut self.sidekick.again;
@@ -158,13 +166,14 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Whether anything has come from the server that answers a first flight: Retry and Version Negotiation do, too, but
-    /// quiche does not count them.
+    /// Whether anything has come from the server that answers a first flight: Retry and Version
+    /// Negotiation do, too, but quiche does not count them.
     fn sidekick_heard_of_server(&self) -> bool {
         self.recv_count > 0 || self.did_retry || self.did_version_negotiation
     }
 
-    /// Drops what waits for a path that the connection has left: its datagrams would link one with the other.
+    /// Drops what waits for a path that the connection has left: its datagrams would link one with
+    /// the other.
     fn sidekick_forget_left_paths(&mut self) {
         let paths = &self.paths;
         let active = |path_id| paths.get(path_id).is_ok_and(|path| path.active());

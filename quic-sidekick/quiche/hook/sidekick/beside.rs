@@ -1,7 +1,8 @@
-//! Datagrams that are not QUIC, on the connection's own path: from its address and port to the peer's, and back.
+//! Datagrams that are not QUIC, on the connection's own path: from its address and port to the
+//! peer's, and back.
 //!
-//! They begin with a byte from 4 to 15. RFC 9443 gives these to none of the protocols that share a port with QUIC, and a
-//! QUIC packet never begins so: its first or second bit is set.
+//! They begin with a byte from 4 to 15. RFC 9443 gives these to none of the protocols that share a
+//! port with QUIC, and a QUIC packet never begins so: its first or second bit is set.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -23,7 +24,8 @@ pub(super) struct Beside {
     heard: VecDeque<Vec<u8>>,
 }
 
-/// What finds the queue full is dropped: it may be anybody's, and what waits may be what was asked for.
+/// What finds the queue full is dropped: it may be anybody's, and what waits may be what was asked
+/// for.
 fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
     if queue.len() < MAX_WAITING {
         queue.push_back(datagram.to_vec());
@@ -45,8 +47,8 @@ const MASK_LEN: usize = 16;
 /// The first `len` bytes of the handle of an answer to a marker: the ID of the connection that sent
 /// the marker. `None` for any other datagram.
 ///
-/// The handle is masked, since anyone can have a proxy send it to an address of their choice (SPEC.md,
-/// section 4.1 of the Sidekick protocol).
+/// The handle is masked, since anyone can have a proxy send it to an address of their choice
+/// (SPEC.md, section 4.1 of the Sidekick protocol).
 pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
     // Every short header is asked: nearly all end at their first byte.
     if datagram.first() != Some(&ANSWER_BYTE) || !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
@@ -58,22 +60,25 @@ pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Has one of the next calls of `send` give out this datagram, on the active path and as it is: before any packet, and
-    /// outside of the connection's counters and limits; but a server sends none to an address that is not validated. One that
-    /// is longer than 512 bytes, does not begin with a byte from 4 to 15, or finds eight waiting is dropped.
+    /// Has one of the next calls of `send` give out this datagram, on the active path and as it is:
+    /// before any packet, and outside of the connection's counters and limits; but a server sends
+    /// none to an address that is not validated. One that is longer than 512 bytes, does not begin
+    /// with a byte from 4 to 15, or finds eight waiting is dropped.
     pub fn sidekick_send_beside(&mut self, datagram: &[u8]) {
         if self.sidekick.capacity > 0 && is_beside(datagram) {
             push(&mut self.sidekick.beside.to_send, datagram);
         }
     }
 
-    /// Takes the datagrams that came to `recv` since the last call, on one of the connection's paths as far as their
-    /// addresses tell, and begin with a byte from 4 to 15; the first eight are kept. They may come from anybody.
+    /// Takes the datagrams that came to `recv` since the last call, on one of the connection's
+    /// paths as far as their addresses tell, and begin with a byte from 4 to 15; the first eight
+    /// are kept. They may come from anybody.
     pub fn sidekick_drain_beside(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.sidekick.beside.heard.drain(..)
     }
 
-    /// Whether a datagram is none of the connection's. Without a log nobody would take it; then it is left to quiche.
+    /// Whether a datagram is none of the connection's. Without a log nobody would take it; then it
+    /// is left to quiche.
     pub(crate) fn sidekick_heard(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
         let beside = self.sidekick.capacity > 0 && is_beside(datagram);
         if beside && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {

@@ -1,5 +1,5 @@
-//! Asks a receiver that is not ours for fewer acknowledgements: QUIC ACK frequency (draft-ietf-quic-ack-frequency-07), tried
-//! with quinn.
+//! Asks a receiver that is not ours for fewer acknowledgements: QUIC ACK frequency
+//! (draft-ietf-quic-ack-frequency-07), tried with quinn.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,16 @@ use crate::{BufFactory, Connection};
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 /// The type of the frame.
 const ACK_FREQUENCY: u64 = 0xaf;
-/// The request goes out so many times, for quiche would not know it in a lost packet. Its number tells the copies from a new
-/// request; and if all are lost, the receiver does as before.
+/// The request goes out so many times, for quiche would not know it in a lost packet. Its number
+/// tells the copies from a new request; and if all are lost, the receiver does as before.
 const COPIES: u32 = 5;
 /// The usual way (RFC 9000, section 13.2.2): every second packet.
 const USUAL_THRESHOLD: u64 = 1;
 /// What is out of order is told at once, as it is without a request.
 const REORDERING_THRESHOLD: u64 = 1;
 
-/// More than these cannot be asked for: what the draft bounds delays by, in microseconds, and as many packets as make no difference.
+/// More than these cannot be asked for: what the draft bounds delays by, in microseconds, and as
+/// many packets as make no difference.
 const MAX_DELAY_US: u64 = (1 << 24) - 1;
 const MAX_THRESHOLD: u64 = 1 << 20;
 
@@ -28,8 +29,8 @@ const MAX_THRESHOLD: u64 = 1 << 20;
 pub(super) struct Frequency {
     request: Option<Request>,
     next_sequence: u64,
-    /// The longest delay that was asked for. A request for less may be lost, and one on its way is in force or not: loss detection
-    /// reckons with this.
+    /// The longest delay that was asked for. A request for less may be lost, and one on its way is
+    /// in force or not: loss detection reckons with this.
     longest: Duration,
     /// The packet that is being made has the request in it.
     written: bool,
@@ -47,7 +48,8 @@ struct Request {
 }
 
 impl State {
-    /// Writes a request for the receiver into a 1-RTT packet, if it is time for one, and returns how many bytes that took.
+    /// Writes a request for the receiver into a 1-RTT packet, if it is time for one, and returns
+    /// how many bytes that took.
     pub(crate) fn ask(&mut self, b: &mut octets::OctetsMut, left: usize, now: Instant) -> usize {
         self.frequency.write(b, left, now)
     }
@@ -60,7 +62,8 @@ impl Frequency {
         let delay_us = u64::try_from(request.delay.as_micros()).unwrap_or(u64::MAX).min(MAX_DELAY_US);
         let fields = [ACK_FREQUENCY, request.sequence, request.threshold, delay_us, REORDERING_THRESHOLD];
         let len = fields.iter().map(|field| octets::varint_len(*field)).sum();
-        // A frame of quiche's own has to follow, a PING if nothing else: it makes no packet of ours alone.
+        // A frame of quiche's own has to follow, a PING if nothing else: it makes no packet of ours
+        // alone.
         if len + 1 > left || fields.iter().any(|field| b.put_varint(*field).is_err()) {
             return 0;
         }
@@ -94,9 +97,10 @@ fn parameter(parameters: &[u8], wanted: u64) -> Option<u64> {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Asks the peer to acknowledge after so many packets, or so long after the first, whichever comes sooner; and what is out of
-    /// order at once. False if it has not offered to be asked, or the handshake is not over. The delay is at least the shortest
-    /// that the peer offers and at most 16 s, and loss detection reckons with it from now on, also if less is asked for later.
+    /// Asks the peer to acknowledge after so many packets, or so long after the first, whichever
+    /// comes sooner; and what is out of order at once. False if it has not offered to be asked, or
+    /// the handshake is not over. The delay is at least the shortest that the peer offers and at
+    /// most 16 s, and loss detection reckons with it from now on, also if less is asked for later.
     pub fn sidekick_ask_for_acks(&mut self, packets: u64, delay: Duration, now: Instant) -> bool {
         self.sidekick_request(packets.saturating_sub(1), Some(delay), now)
     }
@@ -113,7 +117,8 @@ impl<F: BufFactory> Connection<F> {
         let Some(least) = parameter(self.handshake.quic_transport_params(), MIN_ACK_DELAY) else { return false };
         let usual = Duration::from_millis(self.peer_transport_params.max_ack_delay);
         let least = Duration::from_micros(least);
-        // The shortest cannot be longer than the usual; who says so is not to decide when timeouts expire.
+        // The shortest cannot be longer than the usual; who says so is not to decide when timeouts
+        // expire.
         if least > usual {
             return false;
         }

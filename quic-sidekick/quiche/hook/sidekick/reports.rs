@@ -1,9 +1,10 @@
 //! What becomes of a proxy's reports: the receiver confirms each, or refutes it.
 //!
-//! A report has data sent again at once, but moves no congestion controller. The controller hears of the loss when the
-//! receiver has acknowledged later packets, as without a proxy. A packet that is acknowledged instead comes back into the
-//! flight first, so that the connection takes it for what it is: a packet that arrived. A wrong report thus costs the
-//! repetition alone, and nothing of it remains.
+//! A report has data sent again at once, but moves no congestion controller. The controller hears
+//! of the loss when the receiver has acknowledged later packets, as without a proxy. A packet that
+//! is acknowledged instead comes back into the flight first, so that the connection takes it for
+//! what it is: a packet that arrived. A wrong report thus costs the repetition alone, and nothing
+//! of it remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,7 +15,8 @@ use super::Reaction;
 use crate::frame::Frame;
 use crate::ranges::RangeSet;
 
-/// Reports per path on which the receiver's word is still to come. While there are as many, no more are acted on.
+/// Reports per path on which the receiver's word is still to come. While there are as many, no more
+/// are acted on.
 pub(super) const MAX_OPEN: usize = 4096;
 /// The same as bytes, in congestion windows.
 const MAX_OPEN_WINDOWS: usize = 2;
@@ -22,7 +24,8 @@ const MAX_OPEN_WINDOWS: usize = 2;
 const INITIAL_WINDOW: usize = 14_720;
 /// Packets per path that are on their way again as they were.
 const MAX_HELD: usize = 1024;
-/// Confirmed losses whose acknowledgement is still looked for, per path; past it, the lowest packet number is forgotten.
+/// Confirmed losses whose acknowledgement is still looked for, per path; past it, the lowest packet
+/// number is forgotten.
 pub(super) const MAX_CONFIRMED: usize = 1024;
 
 /// A packet that was declared lost, as it was.
@@ -67,9 +70,10 @@ pub(crate) struct EarlyLosses {
 impl EarlyLosses {
     /// Whether a packet of `size` bytes may be declared lost, with such a congestion window.
     ///
-    /// What is declared lost leaves the flight, and makes room for more. The receiver has not confirmed
-    /// that it left the path. So no more than two windows of it wait for the receiver's word, however
-    /// much a proxy reports; at half of the packets lost, one does. An initial window may always wait.
+    /// What is declared lost leaves the flight, and makes room for more. The receiver has not
+    /// confirmed that it left the path. So no more than two windows of it wait for the receiver's
+    /// word, however much a proxy reports; at half of the packets lost, one does. An initial window
+    /// may always wait.
     pub(crate) fn has_room(&self, size: usize, window: usize) -> bool {
         let most = (MAX_OPEN_WINDOWS * window).max(INITIAL_WINDOW);
         self.open.len() < MAX_OPEN && self.open_bytes + size <= most
@@ -117,8 +121,9 @@ impl EarlyLosses {
         held.attempts += 1;
     }
 
-    /// Whether a packet's second attempt is under way. If so, `look_again` is brought to its end; BBR2's loss detection
-    /// prefers the time of the next packet that may be lost, and looks again then.
+    /// Whether a packet's second attempt is under way. If so, `look_again` is brought to its end;
+    /// BBR2's loss detection prefers the time of the next packet that may be lost, and looks again
+    /// then.
     pub(crate) fn holds(&mut self, packet_number: u64, now: Instant, look_again: &mut Option<Instant>) -> bool {
         let Some(until) = self.held.get(&packet_number).map(|held| held.until) else { return false };
         if until <= now {
@@ -129,12 +134,13 @@ impl EarlyLosses {
         true
     }
 
-    /// These ranges are acknowledged, over a path whose shortest round trip is `min_rtt`, when packets up to `known` were
-    /// acknowledged before.
+    /// These ranges are acknowledged, over a path whose shortest round trip is `min_rtt`, when
+    /// packets up to `known` were acknowledged before.
     ///
-    /// Both attempts at a packet look the same, but they arrive in their turns. When the first was lost, the receiver
-    /// acknowledges what was sent between both attempts before it has the second. When it was not, it acknowledges the
-    /// packet before them. A proxy cannot make the one look like the other.
+    /// Both attempts at a packet look the same, but they arrive in their turns. When the first was
+    /// lost, the receiver acknowledges what was sent between both attempts before it has the
+    /// second. When it was not, it acknowledges the packet before them. A proxy cannot make the one
+    /// look like the other.
     pub(crate) fn release(
         &mut self,
         ranges: &RangeSet,
@@ -148,7 +154,8 @@ impl EarlyLosses {
                 let Some(Held { resent, last, attempts, .. }) = self.held.remove(&packet_number) else { break };
                 let passed = known.is_some_and(|known| known > packet_number);
                 let too_soon = min_rtt.is_some_and(|rtt| now < resent + rtt);
-                // One in the middle between both: what is near either may have changed places with it.
+                // One in the middle between both: what is near either may have changed places with
+                // it.
                 let middle = packet_number + last.saturating_sub(packet_number).div_ceil(2);
                 if passed && !too_soon {
                     continue;
@@ -163,7 +170,8 @@ impl EarlyLosses {
         }
     }
 
-    /// Takes the early losses that these ranges acknowledge: with the report, if the receiver had not confirmed it.
+    /// Takes the early losses that these ranges acknowledge: with the report, if the receiver had
+    /// not confirmed it.
     pub(crate) fn take_acknowledged(&mut self, ranges: &RangeSet) -> Vec<(u64, Option<Report>)> {
         let mut acknowledged = Vec::new();
         if self.open.is_empty() && self.confirmed.is_empty() {
@@ -183,8 +191,9 @@ impl EarlyLosses {
         acknowledged
     }
 
-    /// Takes the reports that are confirmed when `largest` is acknowledged, by the thresholds of end-to-end loss detection:
-    /// `packets` acknowledged since, or sent no later than `sent_before`.
+    /// Takes the reports that are confirmed when `largest` is acknowledged, by the thresholds of
+    /// end-to-end loss detection: `packets` acknowledged since, or sent no later than
+    /// `sent_before`.
     pub(crate) fn take_confirmed(
         &mut self,
         largest: Option<u64>,

@@ -85,8 +85,8 @@ impl Sender {
         }
     }
 
-    /// Receives an ACK frame with these packet numbers a round trip after the last packet; returns the spurious losses
-    /// that the stock code saw.
+    /// Receives an ACK frame with these packet numbers a round trip after the last packet; returns
+    /// the spurious losses that the stock code saw.
     fn ack(&mut self, numbers: impl IntoIterator<Item = u64>) -> usize {
         self.now += RTT;
         let mut ranges = RangeSet::new(64);
@@ -129,7 +129,8 @@ impl Sender {
         }
     }
 
-    /// The stream offsets of the frames that wait to be resent, which are the packet numbers they were sent in.
+    /// The stream offsets of the frames that wait to be resent, which are the packet numbers they
+    /// were sent in.
     fn take_lost(&mut self) -> Vec<u64> {
         let lost = std::iter::from_fn(|| self.recovery.next_lost_frame(Epoch::Application));
         let mut offsets: Vec<_> = lost
@@ -274,7 +275,8 @@ fn acknowledged_after_all_is_counted_and_changes_no_threshold() {
     });
 }
 
-/// A wrong report leaves nothing behind but the repetition: what the receiver has is as if nobody had reported it.
+/// A wrong report leaves nothing behind but the repetition: what the receiver has is as if nobody
+/// had reported it.
 #[test]
 fn a_refuted_report_leaves_no_trace() {
     each(|mut sender, reaction| {
@@ -306,7 +308,8 @@ fn a_refuted_report_leaves_no_trace() {
     });
 }
 
-/// The first attempt that arrives is acknowledged before what was sent behind it, the second one after that.
+/// The first attempt that arrives is acknowledged before what was sent behind it, the second one
+/// after that.
 #[test]
 fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
     for controller in CONTROLLERS {
@@ -346,7 +349,8 @@ fn as_many_reports_as_can_be_judged_are_acted_on() {
     });
 }
 
-/// A proxy that reports everything as lost cannot have more than two windows sent before the receiver's word.
+/// A proxy that reports everything as lost cannot have more than two windows sent before the
+/// receiver's word.
 #[test]
 fn two_windows_at_most_wait_for_the_receiver_s_word() {
     each(|mut sender, reaction| {
@@ -521,8 +525,8 @@ fn controller_is_found_by_name() {
     assert_eq!("cubic-rfc9438".parse(), Ok(CongestionControlAlgorithm::CubicRfc9438));
 }
 
-/// A near loss must not leave a gap at a bottleneck behind the proxy: its repair does not wait for the pacer, and does not
-/// move the others' schedule.
+/// A near loss must not leave a gap at a bottleneck behind the proxy: its repair does not wait for
+/// the pacer, and does not move the others' schedule.
 #[test]
 fn the_repair_of_neutered_packets_is_not_paced() {
     for (reaction, at_once) in [(Reaction::Neutered, 3), (Reaction::Loss, 0)] {
@@ -541,8 +545,8 @@ fn the_repair_of_neutered_packets_is_not_paced() {
     }
 }
 
-/// What a probe has sent again and the receiver has acknowledged need not be resent, though it was declared lost: its stream
-/// must not hold up the others. In quiche 0.30.0 it does.
+/// What a probe has sent again and the receiver has acknowledged need not be resent, though it was
+/// declared lost: its stream must not hold up the others. In quiche 0.30.0 it does.
 #[test]
 fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
     const BULK: usize = 100_000;

@@ -1,7 +1,7 @@
 //! An upload from a client to a server over an emulated path, in virtual time.
 //!
-//! This file is a module twice over: once for the hooked crate and once for the stock one. The module above it imports the
-//! one that is meant as `engine`.
+//! This file is a module twice over: once for the hooked crate and once for the stock one. The
+//! module above it imports the one that is meant as `engine`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -60,7 +60,14 @@ pub trait Assist {
     /// The handshake is done.
     fn attach(&mut self, _client: &mut Connection) {}
     /// The client has sent a datagram; it reaches the proxy at the given time, or never.
-    fn sent(&mut self, _client: &mut Connection, _datagram: &[u8], _now: u64, _at_proxy: Option<u64>) {}
+    fn sent(
+        &mut self,
+        _client: &mut Connection,
+        _datagram: &[u8],
+        _now: u64,
+        _at_proxy: Option<u64>,
+    ) {
+    }
     /// When `act` wants to be called.
     fn due(&self) -> Option<u64> {
         None
@@ -201,8 +208,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Until when the client has to wait, if it paces and the time has not come. BBR2 takes the time at which a datagram is
-    /// made for the time at which it leaves.
+    /// Until when the client has to wait, if it paces and the time has not come. BBR2 takes the
+    /// time at which a datagram is made for the time at which it leaves.
     fn paced_until(&self) -> Option<u64> {
         let release = self.client.get_next_release_time()?.time(instant())?;
         let wait = release.saturating_duration_since(instant());
@@ -213,7 +220,8 @@ impl<'a> Transfer<'a> {
     fn fate(&mut self, size: u64) -> (Option<u64>, Option<u64>) {
         let starts = self.now.max(self.link_free);
         let backlog = (starts - self.now) * self.scenario.rate / MILLISECOND;
-        let lost_near = self.happens(self.scenario.near_loss) || backlog + size > self.scenario.queue;
+        let lost_near =
+            self.happens(self.scenario.near_loss) || backlog + size > self.scenario.queue;
         let lost_far = self.happens(self.scenario.far_loss);
         let jitter = next_random(&mut self.random) % (self.scenario.jitter + 1);
         if lost_near {
@@ -241,9 +249,15 @@ impl<'a> Transfer<'a> {
         let client = self.client.timeout().map(after);
         let server = self.server.timeout().map(after);
         let arrival = self.flying.keys().next().map(|(time, _)| *time);
-        let next = [client, server, arrival, assist.due(), self.release].into_iter().flatten().min();
-        let next = next.unwrap_or_else(|| panic!("nothing more will happen in {:?}", self.scenario));
-        assert!(next < LIMIT && !self.client.is_closed(), "the upload hangs in {:?}", self.scenario);
+        let next =
+            [client, server, arrival, assist.due(), self.release].into_iter().flatten().min();
+        let next =
+            next.unwrap_or_else(|| panic!("nothing more will happen in {:?}", self.scenario));
+        assert!(
+            next < LIMIT && !self.client.is_closed(),
+            "the upload hangs in {:?}",
+            self.scenario
+        );
         self.now = self.now.max(next);
         self.world.set(Duration::from_nanos(self.now));
 
@@ -263,7 +277,9 @@ impl<'a> Transfer<'a> {
     fn receive(&mut self, to_server: bool, datagram: &mut [u8]) {
         let info = RecvInfo { from: addresses(to_server), to: addresses(!to_server) };
         let receiver = if to_server { &mut self.server } else { &mut self.client };
-        receiver.recv(datagram, info).unwrap_or_else(|error| panic!("{error} in {:?}", self.scenario));
+        receiver
+            .recv(datagram, info)
+            .unwrap_or_else(|error| panic!("{error} in {:?}", self.scenario));
         let mut buffer = [0; 65536];
         while let Ok((size, end)) = self.server.stream_recv(STREAM, &mut buffer) {
             self.received.extend_from_slice(&buffer[..size]);
@@ -275,7 +291,8 @@ impl<'a> Transfer<'a> {
 /// A client and a server that have said nothing yet.
 pub fn ends(controller: &str) -> (Connection, Connection) {
     let mut config = config(controller);
-    let (client_id, server_id) = (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
+    let (client_id, server_id) =
+        (ConnectionId::from_ref(&[1; 16]), ConnectionId::from_ref(&[2; 16]));
     let client = quiche::connect(None, &client_id, addresses(true), addresses(false), &mut config);
     let server = quiche::accept(&server_id, None, addresses(false), addresses(true), &mut config);
     (client.unwrap(), server.unwrap())

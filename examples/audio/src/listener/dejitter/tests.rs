@@ -9,8 +9,8 @@ fn start() -> (Dejitter, Instant) {
     (Dejitter::new(LIMIT, true).unwrap(), Instant::now())
 }
 
-/// By the definition: a packet is playable when it and every packet before it have arrived. The longest wait and how many
-/// waited, of packets that arrive a millisecond apart in this order.
+/// By the definition: a packet is playable when it and every packet before it have arrived. The
+/// longest wait and how many waited, of packets that arrive a millisecond apart in this order.
 fn waits(order: &[u32]) -> (u64, usize) {
     let arrived = |sequence: u32| order.iter().position(|&s| s == sequence).unwrap();
     let all = (0..u32::try_from(order.len()).unwrap()).map(|sequence| {

@@ -6,7 +6,8 @@ use std::io::Cursor;
 
 /// A second of a sine at 440 Hz on every channel.
 fn sine(rate: u32, channels: u16, bits: u16, format: SampleFormat) -> Vec<u8> {
-    let spec = WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format: format };
+    let spec =
+        WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format: format };
     let mut bytes = Cursor::new(Vec::new());
     let mut writer = WavWriter::new(&mut bytes, spec).unwrap();
     for number in 0..rate {
@@ -16,7 +17,9 @@ fn sine(rate: u32, channels: u16, bits: u16, format: SampleFormat) -> Vec<u8> {
             match format {
                 SampleFormat::Float => writer.write_sample(value as f32).unwrap(),
                 SampleFormat::Int => {
-                    writer.write_sample((value * 2_f64.powi(i32::from(bits) - 1)).round() as i32).unwrap();
+                    writer
+                        .write_sample((value * 2_f64.powi(i32::from(bits) - 1)).round() as i32)
+                        .unwrap();
                 }
             }
         }
@@ -51,8 +54,8 @@ fn every_rate_and_format_gives_the_same_sound() {
     for (rate, channels, bits, format) in files {
         let samples = all(&sine(rate, channels, bits, format));
         assert!(samples.len().abs_diff(48_000) <= 1, "{rate}: {}", samples.len());
-        // The filter needs some samples at either end, and its delay is known to one of them, by which the sine climbs
-        // 0.0288 at most. Eight bits are coarse by 0.004.
+        // The filter needs some samples at either end, and its delay is known to one of them, by
+        // which the sine climbs 0.0288 at most. Eight bits are coarse by 0.004.
         for (number, sample) in samples.iter().enumerate().skip(1000).take(46_000) {
             let wanted = (number as f64 / 48_000.0 * 440.0 * TAU).sin() / 2.0;
             assert!(
@@ -70,7 +73,8 @@ fn what_cannot_be_played_is_refused_with_what_to_do() {
     assert!(of(&sine(48_000, 6, 16, SampleFormat::Int)).contains("6 channels; mix them down"));
     assert!(of(&sine(4000, 1, 16, SampleFormat::Int)).contains("4000 samples a second; convert"));
     // As ffmpeg's pcm_f64le: format 3, 48,000 samples a second of 8 bytes each.
-    let mut long = [&b"RIFF\x34\0\0\0WAVEfmt \x10\0\0\0\x03\0\x01\0"[..], &48_000_u32.to_le_bytes()].concat();
+    let mut long =
+        [&b"RIFF\x34\0\0\0WAVEfmt \x10\0\0\0\x03\0\x01\0"[..], &48_000_u32.to_le_bytes()].concat();
     long.extend([&384_000_u32.to_le_bytes()[..], b"\x08\0\x40\0data\x10\0\0\0", &[0; 16]].concat());
     assert!(of(&long).contains("ffmpeg -i FILE"), "{}", of(&long));
 }

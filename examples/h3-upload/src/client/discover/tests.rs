@@ -11,7 +11,12 @@ fn name(text: &str) -> Name {
     Name::from_ascii(text).unwrap()
 }
 
-fn https(owner: &str, priority: u16, target: &str, params: Vec<(SvcParamKey, SvcParamValue)>) -> Record {
+fn https(
+    owner: &str,
+    priority: u16,
+    target: &str,
+    params: Vec<(SvcParamKey, SvcParamValue)>,
+) -> Record {
     let data = RData::HTTPS(HTTPS(SVCB::new(priority, name(target), params)));
     Record::from_rdata(name(owner), 300, data)
 }
@@ -113,7 +118,11 @@ fn only_http3_is_of_use() {
         vec![alpn(&["h2"]), no_default.clone()],
         vec![alpn(&["h3"]), port(0)],
     ] {
-        assert_eq!(step(&[https(HOST, 1, ".", params.clone())]), Step::Try(Vec::new()), "{params:?}");
+        assert_eq!(
+            step(&[https(HOST, 1, ".", params.clone())]),
+            Step::Try(Vec::new()),
+            "{params:?}"
+        );
     }
     let only = https(HOST, 1, ".", vec![alpn(&["h3"]), no_default]);
     assert_eq!(step(&[only]), Step::Try(vec![ep(HOST, 443)]));
@@ -122,7 +131,8 @@ fn only_http3_is_of_use() {
 #[test]
 fn mandatory_keys_must_be_there_and_be_understood() {
     use SvcParamKey::{
-        Alpn as AlpnKey, EchConfigList as EchKey, Mandatory as MandatoryKey, Port, Unknown as UnknownKey,
+        Alpn as AlpnKey, EchConfigList as EchKey, Mandatory as MandatoryKey, Port,
+        Unknown as UnknownKey,
     };
     let unknown = (UnknownKey(4711), SvcParamValue::Unknown(Unknown(vec![1])));
     let ech = (EchKey, SvcParamValue::EchConfigList(EchConfigList(vec![1])));
@@ -131,7 +141,9 @@ fn mandatory_keys_must_be_there_and_be_understood() {
         !ports(&step(&[https(HOST, 1, ".", params)])).is_empty()
     };
     assert!(usable(&[AlpnKey, Port]));
-    for keys in [&[UnknownKey(4711)][..], &[AlpnKey, EchKey], &[MandatoryKey], &[SvcParamKey::Ipv4Hint]] {
+    for keys in
+        [&[UnknownKey(4711)][..], &[AlpnKey, EchKey], &[MandatoryKey], &[SvcParamKey::Ipv4Hint]]
+    {
         assert!(!usable(keys), "{keys:?}");
     }
     // What is not mandatory may be anything.
@@ -250,7 +262,9 @@ fn endpoints_are_bounded_and_the_preferred_ones_stay() {
     let answers: Vec<_> = (1..=1000).rev().map(|i| service(i, i)).collect();
     assert_eq!(ports(&step(&answers)), (1..=8).collect::<Vec<_>>());
     let many = ipv4hint(&[[192, 0, 2, 1]; 1000]);
-    let Step::Try(endpoints) = step(&[https(HOST, 1, ".", vec![alpn(&["h3"]), many])]) else { panic!() };
+    let Step::Try(endpoints) = step(&[https(HOST, 1, ".", vec![alpn(&["h3"]), many])]) else {
+        panic!()
+    };
     assert_eq!(endpoints[0].hints.len(), MAX_ADDRESSES);
 }
 
@@ -312,7 +326,15 @@ fn records_leave_room_for_the_host_itself() {
 
 #[test]
 fn nothing_is_sent_where_no_server_can_be() {
-    let hints = ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:192.0.2.7", "192.0.2.8"];
+    let hints = [
+        "0.0.0.0",
+        "::",
+        "224.0.0.1",
+        "ff02::1",
+        "255.255.255.255",
+        "::ffff:192.0.2.7",
+        "192.0.2.8",
+    ];
     let hints = hints.map(|hint| hint.parse().unwrap()).to_vec();
     let endpoint = Endpoint { hints, ..ep("a.test.", 4433) };
     let expected = ["192.0.2.7:4433 https-record 0", "192.0.2.8:4433 https-record 0"];

@@ -17,7 +17,8 @@ fn quack(number: u32) -> Packet {
 fn leaving(events: &str, count: u32) -> (Vec<(u128, u32)>, FaultCounts) {
     let (mut egress, start) = egress(events, 1);
     let mut left = Vec::new();
-    let number = |packet: Packet| packet.payload.first_chunk().copied().map(u32::from_be_bytes).unwrap();
+    let number =
+        |packet: Packet| packet.payload.first_chunk().copied().map(u32::from_be_bytes).unwrap();
     let mut sent = 0;
     loop {
         let next = (sent < count).then(|| start + Duration::from_millis(u64::from(sent) * 10));
@@ -42,7 +43,10 @@ fn without_faults_everything_leaves_at_once() {
 #[test]
 fn quacks_are_lost_doubled_swapped_and_late_for_as_long_as_said() {
     assert_eq!(leaving("quack-loss 100 at 10 for 20", 4).0, [(0, 0), (30, 3)]);
-    assert_eq!(leaving("quack-duplicate 100 at 10 for 10", 3).0, [(0, 0), (10, 1), (10, 1), (20, 2)]);
+    assert_eq!(
+        leaving("quack-duplicate 100 at 10 for 10", 3).0,
+        [(0, 0), (10, 1), (10, 1), (20, 2)]
+    );
     assert_eq!(leaving("quack-reorder 100 at 0", 4).0, [(10, 1), (10, 0), (30, 3), (30, 2)]);
     assert_eq!(leaving("quack-reorder 100 at 0", 1).0, [(100, 0)], "nothing comes to overtake it");
     assert_eq!(leaving("quack-delay 25 at 0 for 20", 3).0, [(20, 2), (25, 0), (35, 1)]);
@@ -50,7 +54,8 @@ fn quacks_are_lost_doubled_swapped_and_late_for_as_long_as_said() {
 
 #[test]
 fn shares_are_as_said() {
-    let events = "quack-loss 20 at 0; quack-duplicate 10 at 0; quack-reorder 10 at 0; quack-corrupt 5 at 0";
+    let events =
+        "quack-loss 20 at 0; quack-duplicate 10 at 0; quack-reorder 10 at 0; quack-corrupt 5 at 0";
     let (mut egress, now) = egress(events, 1);
     for number in 0..10_000 {
         egress.push(quack(number), now, &mut |_| {});
@@ -78,7 +83,9 @@ fn one_fault_does_not_change_the_luck_of_another() {
     assert!(alone.contains(&true));
     assert_eq!(
         alone,
-        lost("quack-loss 30 at 0; quack-corrupt 50 at 0; quack-duplicate 40 at 0; quack-reorder 9 at 0")
+        lost(
+            "quack-loss 30 at 0; quack-corrupt 50 at 0; quack-duplicate 40 at 0; quack-reorder 9 at 0"
+        )
     );
 }
 

@@ -16,7 +16,8 @@ fn files() -> Vec<(Vec<u8>, Vec<usize>)> {
     for (magic, order) in
         [(0xa1b2_c3d4, Order::Little), (0xa1b2_3c4d, Order::Big), (0xa1b2_cd34, Order::Little)]
     {
-        let ends = (0..=packets.len()).map(|count| pcap(magic, order, 101, &packets[..count]).len());
+        let ends =
+            (0..=packets.len()).map(|count| pcap(magic, order, 101, &packets[..count]).len());
         files.push((pcap(magic, order, 101, &packets), ends.collect()));
     }
     let blocks: [fn(&mut Pcapng, &[u8]); 5] = [
@@ -68,7 +69,10 @@ fn a_file_that_is_cut_short_gives_what_was_whole() {
             assert!(whole.starts_with(&packets), "{end}");
             // Between two packets or blocks nothing tells that there was more.
             assert_eq!(truncated.unwrap(), !ends.contains(&end), "{end}");
-            assert!(packets.len() == given || packets.len() == given + 1 && ends.contains(&end), "{end}");
+            assert!(
+                packets.len() == given || packets.len() == given + 1 && ends.contains(&end),
+                "{end}"
+            );
             given = packets.len();
         }
         assert_eq!(given, 3);
@@ -164,7 +168,9 @@ fn contradictions_are_named_with_their_place() {
     };
     for kind in [2, 3, 6] {
         let body = &[0; 16][..if kind == 3 { 0 } else { 16 }];
-        assert!(with(kind, body).ends_with("byte 84, behind 1 packets: a packet without its header"));
+        assert!(
+            with(kind, body).ends_with("byte 84, behind 1 packets: a packet without its header")
+        );
     }
     assert!(with(3, &[9, 0, 0, 0, 1, 1, 1, 1]).ends_with("a packet that is longer than its block"));
     assert!(with(1, &[1, 0]).ends_with("an interface whose description makes no sense"));
@@ -174,8 +180,9 @@ fn contradictions_are_named_with_their_place() {
     second.enhanced(0, 0, 1, b"x", &[]);
     file.0.extend(second.0);
     assert!(
-        error(&file.0)
-            .ends_with("byte 112, behind 1 packets: a packet of an interface that was not described")
+        error(&file.0).ends_with(
+            "byte 112, behind 1 packets: a packet of an interface that was not described"
+        )
     );
 
     let mut file = pcap(0xa1b2_c3d4, Order::Little, 1, &[]);
@@ -202,7 +209,8 @@ fn survives(bytes: &[u8]) {
             assert!(frame.bytes.len() <= frame.len);
             packets += 1;
             assert!(
-                frame.datagram().is_ok_and(|datagram| datagram.len <= frame.len) || frame.datagram().is_err()
+                frame.datagram().is_ok_and(|datagram| datagram.len <= frame.len)
+                    || frame.datagram().is_err()
             );
         }
         assert!(packets <= bytes.len());

@@ -7,10 +7,9 @@ use super::*;
 
 /// Runs one of Wireshark's tools.
 fn run(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|error| panic!("this test runs {program}, which `.ci/deps test` installs: {error}"));
+    let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| {
+        panic!("this test runs {program}, which `.ci/deps test` installs: {error}")
+    });
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {complaint}");
     String::from_utf8(output.stdout).unwrap()
@@ -46,7 +45,8 @@ fn by_us(path: &str, header: usize) -> Vec<Row> {
     rows
 }
 
-/// Both read the same packets, so many, in the file at `path`, whose link type puts `header` bytes before them.
+/// Both read the same packets, so many, in the file at `path`, whose link type puts `header` bytes
+/// before them.
 fn assert_agree(path: &str, packets: usize, header: usize) {
     let ours = by_us(path, header);
     assert_eq!(ours.len(), packets, "{path}");

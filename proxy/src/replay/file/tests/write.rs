@@ -23,7 +23,8 @@ fn len(bytes: &[u8]) -> u32 {
 /// An IPv4 packet from 192.0.2.1:4000 to 198.51.100.7:443.
 pub(super) fn udp_packet(payload: &[u8]) -> Vec<u8> {
     let [high, low] = u16::try_from(28 + payload.len()).unwrap().to_be_bytes();
-    let mut packet = vec![0x45, 0, high, low, 0, 1, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7];
+    let mut packet =
+        vec![0x45, 0, high, low, 0, 1, 0x40, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 7];
     packet.extend([0x0f, 0xa0, 0x01, 0xbb]);
     packet.extend(u16::try_from(8 + payload.len()).unwrap().to_be_bytes());
     packet.extend([0, 0]);
@@ -32,7 +33,12 @@ pub(super) fn udp_packet(payload: &[u8]) -> Vec<u8> {
 }
 
 /// A classic file. Of each packet: seconds, fraction, length, and the bytes that were kept.
-pub(super) fn pcap(magic: u32, order: Order, link: u32, packets: &[(u32, u32, u32, &[u8])]) -> Vec<u8> {
+pub(super) fn pcap(
+    magic: u32,
+    order: Order,
+    link: u32,
+    packets: &[(u32, u32, u32, &[u8])],
+) -> Vec<u8> {
     let mut file = Vec::new();
     file.extend(u32(order, magic));
     file.extend(u16(order, 2));
@@ -119,7 +125,8 @@ impl Pcapng {
         options: &[(u16, &[u8])],
     ) {
         let mut body = head.to_vec();
-        let (high, low) = ((units >> 32).try_into().unwrap(), (units & 0xffff_ffff).try_into().unwrap());
+        let (high, low) =
+            ((units >> 32).try_into().unwrap(), (units & 0xffff_ffff).try_into().unwrap());
         for field in [high, low, len(kept), length] {
             body.extend(self.u32(field));
         }

@@ -1,5 +1,5 @@
-//! What somebody tries who is not on the path: he knows both ends of the flow, sends anything from any address, and sees
-//! none of the answers that do not come to him.
+//! What somebody tries who is not on the path: he knows both ends of the flow, sends anything from
+//! any address, and sees none of the answers that do not come to him.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -49,7 +49,8 @@ fn datagrams(b: &Bench) -> Vec<Vec<u8>> {
     made
 }
 
-/// SPEC.md, section 6.2: nobody draws more bytes from the proxy than he sends, and nothing is kept for him.
+/// SPEC.md, section 6.2: nobody draws more bytes from the proxy than he sends, and nothing is kept
+/// for him.
 #[test]
 fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
     let mut b = bench(ObserverConfig::default());
@@ -94,7 +95,10 @@ fn a_session_is_for_one_s_own_flow() {
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::Refuse { why: Refusal::Taken, .. })));
     // His own cookie, and our address.
     assert_eq!(b.hello_from(peer(), 1, Terms::default()).0, Err(HandleError::Unproven));
-    assert!(b.heard().is_some_and(|(transmit, _)| transmit.to == peer()), "the cookie for it goes there");
+    assert!(
+        b.heard().is_some_and(|(transmit, _)| transmit.to == peer()),
+        "the cookie for it goes there"
+    );
     // The cookie of a marker through his own path, and our flow.
     let ours = b.flow;
     b.flow.source = own;
@@ -138,7 +142,10 @@ fn what_was_said_before_or_is_altered_changes_nothing() {
     assert!(b.heard().is_some_and(|(transmit, _)| transmit.to == peer()));
     assert_eq!(b.observer.handle(peer(), &buffer[..len], b.now), Err(HandleError::Replay));
     assert_eq!(b.heard(), None);
-    assert_eq!(b.observer.handle(victim(), &buffer[..len], b.now), Err(HandleError::UnknownSession));
+    assert_eq!(
+        b.observer.handle(victim(), &buffer[..len], b.now),
+        Err(HandleError::UnknownSession)
+    );
     assert!(b.heard().is_some_and(|(transmit, _)| transmit.len < len));
     assert_eq!(b.heard(), None);
 }
@@ -150,7 +157,8 @@ fn markers_with_impossible_addresses_are_not_answered() {
     b.observer.set_addresses(both_families());
     let (source, destination) = (b.flow.source, b.flow.destination);
     let mut nonce = 0;
-    for bad in ["127.0.0.1:53", "0.0.0.0:53", "192.0.2.254:53", "192.0.2.255:53", "224.0.0.251:53"] {
+    for bad in ["127.0.0.1:53", "0.0.0.0:53", "192.0.2.254:53", "192.0.2.255:53", "224.0.0.251:53"]
+    {
         let bad = bad.parse().unwrap();
         for flow in [Flow { source: bad, destination }, Flow { source, destination: bad }] {
             for reply in [Reply::Path, Reply::Adjacent(53)] {
@@ -176,7 +184,8 @@ fn an_answer_repeats_no_bytes_of_a_forger_s_choice() {
         b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
         let Some((_, bytes)) = b.heard() else { continue };
         for text in [&handle[..], &nonce[..]] {
-            let repeated = bytes.windows(4).filter(|window| text.windows(4).any(|part| part == *window));
+            let repeated =
+                bytes.windows(4).filter(|window| text.windows(4).any(|part| part == *window));
             assert_eq!(repeated.count(), 0, "{bytes:?}");
         }
         let answer = Answer::parse(&bytes).unwrap();
@@ -215,7 +224,8 @@ fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
 #[test]
 fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
     let limit = 4;
-    let mut b = bench(ObserverConfig { max_sessions_per_source: limit, ..ObserverConfig::default() });
+    let mut b =
+        bench(ObserverConfig { max_sessions_per_source: limit, ..ObserverConfig::default() });
     let neighbour: SocketAddr = "192.0.2.1:6000".parse().unwrap();
     let taken: Vec<u16> = (7001..).take(limit).collect();
     for port in &taken {
@@ -223,8 +233,12 @@ fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
         b.hello_of(neighbour, (*port).into(), Terms::default()).unwrap();
         // All but the last speak.
         if port != taken.last().unwrap() {
-            b.say_from(neighbour, (*port).into(), Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))
-                .unwrap();
+            b.say_from(
+                neighbour,
+                (*port).into(),
+                Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }),
+            )
+            .unwrap();
         }
         while b.heard().is_some() {}
     }
@@ -285,7 +299,8 @@ fn a_flow_that_was_proven_along_its_path_is_not_taken_before_its_sender_speaks()
     assert_eq!(b.see(7, 0), Observed::Counted);
 }
 
-/// Who has a thousand sessions of his own cannot tell the number of the next, and what he tries draws no more than he sends.
+/// Who has a thousand sessions of his own cannot tell the number of the next, and what he tries
+/// draws no more than he sends.
 #[test]
 fn session_numbers_are_not_guessed() {
     let numbers = |seed: u8| {
@@ -294,7 +309,8 @@ fn session_numbers_are_not_guessed() {
     };
     let (ours, others) = (numbers(1), numbers(2));
     assert_eq!(ours.iter().filter(|number| others.contains(number)).count(), 0);
-    // No two differ by what two before them differed by, as those of a counter or a linear generator would.
+    // No two differ by what two before them differed by, as those of a counter or a linear
+    // generator would.
     let steps: Vec<u32> = ours.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     let mut distinct = steps.clone();
     distinct.sort_unstable();
@@ -306,7 +322,8 @@ fn session_numbers_are_not_guessed() {
     let (stats, ciphertext) = (*b.observer.stats(), [3; 40]);
     let known = b.seals[&1].0;
     let mut draw = |session: SessionNumber, from: SocketAddr| {
-        let outcome = b.hear_from(from, Datagram::Sealed { session, sequence: 1, ciphertext: &ciphertext });
+        let outcome =
+            b.hear_from(from, Datagram::Sealed { session, sequence: 1, ciphertext: &ciphertext });
         let drawn = b.heard().map_or(0, |(_, bytes)| bytes.len());
         (outcome, drawn)
     };

@@ -9,7 +9,8 @@ fn near(delay_ms: u32, loss_percent: u64) -> Near {
     Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent }
 }
 
-/// Sends a packet every millisecond, and all of them arrive; of the messages, those of the first `lost` milliseconds do not.
+/// Sends a packet every millisecond, and all of them arrive; of the messages, those of the first
+/// `lost` milliseconds do not.
 fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     for ms in 0..millis {
         s.near.loss_percent = if ms < lost { 100 } else { 0 };
@@ -18,7 +19,8 @@ fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     }
 }
 
-/// Two HELLOs make it unclear which of them was answered, by RETRY and by ACCEPT, and the next quACK is not the answer to the first poll.
+/// Two HELLOs make it unclear which of them was answered, by RETRY and by ACCEPT, and the next
+/// quACK is not the answer to the first poll.
 #[test]
 fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     for poll in [true, false] {
@@ -26,7 +28,11 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
         let mut s = Simulation::new(config, ObserverConfig::default(), near(1, 100), 3);
         stream_while_messages_are_lost(&mut s, 51, 49);
         stream_while_messages_are_lost(&mut s, 23, 20);
-        assert_eq!((s.sender.stats().epochs, s.sender.stats().polls), (1, 1), "ACCEPT has just come");
+        assert_eq!(
+            (s.sender.stats().epochs, s.sender.stats().polls),
+            (1, 1),
+            "ACCEPT has just come"
+        );
         // The proxy hears the poll, and its answer is lost.
         stream_while_messages_are_lost(&mut s, 15, 5);
         assert_eq!(s.sender.near_rtt(), None);

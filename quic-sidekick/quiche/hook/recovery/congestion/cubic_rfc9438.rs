@@ -1,20 +1,24 @@
 //! CUBIC as in RFC 9438, and path-aware CUBIC (PACUBIC) on top of it.
 //!
-//! quiche's own CUBIC follows a draft and undoes reductions that it takes for spurious. This one follows the RFC to the
-//! letter and undoes nothing (section 4.9 leaves that open), so that it can serve as the published baseline.
+//! quiche's own CUBIC follows a draft and undoes reductions that it takes for spurious. This one
+//! follows the RFC to the letter and undoes nothing (section 4.9 leaves that open), so that it can
+//! serve as the published baseline.
 //!
-//! PACUBIC: let r be the round-trip time of the near segment divided by that of the whole path. A connection that ended at
-//! the proxy would have r times the window, and a loss on the near segment would cost it r (1 - beta) of the whole. So
-//! such a loss is answered with beta* = 1 - r (1 - beta), and the way back is C* = C / r³.
+//! PACUBIC: let r be the round-trip time of the near segment divided by that of the whole path. A
+//! connection that ended at the proxy would have r times the window, and a loss on the near segment
+//! would cost it r (1 - beta) of the whole. So such a loss is answered with beta* = 1 - r (1 -
+//! beta), and the way back is C* = C / r³.
 //!
-//! Two windows keep the two kinds of losses apart, as a proxy that splits the connection would: one answers the losses
-//! behind the proxy, exactly as in the RFC, the other those before it; the smaller is the congestion window, and only
-//! the one that limits the flow grows. Frequent near losses can then not hide the far ones, nor hasten the way back from
-//! them. To the near window a round trip is one of the near segment: that is how often it answers losses, how long its
-//! recovery takes, and how often it grows by alpha in the region in which Reno would do better (section 4.3).
+//! Two windows keep the two kinds of losses apart, as a proxy that splits the connection would: one
+//! answers the losses behind the proxy, exactly as in the RFC, the other those before it; the
+//! smaller is the congestion window, and only the one that limits the flow grows. Frequent near
+//! losses can then not hide the far ones, nor hasten the way back from them. To the near window a
+//! round trip is one of the near segment: that is how often it answers losses, how long its
+//! recovery takes, and how often it grows by alpha in the region in which Reno would do better
+//! (section 4.3).
 //!
-//! With r = 1, and with no near loss, PACUBIC is RFC 9438. Windows are in bytes, times in seconds; the RFC counts windows
-//! in segments, hence the divisions by the segment size.
+//! With r = 1, and with no near loss, PACUBIC is RFC 9438. Windows are in bytes, times in seconds;
+//! the RFC counts windows in segments, hence the divisions by the segment size.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::expect_used, clippy::unwrap_used)]
 
@@ -44,7 +48,8 @@ const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 /// A near segment shorter than this fraction of the path is treated as this; C* stays finite.
 const MIN_NEAR_RATIO: f64 = 0.01;
-/// Segments per round trip at which an additive increase that goes with beta gets Reno's average window, section 4.3.
+/// Segments per round trip at which an additive increase that goes with beta gets Reno's average
+/// window, section 4.3.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// One window and the variables of section 4.1.2 that go with it.
@@ -56,7 +61,8 @@ struct Window {
     ratio: f64,
     /// The latest loss that it has answered.
     answered: Option<Instant>,
-    /// When the present stage of congestion avoidance began, moved on by the time spent limited by the application.
+    /// When the present stage of congestion avoidance began, moved on by the time spent limited by
+    /// the application.
     epoch_start: Option<Instant>,
     /// The window before the latest reduction.
     prior: f64,
@@ -83,9 +89,10 @@ impl Window {
         self.c() * (t - self.k).powi(3) * segment + self.w_max
     }
 
-    /// Begins a stage of congestion avoidance, sections 4.2 and 4.3: right after the reduction, since
-    /// QUIC's recovery is a period of time and not another way of sending (RFC 9002, section 7.3.2). Without a congestion
-    /// event before it (HyStart++ ended slow start), K is 0 and the growth convex from here, section 4.10.
+    /// Begins a stage of congestion avoidance, sections 4.2 and 4.3: right after the reduction,
+    /// since QUIC's recovery is a period of time and not another way of sending (RFC 9002, section
+    /// 7.3.2). Without a congestion event before it (HyStart++ ended slow start), K is 0 and the
+    /// growth convex from here, section 4.10.
     fn begin_stage(&mut self, segment: f64, now: Instant) {
         if self.w_max == 0.0 {
             self.w_max = self.bytes;
@@ -162,7 +169,8 @@ impl Default for State {
 }
 
 impl State {
-    /// Says where the loss of the next congestion event happened: on the near segment, with this ratio, or anywhere.
+    /// Says where the loss of the next congestion event happened: on the near segment, with this
+    /// ratio, or anywhere.
     pub(super) fn set_near_ratio(&mut self, ratio: Option<f64>) {
         self.near_ratio = ratio.filter(|ratio| *ratio > 0.0).map(|ratio| ratio.clamp(MIN_NEAR_RATIO, 1.0));
     }
@@ -190,8 +198,9 @@ impl State {
         }
     }
 
-    /// Counts the time in which the near window has been the limit out of the far window's t, likewise. Not so a round trip
-    /// and less: near losses that are made up for at once do not slow its growth.
+    /// Counts the time in which the near window has been the limit out of the far window's t,
+    /// likewise. Not so a round trip and less: near losses that are made up for at once do not slow
+    /// its growth.
     fn end_near_phase(&mut self, rtt: Duration, now: Instant) {
         let since = self.near_since.take();
         if let (Some(since), Some(start)) = (since, self.far.epoch_start.as_mut()) {
@@ -203,7 +212,8 @@ impl State {
     }
 }
 
-/// Makes the smaller window the connection's. It grows by whole segments, so that no packet is sent just to fill a few bytes.
+/// Makes the smaller window the connection's. It grows by whole segments, so that no packet is sent
+/// just to fill a few bytes.
 fn publish(r: &mut Congestion) {
     let segment = r.max_datagram_size as f64;
     let (old, new) = (r.congestion_window as f64, r.cubic_rfc9438_state.bytes());
@@ -217,7 +227,8 @@ fn publish(r: &mut Congestion) {
 
 fn on_packet_sent(r: &mut Congestion, sent_bytes: usize, bytes_in_flight: usize, now: Instant) {
     let state = &mut r.cubic_rfc9438_state;
-    // Idle until now: not part of t either. An application-limited phase that already runs includes it.
+    // Idle until now: not part of t either. An application-limited phase that already runs includes
+    // it.
     if sent_bytes > 0 && bytes_in_flight == 0 && state.limited_since.is_none() {
         state.limited_since = state.last_ack;
         state.end_limited_phase(now);

@@ -124,7 +124,8 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
         let path = client.paths.get_active().unwrap();
         assert!(matches!(&path.recovery, Recovery::Legacy(recovery) if recovery.loss_detection_timer().is_some()));
 
-        // A packet that was lost behind the proxy is found by the acknowledgements, and the window answers.
+        // A packet that was lost behind the proxy is found by the acknowledgements, and the window
+        // answers.
         let lost = numbers.len() / 2;
         let arrive = first.into_iter().enumerate().filter(|(index, _)| *index != lost).map(|(_, sent)| sent);
         test_utils::process_flight(&mut pipe.server, arrive.chain(second).collect()).unwrap();

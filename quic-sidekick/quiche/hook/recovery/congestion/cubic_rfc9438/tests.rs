@@ -36,7 +36,8 @@ fn fill(sender: &mut TestSender) {
     while sender.bytes_in_flight + segment <= sender.congestion_window {
         sender.send_packet(segment);
     }
-    // The last bytes of the window do not hold a segment; that does not make the flow application-limited.
+    // The last bytes of the window do not hold a segment; that does not make the flow
+    // application-limited.
     sender.update_app_limited(false);
 }
 
@@ -217,7 +218,8 @@ fn near_losses_do_not_end_slow_start() {
     assert!(with > 0.9 * without, "in a round trip {with}-fold, and not {without}-fold");
 }
 
-/// While near losses are the limit, the far window's time stands still: it goes on from where it was.
+/// While near losses are the limit, the far window's time stands still: it goes on from where it
+/// was.
 #[test]
 fn the_far_window_does_not_jump_when_near_losses_cease() {
     let mut sender = sender(100, RTT);

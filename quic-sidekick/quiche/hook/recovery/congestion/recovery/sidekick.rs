@@ -1,8 +1,8 @@
 //! Early loss for the controllers of the legacy stack (Reno and both CUBICs).
 //!
-//! A packet declared lost early goes the way of any lost packet: it is marked, its frames go to the retransmission queue,
-//! and it leaves the flight. The controller hears of it when the receiver has confirmed the loss; until then the record
-//! stays, for the packet may be acknowledged after all.
+//! A packet declared lost early goes the way of any lost packet: it is marked, its frames go to the
+//! retransmission queue, and it leaves the flight. The controller hears of it when the receiver has
+//! confirmed the loss; until then the record stays, for the packet may be acknowledged after all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -58,8 +58,8 @@ impl LegacyRecovery {
         let loss_delay = self.rtt_stats.loss_delay(self.time_thresh);
         let epoch = &mut self.epochs[Epoch::Application];
         epoch.correct_loss_time(loss_delay);
-        // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
-        // window (RFC 9002, section 7.5).
+        // A probe that is known to be lost need not wait for the next timeout, which comes twice as
+        // late, or for room in the window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
             epoch.loss_probes = epoch.loss_probes.max(loss.packets.min(MAX_PTO_PROBES_COUNT));
         }
@@ -186,8 +186,8 @@ impl LegacyRecovery {
         self.take_back(ranges, epoch, now);
     }
 
-    /// Has the controller hear of the reports that the receiver has confirmed by now. Runs where the stock code does that for
-    /// the losses that were just found end to end.
+    /// Has the controller hear of the reports that the receiver has confirmed by now. Runs where
+    /// the stock code does that for the losses that were just found end to end.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
         let delay = self.rtt_stats.latest_rtt.max(self.rtt_stats.rtt()).mul_f64(self.time_thresh);
         let sent_before = now.checked_sub(delay.max(GRANULARITY));
@@ -216,9 +216,9 @@ impl LegacyRecovery {
 
     /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
     ///
-    /// The stock code would take it for reordering and wait longer for every loss from then on; a wrong report says nothing
-    /// about the order on the path. Where the receiver had confirmed the loss, the reduction of the window is undone as the
-    /// stock code would.
+    /// The stock code would take it for reordering and wait longer for every loss from then on; a
+    /// wrong report says nothing about the order on the path. Where the receiver had confirmed the
+    /// loss, the reduction of the window is undone as the stock code would.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, in_flight_count, .. } = &mut self.epochs[epoch];
         let mut undo = false;
@@ -285,7 +285,8 @@ impl RecoveryEpoch {
         true
     }
 
-    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for may be gone.
+    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for
+    /// may be gone.
     fn correct_loss_time(&mut self, loss_delay: Duration) {
         if self.loss_time.is_none() {
             return;

@@ -1,9 +1,9 @@
 //! Early loss for the controllers of the gcongestion stack (BBR2).
 //!
-//! The packet leaves the flight at once, unless the loss is congestion. When the receiver has confirmed it, BBR2 hears of it
-//! as of any loss, or the packet is neutered: the bandwidth sampler forgets it, so that a loss on the near segment neither
-//! lowers BBR2's bounds nor ends its search for bandwidth. Until then the record stays, for the packet may be acknowledged
-//! after all.
+//! The packet leaves the flight at once, unless the loss is congestion. When the receiver has
+//! confirmed it, BBR2 hears of it as of any loss, or the packet is neutered: the bandwidth sampler
+//! forgets it, so that a loss on the near segment neither lowers BBR2's bounds nor ends its search
+//! for bandwidth. Until then the record stays, for the packet may be acknowledged after all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -22,8 +22,9 @@ struct Loss {
     bytes: usize,
 }
 
-/// Whether a packet leaves the flight before the receiver has confirmed its loss. BBR2 sends what the flight has room for:
-/// where the loss is congestion, it must have no more room than without a proxy.
+/// Whether a packet leaves the flight before the receiver has confirmed its loss. BBR2 sends what
+/// the flight has room for: where the loss is congestion, it must have no more room than without a
+/// proxy.
 fn leaves_at_once(reaction: Reaction) -> bool {
     reaction != Reaction::Congestion
 }
@@ -57,8 +58,8 @@ impl GRecovery {
         let loss_delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh());
         let epoch = &mut self.epochs[Epoch::Application];
         epoch.correct_loss_time(loss_delay);
-        // A probe that is known to be lost need not wait for the next timeout, which comes twice as late, or for room in the
-        // window (RFC 9002, section 7.5).
+        // A probe that is known to be lost need not wait for the next timeout, which comes twice as
+        // late, or for room in the window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
             epoch.loss_probes = epoch.loss_probes.max(lost.packets.min(MAX_PTO_PROBES_COUNT));
         }
@@ -66,8 +67,9 @@ impl GRecovery {
         declared
     }
 
-    /// Holds the loss detection of a packet of the Application space that goes out again, and lets it go at once; see
-    /// `Connection::sidekick_resend`. False if it is not outstanding, or too many are held.
+    /// Holds the loss detection of a packet of the Application space that goes out again, and lets
+    /// it go at once; see `Connection::sidekick_resend`. False if it is not outstanding, or too
+    /// many are held.
     pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
         let delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()) + self.rtt_stats.max_ack_delay;
         let epoch = &mut self.epochs[Epoch::Application];
@@ -102,8 +104,9 @@ impl GRecovery {
         self.take_back(ranges, epoch, now);
     }
 
-    /// Adds the reports that the receiver has confirmed by now to the losses that were just found end to end, or forgets
-    /// the packets. Runs when these are out of the flight, before BBR2 hears of them.
+    /// Adds the reports that the receiver has confirmed by now to the losses that were just found
+    /// end to end, or forgets the packets. Runs when these are out of the flight, before BBR2 hears
+    /// of them.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
         let sent_before = now.checked_sub(self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()));
         let packets = self.loss_thresh.pkt_thresh();
@@ -130,8 +133,8 @@ impl GRecovery {
 
     /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
     ///
-    /// The stock code would take it for reordering and wait longer for every loss from then on; a wrong report says nothing
-    /// about the order on the path.
+    /// The stock code would take it for reordering and wait longer for every loss from then on; a
+    /// wrong report says nothing about the order on the path.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, pkts_in_flight, .. } = &mut self.epochs[epoch];
         for (number, report) in sidekick.take_acknowledged(ranges) {
@@ -193,7 +196,8 @@ impl RecoveryEpoch {
         true
     }
 
-    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for may be gone.
+    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for
+    /// may be gone.
     fn correct_loss_time(&mut self, loss_delay: Duration) {
         if self.loss_time.is_none() {
             return;
