@@ -7,7 +7,7 @@
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
 //!    [`Verdict`];
-//! 2. [`Link::next_deadline`] says when to ask again;
+//! 2. [`Link::poll_timeout`] says when to ask again;
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed
@@ -116,7 +116,7 @@ impl<P: Frame> Link<P> {
 
     /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain
     /// yet; `None` when the link is empty.
-    pub fn next_deadline(&self) -> Option<Duration> {
+    pub fn poll_timeout(&self) -> Option<Duration> {
         let arrival = self.way.packets.keys().next().map(|&(arrival, _)| arrival);
         let start = self.queue.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {

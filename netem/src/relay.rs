@@ -218,7 +218,7 @@ impl Lane {
     ) -> io::Result<()> {
         loop {
             let now = clock.now();
-            let due = self.link.next_deadline();
+            let due = self.link.poll_timeout();
             let Some(frame) = self.link.pop(now) else { return Ok(()) };
             if due.is_some_and(|due| now > due + LATE) {
                 self.late += 1;
@@ -283,7 +283,7 @@ impl Carrier {
 
     fn until_next(&self, now: Duration) -> Option<Duration> {
         let lanes = [&self.to_receiver, &self.to_sender];
-        let next = lanes.iter().filter_map(|lane| lane.link.next_deadline()).min()?;
+        let next = lanes.iter().filter_map(|lane| lane.link.poll_timeout()).min()?;
         Some(next.saturating_sub(now))
     }
 

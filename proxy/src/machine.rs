@@ -26,16 +26,16 @@ pub trait Machine: Send + 'static {
     fn missed(&mut self, _interface: u32) {}
 
     /// A datagram came to the proxy's own port. What was captured before it has been observed.
-    fn handle(&mut self, from: Peer, message: &[u8], now: Instant);
+    fn handle_input(&mut self, from: Peer, message: &[u8], now: Instant);
 
-    /// When [`Machine::on_deadline`] wants to be called.
-    fn next_deadline(&self) -> Option<Instant>;
+    /// When [`Machine::on_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
 
     /// Does what is due.
-    fn on_deadline(&mut self, now: Instant);
+    fn on_timeout(&mut self, now: Instant);
 
     /// Writes the next datagram that waits, and says where it goes.
-    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
+    fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
 
     /// Takes over what may change while it runs.
     ///
@@ -46,7 +46,7 @@ pub trait Machine: Send + 'static {
     /// These are the machine's addresses now.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
 
-    /// The end is near: says goodbye by [`Machine::transmit`] where the wire has one, and does
+    /// The end is near: says goodbye by [`Machine::poll_transmit`] where the wire has one, and does
     /// nothing after.
     fn goodbye(&mut self);
 
@@ -81,22 +81,22 @@ impl Machine for Observer {
         Self::missed(self, interface);
     }
 
-    fn handle(&mut self, from: Peer, message: &[u8], now: Instant) {
-        if let Err(error) = Self::handle(self, from, message, now) {
+    fn handle_input(&mut self, from: Peer, message: &[u8], now: Instant) {
+        if let Err(error) = Self::handle_input(self, from, message, now) {
             debug!("{} bytes from {}: {error}", message.len(), from.address);
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        Self::next_deadline(self)
+    fn poll_timeout(&self) -> Option<Instant> {
+        Self::poll_timeout(self)
     }
 
-    fn on_deadline(&mut self, now: Instant) {
-        Self::on_deadline(self, now);
+    fn on_timeout(&mut self, now: Instant) {
+        Self::on_timeout(self, now);
     }
 
-    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        Self::transmit(self, out)
+    fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        Self::poll_transmit(self, out)
     }
 
     fn reload(&mut self, options: &Options) -> Result<()> {

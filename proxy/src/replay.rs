@@ -76,9 +76,9 @@ impl Replay {
             self.now = self.now.max(self.begun + time.saturating_sub(first).min(LONGEST));
         }
         while let Some(deadline) =
-            self.observer.next_deadline().filter(|deadline| *deadline <= self.now)
+            self.observer.poll_timeout().filter(|deadline| *deadline <= self.now)
         {
-            self.observer.on_deadline(deadline);
+            self.observer.on_timeout(deadline);
             self.send();
         }
         for found in found.chunks(BATCH) {
@@ -113,14 +113,14 @@ impl Replay {
                 *untold += u64::from(observed == Observed::NoSession);
             }
             if observed == Observed::Counted {
-                while observer.transmit(out).is_some() {}
+                while observer.poll_transmit(out).is_some() {}
             }
         });
     }
 
     /// Has quACKs written, as for sending.
     fn send(&mut self) {
-        while self.observer.transmit(&mut self.out).is_some() {}
+        while self.observer.poll_transmit(&mut self.out).is_some() {}
     }
 
     /// What the frames were.

@@ -207,7 +207,7 @@ struct Outbox {
 impl Outbox {
     /// Sends all that the machine has to say.
     fn send_waiting(&mut self, machine: &mut impl Machine) {
-        while let Some(transmit) = machine.transmit(&mut self.buffer) {
+        while let Some(transmit) = machine.poll_transmit(&mut self.buffer) {
             let Err(error) = self.send(&transmit) else { continue };
             if self.unsent == 0 {
                 let to = transmit.to;
@@ -324,8 +324,8 @@ impl<M: Machine> Worker<M> {
                 return Ok(());
             }
             let now = clock();
-            if self.machine.next_deadline().is_some_and(|deadline| deadline <= now) {
-                self.machine.on_deadline(now);
+            if self.machine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                self.machine.on_timeout(now);
             }
             self.send_waiting();
             // Last, and not all: anyone can send there, and a flood must hold up nothing else.
@@ -337,7 +337,7 @@ impl<M: Machine> Worker<M> {
 
     /// Sleeps until something is to be done.
     fn wait(&self, at_last: Instant) -> io::Result<Ready> {
-        let until = self.machine.next_deadline().map_or(at_last, |deadline| deadline.min(at_last));
+        let until = self.machine.poll_timeout().map_or(at_last, |deadline| deadline.min(at_last));
         // In place, since this is done for every packet when there are few. What has no descriptor
         // of its own has the bell's.
         let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
@@ -454,14 +454,14 @@ impl<M: Machine> Worker<M> {
             let shard = Shard::of_message(peer.address, message, shards);
             match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
                 Some(other) => self.late += u64::from(!other.hand_on(peer, message)),
-                None => self.handle(peer, message),
+                None => self.handle_input(peer, message),
             }
         }
         Ok(())
     }
 
-    fn handle(&mut self, from: Peer, message: &[u8]) {
-        self.machine.handle(from, message, clock());
+    fn handle_input(&mut self, from: Peer, message: &[u8]) {
+        self.machine.handle_input(from, message, clock());
         self.send_waiting();
     }
 
@@ -480,7 +480,7 @@ impl<M: Machine> Worker<M> {
         }
         self.count_all();
         for (from, message) in messages {
-            self.handle(from, &message);
+            self.handle_input(from, &message);
         }
         letters.into_iter().any(|letter| self.read(letter)) || ended
     }

@@ -330,17 +330,17 @@ fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News
 impl Machine for Stuck {
     fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
 
-    fn handle(&mut self, _: Address, _: &[u8], _: Instant) {
+    fn handle_input(&mut self, _: Address, _: &[u8], _: Instant) {
         *self.0.lock().unwrap() += 1;
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    fn on_deadline(&mut self, _: Instant) {}
+    fn on_timeout(&mut self, _: Instant) {}
 
-    fn transmit(&mut self, _: &mut [u8]) -> Option<Transmit> {
+    fn poll_transmit(&mut self, _: &mut [u8]) -> Option<Transmit> {
         None
     }
 

@@ -259,7 +259,7 @@ impl Sidekick {
         // What the quACK names may have been sent since the last call.
         self.note_sent(conn, now);
         let before = self.sender.stats();
-        if let Err(error) = self.sender.handle(from, datagram, now) {
+        if let Err(error) = self.sender.handle_input(from, datagram, now) {
             tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
         }
         self.qlog.quack_received(conn, &self.sender, (&before, from), now);
@@ -275,14 +275,14 @@ impl Sidekick {
     /// When [`Sidekick::on_timeout`] wants to be called.
     #[must_use]
     pub fn timeout_instant(&self) -> Option<Instant> {
-        self.sender.next_deadline()
+        self.sender.poll_timeout()
     }
 
     /// Does what is due at `now`; harmless when nothing is. True if there is something for
     /// [`Connection::send`] now.
     pub fn on_timeout<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.note_sent(conn, now);
-        self.sender.on_deadline(now);
+        self.sender.on_timeout(now);
         self.apply(conn, now);
         std::mem::take(&mut self.moved)
     }
@@ -462,7 +462,7 @@ impl Sidekick {
     /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes,
     /// and gives its length and the proxy's address. The adjacent socket sends it.
     pub fn send(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
-        match self.sender.transmit(out)? {
+        match self.sender.poll_transmit(out)? {
             (Target::Proxy(proxy), len) => Some((len, proxy)),
             // Markers were handed to the connection, each as soon as there was one.
             (Target::Path, _) => None,

@@ -171,10 +171,10 @@ fn upload_as(
         // The near segment is quicker than the far one: the proxy speaks first.
         let mut message = [0; MAX_DATAGRAM_LEN];
         while let Some((len, _)) = sidekick.send(&mut message).filter(|_| with_proxy) {
-            let _ = observer.handle(adjacent, &message[..len], Instant::now());
+            let _ = observer.handle_input(adjacent, &message[..len], Instant::now());
         }
-        observer.on_deadline(Instant::now());
-        while let Some(transmit) = observer.transmit(&mut message) {
+        observer.on_timeout(Instant::now());
+        while let Some(transmit) = observer.poll_transmit(&mut message) {
             let datagram = &mut message[..transmit.len];
             match transmit.from {
                 None => {
@@ -214,7 +214,7 @@ fn upload_as(
                 client.timeout_instant(),
                 server.timeout_instant(),
                 sidekick.timeout_instant(),
-                observer.next_deadline(),
+                observer.poll_timeout(),
             ];
             let next = next.into_iter().flatten().min().unwrap();
             let wait = next.saturating_duration_since(Instant::now());

@@ -38,16 +38,16 @@
 //! let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now)?;
 //! let mut datagram = Vec::new();
 //! while !talker.is_finished() {
-//!     talker.on_deadline(now);
-//!     listener.on_deadline(now);
+//!     talker.on_timeout(now);
+//!     listener.on_timeout(now);
 //!     // A network that loses and delays nothing.
-//!     while talker.transmit(&mut datagram, now) {
-//!         listener.handle(&datagram, now)?;
+//!     while talker.poll_transmit(&mut datagram, now) {
+//!         listener.handle_input(&datagram, now)?;
 //!     }
-//!     while listener.transmit(&mut datagram) {
-//!         talker.handle(&datagram, now)?;
+//!     while listener.poll_transmit(&mut datagram) {
+//!         talker.handle_input(&datagram, now)?;
 //!     }
-//!     now = [talker.next_deadline(), listener.next_deadline()].into_iter().flatten().min().unwrap_or(now);
+//!     now = [talker.poll_timeout(), listener.poll_timeout()].into_iter().flatten().min().unwrap_or(now);
 //! }
 //! assert_eq!((listener.report().played, listener.report().dejitter_ms.max), (50, 0.0));
 //! # Ok(())

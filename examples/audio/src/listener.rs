@@ -78,8 +78,8 @@ struct Heard {
 /// The receiving end of a stream: of the first whose packet it gets.
 ///
 /// # Order of calls
-/// Feed in datagrams with [`handle`](Self::handle), and at [`next_deadline`](Self::next_deadline)
-/// call [`on_deadline`](Self::on_deadline). After both send what [`transmit`](Self::transmit) gives
+/// Feed in datagrams with [`handle_input`](Self::handle_input), and at [`poll_timeout`](Self::poll_timeout)
+/// call [`on_timeout`](Self::on_timeout). After both send what [`poll_transmit`](Self::poll_transmit) gives
 /// until it has no more, to where the last datagram came from that `handle` called
 /// [`Handled::New`], and play what [`next_frame`](Self::next_frame) gives; until
 /// [`is_finished`](Self::is_finished).
@@ -136,7 +136,7 @@ impl Listener {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
-    pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
+    pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let handled = if is_rtcp(datagram) {
             self.on_rtcp(datagram, now)
         } else {
@@ -332,9 +332,9 @@ impl Listener {
         self.outgoing.push_back(datagram);
     }
 
-    /// When [`Listener::on_deadline`] wants to be called.
+    /// When [`Listener::on_timeout`] wants to be called.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         if self.finished {
             return None;
         }
@@ -350,11 +350,11 @@ impl Listener {
     }
 
     /// Does what is due at `now`.
-    pub fn on_deadline(&mut self, now: Instant) {
+    pub fn on_timeout(&mut self, now: Instant) {
         self.settle(now);
     }
 
-    /// Leaves the call before its end: says goodbye, once. Send what [`Listener::transmit`] gives.
+    /// Leaves the call before its end: says goodbye, once. Send what [`Listener::poll_transmit`] gives.
     pub fn stop(&mut self, now: Instant) {
         if !self.finished && self.ended.is_none() {
             self.report_reception(true, now);
@@ -370,7 +370,7 @@ impl Listener {
             self.finished = ended + LINGER <= now;
             return;
         }
-        self.dejitter.on_deadline(now);
+        self.dejitter.on_timeout(now);
         if self.dejitter.is_complete() {
             self.confirm(now);
             return;
@@ -408,7 +408,7 @@ impl Listener {
     }
 
     /// Writes the next datagram for the talker over what is in `out`. False if there is none.
-    pub fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
+    pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
         match self.outgoing.pop_front() {
             Some(datagram) => {
                 *out = datagram;

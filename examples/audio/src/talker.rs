@@ -88,10 +88,10 @@ enum Outgoing {
 /// The sending end of a stream.
 ///
 /// # Order of calls
-/// Feed in datagrams of the stream's socket with [`handle`](Self::handle), those of the adjacent
+/// Feed in datagrams of the stream's socket with [`handle_input`](Self::handle_input), those of the adjacent
 /// socket (that is the one to the proxy) with [`handle_proxy`](Self::handle_proxy), and at
-/// [`next_deadline`](Self::next_deadline) call [`on_deadline`](Self::on_deadline). After each of
-/// them send what [`transmit`](Self::transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
+/// [`poll_timeout`](Self::poll_timeout) call [`on_timeout`](Self::on_timeout). After each of
+/// them send what [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
 /// give until they have no more, until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Talker {
@@ -186,21 +186,21 @@ impl Talker {
         matches!(self.phase, Phase::Finished { .. })
     }
 
-    /// When [`Talker::on_deadline`] wants to be called.
+    /// When [`Talker::on_timeout`] wants to be called.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         let own = match self.phase {
             Phase::Talking { due } => due.min(self.report_at),
             Phase::Ending { due, .. } => due,
             Phase::Finished { .. } => return None,
         };
         let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
-        let sidekick = self.sidekick.as_ref().and_then(Sender::next_deadline);
+        let sidekick = self.sidekick.as_ref().and_then(Sender::poll_timeout);
         [Some(own), idle, sidekick].into_iter().flatten().min()
     }
 
     /// Does what is due at `now`.
-    pub fn on_deadline(&mut self, now: Instant) {
+    pub fn on_timeout(&mut self, now: Instant) {
         while let Phase::Talking { due } = self.phase
             && due <= now
         {
@@ -226,7 +226,7 @@ impl Talker {
             self.finish(Ending::Silent, now);
         }
         if let Some(sidekick) = &mut self.sidekick {
-            sidekick.on_deadline(now);
+            sidekick.on_timeout(now);
         }
         self.reinject(now);
     }
@@ -298,7 +298,7 @@ impl Talker {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
-    pub fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
+    pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
         let opened = self.open(datagram);
         if opened.is_err() {
             self.packets.rejected += 1;
@@ -414,7 +414,7 @@ impl Talker {
     /// A datagram that came to the adjacent socket from the address `from`.
     ///
     /// # Errors
-    /// As [`Sender::handle`]. None of them needs an action.
+    /// As [`Sender::handle_input`]. None of them needs an action.
     pub fn handle_proxy(
         &mut self,
         from: SocketAddr,
@@ -422,7 +422,7 @@ impl Talker {
         now: Instant,
     ) -> Result<(), ProxyError> {
         let Some(sidekick) = &mut self.sidekick else { return Ok(()) };
-        let handled = sidekick.handle(from, datagram, now);
+        let handled = sidekick.handle_input(from, datagram, now);
         self.reinject(now);
         handled
     }
@@ -486,7 +486,7 @@ impl Talker {
 
     /// Writes the next datagram for the listener over what is in `out`; send it at once, `now`.
     /// False if there is none.
-    pub fn transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
+    pub fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         while let Some(outgoing) = self.outgoing.pop_front() {
             let mut tag = Transmission::NONE;
             match outgoing {
@@ -518,7 +518,7 @@ impl Talker {
     /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives its length and where to send it
     /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        match self.sidekick.as_mut()?.transmit(out)? {
+        match self.sidekick.as_mut()?.poll_transmit(out)? {
             (Target::Proxy(proxy), len) => Some((proxy, len)),
             // The proxy's address is known: nothing has to go along the path to find it.
             (Target::Path, _) => None,

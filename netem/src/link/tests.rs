@@ -58,12 +58,12 @@ fn carry(
     let mut link: Link<Packet> = Link::new(config, seed, 0);
     let mut arrived = Vec::new();
     for (number, &(now, bytes)) in packets.iter().enumerate() {
-        while let Some(deadline) = link.next_deadline().filter(|&deadline| deadline <= now) {
+        while let Some(deadline) = link.poll_timeout().filter(|&deadline| deadline <= now) {
             arrived.push((link.pop(now).unwrap().number, deadline));
         }
         link.push(now, Packet::new(number, bytes));
     }
-    while let Some(deadline) = link.next_deadline() {
+    while let Some(deadline) = link.poll_timeout() {
         assert!(
             link.pop(deadline - Duration::from_nanos(1)).is_none(),
             "a packet came before its deadline"

@@ -93,7 +93,7 @@ struct Talking {
 
 impl Talking {
     fn send(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        while self.talker.transmit(&mut self.buffer, now) {
+        while self.talker.poll_transmit(&mut self.buffer, now) {
             out.push(Packet::new(self.local, self.listener, &self.buffer));
         }
         let mut datagram = [0; MAX_DATAGRAM_LEN];
@@ -113,17 +113,17 @@ impl Endpoint for Talking {
         if packet.destination == self.adjacent {
             let _ = self.talker.handle_proxy(packet.source, &packet.payload, now);
         } else if packet.source == self.listener {
-            let _ = self.talker.handle(&packet.payload, now);
+            let _ = self.talker.handle_input(&packet.payload, now);
         }
         self.send(now, out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        self.talker.next_deadline()
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.talker.poll_timeout()
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        self.talker.on_deadline(now);
+    fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        self.talker.on_timeout(now);
         self.send(now, out);
     }
 
@@ -159,7 +159,7 @@ impl Hearing {
     }
 
     fn send(&mut self, out: &mut Vec<Packet>) {
-        while self.listener.transmit(&mut self.buffer) {
+        while self.listener.poll_transmit(&mut self.buffer) {
             if let Some(talker) = self.talker {
                 out.push(Packet::new(self.local, talker, &self.buffer));
             }
@@ -174,18 +174,18 @@ impl Endpoint for Hearing {
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
         // As the program does it: what was there before may come from anywhere.
-        if let Ok(Handled::New) = self.listener.handle(&packet.payload, now) {
+        if let Ok(Handled::New) = self.listener.handle_input(&packet.payload, now) {
             self.talker = Some(packet.source);
         }
         self.send(out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        self.listener.next_deadline()
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.listener.poll_timeout()
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        self.listener.on_deadline(now);
+    fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
+        self.listener.on_timeout(now);
         self.send(out);
     }
 

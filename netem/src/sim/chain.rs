@@ -34,10 +34,10 @@ pub(super) type Outbox = Vec<(Side, Packet)>;
 pub(super) trait Node {
     /// A packet comes in from a side.
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox);
-    /// When [`Node::on_deadline`] wants to be called.
-    fn next_deadline(&self) -> Option<Instant>;
+    /// When [`Node::on_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due; harmless when nothing is.
-    fn on_deadline(&mut self, now: Instant, out: &mut Outbox);
+    fn on_timeout(&mut self, now: Instant, out: &mut Outbox);
     /// Bytes that applications here have had: a run in which no node has any more makes no
     /// progress.
     fn delivered(&self) -> u64 {
@@ -83,7 +83,7 @@ pub(super) fn drive(
     let (mut delivered, mut last_progress) = (0, start);
     let mut travelling = VecDeque::new();
     let mut out = Outbox::new();
-    let mut deadlines: Vec<_> = nodes.iter().map(|node| node.next_deadline()).collect();
+    let mut deadlines: Vec<_> = nodes.iter().map(|node| node.poll_timeout()).collect();
     loop {
         let elapsed = now - start;
         // Packets first: they are there already.
@@ -94,7 +94,7 @@ pub(super) fn drive(
                 continue; // Off the end of the chain.
             };
             node.receive(from, packet, now, &mut out);
-            *deadline = node.next_deadline();
+            *deadline = node.poll_timeout();
             hand_over(index, &mut out, &mut travelling);
             at_once += 1;
             if at_once > MOST_AT_ONCE {
@@ -128,8 +128,8 @@ pub(super) fn drive(
         }
         for (index, (node, deadline)) in nodes.iter_mut().zip(&mut deadlines).enumerate() {
             if deadline.is_some_and(|deadline| deadline <= now) {
-                node.on_deadline(now, &mut out);
-                *deadline = node.next_deadline();
+                node.on_timeout(now, &mut out);
+                *deadline = node.poll_timeout();
                 hand_over(index, &mut out, &mut travelling);
                 at_once += 1;
             }
@@ -167,10 +167,10 @@ mod tests {
             self.had += packet.payload.len() as u64;
             self.times.push(now);
         }
-        fn next_deadline(&self) -> Option<Instant> {
+        fn poll_timeout(&self) -> Option<Instant> {
             Some(self.next)
         }
-        fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+        fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
             let address = ([10, 0, 0, 1], 1).into();
             out.push((Side::Right, Packet::new(address, address, &[0])));
             self.next = now + Duration::from_millis(1);
@@ -194,10 +194,10 @@ mod tests {
                 out.push((from, packet));
             }
         }
-        fn next_deadline(&self) -> Option<Instant> {
+        fn poll_timeout(&self) -> Option<Instant> {
             None
         }
-        fn on_deadline(&mut self, _now: Instant, _out: &mut Outbox) {}
+        fn on_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
     }
 
     fn run(swallow: bool, limit: Option<Duration>) -> (Result<Duration, Stuck>, usize) {

@@ -257,7 +257,7 @@ impl App for Client {
         done
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.pace.as_ref()?.next()
     }
 

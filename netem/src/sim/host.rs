@@ -12,10 +12,10 @@ pub(super) trait Endpoint {
     fn owns(&self, destination: SocketAddr) -> bool;
     /// A datagram for it.
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>);
-    /// When [`Endpoint::on_deadline`] wants to be called.
-    fn next_deadline(&self) -> Option<Instant>;
+    /// When [`Endpoint::on_timeout`] wants to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due; harmless when nothing is.
-    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>);
+    fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>);
     /// Bytes that its application has had.
     fn delivered(&self) -> u64;
     /// Its congestion window, if it has one, in bytes.
@@ -78,12 +78,12 @@ impl<E: Endpoint> Node for Host<E> {
         }
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        let deadlines = self.endpoints.iter().filter_map(Endpoint::next_deadline);
+    fn poll_timeout(&self) -> Option<Instant> {
+        let deadlines = self.endpoints.iter().filter_map(Endpoint::poll_timeout);
         deadlines.chain(self.next_sample).min()
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+    fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
         if self.next_sample.is_some_and(|at| at <= now) {
             self.next_sample = self.every.map(|every| now + every);
             self.samples.push(Sample {
@@ -93,8 +93,8 @@ impl<E: Endpoint> Node for Host<E> {
             });
         }
         for endpoint in &mut self.endpoints {
-            if endpoint.next_deadline().is_some_and(|deadline| deadline <= now) {
-                endpoint.on_deadline(now, &mut self.out);
+            if endpoint.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                endpoint.on_timeout(now, &mut self.out);
             }
         }
         self.send(out);

@@ -127,12 +127,12 @@ impl Proxy {
     /// Sends what the observer has to say.
     fn speak(&mut self, now: Instant, out: &mut Outbox) {
         let leave = &mut |packet| out.push((Side::Left, packet));
-        self.egress.on_deadline(now, leave);
+        self.egress.on_timeout(now, leave);
         let Some(observer) = &mut self.observer else { return };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         loop {
             let before = observer.stats().quacks_sent;
-            let Some(transmit) = observer.transmit(&mut buffer) else { break };
+            let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
             let payload = buffer.get(..transmit.len).unwrap_or_default();
             // The answer to a marker that has to come along the path pretends to be the receiver's.
             let packet = Packet::new(transmit.from.unwrap_or(self.address), transmit.to, payload);
@@ -156,7 +156,7 @@ impl Node for Proxy {
             Side::Left if packet.destination == self.address => {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     // What it cannot use it counts.
-                    let _ = observer.handle(packet.source, &packet.payload, now);
+                    let _ = observer.handle_input(packet.source, &packet.payload, now);
                 }
             }
             Side::Left if packet.destination.ip() == self.receiver => {
@@ -169,16 +169,16 @@ impl Node for Proxy {
         self.speak(now, out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        let observer = self.observer.as_ref().and_then(Observer::next_deadline);
-        let deadlines = [observer, self.egress.next_deadline(), self.restarts.next_deadline()];
+    fn poll_timeout(&self) -> Option<Instant> {
+        let observer = self.observer.as_ref().and_then(Observer::poll_timeout);
+        let deadlines = [observer, self.egress.poll_timeout(), self.restarts.poll_timeout()];
         deadlines.into_iter().flatten().min()
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+    fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
         self.restart(now);
         if let Some(observer) = &mut self.observer {
-            observer.on_deadline(now);
+            observer.on_timeout(now);
         }
         self.speak(now, out);
     }
@@ -243,7 +243,7 @@ mod tests {
                 match side {
                     Side::Right => self.passed += 1,
                     Side::Left if packet.destination == self.adjacent => {
-                        let _ = self.sender.handle(packet.source, &packet.payload, self.now);
+                        let _ = self.sender.handle_input(packet.source, &packet.payload, self.now);
                     }
                     Side::Left => {
                         assert_eq!(
@@ -269,7 +269,7 @@ mod tests {
 
         fn talk(&mut self) {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
-            while let Some((target, length)) = self.sender.transmit(&mut buffer) {
+            while let Some((target, length)) = self.sender.poll_transmit(&mut buffer) {
                 match target {
                     Target::Proxy(proxy) => self.pass(self.adjacent, proxy, &buffer[..length]),
                     Target::Path => {
@@ -289,9 +289,9 @@ mod tests {
                 self.sender.on_sent(self.sent.into(), Payload::whole(&datagram), self.now);
                 self.pass(self.flow.source, self.flow.destination, &datagram);
                 self.now += MS;
-                self.sender.on_deadline(self.now);
+                self.sender.on_timeout(self.now);
                 let mut out = Outbox::new();
-                self.proxy.on_deadline(self.now, &mut out);
+                self.proxy.on_timeout(self.now, &mut out);
                 self.deliver(out);
                 self.talk();
             }

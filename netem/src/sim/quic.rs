@@ -27,7 +27,7 @@ pub(super) trait App {
     /// Does what it can at `now`.
     fn work(&mut self, conn: &mut Connection, now: Instant) -> Result<Work, String>;
     /// When it has something to do of its own accord.
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         None
     }
     /// Bytes that it has had from the other side.
@@ -244,19 +244,19 @@ impl<A: App> Endpoint for Quic<A> {
         self.work_and_send(now, out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         let help = self.help.as_ref().and_then(|help| help.sidekick.timeout_instant());
         let own = [
             self.conn.timeout_instant(),
             self.release,
             self.acknowledge_at,
-            self.app.next_deadline(),
+            self.app.poll_timeout(),
         ];
         let deadlines = own.into_iter().chain([help]);
         deadlines.flatten().min().map(|deadline| deadline.max(self.begin))
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Vec<Packet>) {
+    fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
         if self.conn.timeout_instant().is_some_and(|at| at <= now) {
             self.conn.on_timeout();
         }

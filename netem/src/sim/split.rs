@@ -181,22 +181,22 @@ impl Node for SplitProxy {
         self.settle(index, Some(from), now, out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         let begun = self.flows.iter().filter(|flow| flow.begun);
-        begun.flat_map(|flow| [flow.near.next_deadline(), flow.far.next_deadline()]).flatten().min()
+        begun.flat_map(|flow| [flow.near.poll_timeout(), flow.far.poll_timeout()]).flatten().min()
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+    fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
         for index in 0..self.flows.len() {
             let Some(flow) = self.flows.get_mut(index).filter(|flow| flow.begun) else { continue };
-            let near = flow.near.next_deadline().is_some_and(|at| at <= now);
-            let far = flow.far.next_deadline().is_some_and(|at| at <= now);
+            let near = flow.near.poll_timeout().is_some_and(|at| at <= now);
+            let far = flow.far.poll_timeout().is_some_and(|at| at <= now);
             if near {
-                flow.near.on_deadline(now, &mut self.out);
+                flow.near.on_timeout(now, &mut self.out);
                 out.extend(self.out.drain(..).map(|packet| (Side::Left, packet)));
             }
             if far {
-                flow.far.on_deadline(now, &mut self.out);
+                flow.far.on_timeout(now, &mut self.out);
                 out.extend(self.out.drain(..).map(|packet| (Side::Right, packet)));
             }
             if near || far {

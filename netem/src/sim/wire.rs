@@ -95,16 +95,16 @@ impl Node for Wire {
         };
         link.push(elapsed, packet);
         // A link without rate and delay is a wire.
-        self.on_deadline(now, out);
+        self.on_timeout(now, out);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         let change = self.later.front().map(|&(at, _)| at);
-        let deadlines = [self.to_receiver.next_deadline(), self.to_sender.next_deadline(), change];
+        let deadlines = [self.to_receiver.poll_timeout(), self.to_sender.poll_timeout(), change];
         deadlines.into_iter().flatten().min().map(|deadline| self.start + deadline)
     }
 
-    fn on_deadline(&mut self, now: Instant, out: &mut Outbox) {
+    fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
         let elapsed = now - self.start;
         self.change(elapsed);
         let before = out.len();

@@ -67,9 +67,9 @@ pub struct Stats {
 
 /// Counts datagrams and says when to send which quACK.
 ///
-/// After each call of [`observe`](Self::observe) and [`on_deadline`](Self::on_deadline) ask
-/// [`transmit`](Self::transmit) for a quACK, then arm a timer for
-/// [`next_deadline`](Self::next_deadline). Nothing here allocates but [`new`](Self::new).
+/// After each call of [`observe`](Self::observe) and [`on_timeout`](Self::on_timeout) ask
+/// [`poll_transmit`](Self::poll_transmit) for a quACK, then arm a timer for
+/// [`poll_timeout`](Self::poll_timeout). Nothing here allocates but [`new`](Self::new).
 #[derive(Clone, Debug)]
 pub struct Observer {
     config: Config,
@@ -145,9 +145,9 @@ impl Observer {
         self.stats.resets += 1;
     }
 
-    /// When [`on_deadline`](Self::on_deadline) has to be called.
+    /// When [`on_timeout`](Self::on_timeout) has to be called.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
     }
 
@@ -157,7 +157,7 @@ impl Observer {
     /// Nothing is due before the first datagram after the start or a reset, for it would tell
     /// nothing. From then on every tick is a quACK, as the published proxy sends them, even if
     /// nothing new was counted: what a lost quACK said is said again.
-    pub fn on_deadline(&mut self, now: Instant) {
+    pub fn on_timeout(&mut self, now: Instant) {
         let (Some(deadline), Every::Millis(interval)) = (self.deadline, self.config.every) else {
             return;
         };
@@ -173,7 +173,7 @@ impl Observer {
     /// Writes the quACK that is due, if one is, and gives its length. It reports all that was
     /// counted until now. `out` must have room for [`MAX_QUACK_LEN`](wire::MAX_QUACK_LEN) bytes; if
     /// it is too short, the quACK stays due.
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if !self.due {
             return None;
         }

@@ -229,18 +229,18 @@ impl hooked::upload::Help for Helped {
         }
         for message in messages {
             // What the proxy makes of it shows in what it says.
-            let _ = self.observer.handle(self.adjacent, message, now());
+            let _ = self.observer.handle_input(self.adjacent, message, now());
         }
-        self.observer.on_deadline(now());
+        self.observer.on_timeout(now());
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut said = Vec::new();
-        while let Some(transmit) = self.observer.transmit(&mut buffer) {
+        while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
             said.push(buffer[..transmit.len].to_vec());
         }
         said
     }
 
     fn proxy_deadline(&self) -> Option<Instant> {
-        self.observer.next_deadline()
+        self.observer.poll_timeout()
     }
 }

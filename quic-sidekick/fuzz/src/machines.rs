@@ -145,7 +145,7 @@ impl World {
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut messages = 0;
-        while let Some((target, length)) = self.sender.transmit(&mut buffer) {
+        while let Some((target, length)) = self.sender.poll_transmit(&mut buffer) {
             let bytes = buffer[..length].to_vec();
             match target {
                 Target::Proxy(to) if to == self.proxy_address => {
@@ -157,7 +157,7 @@ impl World {
             }
             messages += 1;
         }
-        while let Some(transmit) = self.proxy.transmit(&mut buffer) {
+        while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
             let bytes = buffer[..transmit.len].to_vec();
             match transmit.from {
                 Some(from) => {
@@ -221,7 +221,7 @@ impl World {
         self.heard_bytes += message.bytes().len();
         match message {
             Message::Beside(bytes) => {
-                let _ = self.proxy.handle(from, &bytes, self.now);
+                let _ = self.proxy.handle_input(from, &bytes, self.now);
             }
             Message::OnPath(bytes) => {
                 self.proxy.observe(&self.seen_flow, 0, Payload::whole(&bytes), self.now);
@@ -232,7 +232,7 @@ impl World {
     fn tell(&mut self, from: SocketAddr, message: &Message) {
         match message {
             Message::Beside(bytes) => {
-                let _ = self.sender.handle(from, bytes, self.now);
+                let _ = self.sender.handle_input(from, bytes, self.now);
             }
             // The flow's socket gives to the sender what looks like an answer, and all else to the
             // transport.
@@ -261,21 +261,21 @@ impl World {
         let end = self.now + duration;
         // A second has a few deadlines, not thousands.
         for _ in 0..5000 {
-            let deadlines = [self.sender.next_deadline(), self.proxy.next_deadline()];
+            let deadlines = [self.sender.poll_timeout(), self.proxy.poll_timeout()];
             let Some(next) = deadlines.into_iter().flatten().min().filter(|next| *next <= end)
             else {
                 break;
             };
             self.now = self.now.max(next);
-            self.sender.on_deadline(self.now);
-            self.proxy.on_deadline(self.now);
+            self.sender.on_timeout(self.now);
+            self.proxy.on_timeout(self.now);
             self.drain();
             assert!(
-                self.sender.next_deadline().is_none_or(|at| at > self.now),
+                self.sender.poll_timeout().is_none_or(|at| at > self.now),
                 "the sender would spin"
             );
             assert!(
-                self.proxy.next_deadline().is_none_or(|at| at > self.now),
+                self.proxy.poll_timeout().is_none_or(|at| at > self.now),
                 "the proxy would spin"
             );
         }

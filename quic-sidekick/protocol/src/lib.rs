@@ -11,10 +11,10 @@
 //! time.
 //!
 //! # Driving a machine
-//! Feed in: [`Sender::on_sent`], [`Sender::handle`], [`Sender::on_deadline`] (for the proxy
-//! [`Observer::observe`], [`Observer::handle`], [`Observer::on_deadline`]). After every one of
+//! Feed in: [`Sender::on_sent`], [`Sender::handle_input`], [`Sender::on_timeout`] (for the proxy
+//! [`Observer::observe`], [`Observer::handle_input`], [`Observer::on_timeout`]). After every one of
 //! these drain: `transmit` until it gives `None`, then the lost packets, then arm a timer for
-//! `next_deadline`.
+//! `poll_timeout`.
 //!
 //! ```
 //! use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig};
@@ -30,11 +30,11 @@
 //!
 //! sender.start(flow, now);
 //! // Set-up: HELLO, RETRY, HELLO with a cookie, ACCEPT, POLL, quACK.
-//! while let Some((_, len)) = sender.transmit(&mut buffer) {
+//! while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
 //!     // A HELLO without a cookie is an error in that it opens no session; it is answered all the same.
-//!     let _ = proxy.handle(adjacent, &buffer[..len], now);
-//!     while let Some(transmit) = proxy.transmit(&mut buffer) {
-//!         sender.handle(port, &buffer[..transmit.len], now)?;
+//!     let _ = proxy.handle_input(adjacent, &buffer[..len], now);
+//!     while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
+//!         sender.handle_input(port, &buffer[..transmit.len], now)?;
 //!     }
 //! }
 //! // A packet leaves the sender and is seen at the proxy.

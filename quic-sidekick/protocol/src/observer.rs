@@ -131,7 +131,7 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// Where a datagram that [`Observer::transmit`] wrote is to be sent, and how long it is.
+/// Where a datagram that [`Observer::poll_transmit`] wrote is to be sent, and how long it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Its destination.
@@ -359,7 +359,7 @@ impl Observer {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing.
-    pub fn handle(
+    pub fn handle_input(
         &mut self,
         from: impl Into<Peer>,
         datagram: &[u8],
@@ -511,14 +511,14 @@ impl Observer {
         }
     }
 
-    /// When [`Observer::on_deadline`] wants to be called.
+    /// When [`Observer::on_timeout`] wants to be called.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.table.next_deadline()
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.table.poll_timeout()
     }
 
     /// Does what is due at `now`: timed quACKs, and the end of sessions that fell silent.
-    pub fn on_deadline(&mut self, now: Instant) {
+    pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
             if session.quack_due.is_some_and(|due| due <= now) {
@@ -540,7 +540,7 @@ impl Observer {
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
     /// says where it goes. Call it until it gives `None`, after every call of another method that
     /// takes a time.
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(next) = self.waiting.pop_front() {
             if let Some(transmit) = self.emit(next, out) {
                 return Some(self.sent(transmit));
@@ -556,7 +556,7 @@ impl Observer {
                 continue;
             };
             if let Some(len) = session.emit(&Message::Bye, out) {
-                return Some(self.sent(session.transmit(len)));
+                return Some(self.sent(session.poll_transmit(len)));
             }
         }
         None
@@ -576,19 +576,19 @@ impl Observer {
                 let accept =
                     Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
                 // Once the sender has spoken under seal, it has the answer, and none is kept.
-                session.transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
+                session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
             Outgoing::Epoch(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 let epoch = session.epoch;
                 let len = session.emit(&Message::Epoch { epoch }, out)?;
-                session.transmit(len)
+                session.poll_transmit(len)
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 match session.emit_quack(out) {
                     Ok(len) => {
-                        let transmit = session.transmit(len?);
+                        let transmit = session.poll_transmit(len?);
                         session.quacks += 1;
                         self.stats.quacks_sent += 1;
                         transmit
@@ -619,7 +619,7 @@ impl Observer {
         })
     }
 
-    /// Ends every session; [`Observer::transmit`] tells each sender goodbye. For a shutdown.
+    /// Ends every session; [`Observer::poll_transmit`] tells each sender goodbye. For a shutdown.
     pub fn goodbye(&mut self) {
         self.waiting.clear();
         self.closing = true;

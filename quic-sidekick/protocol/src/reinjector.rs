@@ -21,10 +21,10 @@ const MAX_ATTEMPTS: usize = 8192;
 ///
 /// # Order of calls
 /// [`start`](Self::start) once. After each datagram of the flow was sent,
-/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`handle`](Self::handle), and
-/// at [`next_deadline`](Self::next_deadline) [`on_deadline`](Self::on_deadline). After each of
+/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`handle_input`](Self::handle_input), and
+/// at [`poll_timeout`](Self::poll_timeout) [`on_timeout`](Self::on_timeout). After each of
 /// these send what [`again`](Self::again) gives from the flow's own socket, and what
-/// [`transmit`](Self::transmit) gives from the adjacent one, until they give `None`.
+/// [`poll_transmit`](Self::poll_transmit) gives from the adjacent one, until they give `None`.
 ///
 /// ```
 /// use sidekick_protocol::{Filter, Flow, Identification, Position, Reinjector, SenderConfig};
@@ -128,36 +128,36 @@ impl Reinjector {
         Some(datagram)
     }
 
-    /// As [`Sender::handle`].
+    /// As [`Sender::handle_input`].
     ///
     /// # Errors
-    /// As [`Sender::handle`]. None of them needs an action.
-    pub fn handle(
+    /// As [`Sender::handle_input`]. None of them needs an action.
+    pub fn handle_input(
         &mut self,
         from: SocketAddr,
         datagram: &[u8],
         now: Instant,
     ) -> Result<(), HandleError> {
-        let handled = self.sender.handle(from, datagram, now);
+        let handled = self.sender.handle_input(from, datagram, now);
         self.collect();
         handled
     }
 
-    /// As [`Sender::on_deadline`].
-    pub fn on_deadline(&mut self, now: Instant) {
-        self.sender.on_deadline(now);
+    /// As [`Sender::on_timeout`].
+    pub fn on_timeout(&mut self, now: Instant) {
+        self.sender.on_timeout(now);
         self.collect();
     }
 
-    /// As [`Sender::next_deadline`].
+    /// As [`Sender::poll_timeout`].
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        self.sender.next_deadline()
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
     }
 
-    /// As [`Sender::transmit`].
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
-        self.sender.transmit(out)
+    /// As [`Sender::poll_transmit`].
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+        self.sender.poll_transmit(out)
     }
 
     fn collect(&mut self) {
@@ -234,21 +234,21 @@ mod tests {
 
         fn talk(&mut self) {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
-            self.proxy.on_deadline(self.now);
+            self.proxy.on_timeout(self.now);
             loop {
                 while let Some(datagram) = self.reinjector.again(self.now).map(<[u8]>::to_vec) {
                     self.carry(&datagram);
                 }
-                while let Some((_, len)) = self.reinjector.transmit(&mut buffer) {
-                    let _ = self.proxy.handle(
+                while let Some((_, len)) = self.reinjector.poll_transmit(&mut buffer) {
+                    let _ = self.proxy.handle_input(
                         PEER.parse::<SocketAddr>().unwrap(),
                         &buffer[..len],
                         self.now,
                     );
                 }
-                let Some(transmit) = self.proxy.transmit(&mut buffer) else { break };
+                let Some(transmit) = self.proxy.poll_transmit(&mut buffer) else { break };
                 self.reinjector
-                    .handle(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now)
+                    .handle_input(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now)
                     .unwrap();
             }
         }
@@ -266,7 +266,7 @@ mod tests {
                 }
                 self.talk();
                 self.now += MS;
-                self.reinjector.on_deadline(self.now);
+                self.reinjector.on_timeout(self.now);
             }
             sent
         }

@@ -90,7 +90,7 @@ pub enum HandleError {
     Impossible,
 }
 
-/// Where a datagram that [`Sender::transmit`] wrote is to be sent.
+/// Where a datagram that [`Sender::poll_transmit`] wrote is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// From the adjacent socket to this address.
@@ -243,7 +243,7 @@ impl Sender {
     ///
     /// # Errors
     /// [`HandleError`] says why it changed nothing. None of them needs an action.
-    pub fn handle(
+    pub fn handle_input(
         &mut self,
         from: SocketAddr,
         datagram: &[u8],
@@ -262,7 +262,7 @@ impl Sender {
         else {
             return Err(HandleError::Stranger);
         };
-        let outcome = contact.handle(parsed, datagram.len(), now);
+        let outcome = contact.handle_input(parsed, datagram.len(), now);
         self.last_quack = contact.last_quack.take().or(self.last_quack);
         self.settle(now);
         outcome
@@ -362,39 +362,39 @@ impl Sender {
         }
     }
 
-    /// When [`Sender::on_deadline`] wants to be called.
+    /// When [`Sender::on_timeout`] wants to be called.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let contacts = self.contacts.iter().filter_map(Contact::next_deadline).min();
-        let search = self.flow.and_then(|_| self.search.next_deadline());
-        earlier(earlier(contacts, search), self.rivalry.next_deadline(&self.contacts))
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let contacts = self.contacts.iter().filter_map(Contact::poll_timeout).min();
+        let search = self.flow.and_then(|_| self.search.poll_timeout());
+        earlier(earlier(contacts, search), self.rivalry.poll_timeout(&self.contacts))
     }
 
     /// Does what is due at `now`.
-    pub fn on_deadline(&mut self, now: Instant) {
-        self.contacts.iter_mut().for_each(|contact| contact.on_deadline(now));
+    pub fn on_timeout(&mut self, now: Instant) {
+        self.contacts.iter_mut().for_each(|contact| contact.on_timeout(now));
         // A contact that ends here may have the path searched at once.
         self.settle(now);
-        if self.flow.is_some() && self.search.next_deadline().is_some_and(|at| at <= now) {
+        if self.flow.is_some() && self.search.poll_timeout().is_some_and(|at| at <= now) {
             self.search.mark(self.numbers.array(), now);
         }
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
     /// gives its length and where to send it; call until it gives `None`.
-    pub fn transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
         for contact in &mut self.contacts {
-            if let Some(len) = contact.transmit(out) {
+            if let Some(len) = contact.poll_transmit(out) {
                 return Some((Target::Proxy(contact.proxy), len));
             }
         }
         Some((Target::Path, self.transmit_on_path(out)?))
     }
 
-    /// As [`Sender::transmit`], but only what goes the flow's own path, for a caller that has two
+    /// As [`Sender::poll_transmit`], but only what goes the flow's own path, for a caller that has two
     /// places to send from.
     pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<usize> {
-        let len = self.search.transmit(out)?;
+        let len = self.search.poll_transmit(out)?;
         self.stats.markers += 1;
         Some(len)
     }

@@ -93,10 +93,10 @@ pub(crate) fn configured() -> SenderConfig {
 /// Has the two speak, without losing time, until neither has more to say.
 pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
-    while let Some((_, len)) = sender.transmit(&mut buffer) {
-        let _ = proxy.handle(peer.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
-        while let Some(transmit) = proxy.transmit(&mut buffer) {
-            sender.handle(PROXY.parse().unwrap(), &buffer[..transmit.len], now).unwrap();
+    while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
+        let _ = proxy.handle_input(peer.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+        while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
+            sender.handle_input(PROXY.parse().unwrap(), &buffer[..transmit.len], now).unwrap();
         }
     }
 }
@@ -187,7 +187,7 @@ impl Simulation {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some((target, len)) = self.sender.transmit(&mut buffer) {
+        while let Some((target, len)) = self.sender.poll_transmit(&mut buffer) {
             if !self.lost() {
                 let bytes = buffer[..len].to_vec();
                 self.launch(match target {
@@ -201,7 +201,8 @@ impl Simulation {
                 });
             }
         }
-        while let Some(transmit) = self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut buffer))
+        while let Some(transmit) =
+            self.proxy.as_mut().and_then(|proxy| proxy.poll_transmit(&mut buffer))
         {
             if !self.lost() {
                 let bytes = buffer[..transmit.len].to_vec();
@@ -256,8 +257,8 @@ impl Simulation {
         let end = self.now + duration;
         loop {
             let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
-            let proxy = self.proxy.as_ref().and_then(Observer::next_deadline);
-            let next = [arrival, self.sender.next_deadline(), proxy].into_iter().flatten().min();
+            let proxy = self.proxy.as_ref().and_then(Observer::poll_timeout);
+            let next = [arrival, self.sender.poll_timeout(), proxy].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
             if arrival == Some(next)
@@ -265,13 +266,13 @@ impl Simulation {
             {
                 self.arrive(arrival);
             }
-            self.sender.on_deadline(self.now);
+            self.sender.on_timeout(self.now);
             if let Some(proxy) = &mut self.proxy {
-                proxy.on_deadline(self.now);
+                proxy.on_timeout(self.now);
             }
             self.drain();
             assert!(
-                self.sender.next_deadline().is_none_or(|at| at > self.now),
+                self.sender.poll_timeout().is_none_or(|at| at > self.now),
                 "the sender would spin"
             );
         }
@@ -301,11 +302,11 @@ impl Simulation {
             Arrival::ToProxy(datagram) => {
                 self.spoken = true;
                 if let Some(proxy) = &mut self.proxy {
-                    let _ = proxy.handle(self.peer, &datagram, self.now);
+                    let _ = proxy.handle_input(self.peer, &datagram, self.now);
                 }
             }
             Arrival::ToSender(datagram) => {
-                let _ = self.sender.handle(PROXY.parse().unwrap(), &datagram, self.now);
+                let _ = self.sender.handle_input(PROXY.parse().unwrap(), &datagram, self.now);
             }
             Arrival::AlongPath(datagram) => {
                 let _ = self.sender.handle_on_path(&datagram, self.now);

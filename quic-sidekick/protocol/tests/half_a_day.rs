@@ -162,7 +162,7 @@ impl Town {
     fn speak(&mut self, place: usize) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut lost = Vec::new();
-        while let Some((target, len)) = self.people[place].sender.transmit(&mut buffer) {
+        while let Some((target, len)) = self.people[place].sender.poll_transmit(&mut buffer) {
             assert_eq!(target, Target::Proxy(self.port));
             let number = self.people[place].number;
             if !self.is_lost() {
@@ -187,7 +187,7 @@ impl Town {
         let (result, more) = held(|| work(proxy));
         self.held += more;
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some(transmit) = self.proxy.transmit(&mut buffer) {
+        while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
             let Some(place) = self.people.iter().position(|person| person.adjacent == transmit.to)
             else {
                 continue;
@@ -238,11 +238,11 @@ impl Town {
             }
             Event::ToProxy(place, number, message) if self.people[place].number == number => {
                 let from = self.people[place].adjacent;
-                let _ = self.proxy_does(|proxy| proxy.handle(from, &message, now));
+                let _ = self.proxy_does(|proxy| proxy.handle_input(from, &message, now));
             }
             Event::ToPerson(place, number, message) if self.people[place].number == number => {
                 let port = self.port;
-                let _ = self.people[place].sender.handle(port, &message, now);
+                let _ = self.people[place].sender.handle_input(port, &message, now);
                 self.speak(place);
             }
             Event::Leave(place, number) if self.people[place].number == number => {
@@ -250,8 +250,10 @@ impl Town {
                     self.people[place].sender.stop();
                     let from = self.people[place].adjacent;
                     let mut buffer = [0; MAX_DATAGRAM_LEN];
-                    while let Some((_, len)) = self.people[place].sender.transmit(&mut buffer) {
-                        let _ = self.proxy_does(|proxy| proxy.handle(from, &buffer[..len], now));
+                    while let Some((_, len)) = self.people[place].sender.poll_transmit(&mut buffer)
+                    {
+                        let _ =
+                            self.proxy_does(|proxy| proxy.handle_input(from, &buffer[..len], now));
                     }
                 }
                 self.people[place] = self.newcomer(place, number + 1);
@@ -277,9 +279,8 @@ impl Town {
         let end = self.now + duration;
         loop {
             let event = self.events.peek().map(|Reverse((at, ..))| *at);
-            let people =
-                self.people.iter().filter_map(|person| person.sender.next_deadline()).min();
-            let next = [event, people, self.proxy.next_deadline()].into_iter().flatten().min();
+            let people = self.people.iter().filter_map(|person| person.sender.poll_timeout()).min();
+            let next = [event, people, self.proxy.poll_timeout()].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else { break };
             self.now = self.now.max(next);
             let now = self.now;
@@ -287,12 +288,12 @@ impl Town {
                 let Some(Reverse((_, _, event))) = self.events.pop() else { break };
                 self.happen(event);
             }
-            if self.proxy.next_deadline().is_some_and(|at| at <= now) {
-                self.proxy_does(|proxy| proxy.on_deadline(now));
+            if self.proxy.poll_timeout().is_some_and(|at| at <= now) {
+                self.proxy_does(|proxy| proxy.on_timeout(now));
             }
             for place in 0..PEOPLE {
-                if self.people[place].sender.next_deadline().is_some_and(|at| at <= now) {
-                    self.people[place].sender.on_deadline(now);
+                if self.people[place].sender.poll_timeout().is_some_and(|at| at <= now) {
+                    self.people[place].sender.on_timeout(now);
                     self.speak(place);
                 }
             }

@@ -218,7 +218,7 @@ impl Dejitter {
 
     /// Passes over what is too late. Those missing were noticed in their order, so the first is
     /// always the first due.
-    pub(super) fn on_deadline(&mut self, now: Instant) {
+    pub(super) fn on_timeout(&mut self, now: Instant) {
         while self.deadline().is_some_and(|deadline| deadline <= now)
             && let Some((sequence, _)) = self.missing.pop_first()
         {

@@ -65,7 +65,7 @@ impl Call {
     }
 
     fn gets(&mut self, datagram: &[u8], after: u32) {
-        self.listener.handle(datagram, self.now + after * MS).unwrap();
+        self.listener.handle_input(datagram, self.now + after * MS).unwrap();
     }
 
     fn gets_media(&mut self, sequence: u16, after: u32) {
@@ -75,7 +75,7 @@ impl Call {
 
     fn said(&mut self) -> Heard {
         let (mut heard, mut out) = (Heard::default(), Vec::new());
-        while self.listener.transmit(&mut out) {
+        while self.listener.poll_transmit(&mut out) {
             for said in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
                 match said {
                     Said::Missing { ssrc: MEDIA, sequences } => heard.missing.extend(sequences),
@@ -106,9 +106,9 @@ fn a_missing_packet_is_asked_for_at_once_and_then_once_a_round_trip() {
     call.gets_media(2, 90);
     assert_eq!(call.said().missing, [0; 0]);
     // 9/8 of 40 ms after the first NACK; the round trip is measured in units of 15 µs.
-    let next = call.listener.next_deadline().unwrap();
+    let next = call.listener.poll_timeout().unwrap();
     assert!((call.now + 105 * MS).max(next) - (call.now + 105 * MS).min(next) < MS / 10);
-    call.listener.on_deadline(call.now + 106 * MS);
+    call.listener.on_timeout(call.now + 106 * MS);
     assert_eq!(call.said().missing, [1]);
     assert_eq!(call.listener.report().nacks, Nacks { datagrams: 2, packets: 3 });
     assert!((call.listener.report().rtt_ms.unwrap() - 40.0).abs() < 0.05);
@@ -149,8 +149,8 @@ fn what_comes_twice_is_told_and_played_once_and_forgeries_are_not_told() {
     assert_eq!(call.said().twice, [0], "once");
     let mut forged = datagram.clone();
     *forged.last_mut().unwrap() ^= 1;
-    assert_eq!(call.listener.handle(&forged, call.now), Err(Refused::Forged.into()));
-    assert_eq!(call.listener.handle(&datagram[..100], call.now), Err(Refused::Forged.into()));
+    assert_eq!(call.listener.handle_input(&forged, call.now), Err(Refused::Forged.into()));
+    assert_eq!(call.listener.handle_input(&datagram[..100], call.now), Err(Refused::Forged.into()));
     assert_eq!(call.said().twice, [0; 0]);
     let ListenerReport { played, packets, .. } = call.listener.report();
     assert_eq!((played, packets.received, packets.duplicates, packets.replayed), (1, 3, 2, 2));
@@ -172,7 +172,7 @@ fn padding_is_taken_off_whatever_its_length_looks_like_encrypted() {
         packet[0] |= 0x20;
         packet.extend([0, 0, 0, 4]);
         let datagram = call.sealer.rtp(&packet).unwrap();
-        assert_eq!(call.listener.handle(&datagram, call.now), Ok(Handled::New), "{sequence}");
+        assert_eq!(call.listener.handle_input(&datagram, call.now), Ok(Handled::New), "{sequence}");
         assert_eq!(call.listener.next_frame(), Some(Frame::Content(vec![0x5a; 100])));
     }
 }
@@ -182,7 +182,7 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
     let mut call = start();
     let datagrams: Vec<_> = (0..3).map(|sequence| call.media(MEDIA, sequence)).collect();
     for datagram in &datagrams {
-        assert_eq!(call.listener.handle(datagram, call.now), Ok(Handled::New));
+        assert_eq!(call.listener.handle_input(datagram, call.now), Ok(Handled::New));
     }
     call.said();
     let mut told = Vec::new();
@@ -190,17 +190,20 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
     let mut after = Duration::ZERO;
     while after < silent {
         for datagram in &datagrams {
-            assert_eq!(call.listener.handle(datagram, call.now + after), Ok(Handled::Repeated));
+            assert_eq!(
+                call.listener.handle_input(datagram, call.now + after),
+                Ok(Handled::Repeated)
+            );
         }
         let mut altered = datagrams[1].clone();
         altered[30] ^= 1;
-        let handled = call.listener.handle(&altered, call.now + after);
+        let handled = call.listener.handle_input(&altered, call.now + after);
         assert_eq!(handled, Err(Refused::Forged.into()), "its tag alone is that of what came");
         told.extend(call.said().twice);
         after += 100 * MS;
     }
     assert_eq!(told, [0, 1, 2]);
-    call.listener.on_deadline(call.now + silent);
+    call.listener.on_timeout(call.now + silent);
     assert!(call.listener.is_finished(), "the talker was silent");
 }
 
@@ -209,15 +212,15 @@ fn the_first_stream_is_the_one() {
     let mut call = start();
     let bye = call.report(0, None, true);
     assert_eq!(
-        call.listener.handle(&bye, call.now),
+        call.listener.handle_input(&bye, call.now),
         Err(HandleError::OtherStream),
         "an end begins nothing"
     );
     let again = call.again(7, 0);
-    assert_eq!(call.listener.handle(&again, call.now), Err(HandleError::OtherStream));
+    assert_eq!(call.listener.handle_input(&again, call.now), Err(HandleError::OtherStream));
     call.gets_media(0, 0);
     let other = call.media(5, 1);
-    assert_eq!(call.listener.handle(&other, call.now), Err(HandleError::OtherStream));
+    assert_eq!(call.listener.handle_input(&other, call.now), Err(HandleError::OtherStream));
     assert_eq!(call.listener.report().packets.rejected, 3);
 }
 
@@ -243,7 +246,7 @@ fn who_comes_later_misses_nothing_that_was_before() {
     call.gets_media(500, 0);
     call.gets_media(501, 20);
     assert_eq!(call.said().missing, [497, 498, 499]);
-    call.listener.on_deadline(call.now + 1000 * MS);
+    call.listener.on_timeout(call.now + 1000 * MS);
     assert_eq!((call.listener.report().played, call.listener.report().late), (2, 0));
     // The count says nothing then, and the last packet is the end.
     let bye = call.report(502, None, true);
@@ -266,26 +269,26 @@ fn the_end_is_confirmed_until_the_talker_is_quiet() {
     let bye = call.report(2, None, true);
     call.gets(&bye, 120);
     assert_eq!(call.said().byes, 1);
-    assert_eq!(call.listener.next_deadline(), Some(call.now + 120 * MS + LINGER));
-    call.listener.on_deadline(call.now + 120 * MS + LINGER);
+    assert_eq!(call.listener.poll_timeout(), Some(call.now + 120 * MS + LINGER));
+    call.listener.on_timeout(call.now + 120 * MS + LINGER);
     assert!(call.listener.is_finished() && call.listener.report().complete);
-    assert_eq!(call.listener.next_deadline(), None);
+    assert_eq!(call.listener.poll_timeout(), None);
 }
 
 #[test]
 fn a_talker_that_falls_silent_is_not_waited_for() {
     let mut call = start();
     assert_eq!(
-        call.listener.next_deadline(),
+        call.listener.poll_timeout(),
         None,
         "a listener may wait as long as it likes for a stream"
     );
     call.gets_media(0, 0);
     call.gets_media(2, 0);
     let mut now = call.now;
-    while let Some(deadline) = call.listener.next_deadline() {
+    while let Some(deadline) = call.listener.poll_timeout() {
         now = deadline;
-        call.listener.on_deadline(now);
+        call.listener.on_timeout(now);
     }
     assert_eq!(now - call.now, ListenerConfig::default().idle_timeout);
     let report = call.listener.report();
@@ -298,21 +301,21 @@ fn its_own_packets_sent_back_change_nothing() {
     call.gets_media(0, 0);
     call.gets_media(2, 0);
     let (mut own, mut out) = (Vec::new(), Vec::new());
-    while call.listener.transmit(&mut out) {
+    while call.listener.poll_transmit(&mut out) {
         own.push(out.clone());
     }
     // Its report and its NACK.
     assert_eq!(own.len(), 2);
     let (before, heard) = (call.listener.report(), call.listener.last_heard);
     for datagram in &own {
-        let handled = call.listener.handle(datagram, call.now + MS);
+        let handled = call.listener.handle_input(datagram, call.now + MS);
         assert_eq!(handled, Err(Refused::Own.into()));
     }
     let mut after = call.listener.report();
     assert_eq!(after.packets.rejected, 2);
     after.packets.rejected = 0;
     assert_eq!((after, call.listener.last_heard), (before, heard));
-    assert!(!call.listener.transmit(&mut out));
+    assert!(!call.listener.poll_transmit(&mut out));
 }
 
 #[test]
@@ -346,7 +349,7 @@ fn frames_come_in_order_with_gaps_where_packets_are_missing() {
     }
     let content = || Some(Frame::Content(vec![0x5a; 240]));
     assert_eq!((call.listener.next_frame(), call.listener.next_frame()), (content(), None));
-    call.listener.on_deadline(call.now + 1000 * MS);
+    call.listener.on_timeout(call.now + 1000 * MS);
     let frames: Vec<_> = std::iter::from_fn(|| call.listener.next_frame()).collect();
     assert_eq!(frames, [Frame::Lost(2), content().unwrap(), content().unwrap()]);
 }
@@ -374,13 +377,13 @@ proptest! {
             for packet in [packet, report] {
                 let sealed = if is_rtcp(&packet) { call.sealer.rtcp(&packet) } else { call.sealer.rtp(&packet) };
                 let datagram = sealed.filter(|_| authentic).unwrap_or(packet);
-                let handled = call.listener.handle(&datagram, now);
+                let handled = call.listener.handle_input(&datagram, now);
                 prop_assert!(authentic || handled.is_err());
                 prop_assert!(call.listener.outgoing.len() <= MAX_WAITING);
             }
             now += 7 * MS;
-            call.listener.on_deadline(now);
-            prop_assert!(call.listener.next_deadline().is_none_or(|at| at > now), "it would spin");
+            call.listener.on_timeout(now);
+            prop_assert!(call.listener.poll_timeout().is_none_or(|at| at > now), "it would spin");
         }
     }
 }

@@ -107,12 +107,12 @@ impl Call {
         loop {
             let Self { listener, socket, talker, .. } = self;
             let take = |datagram: &[u8], from| {
-                if listener.handle(datagram, clock()) == Ok(Handled::New) {
+                if listener.handle_input(datagram, clock()) == Ok(Handled::New) {
                     *talker = Some(from);
                 }
             };
             socket.receive(take).context("cannot receive")?;
-            listener.on_deadline(clock());
+            listener.on_timeout(clock());
             let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
             if interrupted {
                 listener.stop(clock());
@@ -123,14 +123,14 @@ impl Call {
                 return Ok(interrupted);
             }
             status.show(clock(), || status_line(&self.listener.report()));
-            edge::wait(&[interrupts.as_fd(), self.socket.as_fd()], self.listener.next_deadline())
+            edge::wait(&[interrupts.as_fd(), self.socket.as_fd()], self.listener.poll_timeout())
                 .context("cannot wait for datagrams")?;
         }
     }
 
     fn answer_and_play(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
-        while self.listener.transmit(&mut datagram) {
+        while self.listener.poll_transmit(&mut datagram) {
             let Some(talker) = self.talker else { continue };
             self.socket
                 .send_to(&datagram, talker)
@@ -234,10 +234,10 @@ mod tests {
         assert_eq!(stranger(&listener.report()), None);
         for (config, wanted) in [(TalkerConfig::of_simulation(2), true), (ours, false)] {
             let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
-            talker.on_deadline(now);
+            talker.on_timeout(now);
             let mut datagram = Vec::new();
-            while talker.transmit(&mut datagram, now) {
-                let _ = listener.handle(&datagram, now);
+            while talker.poll_transmit(&mut datagram, now) {
+                let _ = listener.handle_input(&datagram, now);
             }
             let said = status_line(&listener.report());
             assert_eq!(

@@ -146,8 +146,8 @@ impl Call {
                 }
                 self.talker.stop(now);
             }
-            if self.talker.next_deadline().is_some_and(|deadline| deadline <= now) {
-                self.talker.on_deadline(now);
+            if self.talker.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                self.talker.on_timeout(now);
             }
             self.give_out()?;
             if self.talker.is_finished() {
@@ -156,7 +156,7 @@ impl Call {
             status.show(now, || status_line(&self.talker.report(now)));
             let mut sources = vec![interrupts.as_fd(), self.media.as_fd()];
             sources.extend(self.adjacent.as_ref().map(|adjacent| adjacent.as_fd()));
-            edge::wait(&sources, self.talker.next_deadline())
+            edge::wait(&sources, self.talker.poll_timeout())
                 .context("cannot wait for datagrams")?;
         }
         status.clear();
@@ -170,7 +170,7 @@ impl Call {
         let talker = &mut self.talker;
         // What is no datagram of the stream changes nothing, and there is nobody to tell.
         let media = self.media.receive(|datagram, _| {
-            let _ = talker.handle(datagram, clock());
+            let _ = talker.handle_input(datagram, clock());
         });
         media.context("cannot receive from the listener")?;
         if let Some(adjacent) = &mut self.adjacent {
@@ -184,7 +184,7 @@ impl Call {
 
     fn give_out(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
-        while self.talker.transmit(&mut datagram, clock()) {
+        while self.talker.poll_transmit(&mut datagram, clock()) {
             self.media.send(&datagram).context("cannot send to the listener")?;
         }
         let mut datagram = [0; MAX_DATAGRAM_LEN];

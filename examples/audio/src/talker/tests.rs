@@ -36,9 +36,10 @@ fn start(packets: u32) -> Call {
 impl Call {
     /// Every datagram that waits to be sent at `now`, after what is due.
     fn datagrams(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        self.talker.on_deadline(now);
+        self.talker.on_timeout(now);
         let mut out = Vec::new();
-        std::iter::from_fn(|| self.talker.transmit(&mut out, now).then(|| out.clone())).collect()
+        std::iter::from_fn(|| self.talker.poll_transmit(&mut out, now).then(|| out.clone()))
+            .collect()
     }
 
     /// Of these, the media: their headers and contents.
@@ -60,7 +61,7 @@ impl Call {
 
     fn hears(&mut self, packet: &[u8], now: Instant) {
         let datagram = self.sealer.rtcp(packet).unwrap();
-        self.talker.handle(&datagram, now).unwrap();
+        self.talker.handle_input(&datagram, now).unwrap();
     }
 
     fn nack(&mut self, places: &[u32], now: Instant) {
@@ -210,7 +211,7 @@ fn a_repetition_that_came_twice_was_for_nothing_but_a_doubled_packet_was_not_our
 fn a_goodbye_that_nobody_answers_is_said_so_often() {
     let mut call = start(3);
     let (mut ends, mut now) = (0, call.now);
-    while let Some(deadline) = call.talker.next_deadline() {
+    while let Some(deadline) = call.talker.poll_timeout() {
         now = deadline;
         let said = call.reports(now);
         ends += said.iter().filter(|said| matches!(said, Said::Bye { .. })).count();
@@ -260,7 +261,7 @@ fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
     let report = rtcp::receiver_report(EAR, &call.reception(0), 0, false);
     call.hears(&report, call.now + 50 * MS);
     let mut now = call.now;
-    while let Some(deadline) = call.talker.next_deadline() {
+    while let Some(deadline) = call.talker.poll_timeout() {
         now = deadline;
         call.datagrams(now);
     }
@@ -271,7 +272,7 @@ fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
 fn its_own_packets_sent_back_change_nothing() {
     let mut call = start(5);
     let (mut own, mut now) = (Vec::new(), call.now);
-    while let Some(deadline) = call.talker.next_deadline() {
+    while let Some(deadline) = call.talker.poll_timeout() {
         now = deadline;
         own.extend(call.datagrams(now));
         if now > call.now + 200 * MS {
@@ -281,7 +282,7 @@ fn its_own_packets_sent_back_change_nothing() {
     assert!(own.iter().filter(|datagram| is_rtcp(datagram)).count() > 1, "reports and goodbyes");
     let before = call.talker.report(now);
     for datagram in &own {
-        assert!(call.talker.handle(datagram, now).is_err());
+        assert!(call.talker.handle_input(datagram, now).is_err());
     }
     let mut after = call.talker.report(now);
     assert_eq!(after.packets.rejected, u64::try_from(own.len()).unwrap());
@@ -307,7 +308,7 @@ fn a_pause_of_the_machine_is_left_out() {
     let mut call = start(3000);
     assert_eq!(call.media(call.now + 100 * MS).len(), 6, "a short one is made up for");
     assert_eq!(call.media(call.now + 60_000 * MS).len(), 1);
-    assert_eq!(call.talker.next_deadline(), Some(call.now + 60_020 * MS));
+    assert_eq!(call.talker.poll_timeout(), Some(call.now + 60_020 * MS));
 }
 
 #[test]
@@ -369,12 +370,12 @@ proptest! {
             let words = u16::try_from(body.len() / 4).unwrap();
             let packet = [&[count, kind], &words.to_be_bytes()[..], &body].concat();
             let datagram = if authentic { call.sealer.rtcp(&packet).unwrap() } else { packet };
-            let handled = call.talker.handle(&datagram, now);
+            let handled = call.talker.handle_input(&datagram, now);
             prop_assert!(authentic || handled.is_err());
             prop_assert!(call.talker.outgoing.len() <= MAX_WAITING);
             now += 7 * MS;
             call.datagrams(now);
-            prop_assert!(call.talker.next_deadline().is_none_or(|at| at > now), "it would spin");
+            prop_assert!(call.talker.poll_timeout().is_none_or(|at| at > now), "it would spin");
         }
     }
 }

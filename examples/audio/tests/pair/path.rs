@@ -143,7 +143,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
 
     fn drain(&mut self) {
         let mut datagram = Vec::new();
-        while self.talker.transmit(&mut datagram, self.now) {
+        while self.talker.poll_transmit(&mut datagram, self.now) {
             if let Some(sequence) = self.wiretap.sequence(&datagram) {
                 let attempts = self.attempts.entry(sequence).or_default();
                 let attempt = *attempts;
@@ -154,7 +154,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             }
             self.launch(NEAR, Stop::ProxyOnTheWay, datagram.clone());
         }
-        while self.listener.transmit(&mut datagram) {
+        while self.listener.poll_transmit(&mut datagram) {
             self.backs += 1;
             if !(self.loses)(Passing::Back(self.backs - 1)) {
                 self.launch(NEAR + FAR, Stop::Talker, datagram.clone());
@@ -166,7 +166,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
             self.launch(NEAR, Stop::ProxyItself, message[..len].to_vec());
         }
         while let Some(transmit) =
-            self.proxy.as_mut().and_then(|proxy| proxy.transmit(&mut message))
+            self.proxy.as_mut().and_then(|proxy| proxy.poll_transmit(&mut message))
         {
             self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..transmit.len].to_vec());
         }
@@ -191,13 +191,13 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
                 let from: SocketAddr = "192.0.2.1:5000".parse().unwrap();
                 let proxy = self.proxy.as_mut().unwrap();
                 // A HELLO without a cookie is refused, and so is what comes after a BYE.
-                let _ = proxy.handle(from, datagram, now);
+                let _ = proxy.handle_input(from, datagram, now);
             }
             Stop::Listener => {
-                self.listener.handle(datagram, now).unwrap();
+                self.listener.handle_input(datagram, now).unwrap();
             }
             // It is through with a call whose end was confirmed.
-            Stop::Talker => self.talker.handle(datagram, now).unwrap(),
+            Stop::Talker => self.talker.handle_input(datagram, now).unwrap(),
             Stop::TalkersAdjacentSocket => {
                 let _ = self.talker.handle_proxy(proxy(), datagram, now);
             }
@@ -208,19 +208,19 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
     pub(crate) fn run(&mut self) {
         let until = self.now + 3_600_000 * MS;
         loop {
-            self.talker.on_deadline(self.now);
-            self.listener.on_deadline(self.now);
+            self.talker.on_timeout(self.now);
+            self.listener.on_timeout(self.now);
             if let Some(proxy) = &mut self.proxy {
-                proxy.on_deadline(self.now);
+                proxy.on_timeout(self.now);
             }
             self.drain();
             if self.talker.is_finished() && self.listener.is_finished() {
                 return;
             }
             let arrival = self.in_flight.peek().map(|Reverse((at, ..))| *at);
-            let proxy = self.proxy.as_ref().and_then(Observer::next_deadline);
+            let proxy = self.proxy.as_ref().and_then(Observer::poll_timeout);
             let deadlines =
-                [arrival, self.talker.next_deadline(), self.listener.next_deadline(), proxy];
+                [arrival, self.talker.poll_timeout(), self.listener.poll_timeout(), proxy];
             let next = deadlines.into_iter().flatten().min().expect("nobody waits for anything");
             assert!(next <= until, "it does not end");
             assert!(next > self.now || arrival == Some(next), "a machine would spin");

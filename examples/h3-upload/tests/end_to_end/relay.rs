@@ -67,7 +67,7 @@ impl Path {
     async fn run(mut self) {
         let (mut up, mut down, mut message) = ([0; 2048], [0; 2048], [0; 2048]);
         loop {
-            let deadline = self.observer.next_deadline();
+            let deadline = self.observer.poll_timeout();
             tokio::select! {
                 Ok((len, from)) = self.near.recv_from(&mut up) => self.forward(&up[..len], from),
                 // An error is the ICMP message of a peer that has gone.
@@ -75,13 +75,13 @@ impl Path {
                     self.flying.push_back((now() + FAR, false, down[..len].to_vec()));
                 }
                 Ok((len, from)) = self.adjacent.recv_from(&mut message) => {
-                    let _ = self.observer.handle(from, &message[..len], now());
+                    let _ = self.observer.handle_input(from, &message[..len], now());
                 }
-                () = until(deadline) => self.observer.on_deadline(now()),
+                () = until(deadline) => self.observer.on_timeout(now()),
                 () = until(self.flying.front().map(|(arrives, ..)| *arrives)) => self.arrive().await,
             }
             let mut out = [0; MAX_DATAGRAM_LEN];
-            while let Some(transmit) = self.observer.transmit(&mut out) {
+            while let Some(transmit) = self.observer.poll_transmit(&mut out) {
                 let _ = self.adjacent.send_to(&out[..transmit.len], transmit.to).await;
             }
         }

@@ -7,11 +7,11 @@ const MS: Duration = Duration::from_millis(1);
 /// Pops all there is, and returns each packet with the deadline at which it came.
 fn drain(link: &mut Link<Packet>) -> Vec<(Packet, Duration)> {
     let mut arrived = Vec::new();
-    while let Some(deadline) = link.next_deadline() {
+    while let Some(deadline) = link.poll_timeout() {
         match link.pop(deadline) {
             Some(packet) => arrived.push((packet, deadline)),
             None => assert!(
-                link.next_deadline().is_none_or(|next| next > deadline),
+                link.poll_timeout().is_none_or(|next| next > deadline),
                 "no progress at {deadline:?}"
             ),
         }
@@ -157,7 +157,7 @@ fn a_new_trace_does_not_give_away_room_of_the_past() {
     let mut link = Link::new(with("50"), 1, 0);
     link.push(MS, Packet::new(0, 1000));
     link.set_config(9 * MS, with("4"));
-    assert_eq!(link.next_deadline(), Some(12 * MS));
+    assert_eq!(link.poll_timeout(), Some(12 * MS));
 }
 
 /// Sends 1000 bytes each `gap` over 8 Mbit/s for ten seconds, and returns the counts and the
@@ -168,7 +168,7 @@ fn overload(queue: Discipline, ecn: bool, gap: Duration) -> (LinkCounters, Durat
     let (mut sent, mut longest) = (Vec::new(), Duration::ZERO);
     let mut now = Duration::ZERO;
     while now < Duration::from_secs(10) {
-        while let Some(deadline) = link.next_deadline().filter(|&deadline| deadline <= now) {
+        while let Some(deadline) = link.poll_timeout().filter(|&deadline| deadline <= now) {
             let Some(packet) = link.pop(deadline) else { continue };
             if deadline > Duration::from_secs(5) {
                 longest = longest.max(deadline - sent[packet.number]);
@@ -262,10 +262,10 @@ fn history(
     let mut arrived = Vec::new();
     for (number, &(now, bytes)) in packets.iter().enumerate() {
         // Time goes on by deadlines, as in the simulator; every deadline is progress.
-        while let Some(deadline) = link.next_deadline().filter(|&deadline| deadline <= now) {
+        while let Some(deadline) = link.poll_timeout().filter(|&deadline| deadline <= now) {
             match link.pop(deadline) {
                 Some(packet) => arrived.push((packet, deadline)),
-                None => prop_assert!(link.next_deadline().is_none_or(|next| next > deadline)),
+                None => prop_assert!(link.poll_timeout().is_none_or(|next| next > deadline)),
             }
         }
         if number == packets.len() / 2 {

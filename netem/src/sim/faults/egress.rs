@@ -117,14 +117,14 @@ impl Egress {
         }
     }
 
-    /// When [`Egress::on_deadline`] wants to be called.
-    pub(in crate::sim) fn next_deadline(&self) -> Option<Instant> {
+    /// When [`Egress::on_timeout`] wants to be called.
+    pub(in crate::sim) fn poll_timeout(&self) -> Option<Instant> {
         let held = self.held.as_ref().map(|(until, _)| *until);
         self.late.keys().next().map(|&(at, _)| at).into_iter().chain(held).min()
     }
 
     /// Lets go what has waited long enough.
-    pub(in crate::sim) fn on_deadline(&mut self, now: Instant, leave: &mut impl FnMut(Packet)) {
+    pub(in crate::sim) fn on_timeout(&mut self, now: Instant, leave: &mut impl FnMut(Packet)) {
         if self.held.as_ref().is_some_and(|(until, _)| *until <= now)
             && let Some((_, packet)) = self.held.take()
         {

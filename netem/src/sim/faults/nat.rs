@@ -91,11 +91,11 @@ impl Node for Nat {
     }
 
     /// It never acts of itself.
-    fn next_deadline(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    fn on_deadline(&mut self, _now: Instant, _out: &mut Outbox) {}
+    fn on_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
 
     fn fault_counts(&self) -> FaultCounts {
         self.counts

@@ -35,7 +35,7 @@ impl Restarts {
     }
 
     /// When the next change is due.
-    pub(in crate::sim) fn next_deadline(&self) -> Option<Instant> {
+    pub(in crate::sim) fn poll_timeout(&self) -> Option<Instant> {
         self.0.front().map(|&(at, _)| at)
     }
 

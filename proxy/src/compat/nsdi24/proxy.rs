@@ -60,21 +60,21 @@ impl Machine for Proxy {
     }
 
     /// Whatever it says, it is a reset.
-    fn handle(&mut self, from: Peer, _message: &[u8], _now: Instant) {
+    fn handle_input(&mut self, from: Peer, _message: &[u8], _now: Instant) {
         self.observer.reset();
         debug!("reset by {}", from.address);
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        self.observer.next_deadline()
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.observer.poll_timeout()
     }
 
-    fn on_deadline(&mut self, now: Instant) {
-        self.observer.on_deadline(now);
+    fn on_timeout(&mut self, now: Instant) {
+        self.observer.on_timeout(now);
     }
 
-    fn transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        let len = self.observer.transmit(out)?;
+    fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        let len = self.observer.poll_transmit(out)?;
         Some(Transmit {
             to: self.quack_to,
             own: None,

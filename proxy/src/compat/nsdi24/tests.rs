@@ -46,7 +46,7 @@ fn feed(observer: &mut Observer, identifiers: &[u32], now: Instant) {
 
 fn sent(observer: &mut Observer) -> Option<Vec<u8>> {
     let mut out = [0xee; MAX_QUACK_LEN];
-    let len = observer.transmit(&mut out)?;
+    let len = observer.poll_transmit(&mut out)?;
     Some(out[..len].to_vec())
 }
 
@@ -155,8 +155,8 @@ fn every_nth_datagram_brings_a_quack() {
         feed(&mut observer, &[identifier], now);
         let expected = (number % 3 == 0).then(|| oracle(&identifiers[..number], 4));
         assert_eq!(quack(&mut observer), expected, "after {number}");
-        assert_eq!(observer.next_deadline(), None);
-        observer.on_deadline(now);
+        assert_eq!(observer.poll_timeout(), None);
+        observer.on_timeout(now);
         assert_eq!(quack(&mut observer), None, "once only");
     }
 }
@@ -165,27 +165,27 @@ fn every_nth_datagram_brings_a_quack() {
 fn ticks_are_steady_from_the_first_datagram_on() {
     let start = clock();
     let mut observer = observer(3, millis(30));
-    assert_eq!(observer.next_deadline(), None);
-    observer.on_deadline(start + ms(500));
+    assert_eq!(observer.poll_timeout(), None);
+    observer.on_timeout(start + ms(500));
     assert_eq!(quack(&mut observer), None, "there is nothing to tell yet");
 
     feed(&mut observer, &[1], start);
     feed(&mut observer, &[2], start + ms(20));
-    assert_eq!(observer.next_deadline(), Some(start + ms(30)), "later datagrams do not move it");
-    observer.on_deadline(start + ms(30) - Duration::from_nanos(1));
+    assert_eq!(observer.poll_timeout(), Some(start + ms(30)), "later datagrams do not move it");
+    observer.on_timeout(start + ms(30) - Duration::from_nanos(1));
     assert_eq!(quack(&mut observer), None, "not yet");
-    observer.on_deadline(start + ms(30));
+    observer.on_timeout(start + ms(30));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)));
     // Late by less than an interval: the next tick is where it would have been.
-    observer.on_deadline(start + ms(71));
+    observer.on_timeout(start + ms(71));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "said again, though nothing is new");
-    assert_eq!(observer.next_deadline(), Some(start + ms(90)));
+    assert_eq!(observer.poll_timeout(), Some(start + ms(90)));
     // Late by years: one quACK, and the same grid.
     let years = ms(30 * 2_000_000_000);
-    observer.on_deadline(start + years + ms(1));
+    observer.on_timeout(start + years + ms(1));
     assert!(quack(&mut observer).is_some());
     assert_eq!(
-        (quack(&mut observer), observer.next_deadline()),
+        (quack(&mut observer), observer.poll_timeout()),
         (None, Some(start + years + ms(30)))
     );
 }
@@ -195,14 +195,14 @@ fn a_reset_begins_anew() {
     let start = clock();
     let mut timed = observer(3, millis(30));
     feed(&mut timed, &[1, 2], start);
-    timed.on_deadline(start + ms(30));
+    timed.on_timeout(start + ms(30));
     timed.reset();
-    assert_eq!((quack(&mut timed), timed.next_deadline()), (None, None), "not even what was due");
-    timed.on_deadline(start + ms(60));
+    assert_eq!((quack(&mut timed), timed.poll_timeout()), (None, None), "not even what was due");
+    timed.on_timeout(start + ms(60));
     assert_eq!(quack(&mut timed), None);
     feed(&mut timed, &[9], start + ms(65));
-    assert_eq!(timed.next_deadline(), Some(start + ms(95)));
-    timed.on_deadline(start + ms(95));
+    assert_eq!(timed.poll_timeout(), Some(start + ms(95)));
+    timed.on_timeout(start + ms(95));
     assert_eq!(quack(&mut timed), Some(oracle(&[9], 3)));
     assert_eq!((timed.stats().resets, timed.stats().counted, timed.stats().quacks), (1, 3, 1));
 
@@ -227,18 +227,18 @@ fn the_count_wraps_and_nothing_else_does() {
     let mut observer = observer(2, millis(30));
     observer.sums.assign_parts(u32::MAX, &[10, 20]).unwrap();
     feed(&mut observer, &[3], start);
-    observer.on_deadline(start + ms(30));
+    observer.on_timeout(start + ms(30));
     assert_eq!(quack(&mut observer), Some(Quack { sums: vec![13, 29], last: Some(3), count: 0 }));
-    assert_eq!(observer.next_deadline(), Some(start + ms(60)), "a count of 0 is no reset");
+    assert_eq!(observer.poll_timeout(), Some(start + ms(60)), "a count of 0 is no reset");
 }
 
 #[test]
 fn a_quack_without_room_stays_due() {
     let mut observer = observer(2, packets(1));
     feed(&mut observer, &[3], clock());
-    assert_eq!(observer.transmit(&mut [0; 24]), None);
+    assert_eq!(observer.poll_transmit(&mut [0; 24]), None);
     assert_eq!(observer.stats().quacks, 0);
-    assert_eq!(observer.transmit(&mut [0; 25]), Some(25));
+    assert_eq!(observer.poll_transmit(&mut [0; 25]), Some(25));
     assert_eq!((observer.stats().quacks, observer.stats().bytes), (1, 25));
 }
 
@@ -329,7 +329,7 @@ proptest! {
                 Event::Wait(micros) => {
                     let before = now;
                     now += Duration::from_micros(micros.into());
-                    observer.on_deadline(now);
+                    observer.on_timeout(now);
                     if let (Every::Millis(interval), Some(grid)) = (every, grid) {
                         let ticks = |at: Instant| (at - grid).as_micros() / (u128::from(interval.get()) * 1000);
                         expected = (ticks(now) > ticks(before)).then(|| oracle(&counted, threshold));
@@ -337,10 +337,10 @@ proptest! {
                 }
             }
             prop_assert_eq!(quack(&mut observer), expected);
-            let ahead = observer.next_deadline().is_none_or(|deadline| deadline > now);
+            let ahead = observer.poll_timeout().is_none_or(|deadline| deadline > now);
             prop_assert!(ahead, "a deadline that has been met must not come back");
             let timed = matches!(every, Every::Millis(_)) && grid.is_some();
-            prop_assert_eq!(observer.next_deadline().is_some(), timed);
+            prop_assert_eq!(observer.poll_timeout().is_some(), timed);
         }
     }
 }

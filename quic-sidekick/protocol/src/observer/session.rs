@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// A datagram of so many bytes to the session's sender.
-    pub(super) fn transmit(&self, len: usize) -> Transmit {
+    pub(super) fn poll_transmit(&self, len: usize) -> Transmit {
         Transmit {
             to: self.agreed.peer,
             own: self.own,

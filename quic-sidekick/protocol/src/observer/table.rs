@@ -358,7 +358,7 @@ impl Table {
         self.reschedule_at(index);
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| at)
     }
 

@@ -47,14 +47,14 @@ impl Bench {
     /// The next datagram, as bytes.
     fn heard(&mut self) -> Option<(Transmit, Vec<u8>)> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let transmit = self.observer.transmit(&mut buffer)?;
+        let transmit = self.observer.poll_transmit(&mut buffer)?;
         Some((transmit, buffer[..transmit.len].to_vec()))
     }
 
     fn hear_from(&mut self, from: SocketAddr, datagram: Datagram<'_>) -> Result<(), HandleError> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = datagram.emit(&mut buffer).unwrap();
-        self.observer.handle(from, &buffer[..len], self.now)
+        self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
     /// A HELLO, with a cookie that the observer gave before if there is one.
@@ -129,7 +129,7 @@ impl Bench {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let (session, seal) = self.seals.get_mut(&number).unwrap();
         let len = seal.seal(*session, &message, &mut buffer).unwrap();
-        self.observer.handle(from, &buffer[..len], self.now)
+        self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
     fn say(&mut self, number: u32, message: Message<'_>) -> Result<(), HandleError> {
@@ -192,9 +192,9 @@ fn a_quack_is_the_power_sums_of_what_was_seen() {
         assert_eq!(b.see(id, 3), Observed::Counted);
     }
     assert_eq!(b.heard(), None, "not before 30 ms");
-    assert_eq!(b.observer.next_deadline(), Some(b.now + Duration::from_millis(30)));
+    assert_eq!(b.observer.poll_timeout(), Some(b.now + Duration::from_millis(30)));
     b.now += Duration::from_millis(30);
-    b.observer.on_deadline(b.now);
+    b.observer.on_timeout(b.now);
     let p = 4_294_967_291u128;
     b.with_quack(1, |quack| {
         assert_eq!((quack.epoch, quack.first, quack.last, quack.count), (1, 7, 12, 4));
@@ -226,7 +226,8 @@ fn answers_leave_from_where_the_sender_spoke_to() {
         let hello = Hello { session, flow, cookie, pattern, handshake: message.bytes() };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
-        let _ = b.observer.handle(Peer { address: peer(), own: address }, &buffer[..len], b.now);
+        let _ =
+            b.observer.handle_input(Peer { address: peer(), own: address }, &buffer[..len], b.now);
         let (transmit, bytes) = b.heard().unwrap();
         assert_eq!((transmit.to, transmit.own), (peer(), address));
         match Datagram::parse(&bytes).unwrap() {
@@ -243,7 +244,9 @@ fn answers_leave_from_where_the_sender_spoke_to() {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
     let len = seal.seal(*session, &poll, &mut buffer).unwrap();
-    b.observer.handle(Peer { address: peer(), own: own(253) }, &buffer[..len], b.now).unwrap();
+    b.observer
+        .handle_input(Peer { address: peer(), own: own(253) }, &buffer[..len], b.now)
+        .unwrap();
     assert_eq!(b.heard().unwrap().0.own, own(253));
     b.observer.goodbye();
     assert_eq!(b.heard().unwrap().0.own, own(253), "and so is the goodbye sent");
@@ -295,12 +298,12 @@ proptest! {
         let mut out = [0; MAX_DATAGRAM_LEN];
         for interface in 0..2 {
             together.observer.observe_all(&seen, interface, together.now, |observer, observed| {
-                let sent = std::iter::from_fn(|| observer.transmit(&mut out)).count();
+                let sent = std::iter::from_fn(|| observer.poll_transmit(&mut out)).count();
                 one.push((observed, sent));
             });
             for Seen { flow, payload } in &seen {
                 let observed = single.observer.observe(flow, interface, *payload, single.now);
-                let sent = std::iter::from_fn(|| single.observer.transmit(&mut out)).count();
+                let sent = std::iter::from_fn(|| single.observer.poll_transmit(&mut out)).count();
                 other.push((observed, sent));
             }
         }
@@ -480,7 +483,7 @@ fn nothing_is_counted_before_the_sender_has_spoken_under_seal() {
     b.hello(2, Terms::default()).unwrap();
     assert_eq!(b.observer.sessions(), 2);
     b.now += PROOF_TIMEOUT;
-    b.observer.on_deadline(b.now);
+    b.observer.on_timeout(b.now);
     assert_eq!(b.observer.sessions(), 1);
 }
 
@@ -563,8 +566,8 @@ fn sessions_are_limited_for_all_and_for_one_source() {
     assert!(b.hello_of(from(1), 6, Terms::default()).is_ok(), "a place is free again");
     assert_eq!(b.observer.sessions(), 3);
     b.now += Duration::from_secs(60);
-    b.observer.on_deadline(b.now);
-    assert_eq!((b.observer.sessions(), b.observer.next_deadline()), (0, None));
+    b.observer.on_timeout(b.now);
+    assert_eq!((b.observer.sessions(), b.observer.poll_timeout()), (0, None));
 }
 
 /// Somebody has many addresses, and says nothing any more after his HELLOs.

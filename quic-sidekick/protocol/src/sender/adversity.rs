@@ -72,7 +72,7 @@ fn a_proxy_that_forgets_the_session_and_dies_is_no_assistance() {
     let Phase::Joined(joined) = &s.sender.contacts[0].phase else { panic!() };
     let unknown = Datagram::UnknownSession { session: joined.number };
     let now = s.now;
-    s.sender.contacts[0].handle(unknown, 5, now).unwrap();
+    s.sender.contacts[0].handle_input(unknown, 5, now).unwrap();
     s.stream(20_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NoAnswer));
 }
@@ -147,12 +147,12 @@ fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
     for sequence in 1..=2000 {
         s.now += MS;
         let now = s.now;
-        s.sender.on_deadline(now);
+        s.sender.on_timeout(now);
         let mut token = 0;
         if let Some(poll) = &s.sender.contacts[0].say_poll {
             token = poll.token;
         }
-        while s.sender.transmit(&mut buffer).is_some() {}
+        while s.sender.poll_transmit(&mut buffer).is_some() {}
         if token != 0 {
             let (first, last) = (ids[0], ids[59]);
             let sums = Sums::new(&sums);
@@ -194,9 +194,9 @@ fn a_goodbye_goes_before_the_next_session() {
     s.sender.start(flow, now);
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let mut sessions = Vec::new();
-    while let Some((_, len)) = s.sender.transmit(&mut buffer) {
+    while let Some((_, len)) = s.sender.poll_transmit(&mut buffer) {
         let proxy = s.proxy.as_mut().unwrap();
-        let _ = proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+        let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
         sessions.push(proxy.sessions());
     }
     assert_eq!(sessions, [0, 0], "BYE ends the old session; HELLO without a cookie begins none");
@@ -284,7 +284,7 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
 fn claim(s: &mut Simulation) {
     let Phase::Joined(joined) = &s.sender.contacts[0].phase else { return };
     let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
-    let _ = s.sender.contacts[0].handle(unknown, 5, now);
+    let _ = s.sender.contacts[0].handle_input(unknown, 5, now);
 }
 
 /// Polls that a flow sends of itself in a while, and with a claim for each of its packets.
@@ -349,7 +349,7 @@ fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
             && let Phase::Joined(joined) = &contact.phase
         {
             let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
-            contact.handle(unknown, 5, now).unwrap();
+            contact.handle_input(unknown, 5, now).unwrap();
             s.stream(300, MS);
             ended += s.sender.stats().epochs - epochs;
         }
@@ -369,11 +369,11 @@ fn who_has_not_seen_the_hello_cannot_answer_it() {
             Datagram::Refuse { session, echo: [guess; 8], why: crate::wire::Refusal::Full },
         ] {
             let contact = &mut s.sender.contacts[0];
-            assert_eq!(contact.handle(datagram, 33, now), Err(HandleError::OtherSession));
+            assert_eq!(contact.handle_input(datagram, 33, now), Err(HandleError::OtherSession));
         }
         let handshake = [guess; 111];
         let accept = Datagram::Accept { session, handshake: &handshake };
-        assert_eq!(s.sender.contacts[0].handle(accept, 116, now), Err(HandleError::Forged));
+        assert_eq!(s.sender.contacts[0].handle_input(accept, 116, now), Err(HandleError::Forged));
     }
     s.stream(200, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted, "and it has done no harm");
@@ -391,12 +391,12 @@ fn one_retry_is_acted_on_at_once_and_no_more() {
         if let Phase::Seeking { handshake: Some(_), .. } = &contact.phase {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
             contact.say_hello = true;
-            let len = contact.transmit(&mut buffer).unwrap();
+            let len = contact.poll_transmit(&mut buffer).unwrap();
             let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
             let (session, echo) = (hello.session, hello.echo());
             let mut cookie = crate::wire::Cookie([1; 20]);
             cookie.0[..4].copy_from_slice(&round.to_be_bytes());
-            let _ = contact.handle(Datagram::Retry { session, echo, cookie }, 33, now);
+            let _ = contact.handle_input(Datagram::Retry { session, echo, cookie }, 33, now);
             hellos += u32::from(contact.say_hello);
             contact.say_hello = false;
         }
@@ -429,7 +429,7 @@ fn more_than_was_asked_for_is_not_taken() {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let now = s.now;
         s.sender.contacts[0].say_hello = true;
-        let (_, len) = s.sender.transmit(&mut buffer).unwrap();
+        let (_, len) = s.sender.poll_transmit(&mut buffer).unwrap();
         let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
         let (key, number) = (crate::SecretKey([1; 32]), hello.session);
         let (responder, _) =
@@ -438,7 +438,7 @@ fn more_than_was_asked_for_is_not_taken() {
         let accept = Accept { session: SessionNumber(5), terms: granted, kept_sums: 128 };
         let (_, message) = responder.finish(&accept).unwrap();
         let accept = Datagram::Accept { session: number, handshake: message.bytes() };
-        let outcome = s.sender.contacts[0].handle(accept, 116, now);
+        let outcome = s.sender.contacts[0].handle_input(accept, 116, now);
         assert_eq!(outcome, Err(HandleError::Impossible), "{granted:?}");
         assert_eq!(s.sender.granted(), None);
         assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::TermsRefused));

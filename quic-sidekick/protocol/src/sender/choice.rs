@@ -137,7 +137,7 @@ impl Rivalry {
         Some(chosen)
     }
 
-    pub(super) fn next_deadline(&self, contacts: &[Contact]) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self, contacts: &[Contact]) -> Option<Instant> {
         self.since.filter(|_| rivals(contacts).count() > 1).map(|since| since + PATIENCE)
     }
 }

@@ -244,7 +244,7 @@ impl Contact {
     }
 
     /// A datagram from the proxy's address.
-    pub(super) fn handle(
+    pub(super) fn handle_input(
         &mut self,
         datagram: Datagram<'_>,
         len: usize,
@@ -537,7 +537,7 @@ impl Contact {
 
     fn begin(&mut self, now: Instant) {
         self.phase = Phase::Seeking { attempts: 0, retry_at: now, handshake: None, retried: false };
-        self.on_deadline(now);
+        self.on_timeout(now);
     }
 
     /// Begins a handshake under a new number.
@@ -578,7 +578,7 @@ impl Contact {
     }
 
     /// Writes the next waiting datagram to `out` and gives its length.
-    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if let Some(bye) = self.say_bye.take() {
             out.get_mut(..bye.len())?.copy_from_slice(&bye);
             return Some(bye.len());

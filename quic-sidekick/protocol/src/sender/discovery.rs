@@ -157,7 +157,10 @@ fn an_answer_to_what_was_not_asked_is_not_believed() {
         };
         let len = answer.emit(&mut buffer).unwrap();
         assert_eq!(s.sender.handle_on_path(&buffer[..len], now), Err(HandleError::Forged));
-        assert_eq!(s.sender.handle(answer.proxy, &buffer[..len], now), Err(HandleError::Forged));
+        assert_eq!(
+            s.sender.handle_input(answer.proxy, &buffer[..len], now),
+            Err(HandleError::Forged)
+        );
     }
     assert_eq!(s.sender.contacts.len(), 0);
     assert_eq!(s.sender.stats().forged, 512);
@@ -229,7 +232,7 @@ impl Chain {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some((target, len)) = self.sender.transmit(&mut buffer) {
+        while let Some((target, len)) = self.sender.poll_transmit(&mut buffer) {
             let bytes = buffer[..len].to_vec();
             match target {
                 Target::Path => {
@@ -242,7 +245,7 @@ impl Chain {
             }
         }
         for from in 0..2 {
-            while let Some(transmit) = self.proxies[from].1.transmit(&mut buffer) {
+            while let Some(transmit) = self.proxies[from].1.poll_transmit(&mut buffer) {
                 let way = if transmit.from.is_some() { Way::Answer } else { Way::From(from) };
                 let at = self.now + self.one_way(from);
                 self.travelling.push((at, way, buffer[..transmit.len].to_vec()));
@@ -282,18 +285,18 @@ impl Chain {
                         }
                         Way::Path(_) => self.lost += u64::from(Marker::parse(&bytes).is_err()),
                         Way::To(proxy) => {
-                            let _ = self.proxies[proxy].1.handle(peer, &bytes, now);
+                            let _ = self.proxies[proxy].1.handle_input(peer, &bytes, now);
                         }
                         Way::From(proxy) => {
-                            let _ = self.sender.handle(self.proxies[proxy].0, &bytes, now);
+                            let _ = self.sender.handle_input(self.proxies[proxy].0, &bytes, now);
                         }
                         Way::Answer => {
                             let _ = self.sender.handle_on_path(&bytes, now);
                         }
                     }
                 }
-                self.sender.on_deadline(now);
-                self.proxies.iter_mut().for_each(|(_, proxy)| proxy.on_deadline(now));
+                self.sender.on_timeout(now);
+                self.proxies.iter_mut().for_each(|(_, proxy)| proxy.on_timeout(now));
             }
         }
         self.drain();

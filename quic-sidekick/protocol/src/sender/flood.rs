@@ -16,11 +16,11 @@ fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
         s.send(Some(false));
         let now = s.now;
         s.sender.contacts[0].poll(now);
-        while let Some((_, len)) = s.sender.transmit(&mut buffer) {
+        while let Some((_, len)) = s.sender.poll_transmit(&mut buffer) {
             recorded.push(buffer[..len].to_vec());
             let proxy = s.proxy.as_mut().unwrap();
-            let _ = proxy.handle(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
-            while let Some(transmit) = proxy.transmit(&mut buffer) {
+            let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+            while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
                 recorded.push(buffer[..transmit.len].to_vec());
             }
         }
@@ -57,13 +57,13 @@ fn a_million_datagrams_change_nothing() {
         datagram.truncate(1 + usize::try_from(random.next_u32()).unwrap() % (2 * datagram.len()));
         let from =
             if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
-        let _ = proxy.handle(from, &datagram, now);
-        while let Some(transmit) = proxy.transmit(&mut buffer) {
+        let _ = proxy.handle_input(from, &datagram, now);
+        while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
             assert!(transmit.to != peer || from == peer, "nobody is told what another has asked");
             assert!(transmit.len <= datagram.len(), "{datagram:?} draws {} bytes", transmit.len);
         }
         let from = if random.next_u32().is_multiple_of(2) { port } else { peer };
-        let _ = s.sender.handle(from, &datagram, now);
+        let _ = s.sender.handle_input(from, &datagram, now);
         let _ = s.sender.handle_on_path(&datagram, now);
     }
     assert_eq!((proxy.sessions(), proxy.stats().sessions_opened), (1, opened));

@@ -99,7 +99,7 @@ impl Search {
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.next_at
     }
 
@@ -119,7 +119,7 @@ impl Search {
     }
 
     /// Writes the marker that waits.
-    pub(super) fn transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         self.waiting.take()?.emit(out).ok()
     }
 }

@@ -304,7 +304,7 @@ fn what_was_known_of_a_flow_outlasts_its_end() {
     s.send(None);
     s.run(10 * MS);
     assert_eq!((s.sender.assistance(), s.sender.near_rtt()), (Assistance::Assisted, Some(2 * MS)));
-    assert_eq!((s.sender.next_deadline(), s.proxy.as_ref().unwrap().sessions()), (None, 0));
+    assert_eq!((s.sender.poll_timeout(), s.proxy.as_ref().unwrap().sessions()), (None, 0));
     let flow = s.flow;
     s.sender.start(flow, s.now);
     assert_eq!((s.sender.assistance(), s.sender.near_rtt()), (Assistance::Seeking, None));
@@ -324,7 +324,7 @@ fn wrong_reports_end_the_assistance_for_good() {
     let flow = s.flow;
     s.sender.start(flow, s.now);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::StoodDown));
-    assert_eq!((s.sender.next_deadline(), s.proxy.unwrap().sessions()), (None, 0));
+    assert_eq!((s.sender.poll_timeout(), s.proxy.unwrap().sessions()), (None, 0));
 }
 
 #[test]
@@ -333,7 +333,7 @@ fn malformed_and_foreign_datagrams_change_nothing() {
     let stats = s.sender.stats();
     let now = s.now;
     let proxy = PROXY.parse().unwrap();
-    let mut hear = |from, datagram: &[u8]| s.sender.handle(from, datagram, now);
+    let mut hear = |from, datagram: &[u8]| s.sender.handle_input(from, datagram, now);
     assert!(matches!(
         hear(proxy, b"nonsense"),
         Err(HandleError::Malformed(ParseError::Version(6)))

@@ -111,8 +111,8 @@ impl Probe {
 }
 
 impl Contact {
-    /// When [`Contact::on_deadline`] wants to be called.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
+    /// When [`Contact::on_timeout`] wants to be called.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
         match &self.phase {
             Phase::Off => None,
             Phase::Seeking { retry_at, .. } => Some(*retry_at),
@@ -202,7 +202,7 @@ impl Contact {
     }
 
     /// Does what is due at `now`.
-    pub(super) fn on_deadline(&mut self, now: Instant) {
+    pub(super) fn on_timeout(&mut self, now: Instant) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let (first, quick) = (self.hello_interval(), self.quick_hellos());
         match &mut self.phase {

@@ -51,7 +51,7 @@ proptest! {
             }
             last = dejitter.end;
             now += wait * MS;
-            dejitter.on_deadline(now);
+            dejitter.on_timeout(now);
             prop_assert!(dejitter.deadline().is_none_or(|deadline| deadline > now));
             let known = u64::from(dejitter.end);
             let waiting = dejitter.waiting.len() + dejitter.missing.len();
@@ -67,14 +67,14 @@ fn the_missing_are_passed_over_in_their_order() {
     let (mut dejitter, now) = start();
     dejitter.arrive(1, &[7], now);
     dejitter.arrive(3, &[7], now + 20 * MS);
-    dejitter.on_deadline(now + LIMIT - MS);
+    dejitter.on_timeout(now + LIMIT - MS);
     assert_eq!((dejitter.played(), dejitter.late()), (0, 0));
-    dejitter.on_deadline(now + LIMIT);
+    dejitter.on_timeout(now + LIMIT);
     assert_eq!((dejitter.played(), dejitter.late()), (1, 1));
     assert_eq!(dejitter.deadline(), Some(now + LIMIT + 20 * MS));
     assert_eq!(dejitter.arrive(0, &[7], now + LIMIT), Arrival::TooLate);
     assert_eq!(dejitter.arrive(0, &[7], now + LIMIT), Arrival::Duplicate);
-    dejitter.on_deadline(now + LIMIT + 20 * MS);
+    dejitter.on_timeout(now + LIMIT + 20 * MS);
     assert_eq!((dejitter.played(), dejitter.late()), (2, 2));
     assert_eq!(dejitter.latency().max.round(), 1000.0);
 }
@@ -103,7 +103,7 @@ fn the_end_is_believed_once_and_only_near_what_came() {
     assert!(dejitter.ends(12, now) && dejitter.ends(12, now) && !dejitter.ends(13, now));
     assert_eq!(dejitter.arrive(12, &[7], now), Arrival::Unbelievable);
     assert_eq!(dejitter.missing().map(|(sequence, _)| sequence).collect::<Vec<_>>(), [10, 11]);
-    dejitter.on_deadline(now + LIMIT);
+    dejitter.on_timeout(now + LIMIT);
     assert!(dejitter.is_complete());
     assert_eq!((dejitter.played(), dejitter.late()), (10, 2));
 }

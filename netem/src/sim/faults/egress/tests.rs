@@ -22,9 +22,9 @@ fn leaving(events: &str, count: u32) -> (Vec<(u128, u32)>, FaultCounts) {
     let mut sent = 0;
     loop {
         let next = (sent < count).then(|| start + Duration::from_millis(u64::from(sent) * 10));
-        let Some(now) = next.into_iter().chain(egress.next_deadline()).min() else { break };
+        let Some(now) = next.into_iter().chain(egress.poll_timeout()).min() else { break };
         let leave = &mut |packet| left.push(((now - start).as_millis(), number(packet)));
-        egress.on_deadline(now, leave);
+        egress.on_timeout(now, leave);
         if next == Some(now) {
             egress.push(quack(sent), now, leave);
             sent += 1;

@@ -56,7 +56,7 @@ fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
     let mut b = bench(ObserverConfig::default());
     for datagram in datagrams(&b) {
         for from in [victim(), b.flow.source, peer()] {
-            assert!(b.observer.handle(from, &datagram, b.now).is_err());
+            assert!(b.observer.handle_input(from, &datagram, b.now).is_err());
             let mut drawn = 0;
             while let Some((transmit, bytes)) = b.heard() {
                 assert_eq!((transmit.to, transmit.from), (from, None));
@@ -135,15 +135,15 @@ fn what_was_said_before_or_is_altered_changes_nothing() {
     for byte in 5..len {
         let mut forged = buffer;
         forged[byte] ^= 0x10;
-        let outcome = b.observer.handle(peer(), &forged[..len], b.now);
+        let outcome = b.observer.handle_input(peer(), &forged[..len], b.now);
         assert!(matches!(outcome, Err(HandleError::Forged)), "byte {byte}: {outcome:?}");
     }
-    assert_eq!(b.observer.handle(peer(), &buffer[..len], b.now), Ok(()));
+    assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Ok(()));
     assert!(b.heard().is_some_and(|(transmit, _)| transmit.to == peer()));
-    assert_eq!(b.observer.handle(peer(), &buffer[..len], b.now), Err(HandleError::Replay));
+    assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Err(HandleError::Replay));
     assert_eq!(b.heard(), None);
     assert_eq!(
-        b.observer.handle(victim(), &buffer[..len], b.now),
+        b.observer.handle_input(victim(), &buffer[..len], b.now),
         Err(HandleError::UnknownSession)
     );
     assert!(b.heard().is_some_and(|(transmit, _)| transmit.len < len));
@@ -292,7 +292,7 @@ fn a_flow_that_was_proven_along_its_path_is_not_taken_before_its_sender_speaks()
     let mut b = bench(ObserverConfig::default());
     b.hello_along_path(1).unwrap();
     b.now += PROOF_TIMEOUT;
-    b.observer.on_deadline(b.now);
+    b.observer.on_timeout(b.now);
     b.observer.table.check();
     b.hello_of(neighbour, 2, Terms::default()).unwrap();
     b.say_from(neighbour, 2, poll).unwrap();

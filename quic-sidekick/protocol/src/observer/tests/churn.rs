@@ -66,19 +66,19 @@ proptest! {
                     b.mark(nonce, Reply::Path);
                 }
                 Step::Bytes(bytes) => {
-                    let _ = b.observer.handle(peer(), &bytes, b.now);
+                    let _ = b.observer.handle_input(peer(), &bytes, b.now);
                 }
                 Step::Wait(us) => {
                     b.now += Duration::from_micros(us.into());
-                    b.observer.on_deadline(b.now);
+                    b.observer.on_timeout(b.now);
                 }
                 _ => {}
             }
             while b.heard().is_some() {}
             b.observer.table.check();
             prop_assert!(b.observer.sessions() <= 4);
-            prop_assert_eq!(b.observer.next_deadline().is_none(), b.observer.sessions() == 0);
-            prop_assert!(b.observer.next_deadline().is_none_or(|at| at > b.now));
+            prop_assert_eq!(b.observer.poll_timeout().is_none(), b.observer.sessions() == 0);
+            prop_assert!(b.observer.poll_timeout().is_none_or(|at| at > b.now));
         }
     }
 }
