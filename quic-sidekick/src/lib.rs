@@ -60,6 +60,6 @@ pub use config::{Config, Mode, ParseModeError};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
-    Assistance, Choice, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason,
+    Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Selection,
     SenderStats,
 };

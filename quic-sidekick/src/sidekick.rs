@@ -7,7 +7,7 @@ use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::wire::path::{HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{
-    Assistance, Choice, Flow, Payload, PublicKey, Reason, Sender, SenderStats, Store, Target,
+    Assistance, Flow, Payload, PublicKey, Reason, Selection, Sender, SenderStats, Store, Target,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub struct Status {
     /// The proxy that reports, and the key that it has shown.
     pub proxy: Option<(SocketAddr, PublicKey)>,
     /// Which of several proxies was chosen, and why.
-    pub choice: Option<Choice>,
+    pub choice: Option<Selection>,
     /// The near segment's smoothed round-trip time, once it was measured.
     pub near_rtt: Option<Duration>,
     /// What [`Mode::Auto`] has chosen to do, and why; `None` in another mode.
@@ -114,7 +114,7 @@ pub struct Sidekick {
     /// The connection was given something to send.
     moved: bool,
     logged: Assistance,
-    logged_choice: Option<Choice>,
+    logged_selection: Option<Selection>,
     qlog: Log,
 }
 
@@ -148,7 +148,7 @@ impl Sidekick {
             unfit: MAX_UNFIT,
             moved: false,
             logged: Assistance::Seeking,
-            logged_choice: None,
+            logged_selection: None,
             qlog: Log::default(),
         }
     }
@@ -370,11 +370,11 @@ impl Sidekick {
             self.logged = assistance;
         }
         if let Some(choice) =
-            self.sender.choice().filter(|choice| Some(*choice) != self.logged_choice)
+            self.sender.selection().filter(|choice| Some(*choice) != self.logged_selection)
         {
             tracing::info!(%choice, "one of several proxies was chosen");
             self.qlog.proxy_chosen(conn, &choice, now);
-            self.logged_choice = Some(choice);
+            self.logged_selection = Some(choice);
         }
     }
 
@@ -488,7 +488,7 @@ impl Sidekick {
             assistance: self.sender.assistance(),
             stats: SenderStats { early_lost: self.early_lost, ..self.sender.stats() },
             proxy: self.sender.proxy(),
-            choice: self.sender.choice(),
+            choice: self.sender.selection(),
             near_rtt: self.sender.near_rtt(),
             chosen: (self.config.mode == Mode::Auto).then(|| self.auto.chosen()),
         }

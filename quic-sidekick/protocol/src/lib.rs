@@ -73,7 +73,8 @@ pub use observer::{
 };
 pub use reinjector::Reinjector;
 pub use sender::{
-    Assistance, Choice, LastQuack, QuackOutcome, Reason, Sender, SenderConfig, SenderStats, Target,
+    Assistance, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig, SenderStats,
+    Target,
 };
 pub use store::Store;
 pub use terms::Terms;

@@ -1,27 +1,28 @@
 //! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the
 //! near segment (SPEC.md, section 7).
 
-mod choice;
-mod contact;
+mod established;
+mod handshaking;
 mod history;
 mod last_quack;
 mod reconcile;
-mod reports;
 mod rtt;
 mod search;
+mod selector;
+mod session;
 mod status;
-mod timers;
 
 use crate::clock::{Numbers, earlier};
 use crate::keys::PublicKey;
 use crate::wire::path::{Answer, HANDLE_LEN};
 use crate::wire::{Datagram, ParseError};
 use crate::{Flow, Payload, Terms, canonical};
-use choice::Rivalry;
-pub use choice::{Choice, Merit};
-use contact::{Contact, Origin};
+use handshaking::Origin;
 pub use last_quack::{LastQuack, QuackOutcome};
 use search::Search;
+use selector::ProxySelector;
+pub use selector::{Selection, SelectionReason};
+use session::{Effects, ProxySession};
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
@@ -99,8 +100,16 @@ pub enum Target {
     Path,
 }
 
-/// More proxies than this are not asked at once.
-const MAX_CONTACTS: usize = 4;
+/// The sender asks no more proxies at once.
+const MAX_SESSIONS: usize = 4;
+
+/// How the flow was assisted when the caller stopped the sender.
+#[derive(Clone, Copy, Debug)]
+struct Stopped {
+    assistance: Assistance,
+    near_rtt: Option<Duration>,
+    proxy: Option<(SocketAddr, PublicKey)>,
+}
 
 /// The sender's state machine.
 #[derive(Debug)]
@@ -108,18 +117,19 @@ pub struct Sender {
     config: SenderConfig,
     numbers: Numbers,
     flow: Option<Flow>,
-    contacts: Vec<Contact>,
+    sessions: Vec<ProxySession>,
     search: Search,
-    rivalry: Rivalry,
-    /// Why there is no contact.
+    selector: ProxySelector,
+    /// Why there is no session.
     last_reason: Option<Reason>,
     distrust: Distrust,
     stood_down: bool,
-    /// How the flow was helped that was stopped last, and the near RTT then; until another begins.
-    stopped: Option<(Assistance, Option<Duration>)>,
-    /// What contacts that are over have counted, and what belongs to none.
+    /// Set from the end of one flow to the beginning of the next.
+    stopped: Option<Stopped>,
+    /// What sessions that are over have counted, and what belongs to none.
     stats: SenderStats,
-    found: Vec<u64>,
+    /// What sessions led to; the packets in it wait for the caller.
+    effects: Effects,
     last_quack: Option<LastQuack>,
 }
 
@@ -138,15 +148,15 @@ impl Sender {
             },
             numbers: Numbers::new(seed),
             flow: None,
-            contacts: Vec::new(),
+            sessions: Vec::new(),
             search: Search::default(),
-            rivalry: Rivalry::default(),
+            selector: ProxySelector::default(),
             last_reason: None,
             distrust: Distrust::default(),
             stood_down: false,
             stopped: None,
             stats: SenderStats::default(),
-            found: Vec::new(),
+            effects: Effects::default(),
             last_quack: None,
         }
     }
@@ -175,12 +185,12 @@ impl Sender {
         self.flow = Some(flow);
         (self.last_reason, self.stopped) = (None, None);
         match self.config.proxy {
-            Some(proxy) => self.contact(proxy, Origin::Configured, now),
+            Some(proxy) => self.ask(proxy, Origin::Configured, now),
             None => self.search.begin(now),
         }
     }
 
-    fn contact(&mut self, proxy: SocketAddr, origin: Origin, now: Instant) {
+    fn ask(&mut self, proxy: SocketAddr, origin: Origin, now: Instant) {
         let Some(Flow { source, destination }) = self.flow else { return };
         // The proxy sees the source's address for itself; which one it is, a sender behind any
         // address may not know.
@@ -190,17 +200,22 @@ impl Sender {
         };
         let flow = Flow { source: unspecified, destination };
         let seed = self.numbers.array();
-        self.contacts.push(Contact::new(self.config.clone(), seed, (proxy, origin), flow, now));
+        let session = ProxySession::new(self.config.clone(), seed, proxy, origin, flow, now);
+        self.sessions.push(session);
     }
 
     /// Says goodbye and stops. [`Sender::assistance`] and [`Sender::near_rtt`] keep what they were.
     pub fn stop(&mut self) {
         if self.flow.is_some() {
-            self.stopped = Some((self.assistance(), self.near_rtt()));
+            self.stopped = Some(Stopped {
+                assistance: self.assistance(),
+                near_rtt: self.near_rtt(),
+                proxy: self.proxy(),
+            });
         }
         self.search.end();
-        self.rivalry = Rivalry::default();
-        self.contacts.iter_mut().for_each(Contact::stop);
+        self.selector = ProxySelector::default();
+        self.sessions.iter_mut().for_each(ProxySession::close);
         self.flow = None;
     }
 
@@ -208,10 +223,14 @@ impl Sender {
     pub fn abandon(&mut self) {
         self.stop();
         // Their goodbyes cannot be said.
-        for contact in self.contacts.drain(..) {
-            self.stats += contact.stats;
+        for session in self.sessions.drain(..) {
+            self.stats += session.stats;
         }
-        self.stopped = Some((Assistance::Unassisted(Reason::ProxyLost), self.near_rtt()));
+        self.stopped = Some(Stopped {
+            assistance: Assistance::Unassisted(Reason::ProxyLost),
+            near_rtt: self.near_rtt(),
+            proxy: None,
+        });
     }
 
     /// The receiver has refuted the loss of `count` packets that [`Sender::drain_lost`] had given
@@ -235,7 +254,7 @@ impl Sender {
     /// Datagrams that do not count are passed over.
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
-            self.contacts.iter_mut().for_each(|contact| contact.on_sent(tag, identifier, now));
+            self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));
         }
     }
 
@@ -257,13 +276,12 @@ impl Sender {
             _ => self.stats.malformed += 1,
         })?;
         let from = canonical(from);
-        let Some(contact) =
-            self.contacts.iter_mut().find(|contact| contact.proxy == from && contact.is_live())
+        let Some(session) =
+            self.sessions.iter_mut().find(|session| session.proxy == from && session.is_live())
         else {
             return Err(HandleError::Stranger);
         };
-        let outcome = contact.handle_input(parsed, datagram.len(), now);
-        self.last_quack = contact.last_quack.take().or(self.last_quack);
+        let outcome = session.on_datagram(parsed, datagram.len(), &mut self.effects, now);
         self.settle(now);
         outcome
     }
@@ -286,31 +304,29 @@ impl Sender {
         let proxy = canonical(answer.proxy);
         let origin = Origin::Discovered { flow: answer.flow, cookie: answer.cookie };
         if let Some(known) =
-            self.contacts.iter_mut().find(|contact| contact.proxy == proxy && contact.is_live())
+            self.sessions.iter_mut().find(|session| session.proxy == proxy && session.is_live())
         {
             if known.sees(&answer.flow) {
                 return Err(HandleError::Outdated);
             }
             // The same proxy sees the flow come from elsewhere: a NAT has given it another port.
-            known.stop();
+            known.close();
         }
-        if self.contacts.iter().filter(|contact| contact.is_live()).count() >= MAX_CONTACTS {
+        if self.sessions.iter().filter(|session| session.is_live()).count() >= MAX_SESSIONS {
             return Err(HandleError::Outdated);
         }
         self.search.answered();
-        self.contact(proxy, origin, now);
+        self.ask(proxy, origin, now);
         Ok(())
     }
 
-    /// Cleans up behind whatever has happened: contacts that are over, and a path that has to be
+    /// Cleans up behind whatever has happened: sessions that are over, and a path that has to be
     /// searched (again).
     fn settle(&mut self, now: Instant) {
-        for contact in &mut self.contacts {
-            self.found.append(&mut contact.lost);
-        }
-        self.rivalry.deduplicate(&mut self.found, self.contacts.len());
-        for contact in &mut self.contacts {
-            if let Some(reason) = contact.gone.take() {
+        self.last_quack = self.effects.quack.take().or(self.last_quack);
+        self.selector.deduplicate(&mut self.effects.lost, self.sessions.len());
+        for session in &mut self.sessions {
+            if let Some(reason) = session.failure.take() {
                 self.last_reason = Some(reason);
                 self.search.failed(reason);
             }
@@ -319,29 +335,29 @@ impl Sender {
         if self.flow.is_none() {
             return;
         }
-        if let Some(kept) = self.rivalry.judge(&self.contacts, now) {
-            for (index, contact) in self.contacts.iter_mut().enumerate() {
+        if let Some(kept) = self.selector.judge(&self.sessions, now) {
+            for (index, session) in self.sessions.iter_mut().enumerate() {
                 if kept != index {
-                    contact.stop();
+                    session.close();
                 }
             }
         }
         if self.config.proxy.is_none() {
             let assisted =
-                self.contacts.iter().any(|contact| contact.assistance == Assistance::Assisted);
-            let suspicious = self.contacts.iter().any(Contact::is_losing_track);
-            let live = self.contacts.iter().any(Contact::is_live);
+                self.sessions.iter().any(|session| session.assistance == Assistance::Assisted);
+            let suspicious = self.sessions.iter().any(ProxySession::is_losing_track);
+            let live = self.sessions.iter().any(ProxySession::is_live);
             self.search.settle(live, assisted, suspicious, now);
         }
     }
 
-    /// Forgets contacts that are over, but for their counters.
+    /// Forgets sessions that are over, but for their counters.
     fn retire(&mut self) {
-        let Self { contacts, stats, .. } = self;
-        contacts.retain(|contact| {
-            let over = contact.is_over();
+        let Self { sessions, stats, .. } = self;
+        sessions.retain(|session| {
+            let over = session.is_over();
             if over {
-                *stats += contact.stats;
+                *stats += session.stats;
             }
             !over
         });
@@ -349,31 +365,31 @@ impl Sender {
 
     /// Moves the packets found lost since the last call to the end of `out`, by their tags.
     pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
-        self.distrust.declared(u64::try_from(self.found.len()).unwrap_or(0));
-        out.append(&mut self.found);
+        self.distrust.declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
+        out.append(&mut self.effects.lost);
     }
 
     /// Moves the packets that the proxy's latest quACK has shown to have reached it to the end of
     /// `out`, by their tags, each once. Who wants them all asks after each message that was
     /// handled.
     pub fn drain_received(&mut self, out: &mut Vec<u64>) {
-        for contact in &mut self.contacts {
-            out.append(&mut contact.reconciler.received);
-        }
+        out.append(&mut self.effects.received);
     }
 
     /// When [`Sender::on_timeout`] wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let contacts = self.contacts.iter().filter_map(Contact::poll_timeout).min();
+        let sessions = self.sessions.iter().filter_map(ProxySession::next_timeout).min();
         let search = self.flow.and_then(|_| self.search.poll_timeout());
-        earlier(earlier(contacts, search), self.rivalry.poll_timeout(&self.contacts))
+        earlier(earlier(sessions, search), self.selector.poll_timeout(&self.sessions))
     }
 
     /// Does what is due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
-        self.contacts.iter_mut().for_each(|contact| contact.on_timeout(now));
-        // A contact that ends here may have the path searched at once.
+        for session in &mut self.sessions {
+            session.on_timeout(&mut self.effects, now);
+        }
+        // A session that ends here may have the path searched at once.
         self.settle(now);
         if self.flow.is_some() && self.search.poll_timeout().is_some_and(|at| at <= now) {
             self.search.mark(self.numbers.array(), now);
@@ -383,9 +399,9 @@ impl Sender {
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
     /// gives its length and where to send it; call until it gives `None`.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
-        for contact in &mut self.contacts {
-            if let Some(len) = contact.poll_transmit(out) {
-                return Some((Target::Proxy(contact.proxy), len));
+        for session in &mut self.sessions {
+            if let Some(len) = session.poll_transmit(out) {
+                return Some((Target::Proxy(session.proxy), len));
             }
         }
         Some((Target::Path, self.transmit_on_path(out)?))
@@ -405,17 +421,17 @@ impl Sender {
         if self.stood_down {
             return Assistance::Unassisted(Reason::StoodDown);
         }
-        if let Some((assistance, _)) = self.stopped {
-            return assistance;
+        if let Some(stopped) = self.stopped {
+            return stopped.assistance;
         }
-        let live = || self.contacts.iter().filter(|contact| contact.is_live());
-        if live().any(|contact| contact.assistance == Assistance::Assisted) {
+        let live = || self.sessions.iter().filter(|session| session.is_live());
+        if live().any(|session| session.assistance == Assistance::Assisted) {
             return Assistance::Assisted;
         }
-        if live().any(|contact| contact.assistance == Assistance::Seeking) {
+        if live().any(|session| session.assistance == Assistance::Seeking) {
             return Assistance::Seeking;
         }
-        let reason = live().find_map(|contact| match contact.assistance {
+        let reason = live().find_map(|session| match session.assistance {
             Assistance::Unassisted(reason) => Some(reason),
             _ => None,
         });
@@ -432,32 +448,31 @@ impl Sender {
     #[must_use]
     pub fn stats(&self) -> SenderStats {
         let mut stats = self.stats;
-        self.contacts.iter().for_each(|contact| stats += contact.stats);
+        self.sessions.iter().for_each(|session| stats += session.stats);
         stats
     }
 
-    /// The contact that counts: the one chosen, or that which is farthest of those that report.
-    fn leading(&self) -> Option<&Contact> {
-        let reporting =
-            self.contacts.iter().filter(|contact| contact.assistance == Assistance::Assisted);
-        reporting.max_by_key(|contact| contact.near_rtt.smoothed())
+    /// The session that counts: the one chosen, or that which is farthest of those that report.
+    fn leading(&self) -> Option<&ProxySession> {
+        let reporting = self.sessions.iter().filter(|session| session.is_assisted());
+        reporting.max_by_key(|session| session.smoothed_rtt())
     }
 
     /// The smoothed round-trip time of the near segment, once it was measured.
     #[must_use]
     pub fn near_rtt(&self) -> Option<Duration> {
-        if let Some((_, near_rtt)) = self.stopped {
-            return near_rtt;
+        if let Some(stopped) = self.stopped {
+            return stopped.near_rtt;
         }
-        let measured = self.contacts.iter().filter_map(|contact| contact.near_rtt.smoothed()).max();
-        self.leading().and_then(|contact| contact.near_rtt.smoothed()).or(measured)
+        let measured = self.sessions.iter().filter_map(ProxySession::smoothed_rtt).max();
+        self.leading().and_then(ProxySession::smoothed_rtt).or(measured)
     }
 
     /// By how much the near segment's round-trip time, smoothed, is longer than the shortest of the
     /// last ten seconds: by a queue, or by a radio.
     #[must_use]
     pub fn near_queueing(&self) -> Option<Duration> {
-        self.leading().and_then(|contact| contact.near_rtt.queueing())
+        self.leading()?.near_rtt()?.queueing()
     }
 
     /// By how much the near segment's round-trip time was longer than the shortest of the last ten
@@ -465,42 +480,33 @@ impl Sender {
     /// all packets.
     #[must_use]
     pub fn near_standing_queue(&self) -> Option<Duration> {
-        self.leading().and_then(|contact| contact.near_rtt.standing())
+        self.leading()?.near_rtt()?.standing()
     }
 
     /// The terms granted, while there is a session.
     #[must_use]
     pub fn granted(&self) -> Option<&Terms> {
         self.leading()
-            .and_then(Contact::granted)
-            .or_else(|| self.contacts.iter().find_map(Contact::granted))
+            .and_then(ProxySession::granted)
+            .or_else(|| self.sessions.iter().find_map(ProxySession::granted))
     }
 
     /// The proxy that reports, and its key.
     #[must_use]
     pub fn proxy(&self) -> Option<(SocketAddr, PublicKey)> {
+        if let Some(stopped) = self.stopped {
+            return stopped.proxy;
+        }
         let leading = self.leading()?;
         Some((leading.proxy, leading.key?))
     }
 
     /// Which of several proxies was chosen, and why; `None` while there was no choice to make.
     #[must_use]
-    pub fn choice(&self) -> Option<Choice> {
-        self.rivalry.made
+    pub fn selection(&self) -> Option<Selection> {
+        self.selector.made
     }
 }
 
 #[cfg(test)]
-mod adversity;
-#[cfg(test)]
-mod discovery;
-#[cfg(test)]
-mod flood;
-#[cfg(test)]
-mod missed;
-#[cfg(test)]
-mod short;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod thousand;

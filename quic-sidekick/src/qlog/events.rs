@@ -3,7 +3,7 @@
 use crate::Config;
 use quiche::sidekick::Reaction;
 use serde::Serialize;
-use sidekick_protocol::{Assistance, Choice, Flow, LastQuack, QuackOutcome, Reason};
+use sidekick_protocol::{Assistance, Flow, LastQuack, QuackOutcome, Reason, Selection};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -172,8 +172,8 @@ pub(super) struct ProxyChosen {
 impl ProxyChosen {
     pub(super) const NAME: &str = "sidekick:proxy_chosen";
 
-    pub(super) fn new(choice: &Choice) -> Self {
-        Self { proxy: choice.proxy, of: choice.of, message: choice.to_string() }
+    pub(super) fn new(choice: &Selection) -> Self {
+        Self { proxy: choice.proxy, of: choice.candidates, message: choice.to_string() }
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     use super::schema::{Event, check};
     use super::*;
     use crate::Mode;
-    use sidekick_protocol::sender::Merit;
+    use sidekick_protocol::sender::SelectionReason;
 
     fn documented(name: &str, data: &impl Serialize) {
         let data = serde_json::to_value(data).unwrap();
@@ -234,8 +234,9 @@ mod tests {
             documented(ModeSet::NAME, &event);
         }
 
-        for merit in [Merit::Farthest, Merit::Nearest { saw: 9, most: 10 }] {
-            let choice = Choice { proxy: "192.0.2.1:5252".parse().unwrap(), of: 2, merit };
+        for reason in [SelectionReason::Farthest, SelectionReason::Nearest { saw: 9, most: 10 }] {
+            let choice =
+                Selection { proxy: "192.0.2.1:5252".parse().unwrap(), candidates: 2, reason };
             documented(ProxyChosen::NAME, &ProxyChosen::new(&choice));
         }
 

@@ -3,7 +3,7 @@
 use crate::Config;
 use quiche::sidekick::Reaction;
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Choice, Flow, Sender, SenderStats};
+use sidekick_protocol::{Assistance, Flow, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -61,7 +61,7 @@ impl Log {
     pub(crate) fn proxy_chosen<F: BufFactory>(
         &self,
         _: &mut Connection<F>,
-        _: &Choice,
+        _: &Selection,
         _: Instant,
     ) {
     }

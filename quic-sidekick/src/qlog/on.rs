@@ -7,7 +7,7 @@ use super::events::{
 use crate::Config;
 use quiche::sidekick::Reaction;
 use quiche::{BufFactory, Connection, QlogLevel};
-use sidekick_protocol::{Assistance, Choice, Flow, Sender, SenderStats};
+use sidekick_protocol::{Assistance, Flow, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -108,7 +108,7 @@ impl Log {
     pub(crate) fn proxy_chosen<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
-        choice: &Choice,
+        choice: &Selection,
         now: Instant,
     ) {
         conn.sidekick_qlog(ProxyChosen::NAME, QlogLevel::Base, now, |_| ProxyChosen::new(choice));

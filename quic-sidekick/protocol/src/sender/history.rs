@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 /// More unreported packets than this are not kept. The oldest give way; a quACK that needs them
 /// does not decode.
 pub(super) const MAX_PENDING: usize = 8192;
-/// More packets that were given up are not reckoned with.
-const MAX_LIMBO: usize = 512;
+/// More packets that were declared lost are not kept.
+const MAX_DECLARED_LOST: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -21,24 +21,43 @@ pub(super) struct Entry {
     pub(super) later_seen_at: Option<Instant>,
 }
 
+/// A packet that was declared lost, and until when it may still turn up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeclaredLost {
+    pub(super) entry: Entry,
+    pub(super) until: Instant,
+}
+
+/// When a suspect counts as lost (SPEC.md, section 7.3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LossRule {
+    /// After so many later packets,
+    pub(super) packet_threshold: u32,
+    /// or this long after the first of them was reported.
+    pub(super) delay: Duration,
+    /// How long it may still turn up.
+    pub(super) grace: Duration,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Neither reported nor given up.
+    /// Neither reported nor declared lost.
     pub(super) pending: VecDeque<Entry>,
     /// The first so many of `pending` were sent before a packet that the proxy has seen: they are
     /// suspect.
-    pub(super) horizon: usize,
-    /// Declared lost, and until when a late arrival is reckoned with.
-    pub(super) limbo: VecDeque<(Entry, Instant)>,
+    pub(super) suspects: usize,
+    pub(super) declared_lost: VecDeque<DeclaredLost>,
+    last_sent: Option<Instant>,
 }
 
 impl History {
     /// Adds a packet; true if the oldest had to give way.
     pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) -> bool {
+        self.last_sent = Some(now);
         let full = self.pending.len() >= MAX_PENDING;
         if full {
             self.pending.pop_front();
-            self.horizon = self.horizon.saturating_sub(1);
+            self.suspects = self.suspects.saturating_sub(1);
         }
         self.pending.push_back(Entry {
             identifier,
@@ -50,25 +69,30 @@ impl History {
         full
     }
 
-    /// Reckons with a late arrival of a packet that was given up.
-    pub(super) fn give_up(limbo: &mut VecDeque<(Entry, Instant)>, entry: Entry, until: Instant) {
-        if limbo.len() >= MAX_LIMBO {
-            limbo.pop_front();
+    /// Keeps a packet that was declared lost until the time when it can no longer turn up.
+    pub(super) fn keep_lost(
+        declared_lost: &mut VecDeque<DeclaredLost>,
+        entry: Entry,
+        until: Instant,
+    ) {
+        if declared_lost.len() >= MAX_DECLARED_LOST {
+            declared_lost.pop_front();
         }
-        limbo.push_back((entry, until));
+        declared_lost.push_back(DeclaredLost { entry, until });
     }
 
     pub(super) fn clear(&mut self) {
         self.pending.clear();
-        self.limbo.clear();
-        self.horizon = 0;
+        self.declared_lost.clear();
+        self.suspects = 0;
+        self.last_sent = None;
     }
 
     /// Reports of an earlier epoch have lost their meaning; its packets stay, since the new epoch
     /// may begin with any.
     pub(super) fn begin_epoch(&mut self) {
-        self.limbo.clear();
-        self.horizon = 0;
+        self.declared_lost.clear();
+        self.suspects = 0;
         for entry in &mut self.pending {
             (entry.later_seen, entry.later_seen_at) = (0, None);
         }
@@ -80,6 +104,11 @@ impl History {
 
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.pending.front().map(|entry| entry.time_sent)
+    }
+
+    /// When the last packet was sent.
+    pub(super) fn last_sent(&self) -> Option<Instant> {
+        self.last_sent
     }
 
     /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more`
@@ -107,14 +136,14 @@ impl History {
 
     /// Packets after the last one seen that were sent no later than `time`.
     pub(super) fn unseen_until(&self, time: Instant) -> usize {
-        self.pending.iter().skip(self.horizon).take_while(|entry| entry.time_sent <= time).count()
+        self.pending.iter().skip(self.suspects).take_while(|entry| entry.time_sent <= time).count()
     }
 
     /// Forgets what was sent no later than `time`; returns how many that were.
     pub(super) fn forget_until(&mut self, time: Instant) -> usize {
         let forgotten = self.pending.iter().take_while(|entry| entry.time_sent <= time).count();
         self.pending.drain(..forgotten);
-        self.horizon = self.horizon.saturating_sub(forgotten);
+        self.suspects = self.suspects.saturating_sub(forgotten);
         forgotten
     }
 
@@ -129,34 +158,27 @@ impl History {
     pub(super) fn loss_deadline(&self, delay: Duration) -> Option<Instant> {
         self.pending
             .iter()
-            .take(self.horizon)
+            .take(self.suspects)
             .filter_map(|entry| entry.later_seen_at)
             .min()
             .map(|at| at + delay)
     }
 
-    /// Moves what counts as lost at `now`, after so many later `packets` or `delay`, to the end of
-    /// `lost` (tags), and into limbo for `grace`.
-    pub(super) fn take_lost(
-        &mut self,
-        now: Instant,
-        (packets, delay): (u32, Duration),
-        grace: Duration,
-        lost: &mut Vec<u64>,
-    ) {
-        self.limbo.retain(|(_, until)| *until > now);
-        let Self { pending, limbo, horizon } = self;
-        let mut before_horizon = *horizon;
+    /// Moves what counts as lost at `now` to the end of `lost` (tags) and to `declared_lost`.
+    pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
+        self.declared_lost.retain(|declared| declared.until > now);
+        let Self { pending, declared_lost, suspects, .. } = self;
+        let mut suspects_left = *suspects;
         pending.retain(|entry| {
-            let suspect = before_horizon > 0;
-            before_horizon = before_horizon.saturating_sub(1);
-            let waited = entry.later_seen_at.is_some_and(|at| at + delay <= now);
-            if entry.later_seen < packets && !waited {
+            let suspect = suspects_left > 0;
+            suspects_left = suspects_left.saturating_sub(1);
+            let waited = entry.later_seen_at.is_some_and(|at| at + rule.delay <= now);
+            if entry.later_seen < rule.packet_threshold && !waited {
                 return true;
             }
             lost.push(entry.tag);
-            Self::give_up(limbo, *entry, now + grace);
-            *horizon -= usize::from(suspect);
+            Self::keep_lost(declared_lost, *entry, now + rule.grace);
+            *suspects -= usize::from(suspect);
             false
         });
     }

@@ -58,8 +58,6 @@ pub(super) struct Reconciler {
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
-    /// What the quACK at hand has settled as received, by tag.
-    pub(super) received: Vec<u64>,
     /// Candidates times sums, over all attempts.
     #[cfg(test)]
     pub(super) work: usize,
@@ -83,7 +81,6 @@ impl Default for Reconciler {
             decoder: Decoder::new(MAX_THRESHOLD),
             candidates: Vec::new(),
             fates: Vec::new(),
-            received: Vec::new(),
             #[cfg(test)]
             work: 0,
             aligned: false,
@@ -93,16 +90,36 @@ impl Default for Reconciler {
     }
 }
 
-/// What a quACK told.
+/// What reading a quACK led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
+    /// It is known which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
     /// have arrived.
     Decoded { last_sent: Option<Instant> },
-    /// That more packets are missing than its sums can tell apart.
+    /// More packets are missing than its sums can tell apart.
     TooMany { missing: u32 },
-    /// Nothing: its sums do not belong to our history.
+    /// Its sums do not belong to the packets sent.
     Misaligned,
+}
+
+/// What a quACK is read against, beside the history.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// The identifier of the epoch's first packet.
+    pub(super) first: u32,
+    /// The identifier of the last packet that the proxy has seen.
+    pub(super) last: u32,
+    /// How long a packet that was declared lost may still turn up.
+    pub(super) grace: Duration,
+    /// By how much one packet may overtake another.
+    pub(super) overtaking: Duration,
+}
+
+/// Pending packets with which a quACK decodes.
+struct Candidates {
+    range: Range<usize>,
+    /// How many of them are missing.
+    missing: usize,
 }
 
 impl Reconciler {
@@ -116,66 +133,64 @@ impl Reconciler {
 
     /// Takes up the sums of a quACK, `most` of them.
     pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
-        self.received.clear();
         self.candidates.clear();
         self.candidates.extend(quack.sums.iter().take(most));
         self.quack_first = self.candidates.first().map_or(0, |first| u64::from(*first));
         self.quack.assign_parts(quack.count, &self.candidates)
     }
 
-    /// Settles with the loaded quACK what can be settled. On any other outcome than `Decoded` the
-    /// history is as it was, but for packets from before the epoch's `first`, which are forgotten.
-    /// `grace`: how long a packet that was given up may still turn up; `overtaking`: by how much
-    /// one may overtake another.
+    /// Settles what the loaded quACK tells, and adds the tags of the packets that it is the first
+    /// to report to `received`. On any other outcome than `Decoded` the history stays as it was,
+    /// but for packets from before the epoch's first, which leave it.
     pub(super) fn reconcile(
         &mut self,
         history: &mut History,
-        first: u32,
-        last: u32,
-        (grace, overtaking): (Duration, Duration),
+        window: &Window,
+        received: &mut Vec<u64>,
         now: Instant,
     ) -> Outcome {
-        if !self.aligned && !self.align(history, first, overtaking) {
+        if !self.aligned && !self.align(history, window.first, window.overtaking) {
             return Outcome::Misaligned;
         }
         // A last packet that is not pending was known before: then only suspects can have arrived
         // since.
-        let position = history.pending.iter().rposition(|entry| entry.identifier == last);
-        let known = position.map_or(0, |position| position + 1).max(history.horizon);
+        let last = history.pending.iter().rposition(|entry| entry.identifier == window.last);
+        let known = last.map_or(0, |last| last + 1).max(history.suspects);
         if self.is_whole(history, known) {
-            return self.settle_whole(history, known, position);
+            return self.settle_whole(history, known, last, received);
         }
-        let furthest = (known + REORDERING).min(history.pending.len());
-        let blur_until = now + grace.max(BLUR_TIME);
-        let begin = self.lead;
-        match self.decode(history, begin..known, false) {
-            Ok(missing) => {
-                return self.settle(history, begin..known, missing, position, blur_until, now);
-            }
+        let found = match self.find_candidates(history, known) {
+            Ok(found) => found,
+            Err(outcome) => return outcome,
+        };
+        if !self.settle_ambiguous(found.missing) {
+            return Outcome::Misaligned;
+        }
+        let blur_until = now + window.grace.max(BLUR_TIME);
+        self.settle(history, found.range, last, blur_until, received, now)
+    }
+
+    /// The range of pending packets with which the quACK decodes; `known` of them were sent before
+    /// a packet that the proxy has seen.
+    fn find_candidates(&mut self, history: &History, known: usize) -> Result<Candidates, Outcome> {
+        let range = self.lead..known;
+        match self.decode(history, range.clone(), false) {
+            Ok(missing) => return Ok(Candidates { range, missing }),
             Err(DecodeError::TooManyMissing { missing, .. }) => {
-                return Outcome::TooMany { missing };
+                return Err(Outcome::TooMany { missing });
             }
             Err(_) => {}
         }
+        let furthest = (known + REORDERING).min(history.pending.len());
         let mut budget = BUDGET;
-        // Something was counted that is not among the plain candidates: a packet that had been
-        // given up, one that overtook the last, or, in an epoch's first quACK, one that the first
-        // overtook.
-        for limbo in [true, false] {
+        // The proxy counted a packet that is no plain candidate: one declared lost, one that
+        // overtook the last, or, in an epoch's first quACK, one that the first overtook.
+        for declared_lost in [true, false] {
             for begin in (0..=self.lead).rev() {
                 for end in known..=furthest {
-                    match self.decode(history, begin..end, limbo) {
-                        Ok(missing) => {
-                            return self.settle(
-                                history,
-                                begin..end,
-                                missing,
-                                position,
-                                blur_until,
-                                now,
-                            );
-                        }
-                        // Told by the counts alone, at no cost.
+                    match self.decode(history, begin..end, declared_lost) {
+                        Ok(missing) => return Ok(Candidates { range: begin..end, missing }),
+                        // The counts alone show it, at no cost.
                         Err(
                             DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. },
                         ) => {}
@@ -185,12 +200,12 @@ impl Reconciler {
                         }
                     }
                     if budget == 0 {
-                        return Outcome::Misaligned;
+                        return Err(Outcome::Misaligned);
                     }
                 }
             }
         }
-        Outcome::Misaligned
+        Err(Outcome::Misaligned)
     }
 
     /// Whether, as most often, the quACK counts just the first `known` pending packets: by their
@@ -217,14 +232,15 @@ impl Reconciler {
         history: &mut History,
         known: usize,
         last: Option<usize>,
+        received: &mut Vec<u64>,
     ) -> Outcome {
         let last_sent =
             last.and_then(|last| history.pending.get(last)).map(|entry| entry.time_sent);
         for entry in history.pending.drain(..known) {
-            self.received.push(entry.tag);
+            received.push(entry.tag);
             self.settled.insert(entry.identifier);
         }
-        history.horizon = 0;
+        history.suspects = 0;
         Outcome::Decoded { last_sent }
     }
 
@@ -271,20 +287,21 @@ impl Reconciler {
         true
     }
 
-    /// How many of a range of pending packets (and of those in limbo) are missing; `fates` says
+    /// How many of a range of pending packets (and of those declared lost) are missing; `fates` says
     /// which.
     fn decode(
         &mut self,
         history: &History,
         range: Range<usize>,
-        limbo: bool,
+        declared_lost: bool,
     ) -> Result<usize, DecodeError> {
         self.candidates.clear();
         let Range { start, end } = range;
         let pending = history.pending.iter().take(end).skip(start);
         self.candidates.extend(pending.map(|entry| entry.identifier));
-        if limbo {
-            self.candidates.extend(history.limbo.iter().map(|(entry, _)| entry.identifier));
+        if declared_lost {
+            let turned_up = history.declared_lost.iter();
+            self.candidates.extend(turned_up.map(|declared| declared.entry.identifier));
         }
         // The number of missing packets is known beforehand; most attempts that must fail end here.
         let candidates = u32::try_from(self.candidates.len()).unwrap_or(u32::MAX);
@@ -314,14 +331,11 @@ impl Reconciler {
         &mut self,
         history: &mut History,
         range: Range<usize>,
-        missing: usize,
         last: Option<usize>,
         blur_until: Instant,
+        received: &mut Vec<u64>,
         now: Instant,
     ) -> Outcome {
-        if !self.settle_ambiguous(missing) {
-            return Outcome::Misaligned;
-        }
         let Range { start, end } = range;
         let fates = &self.fates;
         let fate = |index: usize| {
@@ -345,14 +359,14 @@ impl Reconciler {
             }
         }
 
-        let known = history.horizon;
-        let horizon = newest.map_or(known, |newest| known.max(newest + 1));
+        let known = history.suspects;
+        let suspects = newest.map_or(known, |newest| known.max(newest + 1));
         let settled = &mut self.settled;
-        let limbo = &mut history.limbo;
+        let declared_lost = &mut history.declared_lost;
         let mut index = end.saturating_sub(start);
-        limbo.retain(|(entry, _)| {
-            // Without limbo among the candidates there are no fates behind those of the range.
-            let keep = keep(fates.get(index), entry, settled);
+        declared_lost.retain(|declared| {
+            // Where these are no candidates, there are no fates behind those of the range.
+            let keep = keep(fates.get(index), &declared.entry, settled);
             index += 1;
             keep
         });
@@ -362,7 +376,6 @@ impl Reconciler {
         self.lead = self.lead.saturating_sub(end);
         let mut index = 0;
         let mut remaining = 0;
-        let received = &mut self.received;
         history.pending.retain(|entry| {
             if fate(index) == Some(&Fate::Received) {
                 received.push(entry.tag);
@@ -370,14 +383,14 @@ impl Reconciler {
             let mut keep = keep(fate(index), entry, settled);
             if keep && index < blurred {
                 // It need not be lost. Nobody declares it so; but it may yet arrive.
-                History::give_up(limbo, *entry, blur_until);
+                History::keep_lost(declared_lost, *entry, blur_until);
                 keep = false;
             }
-            remaining += usize::from(keep && index < horizon);
+            remaining += usize::from(keep && index < suspects);
             index += 1;
             keep
         });
-        history.horizon = remaining;
+        history.suspects = remaining;
         Outcome::Decoded { last_sent }
     }
 
@@ -468,8 +481,13 @@ mod tests {
             }
             let mut ask = |counted: &[u32], history: &mut History| {
                 load(&mut reconciler, counted);
-                let times = (Duration::ZERO, Duration::ZERO);
-                reconciler.reconcile(history, ids[0], counted[counted.len() - 1], times, start())
+                let window = Window {
+                    first: ids[0],
+                    last: counted[counted.len() - 1],
+                    grace: Duration::ZERO,
+                    overtaking: Duration::ZERO,
+                };
+                reconciler.reconcile(history, &window, &mut Vec::new(), start())
             };
             // The epoch's first quACK is read with more care, and so that its beginning is behind
             // us.

@@ -1,7 +1,7 @@
 //! How a sender finds proxies on its path (SPEC.md, section 7.1).
 
 use super::Reason;
-use super::timers::seeking_interval;
+use super::handshaking::seeking_interval;
 use crate::clock::scale;
 use crate::wire::path::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
 use std::time::{Duration, Instant};

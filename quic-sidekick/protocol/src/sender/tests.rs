@@ -1,4 +1,15 @@
-use super::contact::Phase;
+//! The sender against a proxy on a simulated near segment.
+
+mod adversity;
+mod discovery;
+mod flood;
+mod missed;
+mod short;
+mod thousand;
+
+use super::established::Established;
+use super::handshaking::Handshaking;
+use super::session::State;
 use super::*;
 use crate::ObserverConfig;
 use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
@@ -6,6 +17,68 @@ use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Sums};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
+
+/// What tests look at, and do in a proxy's stead. All concern the first session.
+impl Sender {
+    fn handshaking(&mut self) -> Option<&mut Handshaking> {
+        match &mut self.sessions.first_mut()?.state {
+            State::Handshaking(handshaking) => Some(handshaking),
+            _ => None,
+        }
+    }
+
+    fn established(&mut self) -> Option<&mut Established> {
+        match &mut self.sessions.first_mut()?.state {
+            State::Established(established) => Some(established),
+            _ => None,
+        }
+    }
+
+    /// The packets that the session has not settled.
+    fn history(&mut self) -> &mut history::History {
+        match &mut self.sessions[0].state {
+            State::Closed => panic!("the session is closed"),
+            State::Handshaking(handshaking) => &mut handshaking.history,
+            State::Established(established) => &mut established.history,
+        }
+    }
+
+    /// A datagram of `len` bytes, as if from the proxy's address.
+    fn inject_datagram(
+        &mut self,
+        datagram: Datagram<'_>,
+        len: usize,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        self.sessions[0].on_datagram(datagram, len, &mut self.effects, now)
+    }
+
+    /// A message, as if from the proxy and under seal.
+    fn inject(
+        &mut self,
+        message: Message<'_>,
+        sequence: u32,
+        len: usize,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let (state, mut context) = self.sessions[0].split(&mut self.effects, now);
+        let State::Established(established) = state else {
+            return Err(HandleError::OtherSession);
+        };
+        let outcome = established.on_message(message, sequence, len, &mut context);
+        self.sessions[0].apply(&mut self.effects, now);
+        outcome
+    }
+
+    /// Polls at once.
+    fn poll_now(&mut self, now: Instant) {
+        let (state, mut context) = self.sessions[0].split(&mut self.effects, now);
+        if let State::Established(established) = state {
+            established.poll(&mut context);
+        }
+        self.sessions[0].apply(&mut self.effects, now);
+    }
+}
 
 fn near(loss_percent: u64) -> Near {
     Near { delay: MS, jitter: Duration::ZERO, loss_percent }
@@ -37,7 +110,7 @@ fn a_lossless_flow_is_assisted_and_loses_nothing() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     assert_eq!(s.declared, []);
     assert_eq!(s.sender.stats().undecodable, 0);
-    assert!(s.sender.contacts[0].history.is_empty(), "everything was reported");
+    assert!(s.sender.history().is_empty(), "everything was reported");
     // But for those that passed before the first epoch began.
     let known = s.received.len();
     assert!(
@@ -368,13 +441,13 @@ fn a_hostile_proxy_cannot_break_the_sender() {
         let mut sequence = 1 << 20;
         for _ in 0..300 {
             s.send(None);
-            let contact = &mut s.sender.contacts[0];
-            let epoch = match &contact.phase {
-                Phase::Joined(joined) if random.next_u32().is_multiple_of(2) => joined.epoch,
+            let epoch = match s.sender.established() {
+                Some(joined) if random.next_u32().is_multiple_of(2) => joined.epoch.number,
                 _ => random.token(),
             };
             let count = random.next_u32() % 400;
-            let id = |random: &mut Numbers| match contact.history.pending.back() {
+            let latest = s.sender.history().pending.back().copied();
+            let id = |random: &mut Numbers| match latest {
                 Some(entry) if random.next_u32().is_multiple_of(2) => entry.identifier,
                 _ => random.next_u32(),
             };
@@ -403,13 +476,10 @@ fn a_hostile_proxy_cannot_break_the_sender() {
             };
             sequence += 1;
             let now = s.now;
-            let _ = contact.on_message(message, sequence, 100, now);
+            let _ = s.sender.inject(message, sequence, 100, now);
             s.sender.settle(now);
             s.run(Duration::from_micros((random.next_u32() % 40_000).into()));
-            assert!(
-                s.sender.contacts[0].history.pending.len() <= history::MAX_PENDING,
-                "seed {seed}"
-            );
+            assert!(s.sender.history().pending.len() <= history::MAX_PENDING, "seed {seed}");
         }
     }
 }

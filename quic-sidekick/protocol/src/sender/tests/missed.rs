@@ -1,7 +1,6 @@
 //! Packets that pass the proxy while its system has no room for them: they are no losses, and the
 //! proxy knows.
 
-use super::contact::Phase;
 use super::*;
 use crate::ObserverConfig;
 use crate::testing::{Near, Simulation, configured};
@@ -99,12 +98,10 @@ fn a_proxy_that_only_begins_epochs_is_given_up() {
     s.proxy = None;
     let mut begun = 0;
     while s.sender.assistance() == Assistance::Assisted {
-        let Phase::Joined(joined) = &s.sender.contacts[0].phase else { break };
-        let (epoch, now) = (joined.epoch + 1, s.now);
+        let Some(joined) = s.sender.established() else { break };
+        let (epoch, now) = (joined.epoch.number + 1, s.now);
         begun += 1;
-        s.sender.contacts[0]
-            .on_message(Message::Epoch { epoch }, (1 << 20) + begun, 40, now)
-            .unwrap();
+        s.sender.inject(Message::Epoch { epoch }, (1 << 20) + begun, 40, now).unwrap();
         s.sender.settle(now);
         s.run(100 * MS);
         assert!(begun < 100);
@@ -149,7 +146,7 @@ fn an_epoch_never_goes_back() {
     s.proxy = None;
     let now = s.now;
     let mut say = |message: Message<'_>, sequence: u32| {
-        s.sender.contacts[0].on_message(message, (1 << 20) + sequence, 40, now)
+        s.sender.inject(message, (1 << 20) + sequence, 40, now)
     };
     let epoch = |epoch| Message::Epoch { epoch };
     assert_eq!(say(epoch(1), 1), Err(HandleError::Outdated));

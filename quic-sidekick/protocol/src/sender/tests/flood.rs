@@ -15,7 +15,7 @@ fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
     for _ in 0..60 {
         s.send(Some(false));
         let now = s.now;
-        s.sender.contacts[0].poll(now);
+        s.sender.poll_now(now);
         while let Some((_, len)) = s.sender.poll_transmit(&mut buffer) {
             recorded.push(buffer[..len].to_vec());
             let proxy = s.proxy.as_mut().unwrap();
@@ -67,8 +67,8 @@ fn a_million_datagrams_change_nothing() {
         let _ = s.sender.handle_on_path(&datagram, now);
     }
     assert_eq!((proxy.sessions(), proxy.stats().sessions_opened), (1, opened));
-    assert_eq!((s.sender.contacts.len(), s.sender.stats().epochs), (1, epochs));
-    assert!(s.sender.found.capacity() < 64 && s.sender.contacts.capacity() <= MAX_CONTACTS);
+    assert_eq!((s.sender.sessions.len(), s.sender.stats().epochs), (1, epochs));
+    assert!(s.sender.effects.lost.capacity() < 64 && s.sender.sessions.capacity() <= MAX_SESSIONS);
     let lost = s.send(Some(true));
     s.stream(100, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);

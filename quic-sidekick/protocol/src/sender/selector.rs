@@ -4,8 +4,7 @@
 //! nearer one does. The nearer one tells sooner. The best is the nearest of those that see (almost)
 //! all that any sees.
 
-use super::Assistance;
-use super::contact::Contact;
+use super::session::ProxySession;
 use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,18 +23,18 @@ const REMEMBERED: usize = 1024;
 
 /// The proxy that was chosen, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct Selection {
     /// Its address.
     pub proxy: SocketAddr,
     /// How many proxies reported.
-    pub of: usize,
+    pub candidates: usize,
     /// What spoke for it.
-    pub merit: Merit,
+    pub reason: SelectionReason,
 }
 
 /// What spoke for a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Merit {
+pub enum SelectionReason {
     /// It is the nearest that saw the losses.
     Nearest {
         /// Losses that it saw.
@@ -47,41 +46,43 @@ pub enum Merit {
     Farthest,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for Selection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} proxies: ", self.proxy, self.of)?;
-        match self.merit {
-            Merit::Nearest { saw, most } => {
+        write!(f, "{} of {} proxies: ", self.proxy, self.candidates)?;
+        match self.reason {
+            SelectionReason::Nearest { saw, most } => {
                 write!(f, "the nearest that sees the losses ({saw} of {most})")
             }
-            Merit::Farthest => f.write_str("the farthest, as there are hardly any losses"),
+            SelectionReason::Farthest => {
+                f.write_str("the farthest, as there are hardly any losses")
+            }
         }
     }
 }
 
 /// Several proxies at once, until one is chosen.
 #[derive(Debug, Default)]
-pub(super) struct Rivalry {
+pub(super) struct ProxySelector {
     since: Option<Instant>,
     /// What each of them had reported by then.
     before: Vec<(SocketAddr, u64)>,
     told: VecDeque<u64>,
-    pub(super) made: Option<Choice>,
+    pub(super) made: Option<Selection>,
 }
 
-fn rivals(contacts: &[Contact]) -> impl Iterator<Item = (usize, &Contact)> {
-    let live = contacts.iter().enumerate().filter(|(_, contact)| contact.is_live());
-    live.filter(|(_, contact)| contact.assistance == Assistance::Assisted)
+/// The sessions whose proxies report, with their indices.
+fn reporting(sessions: &[ProxySession]) -> impl Iterator<Item = (usize, &ProxySession)> {
+    sessions.iter().enumerate().filter(|(_, session)| session.is_assisted())
 }
 
-impl Rivalry {
+impl ProxySelector {
     /// Takes out what was told before by another proxy.
-    pub(super) fn deduplicate(&mut self, found: &mut Vec<u64>, contacts: usize) {
-        if contacts < 2 {
+    pub(super) fn deduplicate(&mut self, lost: &mut Vec<u64>, sessions: usize) {
+        if sessions < 2 {
             self.told.clear();
             return;
         }
-        found.retain(|tag| {
+        lost.retain(|tag| {
             let new = !self.told.contains(tag);
             if new {
                 if self.told.len() >= REMEMBERED {
@@ -94,50 +95,50 @@ impl Rivalry {
     }
 
     /// The proxy to keep, if it is time to choose.
-    pub(super) fn judge(&mut self, contacts: &[Contact], now: Instant) -> Option<usize> {
-        let of = rivals(contacts).count();
-        if of < 2 {
+    pub(super) fn judge(&mut self, sessions: &[ProxySession], now: Instant) -> Option<usize> {
+        let candidates = reporting(sessions).count();
+        if candidates < 2 {
             self.since = None;
             return None;
         }
         let known =
-            |contact: &Contact| self.before.iter().any(|(proxy, _)| *proxy == contact.proxy);
-        if self.since.is_none() || !rivals(contacts).all(|(_, contact)| known(contact)) {
+            |session: &ProxySession| self.before.iter().any(|(proxy, _)| *proxy == session.proxy);
+        if self.since.is_none() || !reporting(sessions).all(|(_, session)| known(session)) {
             // Another one has begun to report: from here on they can be compared.
             self.since = Some(now);
-            self.before = rivals(contacts).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
+            self.before = reporting(sessions).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
         }
         let since = self.since.unwrap_or(now);
         if now.saturating_duration_since(since) < SETTLING {
             // Losses from before the latest of them began are still being told.
-            self.before = rivals(contacts).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
+            self.before = reporting(sessions).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
             return None;
         }
         let before = &self.before;
-        let saw = |contact: &Contact| {
-            let before = before.iter().find(|(proxy, _)| *proxy == contact.proxy);
-            contact.stats.early_lost.saturating_sub(before.map_or(0, |(_, before)| *before))
+        let saw = |session: &ProxySession| {
+            let before = before.iter().find(|(proxy, _)| *proxy == session.proxy);
+            session.stats.early_lost.saturating_sub(before.map_or(0, |(_, before)| *before))
         };
-        let most = rivals(contacts).map(|(_, contact)| saw(contact)).max().unwrap_or(0);
-        let near = |contact: &Contact| contact.near_rtt.smoothed().unwrap_or(Duration::MAX);
-        let (chosen, merit) = if most >= EVIDENCE {
-            let enough = |contact: &Contact| saw(contact) * 100 >= most * COVERAGE_PERCENT;
-            let covering = rivals(contacts).filter(|(_, contact)| enough(contact));
-            let (index, nearest) = covering.min_by_key(|(_, contact)| near(contact))?;
-            (index, Merit::Nearest { saw: saw(nearest), most })
+        let most = reporting(sessions).map(|(_, session)| saw(session)).max().unwrap_or(0);
+        let near = |session: &ProxySession| session.smoothed_rtt().unwrap_or(Duration::MAX);
+        let (chosen, reason) = if most >= EVIDENCE {
+            let enough = |session: &ProxySession| saw(session) * 100 >= most * COVERAGE_PERCENT;
+            let covering = reporting(sessions).filter(|(_, session)| enough(session));
+            let (index, nearest) = covering.min_by_key(|(_, session)| near(session))?;
+            (index, SelectionReason::Nearest { saw: saw(nearest), most })
         } else if now.saturating_duration_since(since) >= PATIENCE {
-            let (index, _) = rivals(contacts).max_by_key(|(_, contact)| near(contact))?;
-            (index, Merit::Farthest)
+            let (index, _) = reporting(sessions).max_by_key(|(_, session)| near(session))?;
+            (index, SelectionReason::Farthest)
         } else {
             return None;
         };
-        let proxy = contacts.get(chosen)?.proxy;
-        self.made = Some(Choice { proxy, of, merit });
+        let proxy = sessions.get(chosen)?.proxy;
+        self.made = Some(Selection { proxy, candidates, reason });
         self.since = None;
         Some(chosen)
     }
 
-    pub(super) fn poll_timeout(&self, contacts: &[Contact]) -> Option<Instant> {
-        self.since.filter(|_| rivals(contacts).count() > 1).map(|since| since + PATIENCE)
+    pub(super) fn poll_timeout(&self, sessions: &[ProxySession]) -> Option<Instant> {
+        self.since.filter(|_| reporting(sessions).count() > 1).map(|since| since + PATIENCE)
     }
 }

@@ -1,8 +1,7 @@
 //! What the sender makes of short quACKs (SPEC.md, sections 6.4 and 7.2).
 
-use super::contact::Phase;
-use super::history::History;
 use super::*;
+use crate::sender::history::History;
 use crate::testing::{Near, Simulation, configured};
 use crate::wire::{Message, Quack, ShortQuack, Sums, low};
 use crate::{ObserverConfig, Terms};
@@ -66,33 +65,33 @@ fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
     let identifiers: Vec<u32> = (0..40)
         .map(|_| {
             s.send(Some(true));
-            s.sender.contacts[0].history.pending.back().unwrap().identifier
+            s.sender.history().pending.back().unwrap().identifier
         })
         .collect();
     let now = s.now;
     let polls = s.sender.stats().polls;
     let (sums, _) = sums_of(&identifiers, 4);
     let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Sums::new(&sums) };
-    let contact = &mut s.sender.contacts[0];
+    let sender = &mut s.sender;
     for sequence in 100..110 {
-        let said = contact.on_message(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
+        let said = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
         assert_eq!(said, Err(HandleError::Outdated));
     }
-    assert_eq!((contact.stats.polls, contact.history.pending.len()), (polls + 1, 40));
-    let token = contact.say_poll.as_ref().unwrap().token;
+    assert_eq!((sender.stats().polls, sender.history().pending.len()), (polls + 1, 40));
+    let token = sender.established().unwrap().poll_waits.as_ref().unwrap().token;
     let (first, last) = (identifiers[0], identifiers[39]);
     let quack =
         Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
-    contact.on_message(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
-    assert!(contact.history.is_empty());
+    sender.inject(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
+    assert!(sender.history().is_empty());
     // What is sent after it may be told of in short.
     let payload = [7; 40];
     s.sender.on_sent(1000, Payload::whole(&payload), now + 120 * MS);
     let (sums, _) = sums_of(&[&identifiers[..], &[0x0707_0707]].concat(), 4);
     let short = ShortQuack { count: 41, last: 0x0707, sums: Sums::new(&sums) };
-    let contact = &mut s.sender.contacts[0];
-    contact.on_message(Message::ShortQuack(short), 111, 50, now + 130 * MS).unwrap();
-    assert!(contact.history.is_empty());
+    let sender = &mut s.sender;
+    sender.inject(Message::ShortQuack(short), 111, 50, now + 130 * MS).unwrap();
+    assert!(sender.history().is_empty());
 }
 
 #[test]
@@ -101,24 +100,24 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     s.stream(100, MS);
     s.run(50 * MS);
     let now = s.now;
-    let contact = &mut s.sender.contacts[0];
-    let Phase::Joined(joined) = &contact.phase else { panic!("not joined") };
-    let (epoch, newest) = (joined.epoch, joined.sequence.unwrap());
+    let sender = &mut s.sender;
+    let epoch = &sender.established().unwrap().epoch;
+    let (epoch, newest) = (epoch.number, epoch.sequence.unwrap());
     let short = Message::ShortQuack(ShortQuack { count: 7, last: 8, sums: Sums::new(&[9; 20]) });
-    contact.renew(now);
+    sender.established().unwrap().renew(now);
     assert_eq!(
-        contact.on_message(short, newest + 5, 50, now),
+        sender.inject(short, newest + 5, 50, now),
         Err(HandleError::Outdated),
         "not known which"
     );
-    contact.on_message(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
-    let undecodable = contact.stats.undecodable;
+    sender.inject(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
+    let undecodable = sender.stats().undecodable;
     // Nor is it a reason to ask for what the epoch begins with.
-    let (polls, later) = (contact.stats.polls, now + 1000 * MS);
-    assert_eq!(contact.on_message(short, newest + 7, 50, later), Err(HandleError::Outdated));
-    assert_eq!((contact.stats.undecodable, contact.stats.polls), (undecodable, polls));
-    assert_eq!(contact.on_message(short, newest + 11, 50, later), Err(HandleError::Outdated));
-    assert_eq!(contact.stats.polls, polls + 1, "one of this epoch is");
+    let (polls, later) = (sender.stats().polls, now + 1000 * MS);
+    assert_eq!(sender.inject(short, newest + 7, 50, later), Err(HandleError::Outdated));
+    assert_eq!((sender.stats().undecodable, sender.stats().polls), (undecodable, polls));
+    assert_eq!(sender.inject(short, newest + 11, 50, later), Err(HandleError::Outdated));
+    assert_eq!(sender.stats().polls, polls + 1, "one of this epoch is");
 }
 
 /// Its last packet is one that had been given up, and shares half its identifier with one that is
@@ -129,22 +128,22 @@ fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
         let mut s = simulation(0, 2, poll, 3);
         s.stream(100, MS);
         s.run(50 * MS);
-        let contact = &mut s.sender.contacts[0];
-        let settled = contact.reconciler.aligned_count().unwrap();
-        assert!(contact.history.is_empty());
+        let sender = &mut s.sender;
+        let settled = sender.established().unwrap().reconciler.aligned_count().unwrap();
+        assert!(sender.history().is_empty());
         for index in 0..50 {
-            contact.history.push(index, index.into(), s.now);
+            sender.history().push(index, index.into(), s.now);
         }
-        let (polls, epochs) = (contact.stats.polls, contact.stats.epochs);
+        let (polls, epochs) = (sender.stats().polls, sender.stats().epochs);
         let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Sums::new(&[5; 20]) };
         let later = s.now + 100 * MS;
         for sequence in 1000..1010 {
-            let said = contact.on_message(Message::ShortQuack(short), sequence, 50, later);
+            let said = sender.inject(Message::ShortQuack(short), sequence, 50, later);
             assert_eq!(said, Err(HandleError::Outdated));
         }
-        assert_eq!((contact.stats.polls, contact.stats.undecodable), (polls + 1, 0));
+        assert_eq!((sender.stats().polls, sender.stats().undecodable), (polls + 1, 0));
         assert_eq!(
-            (contact.stats.epochs, contact.history.pending.len()),
+            (sender.stats().epochs, sender.history().pending.len()),
             (epochs, 50),
             "nothing is given up for it"
         );

@@ -1,8 +1,8 @@
 //! The sender against proxies, networks and callers that misbehave.
 
-use super::contact::{Phase, SILENCE};
 use super::rtt::NearRtt;
 use super::*;
+use crate::sender::established::SILENCE;
 use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
 use crate::{Filter, Identification, Observed, ObserverConfig, Position};
@@ -29,7 +29,7 @@ fn assisted(near: Near) -> Simulation {
 /// Has the sender hear something, as if from the proxy and under seal.
 fn inject(s: &mut Simulation, message: Message<'_>, sequence: u32) -> Result<(), HandleError> {
     let now = s.now;
-    let outcome = s.sender.contacts[0].on_message(message, sequence, 100, now);
+    let outcome = s.sender.inject(message, sequence, 100, now);
     s.sender.settle(now);
     outcome
 }
@@ -41,14 +41,14 @@ fn joined(near: Near, kept_sums: u8) -> Simulation {
     let mut s = Simulation::new(configured(), observer, near, 3);
     // HELLO, RETRY, HELLO, ACCEPT.
     s.run(4 * near.delay);
-    assert!(matches!(s.sender.contacts[0].phase, Phase::Joined(_)));
+    assert!(s.sender.established().is_some());
     s.proxy = None;
     s
 }
 
 fn send(s: &mut Simulation) -> u32 {
     s.send(Some(false));
-    s.sender.contacts[0].history.pending.back().unwrap().identifier
+    s.sender.history().pending.back().unwrap().identifier
 }
 
 #[test]
@@ -69,10 +69,10 @@ fn sessions_do_not_pile_up_at_a_proxy_beside_the_path() {
 fn a_proxy_that_forgets_the_session_and_dies_is_no_assistance() {
     let mut s = assisted(near(1));
     s.proxy = None;
-    let Phase::Joined(joined) = &s.sender.contacts[0].phase else { panic!() };
-    let unknown = Datagram::UnknownSession { session: joined.number };
+    let joined = s.sender.established().unwrap();
+    let unknown = Datagram::UnknownSession { session: joined.remote_number };
     let now = s.now;
-    s.sender.contacts[0].handle_input(unknown, 5, now).unwrap();
+    s.sender.inject_datagram(unknown, 5, now).unwrap();
     s.stream(20_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NoAnswer));
 }
@@ -149,7 +149,7 @@ fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
         let now = s.now;
         s.sender.on_timeout(now);
         let mut token = 0;
-        if let Some(poll) = &s.sender.contacts[0].say_poll {
+        if let Some(poll) = s.sender.established().and_then(|joined| joined.poll_waits.as_ref()) {
             token = poll.token;
         }
         while s.sender.poll_transmit(&mut buffer).is_some() {}
@@ -280,11 +280,11 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
     assert_eq!(s.proxy.as_ref().unwrap().sessions(), 1);
 }
 
-/// The claim that this contact's session is unknown, as anyone can make it who knows the number.
+/// The claim that the session is unknown, as anyone can make it who knows the number.
 fn claim(s: &mut Simulation) {
-    let Phase::Joined(joined) = &s.sender.contacts[0].phase else { return };
-    let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
-    let _ = s.sender.contacts[0].handle_input(unknown, 5, now);
+    let Some(joined) = s.sender.established() else { return };
+    let (unknown, now) = (Datagram::UnknownSession { session: joined.remote_number }, s.now);
+    let _ = s.sender.inject_datagram(unknown, 5, now);
 }
 
 /// Polls that a flow sends of itself in a while, and with a claim for each of its packets.
@@ -345,11 +345,10 @@ fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
         s.near.loss_percent = 30;
         s.stream(3000, MS);
         let epochs = s.sender.stats().epochs;
-        if let Some(contact) = s.sender.contacts.first_mut()
-            && let Phase::Joined(joined) = &contact.phase
-        {
-            let (unknown, now) = (Datagram::UnknownSession { session: joined.number }, s.now);
-            contact.handle_input(unknown, 5, now).unwrap();
+        if let Some(joined) = s.sender.established() {
+            let (unknown, now) =
+                (Datagram::UnknownSession { session: joined.remote_number }, s.now);
+            s.sender.inject_datagram(unknown, 5, now).unwrap();
             s.stream(300, MS);
             ended += s.sender.stats().epochs - epochs;
         }
@@ -360,7 +359,7 @@ fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
 #[test]
 fn who_has_not_seen_the_hello_cannot_answer_it() {
     let mut s = simulation(near(5));
-    let session = s.sender.contacts[0].session;
+    let session = s.sender.handshaking().unwrap().number;
     let cookie = crate::wire::Cookie([1; 20]);
     let now = s.now;
     for guess in 0..=255 {
@@ -368,12 +367,12 @@ fn who_has_not_seen_the_hello_cannot_answer_it() {
             Datagram::Retry { session, echo: [guess; 8], cookie },
             Datagram::Refuse { session, echo: [guess; 8], why: crate::wire::Refusal::Full },
         ] {
-            let contact = &mut s.sender.contacts[0];
-            assert_eq!(contact.handle_input(datagram, 33, now), Err(HandleError::OtherSession));
+            let outcome = s.sender.inject_datagram(datagram, 33, now);
+            assert_eq!(outcome, Err(HandleError::OtherSession));
         }
         let handshake = [guess; 111];
         let accept = Datagram::Accept { session, handshake: &handshake };
-        assert_eq!(s.sender.contacts[0].handle_input(accept, 116, now), Err(HandleError::Forged));
+        assert_eq!(s.sender.inject_datagram(accept, 116, now), Err(HandleError::Forged));
     }
     s.stream(200, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted, "and it has done no harm");
@@ -387,18 +386,19 @@ fn one_retry_is_acted_on_at_once_and_no_more() {
     let mut hellos = 0;
     for round in 0..1000u32 {
         let now = s.now;
-        let contact = &mut s.sender.contacts[0];
-        if let Phase::Seeking { handshake: Some(_), .. } = &contact.phase {
+        if let Some(handshaking) = s.sender.handshaking() {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
-            contact.say_hello = true;
-            let len = contact.poll_transmit(&mut buffer).unwrap();
+            handshaking.hello_waits = true;
+            let (_, len) = s.sender.poll_transmit(&mut buffer).unwrap();
             let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
             let (session, echo) = (hello.session, hello.echo());
             let mut cookie = crate::wire::Cookie([1; 20]);
             cookie.0[..4].copy_from_slice(&round.to_be_bytes());
-            let _ = contact.handle_input(Datagram::Retry { session, echo, cookie }, 33, now);
-            hellos += u32::from(contact.say_hello);
-            contact.say_hello = false;
+            let retry = Datagram::Retry { session, echo, cookie };
+            let _ = s.sender.inject_datagram(retry, 33, now);
+            let handshaking = s.sender.handshaking().unwrap();
+            hellos += u32::from(handshaking.hello_waits);
+            handshaking.hello_waits = false;
         }
         s.run(MS);
     }
@@ -428,7 +428,7 @@ fn more_than_was_asked_for_is_not_taken() {
         let mut s = simulation(near(1));
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let now = s.now;
-        s.sender.contacts[0].say_hello = true;
+        s.sender.handshaking().unwrap().hello_waits = true;
         let (_, len) = s.sender.poll_transmit(&mut buffer).unwrap();
         let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
         let (key, number) = (crate::SecretKey([1; 32]), hello.session);
@@ -438,7 +438,7 @@ fn more_than_was_asked_for_is_not_taken() {
         let accept = Accept { session: SessionNumber(5), terms: granted, kept_sums: 128 };
         let (_, message) = responder.finish(&accept).unwrap();
         let accept = Datagram::Accept { session: number, handshake: message.bytes() };
-        let outcome = s.sender.contacts[0].handle_input(accept, 116, now);
+        let outcome = s.sender.inject_datagram(accept, 116, now);
         assert_eq!(outcome, Err(HandleError::Impossible), "{granted:?}");
         assert_eq!(s.sender.granted(), None);
         assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::TermsRefused));
@@ -454,8 +454,8 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
         send(&mut s);
         s.run(MS);
         sequence += 1;
-        if let Phase::Joined(joined) = &s.sender.contacts[0].phase {
-            let (epoch, sums) = (joined.epoch, [sequence; 20]);
+        if let Some(joined) = s.sender.established() {
+            let (epoch, sums) = (joined.epoch.number, [sequence; 20]);
             let quack = Quack {
                 epoch,
                 token: 0,
@@ -466,7 +466,7 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
                 sums: Sums::new(&sums),
             };
             let _ = inject(&mut s, Message::Quack(quack), sequence);
-            if joined_is_renewing(&s) {
+            if joined_is_renewing(&mut s) {
                 let _ = inject(&mut s, Message::Epoch { epoch: epoch + 1 }, sequence + 1);
                 sequence += 1;
             }
@@ -481,8 +481,8 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
     panic!("{} after {:?}", s.sender.assistance(), s.sender.stats());
 }
 
-fn joined_is_renewing(s: &Simulation) -> bool {
-    matches!(&s.sender.contacts[0].phase, Phase::Joined(joined) if joined.renewing.is_some())
+fn joined_is_renewing(s: &mut Simulation) -> bool {
+    s.sender.established().is_some_and(|joined| joined.is_renewing())
 }
 
 /// A socket that listens on every address of both families does not know which it will send from.
@@ -531,9 +531,9 @@ fn a_quack_costs_what_has_changed() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1), 5);
     s.near.loss_percent = 2;
     for thousand in 1..=8 {
-        let before = s.sender.contacts[0].reconciler.work;
+        let before = s.sender.established().map_or(0, |joined| joined.reconciler.work);
         s.stream(1000, MS);
-        let candidates = (s.sender.contacts[0].reconciler.work - before)
+        let candidates = (s.sender.established().unwrap().reconciler.work - before)
             / usize::from(Terms::default().threshold);
         // Where nothing is missing, one sum tells, and that is hardly any work.
         assert!((300..700).contains(&candidates), "{candidates} candidates in thousand {thousand}");
@@ -554,9 +554,9 @@ fn a_forged_quack_costs_a_bounded_amount_of_work() {
             let (first, last) = (ids[8], ids[packets - 9]);
             let quack =
                 Quack { epoch: 1, token: 0, age_us: 0, first, last, count, sums: Sums::new(&sums) };
-            let before = s.sender.contacts[0].reconciler.work;
+            let before = s.sender.established().unwrap().reconciler.work;
             let _ = inject(&mut s, Message::Quack(quack), sequence);
-            let work = s.sender.contacts[0].reconciler.work - before;
+            let work = s.sender.established().unwrap().reconciler.work - before;
             // The plain attempt, the budget for others, and the one that exceeds it; a quACK's sums
             // are cut to 128.
             assert!(work <= (1 << 19) + 2 * 8200 * 128, "{packets} packets: {work}");
@@ -569,10 +569,10 @@ fn a_late_answer_to_a_request_for_an_epoch_is_ignored() {
     let mut s = joined(near(1), 80);
     let now = s.now;
     let epoch = |epoch| Message::Epoch { epoch };
-    s.sender.contacts[0].renew(now);
+    s.sender.established().unwrap().renew(now);
     assert_eq!(inject(&mut s, epoch(1), 2), Err(HandleError::Outdated));
     assert_eq!(inject(&mut s, epoch(2), 3), Ok(()));
-    s.sender.contacts[0].renew(now);
+    s.sender.established().unwrap().renew(now);
     assert_eq!(inject(&mut s, epoch(1), 4), Err(HandleError::Outdated));
     assert_eq!(inject(&mut s, epoch(2), 5), Err(HandleError::Outdated));
     assert_eq!(inject(&mut s, epoch(3), 6), Ok(()));
@@ -622,7 +622,7 @@ fn an_idle_flow_asks_little_and_keeps_its_proxy() {
 fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
     let mut s = joined(near(1), 80);
     // As if the HELLO had been repeated.
-    s.sender.contacts[0].near_rtt = NearRtt::default();
+    s.sender.established().unwrap().near_rtt = NearRtt::default();
     let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
     let mut first = None;
     for sequence in 0..2000 {

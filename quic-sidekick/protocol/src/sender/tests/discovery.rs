@@ -31,10 +31,7 @@ fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     s.stream(3 * 10 + 30 + 10, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     let (proxy, key) = s.sender.proxy().unwrap();
-    assert_eq!(
-        (proxy, key),
-        (crate::testing::PROXY.parse().unwrap(), s.proxy.as_ref().unwrap().public_key())
-    );
+    assert_eq!((proxy, key), (PROXY.parse().unwrap(), s.proxy.as_ref().unwrap().public_key()));
     s.stream(60_000, MS);
     assert_eq!(s.sender.stats().markers, 3, "no more markers than are needed");
     let lost = s.send(Some(true));
@@ -162,7 +159,7 @@ fn an_answer_to_what_was_not_asked_is_not_believed() {
             Err(HandleError::Forged)
         );
     }
-    assert_eq!(s.sender.contacts.len(), 0);
+    assert_eq!(s.sender.sessions.len(), 0);
     assert_eq!(s.sender.stats().forged, 512);
 }
 
@@ -309,10 +306,14 @@ fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
     for (loss, kept) in [([4, 0], 0), ([0, 4], 1), ([2, 2], 1), ([12, 1], 0)] {
         let mut chain = Chain::new(loss);
         chain.stream(3000);
-        let choice = chain.sender.choice().unwrap_or_else(|| panic!("{loss:?}: no choice"));
-        assert_eq!((choice.proxy, choice.of), (chain.proxies[kept].0, 2), "{loss:?}: {choice}");
+        let choice = chain.sender.selection().unwrap_or_else(|| panic!("{loss:?}: no choice"));
+        assert_eq!(
+            (choice.proxy, choice.candidates),
+            (chain.proxies[kept].0, 2),
+            "{loss:?}: {choice}"
+        );
         assert!(
-            matches!(choice.merit, Merit::Nearest { saw, most } if saw * 10 >= most * 8),
+            matches!(choice.reason, SelectionReason::Nearest { saw, most } if saw * 10 >= most * 8),
             "{loss:?}: {choice}"
         );
         assert_eq!(chain.sender.proxy().map(|(proxy, _)| proxy), Some(choice.proxy));
@@ -326,8 +327,8 @@ fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
 fn of_several_proxies_without_losses_the_farthest_is_kept() {
     let mut chain = Chain::new([0, 0]);
     chain.stream(12_000);
-    let choice = chain.sender.choice().unwrap();
-    assert_eq!((choice.proxy, choice.merit), (chain.proxies[1].0, Merit::Farthest));
+    let choice = chain.sender.selection().unwrap();
+    assert_eq!((choice.proxy, choice.reason), (chain.proxies[1].0, SelectionReason::Farthest));
 }
 
 /// A proxy that has answered the marker and is gone, or cannot be reached where it says it is.
@@ -360,6 +361,6 @@ fn what_was_seen_before_there_was_a_choice_does_not_count() {
     let now = chain.now;
     chain.sender.search.begin(now);
     chain.stream(3000);
-    let choice = chain.sender.choice().unwrap();
+    let choice = chain.sender.selection().unwrap();
     assert_eq!(choice.proxy, address, "{choice}");
 }

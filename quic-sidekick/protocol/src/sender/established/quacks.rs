@@ -1,0 +1,258 @@
+//! How the sender reads quACKs (SPEC.md, sections 7.2 to 7.4).
+
+use super::timeouts::SILENCE;
+use super::{Established, is_ahead};
+use crate::sender::history::LossRule;
+use crate::sender::reconcile::{Outcome, Window};
+use crate::sender::rtt::Sample;
+use crate::sender::session::{Context, Transition};
+use crate::sender::{Assistance, HandleError, Reason};
+use crate::wire::{Quack, ShortQuack, low};
+use std::time::{Duration, Instant};
+
+/// quACKs in a row that do not decode before the sender asks for a new epoch.
+const UNDECODABLE_LIMIT: u32 = 3;
+/// New epochs in a row without a quACK that decodes before the sender gives the proxy up.
+const FRUITLESS_LIMIT: u32 = 3;
+/// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
+const TAIL_LIMIT: usize = 16;
+/// As many are doubted when they take longer than [`SILENCE`].
+const SLOW_TAIL_LIMIT: usize = 8;
+
+impl Established {
+    /// The whole quACK that a short one stands for. Where that is unclear, because the epoch's
+    /// first packet is not known or the last does not fit, the sender polls for a whole one, but
+    /// not more often than an answer takes.
+    pub(super) fn complete<'a>(
+        &mut self,
+        short: &ShortQuack<'a>,
+        sequence: u32,
+        context: &mut Context<'_>,
+    ) -> Result<Quack<'a>, HandleError> {
+        if sequence < self.epoch.began || self.renewing.is_some() {
+            return Err(HandleError::Outdated);
+        }
+        let whole = self.reconciler.aligned_count().and_then(|settled| {
+            // A sender keeps less than 2^16 packets that are not settled.
+            let more = u32::from(short.count.wrapping_sub(low(settled)));
+            let last = self.history.ending(short.last, more, short.sums.len())?;
+            let (epoch, count) = (self.epoch.number, settled.wrapping_add(more));
+            Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
+        });
+        if whole.is_none() {
+            // Until the near RTT is measured, polls are under way that another would disturb.
+            let interval = self.near_rtt.retry_interval();
+            let again = self.epoch.probe.last_polled().map(|asked| asked + interval);
+            let measured = self.near_rtt.smoothed().is_some();
+            if measured && again.is_none_or(|again| again <= context.now) {
+                self.poll(context);
+            }
+        }
+        whole.ok_or(HandleError::Outdated)
+    }
+
+    /// A quACK came in a datagram of `len` bytes.
+    pub(super) fn on_quack(
+        &mut self,
+        quack: &Quack<'_>,
+        sequence: u32,
+        len: usize,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandleError> {
+        self.follow_epoch(quack, sequence, context)?;
+        let grace = self.grace();
+        let answered = self.load(quack, sequence, context)?;
+        if quack.count == 0 {
+            context.effects.quack = Some(self.reconciler.loaded());
+            if let Some(polled_at) = answered {
+                self.on_empty_answer(polled_at, context);
+            }
+        } else {
+            self.reconcile(quack, answered, grace, context);
+        }
+        context.stats.quacks_received += 1;
+        context.stats.quack_bytes += u64::try_from(len).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    /// Begins the epoch of a quACK whose EPOCH message was lost.
+    fn follow_epoch(
+        &mut self,
+        quack: &Quack<'_>,
+        sequence: u32,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandleError> {
+        if self.renewing.is_some() || !is_ahead(quack.epoch, self.epoch.number) {
+            return Ok(());
+        }
+        // The quACK has to be sound before it changes anything.
+        if self.reconciler.load(quack, self.granted.threshold.into()).is_err() {
+            context.stats.malformed += 1;
+            return Err(HandleError::Impossible);
+        }
+        self.on_epoch(quack.epoch, sequence, context)?;
+        if context.has_left() { Err(HandleError::Outdated) } else { Ok(()) }
+    }
+
+    /// Loads a quACK of this epoch; returns when the poll was sent that it answers.
+    fn load(
+        &mut self,
+        quack: &Quack<'_>,
+        sequence: u32,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Instant>, HandleError> {
+        let newer = self.epoch.sequence.is_none_or(|known| sequence > known);
+        if quack.epoch != self.epoch.number || self.renewing.is_some() || !newer {
+            return Err(HandleError::Outdated);
+        }
+        // Sums that the sender did not ask for only cost time.
+        let most = self.granted.threshold.max(self.epoch.wanted_sums);
+        if self.reconciler.load(quack, most.into()).is_err() {
+            context.stats.malformed += 1;
+            return Err(HandleError::Impossible);
+        }
+        context.effects.received.clear();
+        self.epoch.sequence = Some(sequence);
+        self.last_heard = context.now;
+        self.epoch.probe.heard();
+        let answered = self.epoch.probe.answer(quack.token);
+        if let Some(polled_at) = answered {
+            let time = context.now.saturating_duration_since(polled_at);
+            self.near_rtt.sample(Sample::Answer(time), context.now);
+        }
+        Ok(answered)
+    }
+
+    /// Reads the loaded quACK against the packets sent.
+    fn reconcile(
+        &mut self,
+        quack: &Quack<'_>,
+        answered: Option<Instant>,
+        grace: Duration,
+        context: &mut Context<'_>,
+    ) {
+        let loaded = self.reconciler.loaded();
+        let window = Window {
+            first: quack.first,
+            last: quack.last,
+            grace,
+            overtaking: self.near_rtt.overtaking(),
+        };
+        let received = &mut context.effects.received;
+        let outcome = self.reconciler.reconcile(&mut self.history, &window, received, context.now);
+        let settled = self.reconciler.settled_count();
+        context.effects.quack = Some(loaded.with(outcome, settled, self.history.suspects));
+        match outcome {
+            Outcome::Decoded { last_sent } => {
+                self.on_decoded(quack, last_sent, context.now);
+                context.effects.assistance = Some(Assistance::Assisted);
+                if let Some(polled_at) = answered {
+                    self.on_answer(polled_at, context);
+                }
+                if !context.has_left() {
+                    self.declare_lost(grace, context);
+                }
+            }
+            Outcome::TooMany { missing } => {
+                context.stats.undecodable += 1;
+                let all = self.kept_sums;
+                let in_vain = self.epoch.wanted_sums > 0 && answered.is_some();
+                if missing > u32::from(all) || in_vain || !context.config.poll {
+                    self.renew_or_give_up(context);
+                } else if self.epoch.wanted_sums == 0 {
+                    self.epoch.wanted_sums = all;
+                    self.poll(context);
+                }
+            }
+            Outcome::Misaligned => {
+                context.stats.undecodable += 1;
+                self.epoch.undecodable += 1;
+                if self.epoch.undecodable >= UNDECODABLE_LIMIT {
+                    self.renew_or_give_up(context);
+                }
+            }
+        }
+    }
+
+    /// A quACK decoded. `last_sent`: when its last packet was sent, if that is news.
+    fn on_decoded(&mut self, quack: &Quack<'_>, last_sent: Option<Instant>, now: Instant) {
+        self.fruitless = 0;
+        self.unasked_since = None;
+        self.epoch.undecodable = 0;
+        self.epoch.wanted_sums = 0;
+        if let Some(sent) = last_sent {
+            self.epoch.probe.progress();
+            self.epoch.last_progress = now;
+            self.epoch.tail_declared = 0;
+            self.epoch.doubtful = false;
+            let age = Duration::from_micros(quack.age_us.into());
+            let time = now.saturating_duration_since(sent);
+            self.near_rtt.sample(Sample::Report(time, age), now);
+        }
+    }
+
+    /// Asks for a new epoch. When several in a row brought nothing, the sender gives the proxy up.
+    fn renew_or_give_up(&mut self, context: &mut Context<'_>) {
+        if self.fruitless >= FRUITLESS_LIMIT {
+            context.leave(Transition::Failed(Reason::Unintelligible));
+        } else {
+            self.renew(context.now);
+        }
+    }
+
+    /// Chance does not lose so many packets in a row. Either the proxy is slow, or the packets do
+    /// not pass it (any more).
+    fn doubt_path(&mut self, context: &mut Context<'_>) {
+        self.epoch.doubtful = true;
+        if self.is_without_progress(context.now) {
+            context.leave(Transition::Failed(Reason::NotOnPath));
+        }
+    }
+
+    fn is_without_progress(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.epoch.last_progress) >= SILENCE
+    }
+
+    /// The answer to a poll counts no packet. What was sent a probe timeout before the poll passed
+    /// before the epoch began, or is lost, or does not pass the proxy. The end-to-end mechanism
+    /// deals with all three.
+    fn on_empty_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
+        let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
+        self.epoch.tail_declared += self.history.forget_until(until);
+        if self.epoch.tail_declared > SLOW_TAIL_LIMIT {
+            self.doubt_path(context);
+        }
+    }
+
+    /// The answer to a poll decoded. Packets that it lacks, although they were sent a probe timeout
+    /// before the poll, are lost (SPEC.md, section 7.4).
+    fn on_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
+        let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
+        let tail = self.epoch.tail_declared + self.history.unseen_until(until);
+        let slow = self.is_without_progress(context.now);
+        if tail > TAIL_LIMIT || slow && tail > SLOW_TAIL_LIMIT {
+            self.doubt_path(context);
+        } else {
+            self.epoch.tail_declared = tail;
+            self.history.mark_tail(until);
+        }
+    }
+
+    /// How long a packet that was declared lost may still turn up in the proxy's sums.
+    fn grace(&self) -> Duration {
+        4 * self.near_rtt.loss_delay() + 3 * self.granted.every.unwrap_or_default()
+    }
+
+    /// Declares lost what has waited long enough (SPEC.md, section 7.3).
+    fn declare_lost(&mut self, grace: Duration, context: &mut Context<'_>) {
+        let rule = LossRule {
+            packet_threshold: context.config.packet_threshold,
+            delay: self.near_rtt.loss_delay(),
+            grace,
+        };
+        let lost = &mut context.effects.lost;
+        let before = lost.len();
+        self.history.declare_lost(&rule, context.now, lost);
+        context.stats.early_lost += u64::try_from(lost.len() - before).unwrap_or(0);
+    }
+}

@@ -1,0 +1,311 @@
+//! A session before the proxy accepts it (SPEC.md, section 7.1).
+
+use super::established::Established;
+use super::history::History;
+use super::rtt::{NearRtt, Sample};
+use super::session::{Context, Transition};
+use super::status::grants_no_more;
+use super::{Assistance, HandleError, Reason, SenderConfig};
+use crate::Flow;
+use crate::clock::{Numbers, scale};
+use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
+use crate::wire::{Cookie, Datagram, ECHO_LEN, Hello, Refusal, SessionNumber};
+use std::time::{Duration, Instant};
+
+/// HELLOs in a row before the sender reports that nothing answers.
+const HELLO_ATTEMPTS: u32 = 6;
+/// The first HELLO is retransmitted after this long, the next after twice as long, and so on, while
+/// the near RTT is not known.
+const HELLO_INTERVAL: Duration = Duration::from_millis(50);
+/// HELLOs that the sender retransmits at equal intervals to a proxy whose near RTT is known: the
+/// proxy is there, and the path loses messages.
+const QUICK_HELLOS: u32 = 6;
+/// The pause after a proxy refused, went away, or did not see the flow; twice as long each time.
+const RETURN: Duration = Duration::from_secs(2);
+/// The longest interval between HELLOs.
+const HELLO_MAX: Duration = Duration::from_secs(60);
+/// The longest interval between HELLOs and between markers to a proxy that is missed.
+const MISSED_MAX: Duration = Duration::from_millis(800);
+/// How many of these: half a minute, in which a proxy that was only restarted is back.
+const MISSED_ATTEMPTS: u32 = 40;
+
+/// The pause after a proxy failed so many times before.
+pub(super) fn return_after(failures: u32) -> Duration {
+    scale(RETURN, 1 << failures.min(8), 1).min(HELLO_MAX)
+}
+
+/// The interval before the next HELLO or marker, after `attempts`, when the first interval is
+/// `first`. `missed`: a proxy had reported, and fell silent.
+pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
+    let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
+    scale(first, 1 << attempts.min(11), 1).min(most)
+}
+
+/// How the sender knows the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// By its configured address. The sender asks it again and again.
+    Configured,
+    /// By its answer to a marker. When it fails, the sender searches the path again.
+    Discovered {
+        /// The flow as the proxy sees it.
+        flow: Flow,
+        /// The answer's cookie.
+        cookie: Cookie,
+    },
+}
+
+/// A handshake that waits for the proxy's message.
+#[derive(Debug)]
+struct Offer {
+    initiator: Initiator,
+    message: HandshakeMessage,
+}
+
+/// The sender asks the proxy for a session.
+#[derive(Debug)]
+pub(super) struct Handshaking {
+    origin: Origin,
+    flow: Flow,
+    cookie: Cookie,
+    /// The number that the sender chose for the session.
+    pub(super) number: SessionNumber,
+    offer: Option<Offer>,
+    /// HELLOs since the proxy last answered.
+    attempts: u32,
+    /// When the next HELLO is due.
+    pub(super) retry_at: Instant,
+    /// RETRY came.
+    retried: bool,
+    /// The proxy had reported, and fell silent.
+    missed: bool,
+    hello_sent: Option<Instant>,
+    /// A HELLO waits to be sent.
+    pub(super) hello_waits: bool,
+    pub(super) near_rtt: NearRtt,
+    /// Packets sent since the first HELLO: an epoch may begin with any of them.
+    pub(super) history: History,
+}
+
+impl Handshaking {
+    /// A handshake that begins now: [`Self::send_hello`] comes next.
+    pub(super) fn new(
+        origin: Origin,
+        flow: Flow,
+        near_rtt: NearRtt,
+        missed: bool,
+        now: Instant,
+    ) -> Self {
+        let cookie = match origin {
+            Origin::Configured => Cookie::NONE,
+            Origin::Discovered { cookie, .. } => cookie,
+        };
+        Self {
+            origin,
+            flow,
+            cookie,
+            number: SessionNumber(0),
+            offer: None,
+            attempts: 0,
+            retry_at: now,
+            retried: false,
+            missed,
+            hello_sent: None,
+            hello_waits: false,
+            near_rtt,
+            history: History::default(),
+        }
+    }
+
+    /// A handshake that begins at `retry_at`, after the proxy failed. Its HELLOs are far apart.
+    pub(super) fn later(origin: Origin, flow: Flow, near_rtt: NearRtt, retry_at: Instant) -> Self {
+        let attempts = HELLO_ATTEMPTS + QUICK_HELLOS;
+        Self { attempts, ..Self::new(origin, flow, near_rtt, false, retry_at) }
+    }
+
+    pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
+        self.history.push(identifier, tag, now);
+    }
+
+    pub(super) fn on_datagram(
+        &mut self,
+        datagram: Datagram<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandleError> {
+        match datagram {
+            Datagram::Retry { session, echo, cookie } => {
+                self.check_echo(session, echo)?;
+                self.on_retry(cookie, context)
+            }
+            Datagram::Refuse { session, echo, why } => {
+                self.check_echo(session, echo)?;
+                context.leave(Transition::Failed(match why {
+                    Refusal::Full => Reason::ProxyFull,
+                    Refusal::Terms => Reason::TermsRefused,
+                    Refusal::Taken => Reason::FlowTaken,
+                }));
+                Ok(())
+            }
+            Datagram::Accept { session, handshake } if session == self.number => {
+                self.on_accept(handshake, context)
+            }
+            _ => Err(HandleError::OtherSession),
+        }
+    }
+
+    /// Checks that something unauthenticated answers the HELLO: only a party that saw the HELLO
+    /// knows what to echo.
+    fn check_echo(&self, number: SessionNumber, echo: [u8; ECHO_LEN]) -> Result<(), HandleError> {
+        let sent = self.offer.as_ref().and_then(|offer| offer.message.bytes().first_chunk());
+        if number == self.number && sent == Some(&echo) {
+            Ok(())
+        } else {
+            Err(HandleError::OtherSession)
+        }
+    }
+
+    fn on_retry(&mut self, cookie: Cookie, context: &mut Context<'_>) -> Result<(), HandleError> {
+        if self.origin != Origin::Configured {
+            // The cookie of its own answer is too old.
+            context.leave(Transition::Failed(Reason::ProxyLost));
+            return Ok(());
+        }
+        if self.cookie == cookie {
+            return Err(HandleError::Outdated);
+        }
+        self.cookie = cookie;
+        if self.retried {
+            // The cookie before has become too old. The next HELLO carries this one; a RETRY does
+            // not change when.
+            return Ok(());
+        }
+        self.sample_hello(context.now);
+        self.hello_sent = Some(context.now);
+        self.hello_waits = true;
+        // The proxy is there: retransmit soon what the path loses from here on.
+        (self.attempts, self.retried) = (1, true);
+        self.retry_at = context.now + self.hello_interval();
+        Ok(())
+    }
+
+    /// Measures the near RTT by the answer to the first HELLO, with or without a cookie. Nobody can
+    /// know which of several HELLOs an answer is to.
+    fn sample_hello(&mut self, now: Instant) {
+        let Some(sent) = self.hello_sent else { return };
+        let time = now.saturating_duration_since(sent);
+        if self.attempts == 1 {
+            self.near_rtt.sample(Sample::Handshake(time), now);
+        } else {
+            self.near_rtt.guess(time);
+        }
+    }
+
+    fn on_accept(&mut self, message: &[u8], context: &mut Context<'_>) -> Result<(), HandleError> {
+        let Some(offer) = &mut self.offer else { return Err(HandleError::OtherSession) };
+        let accept = match offer.initiator.read(message) {
+            Ok(accept) => accept,
+            Err(HandshakeError::Failed) => {
+                context.stats.forged += 1;
+                return Err(HandleError::Forged);
+            }
+            Err(HandshakeError::Malformed(error)) => {
+                // The proxy itself sent it, so the handshake is spent.
+                context.stats.malformed += 1;
+                context.leave(Transition::Failed(Reason::Unintelligible));
+                return Err(error.into());
+            }
+        };
+        if !grants_no_more(&context.config.terms, &accept.terms) {
+            // The handshake is spent here, too.
+            context.stats.malformed += 1;
+            context.leave(Transition::Failed(Reason::TermsRefused));
+            return Err(HandleError::Impossible);
+        }
+        self.sample_hello(context.now);
+        let keys = self.offer.take().and_then(|offer| offer.initiator.finish().ok());
+        let Some((seal, key)) = keys else {
+            context.leave(Transition::Failed(Reason::ProxyLost));
+            return Err(HandleError::Forged);
+        };
+        let near_rtt = std::mem::take(&mut self.near_rtt);
+        let history = std::mem::take(&mut self.history);
+        let mut established =
+            Established::new(seal, key, self.number, &accept, near_rtt, history, context.now);
+        established.begin_epoch(1, 0, context);
+        context.leave(Transition::Established(Box::new(established)));
+        Ok(())
+    }
+
+    /// How long the answer to a first HELLO may take.
+    fn hello_interval(&self) -> Duration {
+        if self.near_rtt.is_known_roughly() {
+            self.near_rtt.retry_interval()
+        } else {
+            HELLO_INTERVAL
+        }
+    }
+
+    /// How many HELLOs go out before their intervals double: none to a proxy that has not answered
+    /// yet.
+    fn quick_hellos(&self) -> u32 {
+        if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 0 }
+    }
+
+    /// Sends the next HELLO if it is due.
+    pub(super) fn on_timeout(&mut self, context: &mut Context<'_>) {
+        if self.retry_at > context.now {
+            return;
+        }
+        if self.attempts >= HELLO_ATTEMPTS + self.quick_hellos() {
+            if self.origin != Origin::Configured {
+                // Another proxy may answer the next marker.
+                context.leave(Transition::Failed(Reason::NoAnswer));
+                return;
+            }
+            if context.assistance == Assistance::Seeking {
+                context.effects.assistance = Some(Assistance::Unassisted(Reason::NoAnswer));
+            }
+        }
+        self.send_hello(context.config, context.numbers, context.now);
+    }
+
+    /// Has a HELLO wait to be sent, and sets the time of the next.
+    pub(super) fn send_hello(
+        &mut self,
+        config: &SenderConfig,
+        numbers: &mut Numbers,
+        now: Instant,
+    ) {
+        let quick = self.quick_hellos();
+        let doublings = self.attempts.saturating_sub(quick);
+        self.retry_at = now + seeking_interval(self.hello_interval(), doublings, self.missed);
+        self.attempts = self.attempts.saturating_add(1);
+        // An epoch can only begin with a packet sent from here on.
+        if self.attempts > HELLO_ATTEMPTS + quick || self.attempts == 1 {
+            self.history.clear();
+        }
+        self.hello_sent = Some(now);
+        self.hello_waits = true;
+        if self.offer.is_none() {
+            self.number = SessionNumber(numbers.next_u32().max(1));
+            let (seed, pinned) = (numbers.array(), config.key.as_ref());
+            let begun = Initiator::begin(pinned, self.number, &self.flow, &config.terms, seed);
+            self.offer = begun.ok().map(|(initiator, message)| Offer { initiator, message });
+        }
+    }
+
+    /// Writes the HELLO that waits to `out` and returns its length.
+    pub(super) fn poll_transmit(&mut self, config: &SenderConfig, out: &mut [u8]) -> Option<usize> {
+        if !std::mem::take(&mut self.hello_waits) {
+            return None;
+        }
+        let hello = Hello {
+            session: self.number,
+            flow: self.flow,
+            cookie: self.cookie,
+            pattern: pattern(config.key.as_ref()),
+            handshake: self.offer.as_ref()?.message.bytes(),
+        };
+        Datagram::Hello(hello).emit(out).ok()
+    }
+}

@@ -1,0 +1,377 @@
+//! One proxy, and how far the session with it is (SPEC.md, section 7).
+//!
+//! A session is in one of three states. A state's methods never replace it: they write what follows
+//! to [`Effects`], and [`ProxySession::apply`] alone moves to another state.
+//!
+//! ```text
+//!              ACCEPT
+//!  Handshaking ──────▶ Established
+//!       ▲  │ ▲               │
+//!       │  │ └───────────────┤ the proxy restarts, falls silent, or is of no use
+//! again │  ▼                 ▼
+//!    Closed: left, or discovered and of no use
+//! ```
+
+use super::established::Established;
+use super::handshaking::{Handshaking, Origin, return_after};
+use super::last_quack::LastQuack;
+use super::rtt::NearRtt;
+use super::{Assistance, HandleError, Reason, SenderConfig, SenderStats};
+use crate::clock::Numbers;
+use crate::keys::PublicKey;
+use crate::wire::{Datagram, SEAL_LEN};
+use crate::{Flow, Terms};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// The bytes of a sealed BYE.
+pub(super) type Bye = [u8; SEAL_LEN + 1];
+
+/// What an input leads to, beside the datagrams that wait in the state.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    /// Packets declared lost, by tag; they wait here for the caller of the sender.
+    pub(super) lost: Vec<u64>,
+    /// Packets that the latest quACK was the first to report, by tag.
+    pub(super) received: Vec<u64>,
+    /// The latest quACK.
+    pub(super) quack: Option<LastQuack>,
+    /// How the flow is assisted from now on.
+    pub(super) assistance: Option<Assistance>,
+    /// Where the session goes from its state.
+    pub(super) transition: Option<Transition>,
+}
+
+/// Why a session leaves its state.
+#[derive(Debug)]
+pub(super) enum Transition {
+    /// The proxy accepts; this is the session.
+    Established(Box<Established>),
+    /// The proxy is of no use for this reason. It hears a BYE.
+    Failed(Reason),
+    /// The proxy ended the session.
+    Ended,
+    /// The proxy does not hold the session any more.
+    Unknown,
+    /// The proxy stopped answering.
+    Silent,
+    /// The session has used all its sequence numbers.
+    Exhausted,
+}
+
+/// What a state's methods use and change beside the state.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) config: &'a SenderConfig,
+    pub(super) numbers: &'a mut Numbers,
+    pub(super) stats: &'a mut SenderStats,
+    pub(super) effects: &'a mut Effects,
+    /// As it is before the effects.
+    pub(super) assistance: Assistance,
+    pub(super) now: Instant,
+}
+
+impl Context<'_> {
+    /// Ends the state. The first reason counts.
+    pub(super) fn leave(&mut self, transition: Transition) {
+        self.effects.transition.get_or_insert(transition);
+    }
+
+    /// Whether the state has ended.
+    pub(super) fn has_left(&self) -> bool {
+        self.effects.transition.is_some()
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// The session is over.
+    Closed,
+    /// The sender asks the proxy, or will.
+    Handshaking(Box<Handshaking>),
+    /// The proxy accepted.
+    Established(Box<Established>),
+}
+
+/// The sender's state machine for one proxy.
+#[derive(Debug)]
+pub(super) struct ProxySession {
+    config: SenderConfig,
+    numbers: Numbers,
+    pub(super) proxy: SocketAddr,
+    pub(super) origin: Origin,
+    /// What HELLO says of the flow.
+    flow: Flow,
+    /// The key that the proxy has proven.
+    pub(super) key: Option<PublicKey>,
+    pub(super) state: State,
+    pub(super) assistance: Assistance,
+    pub(super) stats: SenderStats,
+    /// A BYE that waits to be sent.
+    bye: Option<Bye>,
+    /// Why a discovered proxy is no longer asked; `None` if the caller left it.
+    pub(super) failure: Option<Reason>,
+    /// Times in a row that the session failed before the proxy reported a packet.
+    failures: u32,
+    /// The proxy has reported and then fell silent: it may be back at any moment.
+    missed: bool,
+}
+
+impl ProxySession {
+    /// Asks the proxy for help with `flow`.
+    pub(super) fn new(
+        config: SenderConfig,
+        seed: [u8; 32],
+        proxy: SocketAddr,
+        origin: Origin,
+        flow: Flow,
+        now: Instant,
+    ) -> Self {
+        let flow = match origin {
+            Origin::Configured => flow,
+            Origin::Discovered { flow, .. } => flow,
+        };
+        let mut session = Self {
+            config,
+            numbers: Numbers::new(seed),
+            proxy,
+            origin,
+            flow,
+            key: None,
+            state: State::Closed,
+            assistance: Assistance::Seeking,
+            stats: SenderStats::default(),
+            bye: None,
+            failure: None,
+            failures: 0,
+            missed: false,
+        };
+        session.ask(NearRtt::default(), now);
+        session
+    }
+
+    /// A datagram of the flow left the sender, with this identifier.
+    pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
+        match &mut self.state {
+            State::Closed => {}
+            State::Handshaking(handshaking) => handshaking.on_sent(tag, identifier, now),
+            State::Established(established) => established.on_sent(tag, identifier, now),
+        }
+    }
+
+    /// A datagram of `len` bytes came from the proxy's address.
+    pub(super) fn on_datagram(
+        &mut self,
+        datagram: Datagram<'_>,
+        len: usize,
+        effects: &mut Effects,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let (state, mut context) = self.split(effects, now);
+        let outcome = match (state, datagram) {
+            (_, Datagram::Hello(_)) => {
+                context.stats.malformed += 1;
+                Err(HandleError::NotForSender)
+            }
+            (State::Closed, _) => Err(HandleError::OtherSession),
+            (State::Handshaking(state), datagram) => state.on_datagram(datagram, &mut context),
+            (State::Established(state), datagram) => state.on_datagram(datagram, len, &mut context),
+        };
+        self.apply(effects, now);
+        outcome
+    }
+
+    /// When [`Self::on_timeout`] is due.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Closed => None,
+            State::Handshaking(handshaking) => Some(handshaking.retry_at),
+            State::Established(established) => established.next_timeout(&self.config),
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub(super) fn on_timeout(&mut self, effects: &mut Effects, now: Instant) {
+        let (state, mut context) = self.split(effects, now);
+        match state {
+            State::Closed => {}
+            State::Handshaking(state) => state.on_timeout(&mut context),
+            State::Established(state) => state.on_timeout(&mut context),
+        }
+        self.apply(effects, now);
+    }
+
+    /// Writes the next waiting datagram to `out` and returns its length.
+    pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+        if let Some(bye) = self.bye.take() {
+            out.get_mut(..bye.len())?.copy_from_slice(&bye);
+            return Some(bye.len());
+        }
+        match &mut self.state {
+            State::Closed => None,
+            State::Handshaking(state) => state.poll_transmit(&self.config, out),
+            State::Established(state) => state.poll_transmit(out),
+        }
+    }
+
+    /// Ends the session; a BYE waits if there was one to end.
+    pub(super) fn close(&mut self) {
+        self.write_bye();
+        self.state = State::Closed;
+    }
+
+    /// Whether the proxy is asked, or will be.
+    pub(super) fn is_live(&self) -> bool {
+        !matches!(self.state, State::Closed)
+    }
+
+    /// Whether the session is over and no datagram waits.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_live() && self.bye.is_none()
+    }
+
+    /// Whether the proxy reports the flow's packets.
+    pub(super) fn is_assisted(&self) -> bool {
+        self.is_live() && self.assistance == Assistance::Assisted
+    }
+
+    /// Whether the proxy sees the flow as `flow`.
+    pub(super) fn sees(&self, flow: &Flow) -> bool {
+        !matches!(&self.origin, Origin::Discovered { flow: seen, .. } if seen != flow)
+    }
+
+    /// The near segment's round-trip time, as far as it was measured; `None` once closed.
+    pub(super) fn near_rtt(&self) -> Option<&NearRtt> {
+        match &self.state {
+            State::Closed => None,
+            State::Handshaking(handshaking) => Some(&handshaking.near_rtt),
+            State::Established(established) => Some(&established.near_rtt),
+        }
+    }
+
+    /// The same, smoothed.
+    pub(super) fn smoothed_rtt(&self) -> Option<Duration> {
+        self.near_rtt().and_then(NearRtt::smoothed)
+    }
+
+    /// The session's state while it is established.
+    pub(super) fn established(&self) -> Option<&Established> {
+        match &self.state {
+            State::Established(established) => Some(established),
+            State::Closed | State::Handshaking(_) => None,
+        }
+    }
+
+    /// Whether answers to polls lack earlier packets, which may not pass the proxy any more.
+    pub(super) fn is_losing_track(&self) -> bool {
+        self.established().is_some_and(Established::is_losing_track)
+    }
+
+    /// The terms granted, while the session is established.
+    pub(super) fn granted(&self) -> Option<&Terms> {
+        self.established().map(|established| &established.granted)
+    }
+
+    /// The state, and what its methods use beside it.
+    pub(super) fn split<'a>(
+        &'a mut self,
+        effects: &'a mut Effects,
+        now: Instant,
+    ) -> (&'a mut State, Context<'a>) {
+        let Self { config, numbers, stats, state, assistance, .. } = self;
+        let assistance = *assistance;
+        (state, Context { config, numbers, stats, effects, assistance, now })
+    }
+
+    /// Applies what an input led to. No other function moves the session to another state but
+    /// [`Self::close`].
+    pub(super) fn apply(&mut self, effects: &mut Effects, now: Instant) {
+        if let Some(assistance) = effects.assistance.take() {
+            self.assistance = assistance;
+            if assistance == Assistance::Assisted {
+                (self.failures, self.missed) = (0, false);
+            }
+        }
+        match effects.transition.take() {
+            None => {}
+            Some(Transition::Established(established)) => {
+                self.key = Some(established.key);
+                self.state = State::Established(established);
+            }
+            Some(Transition::Failed(reason)) => {
+                self.write_bye();
+                self.fail(reason, now);
+            }
+            Some(Transition::Ended) => self.fail(Reason::ProxyLost, now),
+            Some(Transition::Exhausted) => self.ask_again(now),
+            Some(Transition::Unknown) if self.failures > 0 => self.fail(Reason::ProxyLost, now),
+            Some(Transition::Unknown) => {
+                // It was restarted. It gets one handshake until a quACK decodes.
+                self.failures = 1;
+                self.missed |= self.assistance == Assistance::Assisted;
+                self.assistance = Assistance::Seeking;
+                self.ask_again(now);
+            }
+            Some(Transition::Silent) => {
+                self.write_bye();
+                self.missed |= self.assistance == Assistance::Assisted;
+                self.assistance = Assistance::Unassisted(Reason::ProxyLost);
+                // If it was only restarted, it is back now.
+                self.ask_again(now);
+            }
+        }
+    }
+
+    /// Begins a handshake at once with the proxy of an earlier session. A discovered one has to be
+    /// discovered again: the path may have another.
+    fn ask_again(&mut self, now: Instant) {
+        match self.origin {
+            Origin::Configured => {
+                let near_rtt = self.take_near_rtt();
+                self.ask(near_rtt, now);
+            }
+            Origin::Discovered { .. } => self.abandon(Reason::ProxyLost),
+        }
+    }
+
+    /// Goes on without the proxy, and asks a configured one again after a while.
+    fn fail(&mut self, reason: Reason, now: Instant) {
+        self.missed = false;
+        self.assistance = Assistance::Unassisted(reason);
+        if self.origin != Origin::Configured {
+            return self.abandon(reason);
+        }
+        let near_rtt = self.take_near_rtt();
+        let pause = return_after(self.failures);
+        let handshaking = Handshaking::later(self.origin, self.flow, near_rtt, now + pause);
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Handshaking(Box::new(handshaking));
+    }
+
+    /// Ends a session with a discovered proxy, so that the sender searches the path again.
+    fn abandon(&mut self, reason: Reason) {
+        self.state = State::Closed;
+        self.failure = Some(reason);
+    }
+
+    /// Has the first HELLO wait to be sent.
+    fn ask(&mut self, near_rtt: NearRtt, now: Instant) {
+        let mut handshaking = Handshaking::new(self.origin, self.flow, near_rtt, self.missed, now);
+        handshaking.send_hello(&self.config, &mut self.numbers, now);
+        self.state = State::Handshaking(Box::new(handshaking));
+    }
+
+    fn take_near_rtt(&mut self) -> NearRtt {
+        match &mut self.state {
+            State::Closed => NearRtt::default(),
+            State::Handshaking(handshaking) => std::mem::take(&mut handshaking.near_rtt),
+            State::Established(established) => std::mem::take(&mut established.near_rtt),
+        }
+    }
+
+    fn write_bye(&mut self) {
+        if let State::Established(established) = &mut self.state {
+            self.bye = established.seal_bye();
+        }
+    }
+}
