@@ -293,7 +293,7 @@ impl Cell<'_> {
                 ensure!(measured.early_data_accepted, "the server did not take the early data");
             }
             Case::KeyUpdate => {
-                ensure!(measured.key_updates > 0, "the server did not update the keys")
+                ensure!(measured.key_updates > 0, "the server did not update the keys");
             }
             // The second half takes some 400 acknowledgements. A server that did not follow sends
             // them to the old port.
@@ -310,7 +310,7 @@ impl Cell<'_> {
                 );
             }
             Case::Aes => {
-                ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher)
+                ensure!(measured.cipher.contains("AES"), "the cipher was {}", measured.cipher);
             }
             Case::ChaCha20 => {
                 ensure!(measured.cipher.contains("CHACHA20"), "the cipher was {}", measured.cipher);

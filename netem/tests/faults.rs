@@ -278,7 +278,7 @@ fn a_lossy_nat_rebinding_ends_as_it_does_without_a_sidekick() {
                     );
                 }
                 Err(SimError::Failed { what, .. }) if what.contains("code 0xa") => {
-                    ended[sidekick] += 1
+                    ended[sidekick] += 1;
                 }
                 Err(other) => panic!("{mode}, seed {seed}: {other}"),
             }

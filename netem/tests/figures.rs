@@ -52,7 +52,7 @@ fn shards_make_the_same_page_as_the_whole() {
         SMALL.iter().chain(more).map(|&argument| argument.to_owned()).collect()
     };
     let run = |more: &[&str]| {
-        succeeds(&with(more).iter().map(String::as_str).collect::<Vec<_>>(), &shards)
+        succeeds(&with(more).iter().map(String::as_str).collect::<Vec<_>>(), &shards);
     };
     run(&["--shard", "2/3"]);
     run(&["--shard", "1/3"]);

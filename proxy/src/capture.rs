@@ -308,7 +308,7 @@ impl Capture {
             }
             Backend::Auto => Memory::under(&socket, settings.buffer)
                 .inspect_err(|error| {
-                    warn!("no ring on {name} ({error}): each packet takes system calls")
+                    warn!("no ring on {name} ({error}): each packet takes system calls");
                 })
                 .ok(),
         };

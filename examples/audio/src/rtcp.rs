@@ -194,7 +194,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Said>, RtcpError> {
                 said.extend(report.report_blocks().map(|block| reception(&block)));
             }
             Packet::Rr(report) => {
-                said.extend(report.report_blocks().map(|block| reception(&block)))
+                said.extend(report.report_blocks().map(|block| reception(&block)));
             }
             Packet::Bye(bye) => said.extend(bye.ssrcs().map(|ssrc| Said::Bye { ssrc })),
             Packet::TransportFeedback(feedback) => {

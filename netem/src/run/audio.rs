@@ -157,7 +157,7 @@ fn sender_arguments(
     match sound {
         None => arguments.extend(words(&["--raw", "--bytes", &bytes])),
         Some(Sound { wav: Some(wav), .. }) => {
-            arguments.extend(words(&["--wav", &wav.display().to_string()]))
+            arguments.extend(words(&["--wav", &wav.display().to_string()]));
         }
         Some(_) => {}
     }

@@ -273,7 +273,7 @@ mod tests {
                 match target {
                     Target::Proxy(proxy) => self.pass(self.adjacent, proxy, &buffer[..length]),
                     Target::Path => {
-                        self.pass(self.flow.source, self.flow.destination, &buffer[..length])
+                        self.pass(self.flow.source, self.flow.destination, &buffer[..length]);
                     }
                 }
             }

@@ -110,7 +110,7 @@ fn netem(link: &LinkConfig) -> String {
             options.push(format!("loss gemodel {to_bad} {to_good} 100% 0%"));
         }
         LossModel::Independent if loss > 0.0 => {
-            options.push(format!("loss random {}", percent(loss)))
+            options.push(format!("loss random {}", percent(loss)));
         }
         LossModel::Independent | LossModel::Correlated(_) => {}
     }

@@ -76,12 +76,9 @@ mod tests {
                 from_c(storage.as_ptr().cast(), len)
             };
             assert_eq!(back, Some(address));
-            // SAFETY: there are more bytes than are told.
-            assert_eq!(
-                unsafe { from_c(storage.as_ptr().cast(), len - 1) },
-                None,
-                "{text} cut short"
-            );
+            // SAFETY: the storage holds more bytes than the call names.
+            let short = unsafe { from_c(storage.as_ptr().cast(), len - 1) };
+            assert_eq!(short, None, "{text} cut short");
         }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { from_c(ptr::null(), 16) }, None);

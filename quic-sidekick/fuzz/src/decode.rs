@@ -96,10 +96,10 @@ fuzz_target!(|data: &[u8]| {
                 assert!(missing as usize > threshold, "{set}");
             }
             Err(DecodeError::MoreReceivedThanSent) => {
-                assert!(case.difference.count() >= 1 << 31, "{set}")
+                assert!(case.difference.count() >= 1 << 31, "{set}");
             }
             Err(DecodeError::Inconsistent | DecodeError::NotInLog) => {
-                assert_eq!(expected, None, "{set}")
+                assert_eq!(expected, None, "{set}");
             }
         }
     }

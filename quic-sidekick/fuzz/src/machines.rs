@@ -168,7 +168,7 @@ impl World {
                     }
                 }
                 None if transmit.to == self.peer => {
-                    self.to_sender.push_back(Message::Beside(bytes))
+                    self.to_sender.push_back(Message::Beside(bytes));
                 }
                 None => {}
             }

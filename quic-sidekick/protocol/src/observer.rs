@@ -267,7 +267,7 @@ impl Observer {
     ) -> Observed {
         let mut observed = Observed::NoSession;
         self.observe_all(&[Seen { flow: *flow, payload }], interface, now, |_, what| {
-            observed = what
+            observed = what;
         });
         observed
     }

@@ -112,7 +112,7 @@ impl Call {
             match socket(SocketAddr::new(own.ip(), 0), assistance.proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
-                    eprintln!("audio-send: {error:#}; the call goes on without the proxy")
+                    eprintln!("audio-send: {error:#}; the call goes on without the proxy");
                 }
             }
             config.reinject = Some(Reinject {

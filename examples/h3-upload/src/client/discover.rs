@@ -166,10 +166,10 @@ fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint
             SvcParamValue::Alpn(alpn) => http3 = alpn.0.iter().any(|id| id == H3),
             SvcParamValue::Port(given) => port = *given,
             SvcParamValue::Ipv4Hint(IpHint(hints)) => {
-                v4.extend(hints.iter().map(|hint| IpAddr::V4(hint.0)))
+                v4.extend(hints.iter().map(|hint| IpAddr::V4(hint.0)));
             }
             SvcParamValue::Ipv6Hint(IpHint(hints)) => {
-                v6.extend(hints.iter().map(|hint| IpAddr::V6(hint.0)))
+                v6.extend(hints.iter().map(|hint| IpAddr::V6(hint.0)));
             }
             SvcParamValue::NoDefaultAlpn
             | SvcParamValue::EchConfigList(_)

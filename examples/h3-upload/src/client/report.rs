@@ -83,7 +83,7 @@ impl Progress {
                     let early = early.map(|n| format!(", {}", losses(n))).unwrap_or_default();
                     match total {
                         Some(_) => {
-                            eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes))
+                            eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes));
                         }
                         None => eprintln!("h3-upload: {}{early}", HumanBytes(bytes)),
                     }

@@ -56,7 +56,7 @@ fn remove(dir: &Path) {
         match fs::remove_file(entry.path()) {
             Ok(()) => info!(?name, "removed an unfinished file of a killed server"),
             Err(error) => {
-                warn!(?name, %error, "cannot remove an unfinished file of a killed server")
+                warn!(?name, %error, "cannot remove an unfinished file of a killed server");
             }
         }
     }

@@ -80,7 +80,7 @@ pub(super) fn write_flow(w: &mut Writer<'_>, flow: &Flow) -> Result<(), BufferTo
     for end in ends {
         match end.ip() {
             IpAddr::V4(ip) if !v4 => {
-                write_bare(w, SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()))?
+                write_bare(w, SocketAddr::new(ip.to_ipv6_mapped().into(), end.port()))?;
             }
             _ => write_bare(w, end)?,
         }

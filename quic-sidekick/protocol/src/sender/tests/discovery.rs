@@ -233,7 +233,7 @@ impl Chain {
             let bytes = buffer[..len].to_vec();
             match target {
                 Target::Path => {
-                    self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes))
+                    self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes));
                 }
                 Target::Proxy(address) => {
                     let to = usize::from(address == self.proxies[1].0);
