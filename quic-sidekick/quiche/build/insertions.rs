@@ -129,19 +129,19 @@ pub const INSERTIONS: &[Insertion] = &[
         line: "if !stream.is_flushable() { let idle = Arc::clone(&stream.priority_key); self.streams.remove_flushable(&idle); continue; }",
         why: "a stream that waited to resend what was then acknowledged has nothing to send, and would block the others for good",
     },
-    // Datagrams beside the connection, on its own path.
+    // The side channel: datagrams that are not QUIC, on the connection's own path.
     Insertion {
         file: "lib.rs",
         anchor: "let recv_pid = self.paths.path_id_from_addrs(&(info.to, info.from));",
         side: Side::Before,
-        line: "if self.sidekick_heard(buf, &info) { return Ok(len); }",
+        line: "if self.sidekick_intercept(buf, &info) { return Ok(len); }",
         why: "takes out what is not QUIC before it is taken for a broken packet",
     },
     Insertion {
         file: "lib.rs",
         anchor: "let send_path = self.paths.get_mut(send_pid)?;",
         side: Side::Before,
-        line: "if let Some(sent) = self.sidekick_speak(send_pid, out, now) { return Ok(sent); }",
+        line: "if let Some(sent) = self.sidekick_write_extra(send_pid, out, now) { return Ok(sent); }",
         why: "sends what is not QUIC from the connection's own address and port",
     },
     Insertion {

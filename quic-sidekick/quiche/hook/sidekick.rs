@@ -6,7 +6,7 @@
 //! acknowledgements can say so ([`Connection::sidekick_early_lost`]).
 //!
 //! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy
-//! there ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
+//! there ([`Connection::sidekick_send_side_channel`], [`Connection::sidekick_drain_side_channel`]).
 //!
 //! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's
 //! word for room in the window ([`Connection::sidekick_received`]), acknowledge seldom
@@ -15,7 +15,7 @@
 //!
 //! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
 //! [`Connection::sidekick_ask_for_acks`], [`Connection::sidekick_whole_packets`],
-//! [`Connection::sidekick_repeat_handshake`] or [`repeat_handshakes`] is called; without any of
+//! [`Connection::sidekick_repeat_handshake`] or [`with_repeated_handshakes`] is called; without any of
 //! these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see
 //! the table of insertions): there, a stream blocks all others when what it was to resend is
 //! acknowledged before it could.
@@ -35,14 +35,14 @@ use crate::{BufFactory, Connection};
 
 mod acks;
 mod again;
-mod beside;
+mod side_channel;
 mod frequency;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod reports;
 
-pub use again::repeat_handshakes;
-pub(crate) use beside::answered_connection;
+pub use again::with_repeated_handshakes;
+pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 
 /// How many leading bytes of a datagram the log keeps.
@@ -268,7 +268,7 @@ impl<F: BufFactory> Connection<F> {
         } else {
             self.sidekick.frequency.sent(now);
             if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
-                self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
+                self.sidekick_log_datagram(path_id, packet_number, datagram, false, now);
             }
         }
     }
@@ -281,7 +281,8 @@ impl<F: BufFactory> Connection<F> {
 
     fn sidekick_log_datagram(
         &mut self,
-        (path_id, packet_number): (usize, u64),
+        path_id: usize,
+        packet_number: u64,
         datagram: &[u8],
         again: bool,
         now: Instant,
@@ -322,7 +323,7 @@ pub(crate) struct State {
     capacity: usize,
     dropped: u64,
     keep_datagrams: bool,
-    beside: beside::Beside,
+    side_channel: side_channel::SideChannel,
     again: again::Again,
     acks: acks::Acks,
     whole_packets: bool,
