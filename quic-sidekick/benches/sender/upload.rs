@@ -24,14 +24,12 @@ const QUEUE_BYTES: u32 = 65_000;
 /// A proxy beside the path, and the sender's side of it.
 pub(crate) trait Help {
     fn attach(&mut self, client: &mut Connection);
+    /// The sender's work on a message of the proxy, and at a timeout; whether there is something to
+    /// send because of it.
+    fn receive(&mut self, client: &mut Connection, message: Option<Vec<u8>>) -> bool;
     /// The sender's work after it has sent, and the messages that it has for the proxy.
-    fn sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
-    /// The sender's work on a message of the proxy; whether there is something to send because of
-    /// it.
-    fn received(&mut self, client: &mut Connection, message: &[u8]) -> bool;
-    /// The sender's work when its time has come.
-    fn timeout(&mut self, client: &mut Connection);
-    /// When that is.
+    fn on_sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
+    /// When the sender has something to do for its help, if nothing happens before.
     fn next_timeout(&self) -> Option<Instant>;
     /// The proxy's work: a datagram of the path, or a message for it. What it says comes out at
     /// once.
@@ -76,15 +74,15 @@ fn work(
             client.recv(&mut datagram, info).unwrap();
         }
         Event::Message(message) => {
-            if !help.received(client, &message) {
-                return help.sent(client, &mut out.messages);
+            if !help.receive(client, Some(message)) {
+                return help.on_sent(client, &mut out.messages);
             }
         }
         Event::Time => {
             if client.timeout_instant().is_some_and(|at| at <= now()) {
                 client.on_timeout();
             }
-            help.timeout(client);
+            help.receive(client, None);
         }
     }
     if client.is_established() && body.written < body.content.len() {
@@ -103,7 +101,7 @@ fn work(
         let Ok((len, _)) = client.send(&mut buffer) else { break };
         out.datagrams.push(buffer[..len].to_vec());
     }
-    help.sent(client, &mut out.messages);
+    help.on_sent(client, &mut out.messages);
 }
 
 /// The same, where it counts. The profiler knows the function by its name; it must not be inlined,
