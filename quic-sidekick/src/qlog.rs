@@ -1,4 +1,4 @@
-//! What the plugin writes into the connection's qlog file. `QLOG.md` beside this crate says what
+//! What the plugin writes into the connection's qlog file. `docs/protocol/QLOG.md` says what
 //! each event means.
 //!
 //! Without the feature `qlog` the same functions do nothing.

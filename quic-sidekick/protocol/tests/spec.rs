@@ -45,7 +45,7 @@ fn spec_and_tests() -> (String, BTreeSet<String>) {
     for folder in ["quic-sidekick", "proxy", "examples", "interop", "netem"] {
         tests_below(&here.join("../..").join(folder), &mut known);
     }
-    (fs::read_to_string(here.join("SPEC.md")).unwrap(), known)
+    (fs::read_to_string(here.join("../../docs/protocol/SPEC.md")).unwrap(), known)
 }
 
 #[test]
