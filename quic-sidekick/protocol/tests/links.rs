@@ -1,0 +1,80 @@
+//! Every relative link of every Markdown file leads to a file, and to a heading if it names one.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The Markdown files below a folder.
+fn documents_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() && !name.starts_with('.') && !["target", "book"].contains(&name.as_str()) {
+            documents_below(&path, found);
+        } else if name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+fn documents() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    documents_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."), &mut found);
+    assert!(found.len() >= 10, "{found:?}");
+    found
+}
+
+/// The lines of a document outside of code blocks.
+fn prose(document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap();
+    let mut in_code = false;
+    let outside = text.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !in_code && !fence && !line.starts_with("    ")
+    });
+    outside.map(str::to_owned).collect()
+}
+
+/// Where the links of a line lead: `[text](here)`, `[name]: here`.
+fn destinations(line: &str) -> Vec<&str> {
+    let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let defined = line.split_once("]: ").filter(|_| line.starts_with('[')).map(|(_, to)| to.trim());
+    inline.chain(defined).collect()
+}
+
+/// The anchors of a document's headings, as GitHub and mdBook make them.
+fn anchors(document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap();
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|line| {
+            let kept = |&char: &char| char.is_alphanumeric() || " -_".contains(char);
+            let heading = line.trim_start_matches('#').trim().to_lowercase();
+            heading.chars().filter(kept).collect::<String>().replace(' ', "-")
+        })
+        .collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let mut dead = Vec::new();
+    for document in documents() {
+        for line in prose(&document) {
+            let line: String = line.split('`').step_by(2).collect();
+            for to in destinations(&line).into_iter().filter(|to| !to.contains("://")) {
+                let (file, anchor) = to.split_once('#').unwrap_or((to, ""));
+                let target = match file {
+                    "" => document.clone(),
+                    file => document.with_file_name(file),
+                };
+                if !target.exists()
+                    || !anchor.is_empty() && !anchors(&target).iter().any(|one| one == anchor)
+                {
+                    dead.push(format!("{}: {to}", document.display()));
+                }
+            }
+        }
+    }
+    assert!(dead.is_empty(), "{dead:#?}");
+}
