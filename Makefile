@@ -12,7 +12,7 @@ help:
 	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
 	@echo "make test    format, lints, and every test"
 	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
-	@echo "make interop run against other people's HTTP/3 servers, which it fetches from their registries (twenty minutes); interop/RESULTS.md is its table"
+	@echo "make interop run against other people's HTTP/3 servers, which it fetches from their registries (twenty minutes); docs/interop-results.md is its table"
 	@echo "make bench   what the quACK and the proxy cost beside textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (twenty minutes)"
 	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make test-arm64   the quACK, the protocol and the proxy on an emulated 64-bit ARM (eleven minutes of processor time, most of it building; Debian 12)"
