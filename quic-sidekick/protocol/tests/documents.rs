@@ -1,4 +1,5 @@
-//! Every relative link of every Markdown file leads to a file, and to a heading if it names one.
+//! The documents: every relative link leads to a file, and to a heading if it names one; the book
+//! has every page; lines end at 100 columns.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -77,4 +78,31 @@ fn every_link_leads_somewhere() {
         }
     }
     assert!(dead.is_empty(), "{dead:#?}");
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    let mut pages = Vec::new();
+    documents_below(&docs, &mut pages);
+    for page in pages {
+        let page = page.strip_prefix(&docs).unwrap().to_str().unwrap();
+        let link = format!("]({page})");
+        assert!(page == "SUMMARY.md" || summary.contains(&link), "SUMMARY.md lacks {page}");
+    }
+}
+
+#[test]
+fn lines_end_at_100_columns() {
+    for document in documents() {
+        // A program writes its lines, one a peer or a reason.
+        if document.ends_with("interop-results.md") {
+            continue;
+        }
+        for line in prose(&document).iter().filter(|line| !line.starts_with('|')) {
+            let short = line.chars().count() <= 100 || line.contains("://");
+            assert!(short, "{}: {line}", document.display());
+        }
+    }
 }
