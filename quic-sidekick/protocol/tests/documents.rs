@@ -106,3 +106,28 @@ fn lines_end_at_100_columns() {
         }
     }
 }
+
+/// The names of all files below a folder, with their paths from it.
+fn files_below(folder: &Path, at: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !path.is_dir() {
+            found.push(format!("{at}/{name}"));
+        } else if !name.starts_with('.') && name != "target" {
+            files_below(&path, &format!("{at}/{name}"), found);
+        }
+    }
+}
+
+#[test]
+fn the_architecture_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let mut files = Vec::new();
+    files_below(&root, "", &mut files);
+    for file in text.split('`').skip(1).step_by(2).filter(|code| code.ends_with(".rs")) {
+        let end = format!("/{file}");
+        assert!(files.iter().any(|path| path.ends_with(&end)), "there is no {file}");
+    }
+}
