@@ -28,11 +28,15 @@ fn documents() -> Vec<PathBuf> {
 /// The lines of a document outside of code blocks.
 fn prose(document: &Path) -> Vec<String> {
     let text = fs::read_to_string(document).unwrap();
-    let mut in_code = false;
+    let (mut fenced, mut indented, mut before) = (false, false, "");
     let outside = text.lines().filter(|line| {
         let fence = line.trim_start().starts_with("```");
-        in_code ^= fence;
-        !in_code && !fence && !line.starts_with("    ")
+        fenced ^= fence;
+        // Behind other text, an indented line continues a paragraph of a list.
+        let may_begin = indented || before.is_empty() || before.starts_with('#');
+        indented = line.starts_with("    ") && may_begin || line.is_empty() && indented;
+        before = line;
+        !fenced && !fence && !indented
     });
     outside.map(str::to_owned).collect()
 }
