@@ -10,13 +10,13 @@ export RUST_BACKTRACE ?= 1
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
-	@echo "make demo         upload a file over an emulated lossy path, with and without a Sidekick proxy"
+	@echo "make demo         upload a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         everything that can be tested: before a merge"
-	@echo "make figures      run every experiment in virtual time; the page is in target/figures"
-	@echo "make interop      run against other HTTP/3 stacks, and write interop/RESULTS.md"
-	@echo "make bench        compare costs with textbook code and stock quiche; writes target/bench.json"
+	@echo "make figures      run every experiment in virtual time (half an hour); the page is in target/figures"
+	@echo "make interop      run against other HTTP/3 stacks (20 minutes); docs/interop-results.md is the table"
+	@echo "make bench        compare costs with textbook code and stock quiche; writes target/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in target/deb"
 	@echo "make test-deb     test these packages"

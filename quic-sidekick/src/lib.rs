@@ -40,7 +40,7 @@
 //!
 //! # In a qlog file
 //! With the feature `qlog`, what the proxy told and what was done about it is in the connection's
-//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate
+//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `docs/protocol/QLOG.md`
 //! describes the events.
 
 mod auto;

@@ -3,7 +3,7 @@
 //! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the
 //! path runs an [`Observer`]: it counts the packets of a flow by a few ciphertext bytes of each and
 //! reports power sums of them, a *quACK*. The sender's [`Sender`] decodes from it which packets
-//! were lost on the *near segment*, between the two. `SPEC.md` beside this crate is the
+//! were lost on the *near segment*, between the two. `docs/protocol/SPEC.md` is the
 //! specification; the code quotes its sections.
 //!
 //! Nothing here reads a clock, opens a socket, logs, or allocates for each packet. Time and bytes

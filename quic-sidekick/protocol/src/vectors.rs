@@ -1,4 +1,4 @@
-//! `vectors.json`: what another implementation can hold itself against.
+//! `docs/protocol/vectors.json`: what another implementation can hold itself against.
 //!
 //! The file is made here, and the test fails when it says something else than the code does. To
 //! take a change over, run `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read
@@ -43,7 +43,7 @@ fn file() -> Json {
 
 #[test]
 fn the_vectors_are_what_the_code_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol/vectors.json");
     let expected = format!("{}\n", file());
     if std::env::var_os("SIDEKICK_UPDATE").is_some() {
         fs::write(&path, &expected).unwrap();

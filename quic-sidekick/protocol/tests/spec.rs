@@ -1,4 +1,4 @@
-//! Every MUST of SPEC.md names the tests that hold the code to it, and those tests exist.
+//! Every MUST of SPEC.md, and every finding, names the tests that check the code; they exist.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ fn spec_and_tests() -> (String, BTreeSet<String>) {
     for folder in ["quic-sidekick", "proxy", "examples", "interop", "netem"] {
         tests_below(&here.join("../..").join(folder), &mut known);
     }
-    (fs::read_to_string(here.join("SPEC.md")).unwrap(), known)
+    (fs::read_to_string(here.join("../../docs/protocol/SPEC.md")).unwrap(), known)
 }
 
 #[test]
@@ -59,6 +59,25 @@ fn every_attack_names_its_tests() {
         assert!(tests.peek().is_some(), "no test is named for: {row}");
         for test in tests {
             assert!(known.contains(test), "there is no test {test}, which is named for: {row}");
+        }
+    }
+}
+
+#[test]
+fn every_finding_names_its_tests() {
+    let (_, known) = spec_and_tests();
+    let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
+    let text = fs::read_to_string(findings).unwrap();
+    // A finding, what is done about it, and the tests; the peers' table has no third column.
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let columns =
+        rows.filter_map(|row| row.rsplit_once(" | ").filter(|(rest, _)| rest.contains(" | ")));
+    let named: Vec<_> = columns.map(|(_, tests)| tests).filter(|tests| *tests != "tests").collect();
+    assert!(named.len() >= 10, "{} findings", named.len());
+    for tests in named {
+        assert!(tests.contains('`'), "no test is named in: {tests}");
+        for test in tests.split('`').skip(1).step_by(2) {
+            assert!(known.contains(test), "there is no test {test}, which a finding names");
         }
     }
 }
