@@ -14,7 +14,7 @@
 )]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::wire::path::Answer;
+use sidekick_protocol::wire::discovery::Answer;
 use sidekick_protocol::{
     Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
     SecretKey, Sender, SenderConfig, Target,

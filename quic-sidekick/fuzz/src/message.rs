@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker};
+use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker};
 use sidekick_protocol::wire::{Accept, BufferTooShort, Datagram, Message};
 
 /// Bytes of a marker that say something; those behind them are there for its length alone.

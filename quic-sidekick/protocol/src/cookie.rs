@@ -1,6 +1,6 @@
 //! Proof without memory: cookies that a proxy can tell to be its own (SPEC.md, section 6.2).
 
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::Cookie;
 use blake2::Blake2sMac;
 use blake2::digest::consts::U16;
@@ -22,13 +22,13 @@ pub(crate) enum Proof<'a> {
 
 /// Makes cookies, and knows them again.
 #[derive(Clone, Debug)]
-pub(crate) struct Mint {
+pub(crate) struct CookieIssuer {
     key: [u8; 32],
     /// Times in cookies are counted from here: the first time that the mint heard of.
     begin: Option<Instant>,
 }
 
-impl Mint {
+impl CookieIssuer {
     pub(crate) fn new(key: [u8; 32]) -> Self {
         Self { key, begin: None }
     }
@@ -57,7 +57,7 @@ impl Mint {
         Some(mac)
     }
 
-    pub(crate) fn mint(&mut self, proof: Proof<'_>, now: Instant) -> Option<Cookie> {
+    pub(crate) fn issue(&mut self, proof: Proof<'_>, now: Instant) -> Option<Cookie> {
         // From 1, so that no cookie looks like none.
         let seconds = self.seconds(now).saturating_add(1);
         let tag = self.mac(seconds, proof)?.finalize().into_bytes();
@@ -69,7 +69,7 @@ impl Mint {
     }
 
     /// Whether `cookie` was made here, for this, and not long ago.
-    pub(crate) fn knows(&mut self, cookie: &Cookie, proof: Proof<'_>, now: Instant) -> bool {
+    pub(crate) fn verify(&mut self, cookie: &Cookie, proof: Proof<'_>, now: Instant) -> bool {
         let Some((time, mac)) = cookie.0.split_first_chunk::<4>() else { return false };
         let seconds = u32::from_be_bytes(*time);
         let age = self.seconds(now).saturating_add(1).checked_sub(seconds);
@@ -96,7 +96,7 @@ mod tests {
     #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
     fn a_cookie_proves_one_thing_for_a_while() {
         let now = Instant::now();
-        let (mut mint, mut other) = (Mint::new([1; 32]), Mint::new([2; 32]));
+        let (mut issuer, mut other) = (CookieIssuer::new([1; 32]), CookieIssuer::new([2; 32]));
         let flow = Flow {
             source: "192.0.2.1:4000".parse().unwrap(),
             destination: "192.0.2.9:443".parse().unwrap(),
@@ -105,26 +105,26 @@ mod tests {
         let address = Proof::Address(&flow.source);
         let path = Proof::Path(&flow);
         for proof in [address, path] {
-            let cookie = mint.mint(proof, now).unwrap();
+            let cookie = issuer.issue(proof, now).unwrap();
             for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)]
             {
                 assert_eq!(
-                    mint.knows(&cookie, asked, now + LIFETIME),
+                    issuer.verify(&cookie, asked, now + LIFETIME),
                     asked == proof,
                     "{proof:?} for {asked:?}"
                 );
             }
             assert!(
-                !mint.knows(&cookie, proof, now + LIFETIME + Duration::from_secs(1)),
+                !issuer.verify(&cookie, proof, now + LIFETIME + Duration::from_secs(1)),
                 "expired"
             );
-            assert!(!other.knows(&cookie, proof, now), "another proxy's");
+            assert!(!other.verify(&cookie, proof, now), "another proxy's");
             for byte in 0..Cookie::LEN {
                 let mut forged = cookie;
                 forged.0[byte] ^= 1;
-                assert!(!mint.knows(&forged, proof, now), "changed at {byte}");
+                assert!(!issuer.verify(&forged, proof, now), "changed at {byte}");
             }
         }
-        assert!(!mint.knows(&Cookie::NONE, path, now));
+        assert!(!issuer.verify(&Cookie::NONE, path, now));
     }
 }

@@ -30,11 +30,13 @@
 //! ```
 
 use crate::clock::Numbers;
+use crate::flow::Flow;
+use crate::prologue;
+use crate::terms::Terms;
 use crate::wire::{
     Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN,
     SessionNumber, hello_payload, parse_hello_payload,
 };
-use crate::{Flow, Terms, prologue};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};

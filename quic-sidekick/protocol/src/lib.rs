@@ -49,6 +49,7 @@ mod allowance;
 mod clock;
 mod cookie;
 mod errors;
+mod flow;
 mod identify;
 pub mod keys;
 pub mod observer;
@@ -65,6 +66,7 @@ pub mod wire;
 
 pub use allowance::Allowance;
 pub use errors::is_network_error;
+pub use flow::Flow;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
@@ -80,29 +82,5 @@ pub use store::Store;
 pub use terms::Terms;
 pub use wire::MAX_DATAGRAM_LEN;
 
-use std::net::SocketAddr;
-
 /// The UDP port on which a proxy listens unless it is told otherwise.
 pub const DEFAULT_PORT: u16 = 5252;
-
-/// The two ends of a UDP flow, in the direction of its packets, as the proxy sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// Where the packets come from.
-    pub source: SocketAddr,
-    /// Where they go.
-    pub destination: SocketAddr,
-}
-
-impl Flow {
-    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6
-    /// are IPv4, and scope and flow label are left out.
-    #[must_use]
-    pub fn canonical(self) -> Self {
-        Self { source: canonical(self.source), destination: canonical(self.destination) }
-    }
-}
-
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}

@@ -6,36 +6,43 @@
 //! nothing, and neither does a quACK.
 
 mod addresses;
+mod answers;
 mod budget;
 mod config;
 mod deadlines;
-mod pace;
-mod path;
-mod repeats;
+mod discovery;
+mod duplicates;
+mod error;
+mod limiter;
+mod outgoing;
+mod peer;
 mod session;
 mod setup;
 mod shard;
 mod table;
 
 use crate::clock::Numbers;
-use crate::cookie::Mint;
+use crate::cookie::CookieIssuer;
+use crate::flow::Flow;
+use crate::identify::Payload;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::path::Answer;
-use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, ParseError, Poll, Refusal, SessionNumber};
-use crate::{Flow, Payload};
+use crate::wire::discovery::Answer;
+use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber};
 pub use addresses::Addresses;
+use answers::Answered;
+use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-use pace::Limiter;
-use path::{Answered, OutgoingAnswer};
+pub use error::HandleError;
+use limiter::Limiter;
+use outgoing::{Bare, Outgoing};
+pub use peer::{Peer, Transmit};
 pub use session::SessionStatus;
 use session::{Count, Withheld};
 pub use shard::Shard;
 use std::collections::VecDeque;
 use std::hint::black_box;
-use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use table::{Key, Table};
-use thiserror::Error;
 
 /// Datagrams whose sessions are fetched from memory at once.
 const TOGETHER: usize = 32;
@@ -74,110 +81,9 @@ pub enum Observed {
     Marker,
 }
 
-/// Why a datagram at the proxy's port changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// It is not a message.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is a message that only a proxy sends.
-    #[error("a message that only a proxy sends")]
-    NotForProxy,
-    /// There is no such session; the peer is told so.
-    #[error("no such session")]
-    UnknownSession,
-    /// Its cookie proves nothing; the peer is sent another.
-    #[error("no valid cookie")]
-    Unproven,
-    /// Too many handshakes at once.
-    #[error("too many handshakes at once")]
-    Busy,
-    /// The handshake failed: another key was expected, or the message was altered.
-    #[error("the handshake failed")]
-    Handshake,
-    /// It repeats a HELLO whose session is at work.
-    #[error("a HELLO that was answered before")]
-    Duplicate,
-    /// It was not sealed by the session's sender.
-    #[error("not authentic")]
-    Forged,
-    /// It was received before.
-    #[error("a replay")]
-    Replay,
-    /// The session is in another epoch.
-    #[error("another epoch")]
-    WrongEpoch,
-    /// A limit of [`ObserverConfig`] stands against it, or its terms cannot be granted; the peer is
-    /// told so.
-    #[error("refused")]
-    Refused,
-}
-
-/// Somebody who speaks to the proxy's own port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Where its datagrams come from.
-    pub address: SocketAddr,
-    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is
-    /// answered from there, since what came from another one would be thrown away by its socket, or
-    /// by a NAT before it.
-    pub own: Option<IpAddr>,
-}
-
-impl From<SocketAddr> for Peer {
-    fn from(address: SocketAddr) -> Self {
-        Self { address, own: None }
-    }
-}
-
-/// Where a datagram that [`Observer::poll_transmit`] wrote is to be sent, and how long it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Its destination.
-    pub to: SocketAddr,
-    /// The address of this machine that its receiver spoke to, if the caller has told
-    /// ([`Peer::own`]).
-    pub own: Option<IpAddr>,
-    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the
-    /// datagram has to come.
-    pub from: Option<SocketAddr>,
-    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or
-    /// `None` for any: an answer to a marker, whose addresses anyone can forge, goes to nobody
-    /// elsewhere.
-    pub interface: Option<u32>,
-    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can
-    /// wait in the system for an answer to ARP, and must not hold up what is sent to sessions.
-    pub in_session: bool,
-    /// Its length in bytes.
-    pub len: usize,
-}
-
-/// What waits to be sent. Sessions are named by their place and number, since they may be over
-/// before.
-#[derive(Clone, Copy, Debug)]
-enum Outgoing {
-    Accept(SessionNumber),
-    Epoch(SessionNumber),
-    Quack(SessionNumber),
-    Bare(Peer, Bare),
-    Answer(OutgoingAnswer),
-}
-
-/// An answer to somebody without a session.
-#[derive(Clone, Copy, Debug)]
-enum Bare {
-    Retry(SessionNumber, [u8; ECHO_LEN], Cookie),
-    Refuse(SessionNumber, [u8; ECHO_LEN], Refusal),
-    UnknownSession(SessionNumber),
-}
-
 /// More waiting messages than this are dropped: every one of them is repeated by its sender or
 /// cumulative.
 const MAX_WAITING: usize = 4096;
-
-/// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
-const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The proxy's state machine.
 #[derive(Debug)]
@@ -186,7 +92,7 @@ pub struct Observer {
     key: SecretKey,
     public: PublicKey,
     numbers: Numbers,
-    mint: Mint,
+    cookies: CookieIssuer,
     addresses: Addresses,
     answered: Answered,
     /// Handshakes of senders that have proven an address, and of those that have proven a path.
@@ -215,7 +121,7 @@ impl Observer {
         Ok(Self {
             public: key.public(),
             key,
-            mint: Mint::new(numbers.array()),
+            cookies: CookieIssuer::new(numbers.array()),
             numbers,
             addresses: Addresses::default(),
             answered: Answered::new(of_answers, config.shard.count()),
@@ -299,7 +205,7 @@ impl Observer {
                 place.identifier = session.identifier(seen.payload);
             }
             let repeats = places.iter().filter_map(|place| {
-                Some(self.table.get(place.index?)?.touch_repeats(place.identifier?))
+                Some(self.table.get(place.index?)?.touch_duplicates(place.identifier?))
             });
             black_box(repeats.fold(0, |all, place| all ^ place));
             for (place, seen) in places.iter().zip(seen) {
@@ -312,8 +218,8 @@ impl Observer {
     #[inline]
     fn count(&mut self, place: &Place, seen: &Seen<'_>, interface: u32, now: Instant) -> Observed {
         let Seen { flow, payload } = seen;
-        if path::may_be_ours(*payload) {
-            if let Some(marker) = path::marker(*payload) {
+        if answers::may_be_ours(*payload) {
+            if let Some(marker) = answers::marker(*payload) {
                 self.answer_marker(&marker, flow, interface, now);
                 return Observed::Marker;
             }
@@ -327,7 +233,7 @@ impl Observer {
         let found =
             place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
-        let begun = session.has_missed(interface, now).then(|| session.begin_unasked());
+        let begun = session.lacks_packets(interface, now).then(|| session.begin_unasked());
         let counted = place
             .identifier
             .map(|identifier| session.count(identifier, payload.len(), interface, now));
@@ -419,7 +325,7 @@ impl Observer {
             }
         })?;
         session.last_heard = now;
-        session.own = from.own;
+        session.local_ip = from.local_ip;
         session.budget.earn(len);
         self.table.confirm(index);
         match message {
@@ -608,7 +514,7 @@ impl Observer {
                 let len = datagram.emit(out).ok()?;
                 Transmit {
                     to: to.address,
-                    own: to.own,
+                    local_ip: to.local_ip,
                     from: None,
                     interface: None,
                     in_session: false,

@@ -1,6 +1,6 @@
 //! What both sides of a handshake must have in common before it (SPEC.md, section 4.4).
 
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::SessionNumber;
 use std::net::{IpAddr, SocketAddr};
 

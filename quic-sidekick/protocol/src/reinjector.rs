@@ -1,7 +1,9 @@
 //! Re-injection for any UDP sender: what was lost before the proxy goes out once more, as it was.
 
-use crate::sender::HandleError;
-use crate::{Flow, Payload, Sender, SenderConfig, Store, Target};
+use crate::flow::Flow;
+use crate::identify::Payload;
+use crate::sender::{HandleError, Sender, SenderConfig, Target};
+use crate::store::Store;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -1,6 +1,9 @@
 //! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the
 //! near segment (SPEC.md, section 7).
 
+mod config;
+mod effects;
+mod error;
 mod established;
 mod handshaking;
 mod history;
@@ -13,83 +16,25 @@ mod session;
 mod status;
 
 use crate::clock::{Numbers, earlier};
+use crate::flow::{Flow, canonical};
+use crate::identify::Payload;
 use crate::keys::PublicKey;
-use crate::wire::path::{Answer, HANDLE_LEN};
+use crate::terms::Terms;
+use crate::wire::discovery::{Answer, HANDLE_LEN};
 use crate::wire::{Datagram, ParseError};
-use crate::{Flow, Payload, Terms, canonical};
+pub use config::SenderConfig;
+use effects::Effects;
+pub use error::HandleError;
 use handshaking::Origin;
 pub use last_quack::{LastQuack, QuackOutcome};
 use search::Search;
 use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};
-use session::{Effects, ProxySession};
+use session::ProxySession;
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use thiserror::Error;
-
-/// What a sender asks for, and of whom.
-#[derive(Clone, Debug)]
-pub struct SenderConfig {
-    /// The proxy's address; `None` to discover proxies by markers on the flow's own path.
-    pub proxy: Option<SocketAddr>,
-    /// The key of the proxy that is believed; `None` to believe any on the path.
-    pub key: Option<PublicKey>,
-    /// The terms to ask for.
-    pub terms: Terms,
-    /// Whether to poll when packets stay unreported for longer than the near segment's probe
-    /// timeout. Without it the loss of a lone or last packet is left to the end-to-end mechanism.
-    /// Polls that set the session up, until the near RTT is known, and that keep it alive are sent
-    /// in any case.
-    pub poll: bool,
-    /// How many packets sent after a missing one must have been seen before it counts as lost at
-    /// once; at least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow
-    /// whose packets are too far apart to overtake each other takes 1.
-    pub packet_threshold: u32,
-}
-
-impl SenderConfig {
-    /// The usual terms, asked of the proxy at this address.
-    #[must_use]
-    pub fn of(proxy: SocketAddr) -> Self {
-        Self { proxy: Some(proxy), ..Self::default() }
-    }
-}
-
-impl Default for SenderConfig {
-    /// The usual terms, asked of whatever proxy is discovered.
-    fn default() -> Self {
-        Self { proxy: None, key: None, terms: Terms::default(), poll: true, packet_threshold: 3 }
-    }
-}
-
-/// Why a datagram changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// It is not a message.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is a message that only a sender sends.
-    #[error("a message that only a sender sends")]
-    NotForSender,
-    /// It does not come from a proxy that was asked.
-    #[error("not from a proxy that was asked")]
-    Stranger,
-    /// It is of another session, or none is asked for.
-    #[error("not of this session")]
-    OtherSession,
-    /// Its seal or handshake is not the proxy's.
-    #[error("not authentic")]
-    Forged,
-    /// It reports another epoch, or is older than what is known already.
-    #[error("outdated")]
-    Outdated,
-    /// Its contents cannot be: more granted than was asked, or sums out of range.
-    #[error("impossible contents")]
-    Impossible,
-}
 
 /// Where a datagram that [`Sender::poll_transmit`] wrote is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -505,6 +450,12 @@ impl Sender {
     #[must_use]
     pub fn selection(&self) -> Option<Selection> {
         self.selector.made
+    }
+
+    /// What the latest quACK led to; [`SenderStats::quacks_received`] counts them.
+    #[must_use]
+    pub fn last_quack(&self) -> Option<&LastQuack> {
+        self.last_quack.as_ref()
     }
 }
 

@@ -4,7 +4,7 @@
 //! sender's own ciphertext, byte for byte: nobody has to be able to read it, so this serves any UDP
 //! sender whose receiver drops duplicates, such as QUIC, SRTP or WireGuard.
 
-use crate::Allowance;
+use crate::allowance::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

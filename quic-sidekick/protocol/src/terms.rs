@@ -1,7 +1,7 @@
 //! What a sender asks of a proxy, and a proxy grants (SPEC.md, section 5).
 
 use crate::clock::micros;
-use crate::{Identification, Position};
+use crate::identify::{Identification, Position};
 use std::num::NonZeroU16;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The addresses that a proxy announces, and those that no sender on its path can have (SPEC.md,
 //! section 6.1).
 
-use crate::Flow;
+use crate::flow::{Flow, canonical};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// More announced addresses than this are left out.
@@ -16,7 +16,7 @@ pub struct Addresses {
     pub announced: Vec<(u32, SocketAddr)>,
     /// All addresses of the machine. The observer answers no marker of a flow that begins or ends
     /// at one of them, except on a loopback interface.
-    pub own: Vec<IpAddr>,
+    pub local: Vec<IpAddr>,
     /// The broadcast addresses of the machine's networks.
     pub broadcast: Vec<Ipv4Addr>,
     /// The interfaces that loop back: only there can loopback addresses be a sender's.
@@ -34,13 +34,13 @@ impl Addresses {
     pub(super) fn canonical(self) -> Self {
         let mut announced = Vec::new();
         for (interface, address) in self.announced {
-            let entry = (interface, crate::canonical(address));
+            let entry = (interface, canonical(address));
             if announced.len() < MAX_ANNOUNCED && !announced.contains(&entry) {
                 announced.push(entry);
             }
         }
-        let own = self.own.iter().map(IpAddr::to_canonical).collect();
-        Self { announced, own, ..self }
+        let local = self.local.iter().map(IpAddr::to_canonical).collect();
+        Self { announced, local, ..self }
     }
 
     /// An address to announce to a sender of this flow: of the flow's family, of this interface if
@@ -78,7 +78,7 @@ impl Addresses {
             }
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_unicast_link_local(),
         };
-        !special && !ip.is_loopback() && !ip.is_multicast() && !self.own.contains(&ip)
+        !special && !ip.is_loopback() && !ip.is_multicast() && !self.local.contains(&ip)
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
     fn addresses() -> Addresses {
         Addresses {
             announced: Vec::new(),
-            own: vec!["192.0.2.254".parse().unwrap(), "::ffff:192.0.2.253".parse().unwrap()],
+            local: vec!["192.0.2.254".parse().unwrap(), "::ffff:192.0.2.253".parse().unwrap()],
             broadcast: vec!["192.0.2.255".parse().unwrap()],
             loopback: vec![LOOPBACK],
         }

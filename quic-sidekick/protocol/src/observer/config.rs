@@ -1,12 +1,15 @@
 //! What an observer may use, and what it has done.
 
-use super::Shard;
+use super::shard::Shard;
 use crate::keys::SecretKey;
 use std::time::Duration;
 use thiserror::Error;
 
 /// More sessions than this no observer can number.
 pub(super) const MAX_SESSIONS: usize = 1 << 20;
+
+/// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
+pub(super) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limits of an [`Observer`](super::Observer), and its key.
 #[derive(Clone, Debug)]

@@ -1,12 +1,14 @@
 //! What the proxy keeps for one sender's flow.
 
-use super::Transmit;
 use super::budget::Budget;
-use super::repeats::Repeats;
+use super::duplicates::Duplicates;
+use super::peer::Transmit;
 use crate::clock::micros;
+use crate::flow::Flow;
+use crate::identify::{Filter, Identification, Payload};
 use crate::keys::Seal;
+use crate::terms::Terms;
 use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
-use crate::{Filter, Flow, Identification, Payload, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -99,11 +101,11 @@ pub(super) struct Session {
     last_at: Option<Instant>,
     /// When the timed quACK falls due; none while everything was reported.
     pub(super) quack_due: Option<Instant>,
-    repeats: Repeats,
+    duplicates: Duplicates,
     sums: PowerSums,
     pub(super) agreed: Agreement,
     /// The address of ours that the sender speaks to.
-    pub(super) own: Option<IpAddr>,
+    pub(super) local_ip: Option<IpAddr>,
     pub(super) epoch: u16,
     /// When the sender was last heard at the proxy's own port.
     pub(super) last_heard: Instant,
@@ -122,7 +124,7 @@ impl Session {
     pub(super) fn new(agreed: Agreement, now: Instant) -> Option<Self> {
         Some(Self {
             epoch: 1,
-            own: None,
+            local_ip: None,
             confirmed: false,
             missed: false,
             interface: None,
@@ -130,7 +132,7 @@ impl Session {
             quack_due: None,
             budget: Budget::default(),
             sums: PowerSums::new(usize::from(agreed.kept_sums)).ok()?,
-            repeats: Repeats::default(),
+            duplicates: Duplicates::default(),
             rule: agreed.terms.identification,
             every_packets: agreed.terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
             first: 0,
@@ -149,7 +151,7 @@ impl Session {
     pub(super) fn poll_transmit(&self, len: usize) -> Transmit {
         Transmit {
             to: self.agreed.peer,
-            own: self.own,
+            local_ip: self.local_ip,
             from: None,
             interface: None,
             in_session: true,
@@ -175,14 +177,14 @@ impl Session {
     /// Whether packets of this interface count. An epoch counts those of the first that shows its
     /// flow.
     #[inline]
-    fn is_bound_to(&mut self, interface: u32) -> bool {
+    fn bind(&mut self, interface: u32) -> bool {
         *self.interface.get_or_insert(interface) == interface
     }
 
     /// Whether there are packets that the epoch lacks: they were lost to the observer, or came on
     /// this interface while another counted, which has shown nothing for a while and gives way now.
     #[inline]
-    pub(super) fn has_missed(&self, interface: u32, now: Instant) -> bool {
+    pub(super) fn lacks_packets(&self, interface: u32, now: Instant) -> bool {
         self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
     }
 
@@ -206,16 +208,16 @@ impl Session {
     /// Reads where the identifier of a doubled packet would stand, and gives something that depends
     /// on it.
     #[inline]
-    pub(super) fn touch_repeats(&self, identifier: u32) -> u32 {
-        self.repeats.peek(identifier)
+    pub(super) fn touch_duplicates(&self, identifier: u32) -> u32 {
+        self.duplicates.peek(identifier)
     }
 
     /// Whether the network has doubled a packet that was counted just before. QUIC never sends the
     /// same bytes twice; who sends something else may.
     #[inline]
-    fn is_doubled(&mut self, identifier: u32) -> bool {
+    fn record_duplicate(&mut self, identifier: u32) -> bool {
         let quic = self.rule.filter == Filter::QuicShortHeader;
-        quic && self.repeats.is_one(identifier)
+        quic && self.duplicates.record(identifier)
     }
 
     /// Counts a packet of `len` bytes that was captured on `interface`, if it counts.
@@ -227,7 +229,7 @@ impl Session {
         interface: u32,
         now: Instant,
     ) -> Count {
-        if !self.is_bound_to(interface) || self.is_doubled(identifier) {
+        if !self.bind(interface) || self.record_duplicate(identifier) {
             return Count::Not;
         }
         if self.last_at.is_none() {
@@ -266,7 +268,7 @@ impl Session {
     pub(super) fn begin_epoch(&mut self) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.sums.clear();
-        self.repeats.clear();
+        self.duplicates.clear();
         (self.first, self.last, self.last_at) = (0, 0, None);
         (self.unreported, self.whole) = (0, 0);
         self.quack_due = None;

@@ -1,21 +1,18 @@
 //! How a session begins (SPEC.md, section 6.2).
 
+use super::Observer;
+use super::config::PROOF_TIMEOUT;
+use super::error::HandleError;
+use super::outgoing::{Bare, Outgoing};
+use super::peer::Peer;
 use super::session::{Agreement, Session};
 use super::table::Key;
-use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT, Peer};
 use crate::cookie::Proof;
+use crate::flow::Flow;
 use crate::keys::{HandshakeError, Initiator, Responder};
+use crate::terms::Terms;
 use crate::wire::{Accept, ECHO_LEN, Hello, Pattern, Refusal, SessionNumber};
-use crate::{Flow, Terms};
-use std::net::SocketAddr;
 use std::time::Instant;
-
-/// The flow that a HELLO asks for. Its source's address may be left to the network to tell.
-pub(super) fn claimed(from: SocketAddr, hello: &Hello<'_>) -> Flow {
-    let claimed = hello.flow.source;
-    let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
-    Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical()
-}
 
 /// Who asks for which flow.
 struct Asked {
@@ -33,13 +30,13 @@ impl Observer {
         hello: &Hello<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let flow = claimed(from.address, hello);
+        let flow = hello.flow_from(from.address);
 
         // Until here nothing is known of who asks, and nothing is kept.
-        let path_proven = self.mint.knows(&hello.cookie, Proof::Path(&flow), now);
-        if !path_proven && !self.mint.knows(&hello.cookie, Proof::Address(&from.address), now) {
+        let path_proven = self.cookies.verify(&hello.cookie, Proof::Path(&flow), now);
+        if !path_proven && !self.cookies.verify(&hello.cookie, Proof::Address(&from.address), now) {
             self.stats.unproven += 1;
-            if let Some(cookie) = self.mint.mint(Proof::Address(&from.address), now) {
+            if let Some(cookie) = self.cookies.issue(Proof::Address(&from.address), now) {
                 self.queue(Outgoing::Bare(from, Bare::Retry(hello.session, hello.echo(), cookie)));
             }
             return Err(HandleError::Unproven);
@@ -195,7 +192,7 @@ impl Observer {
             answer: answer.bytes().into(),
         };
         let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
-        session.own = peer.own;
+        session.local_ip = peer.local_ip;
         if path_proven && self.is_source_full(&flow) {
             self.table.evict_unproven(flow.source.ip());
         } else if self.table.len() >= self.config.max_sessions {

@@ -5,7 +5,6 @@
 //! and messages name a flow or a session; so both find the right observer by what they say, and
 //! nothing is shared.
 
-use super::setup::claimed;
 use crate::wire::Datagram;
 use std::net::{IpAddr, SocketAddr};
 
@@ -68,7 +67,7 @@ impl Shard {
     #[must_use]
     pub fn of_message(from: SocketAddr, datagram: &[u8], of: u16) -> u16 {
         match Datagram::parse(datagram) {
-            Ok(Datagram::Hello(hello)) => Self::of_source(claimed(from, &hello).source.ip(), of),
+            Ok(Datagram::Hello(hello)) => Self::of_source(hello.flow_from(from).source.ip(), of),
             Ok(Datagram::Sealed { session, .. }) => {
                 u16::try_from(session.0 % u32::from(of.max(1))).unwrap_or(0)
             }

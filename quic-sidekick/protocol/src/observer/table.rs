@@ -2,7 +2,7 @@
 
 use super::deadlines::Deadlines;
 use super::session::{Agreement, Session};
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::SessionNumber;
 use foldhash::quality::FixedState;
 use std::collections::hash_map::Entry;

@@ -1,11 +1,13 @@
 use super::*;
 use crate::keys::{Initiator, Seal};
-use crate::wire::path::{MARKER_LEN, Marker, Reply};
-use crate::wire::{Accept, Hello, MAX_DATAGRAM_LEN, Pattern, Quack};
+use crate::wire::discovery::{MARKER_LEN, Marker, Reply};
+use crate::wire::{Accept, Cookie, ECHO_LEN, Hello, MAX_DATAGRAM_LEN, Pattern, Quack, Refusal};
 use crate::{Position, Terms};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 mod attacks;
 mod churn;
@@ -226,10 +228,13 @@ fn answers_leave_from_where_the_sender_spoke_to() {
         let hello = Hello { session, flow, cookie, pattern, handshake: message.bytes() };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
-        let _ =
-            b.observer.handle_input(Peer { address: peer(), own: address }, &buffer[..len], b.now);
+        let _ = b.observer.handle_input(
+            Peer { address: peer(), local_ip: address },
+            &buffer[..len],
+            b.now,
+        );
         let (transmit, bytes) = b.heard().unwrap();
-        assert_eq!((transmit.to, transmit.own), (peer(), address));
+        assert_eq!((transmit.to, transmit.local_ip), (peer(), address));
         match Datagram::parse(&bytes).unwrap() {
             Datagram::Retry { cookie: given, .. } => cookie = given,
             Datagram::Accept { handshake, .. } => {
@@ -245,11 +250,11 @@ fn answers_leave_from_where_the_sender_spoke_to() {
     let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
     let len = seal.seal(*session, &poll, &mut buffer).unwrap();
     b.observer
-        .handle_input(Peer { address: peer(), own: own(253) }, &buffer[..len], b.now)
+        .handle_input(Peer { address: peer(), local_ip: own(253) }, &buffer[..len], b.now)
         .unwrap();
-    assert_eq!(b.heard().unwrap().0.own, own(253));
+    assert_eq!(b.heard().unwrap().0.local_ip, own(253));
     b.observer.goodbye();
-    assert_eq!(b.heard().unwrap().0.own, own(253), "and so is the goodbye sent");
+    assert_eq!(b.heard().unwrap().0.local_ip, own(253), "and so is the goodbye sent");
     assert_eq!(b.observer.statuses().count(), 0);
 }
 

@@ -3,20 +3,21 @@
 //! This file has the session's messages, epochs and polls; `quacks` reads reports, and `timeouts`
 //! says when the sender speaks first.
 
+pub(super) mod probe;
 mod quacks;
 mod timeouts;
 
+use super::effects::{Bye, Context, Transition};
+use super::error::HandleError;
 use super::history::History;
 use super::reconcile::Reconciler;
 use super::rtt::NearRtt;
-use super::session::{Bye, Context, Transition};
-use super::{Assistance, HandleError, Reason};
-use crate::Terms;
+use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
+use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber};
+use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
-pub(super) use timeouts::SILENCE;
-use timeouts::{Backoff, Probe};
 
 /// Polls without an authentic answer before the sender believes that the session is unknown.
 const DOUBT_POLLS: u32 = 3;

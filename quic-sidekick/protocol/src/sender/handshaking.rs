@@ -1,13 +1,14 @@
 //! A session before the proxy accepts it (SPEC.md, section 7.1).
 
+use super::config::SenderConfig;
+use super::effects::{Context, Transition};
+use super::error::HandleError;
 use super::established::Established;
 use super::history::History;
 use super::rtt::{NearRtt, Sample};
-use super::session::{Context, Transition};
-use super::status::grants_no_more;
-use super::{Assistance, HandleError, Reason, SenderConfig};
-use crate::Flow;
+use super::status::{Assistance, Reason, grants_no_more};
 use crate::clock::{Numbers, scale};
+use crate::flow::Flow;
 use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Hello, Refusal, SessionNumber};
 use std::time::{Duration, Instant};
@@ -71,6 +72,8 @@ pub(super) struct Handshaking {
     /// The number that the sender chose for the session.
     pub(super) number: SessionNumber,
     offer: Option<Offer>,
+    /// The session, once the proxy accepts.
+    pub(super) established: Option<Box<Established>>,
     /// HELLOs since the proxy last answered.
     attempts: u32,
     /// When the next HELLO is due.
@@ -106,6 +109,7 @@ impl Handshaking {
             cookie,
             number: SessionNumber(0),
             offer: None,
+            established: None,
             attempts: 0,
             retry_at: now,
             retried: false,
@@ -232,7 +236,8 @@ impl Handshaking {
         let mut established =
             Established::new(seal, key, self.number, &accept, near_rtt, history, context.now);
         established.begin_epoch(1, 0, context);
-        context.leave(Transition::Established(Box::new(established)));
+        self.established = Some(Box::new(established));
+        context.leave(Transition::Established);
         Ok(())
     }
 

@@ -1,7 +1,18 @@
 //! What the latest quACK told, for those who look on.
 
-use super::Sender;
-use super::reconcile::Outcome;
+use std::time::Instant;
+
+/// What reading a quACK led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It is known which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
+    /// have arrived.
+    Decoded { last_sent: Option<Instant> },
+    /// More packets are missing than its sums can tell apart.
+    TooMany { missing: u32 },
+    /// Its sums do not belong to the packets sent.
+    Misaligned,
+}
 
 /// What became of a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +61,6 @@ impl LastQuack {
             Outcome::Misaligned => (QuackOutcome::Misaligned, missing),
         };
         Self { outcome, missing, received: settled.wrapping_sub(self.settled), ..self }
-    }
-}
-
-impl Sender {
-    /// What the latest quACK told; [`SenderStats::quacks_received`](super::SenderStats) counts
-    /// them.
-    #[must_use]
-    pub fn last_quack(&self) -> Option<&LastQuack> {
-        self.last_quack.as_ref()
     }
 }
 

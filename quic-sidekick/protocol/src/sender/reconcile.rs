@@ -1,7 +1,7 @@
 //! Reads a quACK against the history (SPEC.md, section 7.2).
 
 use super::history::{Entry, History};
-use super::last_quack::LastQuack;
+use super::last_quack::{LastQuack, Outcome};
 use crate::wire::Quack;
 use sidekick_quack::{
     DecodeError, Decoder, Fate, Identifier, MAX_THRESHOLD, PartsError, PowerSums,
@@ -88,18 +88,6 @@ impl Default for Reconciler {
             lead: 0,
         }
     }
-}
-
-/// What reading a quACK led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It is known which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
-    /// have arrived.
-    Decoded { last_sent: Option<Instant> },
-    /// More packets are missing than its sums can tell apart.
-    TooMany { missing: u32 },
-    /// Its sums do not belong to the packets sent.
-    Misaligned,
 }
 
 /// What a quACK is read against, beside the history.

@@ -1,9 +1,9 @@
 //! How a sender finds proxies on its path (SPEC.md, section 7.1).
 
-use super::Reason;
 use super::handshaking::seeking_interval;
+use super::status::Reason;
 use crate::clock::scale;
-use crate::wire::path::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
+use crate::wire::discovery::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
 use std::time::{Duration, Instant};
 
 /// The first marker is repeated after this long, the next after twice as long, and so on.

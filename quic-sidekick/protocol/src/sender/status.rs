@@ -1,6 +1,6 @@
 //! What the sender tells about itself.
 
-use crate::Terms;
+use crate::terms::Terms;
 use std::fmt;
 
 /// Whether a flow is helped by a proxy.

@@ -3,7 +3,7 @@
 use super::json::{Json, hex};
 use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, short_quack, v4, words};
 use crate::Terms;
-use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Message, ParseError, Pattern, Poll, Refusal, hello_payload,
     parse_hello_payload,

@@ -2,7 +2,7 @@
 //! can look.
 
 use super::json::{Fields, Json, hex};
-use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal,
     SessionNumber, ShortQuack, Sums, hello_payload, parse_hello_payload,

@@ -1,6 +1,6 @@
 //! Reading and writing fields in network byte order, never past the end.
 
-use super::{BufferTooShort, ParseError};
+use super::error::{BufferTooShort, ParseError};
 
 pub(super) struct Reader<'a>(&'a [u8]);
 

@@ -1,9 +1,13 @@
 //! Datagrams between the sender's adjacent socket and the proxy's port (SPEC.md, section 4.2).
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
-use super::{BufferTooShort, Cookie, MAX_MESSAGE_LEN, ParseError, SessionNumber, VERSION};
-use crate::{Flow, Terms};
+use super::header::{Cookie, SessionNumber, VERSION};
+use super::message::MAX_MESSAGE_LEN;
+use crate::flow::Flow;
+use crate::terms::Terms;
+use std::net::SocketAddr;
 
 const HELLO: u8 = 1;
 const RETRY: u8 = 2;
@@ -123,6 +127,13 @@ pub struct Hello<'a> {
 }
 
 impl Hello<'_> {
+    /// The flow that a HELLO from `from` asks for. An unspecified source address stands for `from`.
+    pub(crate) fn flow_from(&self, from: SocketAddr) -> Flow {
+        let source = self.flow.source;
+        let ip = if source.ip().is_unspecified() { from.ip() } else { source.ip() };
+        Flow { source: SocketAddr::new(ip, source.port()), ..self.flow }.canonical()
+    }
+
     /// What an answer has to repeat of it.
     #[must_use]
     pub fn echo(&self) -> [u8; ECHO_LEN] {

@@ -1,9 +1,11 @@
 //! Fields that several messages have: addresses, flows and terms.
 
 use super::cursor::{Reader, Writer};
-use super::{BufferTooShort, ParseError};
+use super::error::{BufferTooShort, ParseError};
 use crate::clock::micros;
-use crate::{Filter, Flow, Identification, Position, Terms};
+use crate::flow::Flow;
+use crate::identify::{Filter, Identification, Position};
+use crate::terms::Terms;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;

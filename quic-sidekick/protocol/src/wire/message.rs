@@ -1,8 +1,9 @@
 //! What is said inside of a seal (SPEC.md, section 4.3).
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::nonzero;
-use super::{BufferTooShort, ParseError, SEAL_LEN};
+use super::header::SEAL_LEN;
 
 const QUACK: u8 = 1;
 const POLL: u8 = 2;

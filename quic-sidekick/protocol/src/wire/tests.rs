@@ -1,7 +1,8 @@
-use super::path::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
+use super::discovery::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
 use super::*;
 use crate::{Filter, Flow, Identification, Position, Terms};
 use proptest::prelude::*;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;

@@ -15,7 +15,7 @@ fn both_families() -> Addresses {
     let own: [IpAddr; 2] = ["192.0.2.254".parse().unwrap(), "2001:db8::fe".parse().unwrap()];
     Addresses {
         announced: own.map(|ip| (0, SocketAddr::new(ip, 5252))).to_vec(),
-        own: own.to_vec(),
+        local: own.to_vec(),
         broadcast: vec!["192.0.2.255".parse().unwrap()],
         loopback: Vec::new(),
     }

@@ -1,12 +1,14 @@
 //! How the sender reads quACKs (SPEC.md, sections 7.2 to 7.4).
 
-use super::timeouts::SILENCE;
+use super::probe::SILENCE;
 use super::{Established, is_ahead};
+use crate::sender::effects::{Context, Transition};
+use crate::sender::error::HandleError;
 use crate::sender::history::LossRule;
-use crate::sender::reconcile::{Outcome, Window};
+use crate::sender::last_quack::Outcome;
+use crate::sender::reconcile::Window;
 use crate::sender::rtt::Sample;
-use crate::sender::session::{Context, Transition};
-use crate::sender::{Assistance, HandleError, Reason};
+use crate::sender::status::{Assistance, Reason};
 use crate::wire::{Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 
@@ -42,7 +44,7 @@ impl Established {
         if whole.is_none() {
             // Until the near RTT is measured, polls are under way that another would disturb.
             let interval = self.near_rtt.retry_interval();
-            let again = self.epoch.probe.last_polled().map(|asked| asked + interval);
+            let again = self.epoch.probe.last_polled.map(|asked| asked + interval);
             let measured = self.near_rtt.smoothed().is_some();
             if measured && again.is_none_or(|again| again <= context.now) {
                 self.poll(context);

@@ -3,92 +3,13 @@
 //! Every deadline is a pure function of the state, so none has to be kept in step with it.
 
 use super::Established;
+use super::probe::SILENCE;
 use crate::clock::{earlier, scale};
-use crate::sender::SenderConfig;
+use crate::sender::config::SenderConfig;
 use std::time::{Duration, Instant};
 
-/// A proxy that stays silent for this long, although packets wait to be reported, is lost.
-pub(in crate::sender) const SILENCE: Duration = Duration::from_secs(1);
 /// The proxy forgets a session whose sender is silent for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// The longest interval between requests for a new epoch.
-const LONGEST: Duration = Duration::from_secs(60);
-/// Polls double their interval up to this power of two while nothing new is reported.
-const MAX_DOUBLINGS: u32 = 10;
-
-/// A request that the sender repeats with doubling intervals until it is answered.
-#[derive(Debug)]
-pub(super) struct Backoff {
-    since: Instant,
-    pub(super) at: Instant,
-    interval: Duration,
-}
-
-impl Backoff {
-    pub(super) fn start(now: Instant, interval: Duration) -> Self {
-        Self { since: now, at: now + interval, interval }
-    }
-
-    pub(super) fn again(&mut self, now: Instant) {
-        self.interval = (2 * self.interval).min(LONGEST);
-        self.at = now + self.interval;
-    }
-}
-
-/// The poll that waits for its answer, and how soon the next may follow.
-#[derive(Debug, Default)]
-pub(super) struct Probe {
-    outstanding: Option<(u16, Instant)>,
-    /// When the first poll was sent since the proxy was last heard.
-    unheard_since: Option<Instant>,
-    last_polled: Option<Instant>,
-    doublings: u32,
-    /// Polls since the last whose answer came before the next was sent.
-    unanswered: u32,
-}
-
-impl Probe {
-    pub(super) fn sent(&mut self, token: u16, now: Instant) {
-        self.outstanding = Some((token, now));
-        self.last_polled = Some(now);
-        self.unheard_since.get_or_insert(now);
-        self.doublings = (self.doublings + 1).min(MAX_DOUBLINGS);
-        self.unanswered = self.unanswered.saturating_add(1);
-    }
-
-    pub(super) fn last_polled(&self) -> Option<Instant> {
-        self.last_polled
-    }
-
-    /// A quACK came.
-    pub(super) fn heard(&mut self) {
-        self.unheard_since = None;
-    }
-
-    /// When the poll was sent that `token` answers.
-    pub(super) fn answer(&mut self, token: u16) -> Option<Instant> {
-        let (_, sent) = self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token)?;
-        self.unanswered = 0;
-        Some(sent)
-    }
-
-    /// A quACK named a packet that was not known to have arrived.
-    pub(super) fn progress(&mut self) {
-        self.doublings = 0;
-    }
-
-    fn patience(&self, timeout: Duration) -> Duration {
-        scale(timeout, 1 << self.doublings, 1)
-    }
-
-    /// How long the newest poll stands when its answer is to be timed. Reports do not shorten it:
-    /// it has to outgrow a near RTT that nobody knows.
-    fn measuring_interval(&self, retry_interval: Duration) -> Duration {
-        scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1)
-            .min(SILENCE)
-    }
-}
-
 impl Established {
     /// When [`Established::on_timeout`] is due.
     pub(in crate::sender) fn next_timeout(&self, config: &SenderConfig) -> Option<Instant> {

@@ -2,7 +2,7 @@
 
 use super::rtt::NearRtt;
 use super::*;
-use crate::sender::established::SILENCE;
+use crate::sender::established::probe::SILENCE;
 use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
 use crate::{Filter, Identification, Observed, ObserverConfig, Position};

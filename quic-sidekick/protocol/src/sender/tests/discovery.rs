@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::{Near, Simulation, proxy};
 use crate::wire::MAX_DATAGRAM_LEN;
-use crate::wire::path::Marker;
+use crate::wire::discovery::Marker;
 use crate::{Addresses, Observer, ObserverConfig, SecretKey};
 
 const MS: Duration = Duration::from_millis(1);

@@ -1,10 +1,10 @@
-//! How senders find a proxy: it answers markers that pass by (SPEC.md, section 6.1).
+//! Markers that the proxy answered, and the answers that wait to be sent (SPEC.md, section 6.1).
 
-use super::pace::Limiter;
-use super::{Observer, Outgoing, Transmit};
-use crate::cookie::Proof;
-use crate::wire::path::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
-use crate::{Flow, Payload};
+use super::limiter::Limiter;
+use super::peer::Transmit;
+use crate::flow::Flow;
+use crate::identify::Payload;
+use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -26,12 +26,17 @@ impl Answered {
         Self { nonces: Vec::new(), next: 0, limiter: Limiter::new(key, shards) }
     }
 
-    fn contains(&self, nonce: &[u8; NONCE_LEN]) -> bool {
+    pub(super) fn contains(&self, nonce: &[u8; NONCE_LEN]) -> bool {
         self.nonces.contains(nonce)
     }
 
     /// Records an answer to this source, or returns false if its rate is used up.
-    fn record(&mut self, nonce: [u8; NONCE_LEN], source: SocketAddr, now: Instant) -> bool {
+    pub(super) fn record(
+        &mut self,
+        nonce: [u8; NONCE_LEN],
+        source: SocketAddr,
+        now: Instant,
+    ) -> bool {
         let admitted = self.limiter.admit(source.ip(), 0, now);
         if admitted {
             match self.nonces.get_mut(self.next) {
@@ -47,10 +52,10 @@ impl Answered {
 /// An answer, and how it leaves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutgoingAnswer {
-    answer: Answer,
-    reply: Reply,
+    pub(super) answer: Answer,
+    pub(super) reply: Reply,
     /// The interface on which the marker arrived.
-    interface: u32,
+    pub(super) interface: u32,
 }
 
 impl OutgoingAnswer {
@@ -64,7 +69,7 @@ impl OutgoingAnswer {
         };
         Some(Transmit {
             to,
-            own: None,
+            local_ip: None,
             from,
             interface: Some(self.interface),
             in_session: false,
@@ -83,35 +88,4 @@ pub(super) fn may_be_ours(payload: Payload<'_>) -> bool {
 pub(super) fn marker(payload: Payload<'_>) -> Option<Marker> {
     let first = payload.head().first() == Some(&MARKER_BYTE);
     first.then(|| Marker::parse(payload.head()).ok()).flatten()
-}
-
-impl Observer {
-    /// Answers a marker that was captured on `interface`, at most once, and within the rates.
-    /// Anyone can forge its addresses: the answer goes only where a sender on that interface can
-    /// be.
-    pub(super) fn answer_marker(
-        &mut self,
-        marker: &Marker,
-        flow: &Flow,
-        interface: u32,
-        now: Instant,
-    ) {
-        let flow = flow.canonical();
-        let Some(proxy) = self.addresses.announced_for(interface, &flow) else { return };
-        if !self.addresses.can_cross(interface, &flow) {
-            self.stats.markers_refused += 1;
-            return;
-        }
-        if self.answered.contains(&marker.nonce) {
-            return;
-        }
-        if !self.answered.record(marker.nonce, flow.source, now) {
-            self.stats.markers_deferred += 1;
-            return;
-        }
-        let Some(cookie) = self.mint.mint(Proof::Path(&flow), now) else { return };
-        let answer = Answer { handle: marker.handle, nonce: marker.nonce, proxy, flow, cookie };
-        self.stats.markers += 1;
-        self.queue(Outgoing::Answer(OutgoingAnswer { answer, reply: marker.reply, interface }));
-    }
 }

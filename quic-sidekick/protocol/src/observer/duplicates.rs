@@ -5,13 +5,13 @@ const PLACES: usize = 256;
 
 /// Identifiers of a session's latest packets, each in the place that its last bits name.
 #[derive(Debug)]
-pub(super) struct Repeats(Box<[u32; PLACES]>);
+pub(super) struct Duplicates(Box<[u32; PLACES]>);
 
-impl Default for Repeats {
+impl Default for Duplicates {
     fn default() -> Self {
-        let mut repeats = Self(Box::new([0; PLACES]));
-        repeats.clear();
-        repeats
+        let mut duplicates = Self(Box::new([0; PLACES]));
+        duplicates.clear();
+        duplicates
     }
 }
 
@@ -19,7 +19,7 @@ fn place(identifier: u32) -> usize {
     usize::try_from(identifier).unwrap_or(0) % PLACES
 }
 
-impl Repeats {
+impl Duplicates {
     pub(super) fn clear(&mut self) {
         self.0.fill(0);
         // An identifier that belongs elsewhere is none.
@@ -36,7 +36,7 @@ impl Repeats {
 
     /// Takes note of an identifier; true if it is one that was noted and has kept its place.
     #[inline]
-    pub(super) fn is_one(&mut self, identifier: u32) -> bool {
+    pub(super) fn record(&mut self, identifier: u32) -> bool {
         let Some(place) = self.0.get_mut(place(identifier)) else { return false };
         std::mem::replace(place, identifier) == identifier
     }
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn a_repeated_identifier_is_known_until_another_takes_its_place() {
-        let mut repeats = Repeats::default();
-        let known: Vec<bool> = [0, 7, 0, 256, 7, 0].map(|id| repeats.is_one(id)).to_vec();
+        let mut duplicates = Duplicates::default();
+        let known: Vec<bool> = [0, 7, 0, 256, 7, 0].map(|id| duplicates.record(id)).to_vec();
         // 0 and 256 share a place: the later one is known, and 0 is new again.
         assert_eq!(known, [false, false, true, false, true, false]);
-        assert!(!repeats.is_one(9));
-        assert!(!(1000..2000).any(|id| repeats.is_one(id * 256 + 11)));
-        assert!(repeats.is_one(9), "many packets ago");
-        repeats.clear();
-        assert!(!(0..1024).any(|id| repeats.is_one(id)));
+        assert!(!duplicates.record(9));
+        assert!(!(1000..2000).any(|id| duplicates.record(id * 256 + 11)));
+        assert!(duplicates.record(9), "many packets ago");
+        duplicates.clear();
+        assert!(!(0..1024).any(|id| duplicates.record(id)));
     }
 }

@@ -5,9 +5,10 @@
 //! takes out before.
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::{read_address, read_flow, write_address, write_flow};
-use super::{BufferTooShort, Cookie, ParseError, VERSION};
-use crate::Flow;
+use super::header::{Cookie, VERSION};
+use crate::flow::Flow;
 use std::net::SocketAddr;
 
 /// The first byte of a marker.
