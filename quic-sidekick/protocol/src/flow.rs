@@ -2,24 +2,25 @@
 
 use std::net::SocketAddr;
 
-/// The two ends of a UDP flow, in the direction of its packets, as the proxy sees them.
+/// The two endpoints of a UDP flow, in the direction of its packets, as the proxy sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// Where the packets come from.
+    /// The packets' source.
     pub source: SocketAddr,
-    /// Where they go.
+    /// Their destination.
     pub destination: SocketAddr,
 }
 
 impl Flow {
-    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6
-    /// are IPv4, and scope and flow label are left out.
+    /// The flow as it is on the wire: with IPv4 addresses in place of IPv4-mapped IPv6 ones, and
+    /// without scope and flow label.
     #[must_use]
     pub fn canonical(self) -> Self {
         Self { source: canonical(self.source), destination: canonical(self.destination) }
     }
 }
 
+/// The address without scope and flow label, and as IPv4 if it is IPv4-mapped.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

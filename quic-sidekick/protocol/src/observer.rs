@@ -1,9 +1,9 @@
-//! The proxy's half: counts the packets of the flows it was asked to count, and reports them
+//! The proxy's half: counts the packets of the flows that senders request, and reports them
 //! (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is
-//! made at the start, and nothing is kept for a flow without a session. Counting a packet allocates
-//! nothing, and neither does a quACK.
+//! [`ObserverConfig`] bounds memory: a session uses a few kilobytes, the tables are allocated at
+//! the start, and a flow without a session uses none. Neither counting a packet nor a quACK
+//! allocates.
 
 mod addresses;
 mod answers;
@@ -44,48 +44,57 @@ use std::hint::black_box;
 use std::time::Instant;
 use table::{Key, Table};
 
-/// Datagrams whose sessions are fetched from memory at once.
-const TOGETHER: usize = 32;
+/// Datagrams whose sessions are prefetched together.
+const BATCH: usize = 32;
 
 /// A captured datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The flow that it belongs to.
+    /// Its flow.
     pub flow: Flow,
-    /// What is known of its payload.
+    /// The known part of its payload.
     pub payload: Payload<'a>,
 }
 
-/// What is found out about a captured datagram before it is counted.
+/// A captured datagram's session and identifier, looked up before it is counted.
 #[derive(Clone, Copy, Default)]
 struct Place {
     key: Key,
-    /// Where its flow's session stands.
+    /// The table index of its flow's session.
     index: Option<usize>,
-    /// By what that session would count it.
+    /// The identifier by which that session counts it.
     identifier: Option<u32>,
 }
 
-/// What became of a captured datagram.
+/// A sealed datagram of `len` bytes at the proxy's port.
+struct Sealed<'a> {
+    session: SessionNumber,
+    sequence: u32,
+    ciphertext: &'a [u8],
+    len: usize,
+}
+
+/// The outcome of observing a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// Nobody asked for its flow.
+    /// No session counts its flow.
     NoSession,
-    /// It does not count, although its flow may have a session: an answer to a marker, a long
-    /// header, too short, seen on another interface, or doubled by the network.
+    /// It does not count, although its flow may have a session: it is an answer to a marker, has a
+    /// long header, is too short, was captured on another interface, or is a duplicate that the
+    /// network made.
     Ignored,
-    /// It was added to its session's sums.
+    /// Its session's sums include it.
     Counted,
-    /// It was a marker. It is answered, unless it was before, its addresses cannot be a flow's
-    /// here, there are too many, or there is nothing to announce.
+    /// It was a marker. The proxy answers it, unless it answered it before, its addresses are
+    /// impossible here, there are too many markers, or there is no address to announce.
     Marker,
 }
 
-/// More waiting messages than this are dropped: every one of them is repeated by its sender or
-/// cumulative.
+/// The most waiting messages. Further ones are dropped: each is cumulative or will be requested
+/// again.
 const MAX_WAITING: usize = 4096;
 
-/// The proxy's state machine.
+/// The state machine of a proxy.
 #[derive(Debug)]
 pub struct Observer {
     config: ObserverConfig,
@@ -95,21 +104,21 @@ pub struct Observer {
     cookies: CookieIssuer,
     addresses: Addresses,
     answered: Answered,
-    /// Handshakes of senders that have proven an address, and of those that have proven a path.
+    /// Limits handshakes: one class for proven addresses, one for proven paths.
     handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
-    /// Every session is to be told goodbye.
+    /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes keys and cookies: draw it at random from the
-    /// system, or they can be guessed.
+    /// An observer without sessions. `seed` makes keys and cookies. It must be random: anyone who
+    /// predicts it can forge them.
     ///
     /// # Errors
-    /// [`ConfigError`] when a limit cannot be.
+    /// [`ConfigError`] if a limit is invalid.
     pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
         let mut numbers = Numbers::new(seed);
@@ -134,11 +143,11 @@ impl Observer {
         })
     }
 
-    /// Takes over other limits for what begins from now on. Sessions stay as they were agreed, also
-    /// where there are more than may be; the addresses, the key and the shard stay, too.
+    /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
+    /// are more than the new limit. Addresses, key and shard stay.
     ///
     /// # Errors
-    /// [`ConfigError`] when a limit cannot be; nothing has changed then.
+    /// [`ConfigError`] if a limit is invalid; nothing changes then.
     pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
         config.check()?;
         self.config =
@@ -147,23 +156,23 @@ impl Observer {
         Ok(())
     }
 
-    /// Replaces what the observer knows of its machine's addresses. It knows none at first, and
-    /// answers no markers.
+    /// Replaces the machine's addresses. At first there are none, and the observer answers no
+    /// marker.
     pub fn set_addresses(&mut self, addresses: Addresses) {
         self.addresses = addresses.canonical();
     }
 
-    /// The key by which senders know this proxy.
+    /// The proxy's static public key.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
 
-    /// One captured UDP datagram of any flow.
+    /// Observes a captured UDP datagram of any flow.
     ///
-    /// `interface` is a number that the caller gave to the capturing interface: an epoch counts
-    /// packets of the first interface that shows its flow, so a packet that is captured on its way
-    /// in and on its way out counts once.
+    /// `interface` is the caller's number for the capturing interface. An epoch counts only packets
+    /// of the interface that captures its flow first. So a packet that two interfaces capture
+    /// counts once.
     pub fn observe(
         &mut self,
         flow: &Flow,
@@ -178,10 +187,10 @@ impl Observer {
         observed
     }
 
-    /// Datagrams of any flows that were captured together, in their order: as [`Observer::observe`]
-    /// for each, but faster where there are many sessions, since what is kept of them is fetched
-    /// from memory at once and not one after the other. `after` is called after each, so that a
-    /// quACK that it made due leaves before the next is counted.
+    /// Observes a batch of captured datagrams of any flows, in order. The result is that of
+    /// [`Observer::observe`] for each, but it is faster with many sessions, because their memory is
+    /// prefetched together. The observer calls `after` after each datagram, so that a quACK that
+    /// falls due leaves before the next datagram counts.
     pub fn observe_all(
         &mut self,
         seen: &[Seen<'_>],
@@ -189,9 +198,9 @@ impl Observer {
         now: Instant,
         mut after: impl FnMut(&mut Self, Observed),
     ) {
-        for seen in seen.chunks(TOGETHER) {
-            // Each step waits for memory, but not for the same step of another packet.
-            let mut places = [Place::default(); TOGETHER];
+        for seen in seen.chunks(BATCH) {
+            // The memory accesses of different packets overlap within each step.
+            let mut places = [Place::default(); BATCH];
             for (place, seen) in places.iter_mut().zip(seen) {
                 place.key = Key::of(&seen.flow);
                 place.index = self.table.find(&place.key);
@@ -223,22 +232,21 @@ impl Observer {
                 self.answer_marker(&marker, flow, interface, now);
                 return Observed::Marker;
             }
-            // An answer of another proxy, on its way along the path of the flow in the other
-            // direction.
+            // Another proxy's answer to the sender of the opposite flow.
             if Answer::is_one(payload.head()) {
                 return Observed::Ignored;
             }
         }
-        // What was sent in between may have ended the session that was found.
+        // A call of `after` may have ended the session since.
         let found =
-            place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
+            place.index.and_then(|index| Some((index, self.table.counting(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
         let begun = session.lacks_packets(interface, now).then(|| session.begin_unasked());
         let counted = place
             .identifier
             .map(|identifier| session.count(identifier, payload.len(), interface, now));
         if let Some(number) = begun {
-            self.tell_epoch(number);
+            self.announce_epoch(number);
         }
         match counted {
             None | Some(Count::Not) => {
@@ -257,14 +265,14 @@ impl Observer {
         Observed::Counted
     }
 
-    /// A datagram that arrived at the proxy's own port, `from` its sender.
+    /// Handles a datagram that arrived at the proxy's own port, `from` its sender.
     ///
-    /// The answer may tell which packets were counted: what was captured before it has to be
-    /// observed before it is handled, or a poll that overtook packets would make losses of them
+    /// The answer may report packets. So the caller must first observe everything captured before
+    /// the datagram. Otherwise a poll that overtook packets would make the sender declare them lost
     /// (SPEC.md, section 6.4).
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing.
+    /// [`HandleError`] states why the datagram changed nothing.
     pub fn handle_input(
         &mut self,
         from: impl Into<Peer>,
@@ -282,8 +290,8 @@ impl Observer {
                 self.on_hello(from, &hello, now)
             }
             Datagram::Sealed { session, sequence, ciphertext } => {
-                let len = datagram.len();
-                self.on_sealed(from, (session, sequence, ciphertext), len, now)
+                let sealed = Sealed { session, sequence, ciphertext, len: datagram.len() };
+                self.on_sealed(from, &sealed, now)
             }
             _ => {
                 self.stats.malformed += 1;
@@ -292,24 +300,24 @@ impl Observer {
         }
     }
 
-    /// Opens a sealed datagram. Nothing changes before that has succeeded.
+    /// Opens a sealed datagram. A failure changes nothing but counters.
     fn on_sealed(
         &mut self,
         from: Peer,
-        (number, sequence, ciphertext): (SessionNumber, u32, &[u8]),
-        len: usize,
+        sealed: &Sealed<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know
-        // its flow by other ports, too: a new session finds that out.
+        let number = sealed.session;
+        // A sender at another address is behind a NAT that dropped its mappings, including the
+        // flow's. Only a new session learns the new ports.
         let known =
-            self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from.address);
+            self.table.by_number(number).filter(|(_, known)| known.agreed.peer == from.address);
         let Some((index, session)) = known else {
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
         };
         let mut plain = Plain::default();
-        let opened = session.agreed.seal.open(sequence, ciphertext, &mut plain);
+        let opened = session.agreed.seal.open(sealed.sequence, sealed.ciphertext, &mut plain);
         let message = opened.map_err(|error| match error {
             OpenError::Replay => {
                 self.stats.forged += 1;
@@ -326,7 +334,7 @@ impl Observer {
         })?;
         session.last_heard = now;
         session.local_ip = from.local_ip;
-        session.budget.earn(len);
+        session.budget.earn(sealed.len);
         self.table.confirm(index);
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),
@@ -342,19 +350,19 @@ impl Observer {
         }
     }
 
-    /// Packets on this interface were lost to the observer before they could be observed: its
-    /// system had no room for them. Sums without them would make losses of them, so all sessions
-    /// that count there begin a new epoch by themselves, and their senders are told (SPEC.md,
-    /// section 6.5). What is observed next came after the lost packets.
+    /// Records that the system dropped packets of this interface before the observer could observe
+    /// them. Sums without them would make the senders declare them lost. So each session that
+    /// counts there begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
+    /// next observed packet came after the dropped ones.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
             session.missed |= session.counts_on(interface);
         }
     }
 
-    /// Says that an epoch has begun that the sender did not ask for.
+    /// Announces an epoch that the sender did not request.
     #[cold]
-    fn tell_epoch(&mut self, number: SessionNumber) {
+    fn announce_epoch(&mut self, number: SessionNumber) {
         self.table.reschedule(number);
         self.stats.epochs_unasked += 1;
         self.queue(Outgoing::Epoch(number));
@@ -369,7 +377,7 @@ impl Observer {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         if session.missed {
             session.begin_unasked();
-            self.tell_epoch(number);
+            self.announce_epoch(number);
             return Err(HandleError::WrongEpoch);
         }
         if session.epoch != poll.epoch {
@@ -384,7 +392,7 @@ impl Observer {
         Ok(())
     }
 
-    /// A repeated request is answered as the first was: the epoch it wanted to end is over.
+    /// A repeated request gets the same answer as the first: the epoch to end is over.
     fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let right = session.epoch == epoch;
@@ -396,8 +404,7 @@ impl Observer {
         if right { Ok(()) } else { Err(HandleError::WrongEpoch) }
     }
 
-    /// Queues a quACK of a session; a second one before the first is sent only brings that up to
-    /// date.
+    /// Queues a quACK of a session. If one waits already, it only becomes more recent.
     fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
         let Some((_, session)) = self.table.by_number(number) else { return };
         let queued = session.request_quack(token, sums, now);
@@ -413,17 +420,17 @@ impl Observer {
         } else if let Outgoing::Quack(number) = message
             && let Some((_, session)) = self.table.by_number(number)
         {
-            session.forget_request();
+            session.drop_request();
         }
     }
 
-    /// When [`Observer::on_timeout`] wants to be called.
+    /// When [`Observer::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.table.poll_timeout()
     }
 
-    /// Does what is due at `now`: timed quACKs, and the end of sessions that fell silent.
+    /// Sends timed quACKs and ends idle sessions that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
@@ -444,7 +451,7 @@ impl Observer {
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// says where it goes. Call it until it gives `None`, after every call of another method that
+    /// returns its destination. Call it until it returns `None`, after each call of a method that
     /// takes a time.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         while let Some(next) = self.waiting.pop_front() {
@@ -473,7 +480,7 @@ impl Observer {
         transmit
     }
 
-    /// `None` when the message has lost its meaning since it was queued, or `out` is too short.
+    /// Writes a message. Returns `None` if it is obsolete, or `out` is too short.
     fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
         Some(match message {
             Outgoing::Accept(number) => {
@@ -481,7 +488,7 @@ impl Observer {
                 let agreed = &session.agreed;
                 let accept =
                     Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
-                // Once the sender has spoken under seal, it has the answer, and none is kept.
+                // A confirmed session keeps no answer: its sender has it.
                 session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
             Outgoing::Epoch(number) => {
@@ -525,25 +532,26 @@ impl Observer {
         })
     }
 
-    /// Ends every session; [`Observer::poll_transmit`] tells each sender goodbye. For a shutdown.
+    /// Ends every session for a shutdown. [`Observer::poll_transmit`] then writes a BYE for each
+    /// sender.
     pub fn goodbye(&mut self) {
         self.waiting.clear();
         self.closing = true;
     }
 
-    /// Counters since the beginning.
+    /// Counters since the observer was created.
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         &self.stats
     }
 
-    /// Sessions open now.
+    /// The number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.table.len()
     }
 
-    /// How each session stands, in no particular order.
+    /// The status of each session, in no particular order.
     pub fn statuses(&self) -> impl Iterator<Item = SessionStatus> + '_ {
         self.table.sessions().map(|session| session.status())
     }

@@ -1,9 +1,9 @@
-//! What goes over the wire, as bytes (SPEC.md, section 4).
+//! The wire format (SPEC.md, section 4).
 //!
-//! Three kinds of things do: [`path`] datagrams on the flow's own path, by which a proxy is found;
-//! [`Datagram`]s between the sender's adjacent socket and the proxy's port; and the [`Message`]s
-//! that are sealed inside of the latter once both sides have keys. Every `parse` is total: any byte
-//! string is what it looks for or a [`ParseError`]. `emit` writes what `parse` reads back.
+//! It has three layers: [`discovery`] datagrams on the flow's own path, by which a sender finds a
+//! proxy; [`Datagram`]s between the sender's adjacent socket and the proxy's port; and [`Message`]s
+//! sealed inside the latter. Every `parse` is total: any byte string either parses or returns a
+//! [`ParseError`]. `emit` writes what `parse` reads.
 
 mod cursor;
 mod datagram;
@@ -23,8 +23,8 @@ pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
 pub use message::{Message, Poll, Quack, ShortQuack, Sums};
 
-/// The longest datagram in bytes: a sealed quACK of 255 sums. It fits into every path that carries
-/// QUIC (1200 bytes).
+/// The length of the longest datagram in bytes: a sealed quACK of 255 sums. It fits every path that
+/// carries QUIC (1200 bytes).
 pub const MAX_DATAGRAM_LEN: usize = SEAL_LEN + MAX_MESSAGE_LEN;
 
 #[cfg(test)]

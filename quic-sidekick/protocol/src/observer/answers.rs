@@ -1,4 +1,4 @@
-//! Markers that the proxy answered, and the answers that wait to be sent (SPEC.md, section 6.1).
+//! Markers that the proxy answered, and answers that wait to be sent (SPEC.md, section 6.1).
 
 use super::limiter::Limiter;
 use super::peer::Transmit;
@@ -8,11 +8,11 @@ use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// So many of the latest nonces are remembered. A marker that is captured on a second interface,
-/// too, is answered once.
+/// The number of recent nonces that are remembered, so that a marker captured on two interfaces
+/// gets one answer.
 const RECENT: usize = 64;
 
-/// The markers that were answered lately.
+/// The markers answered recently.
 #[derive(Debug)]
 pub(super) struct Answered {
     nonces: Vec<[u8; NONCE_LEN]>,
@@ -21,7 +21,7 @@ pub(super) struct Answered {
 }
 
 impl Answered {
-    /// None yet. The arguments are those of [`Limiter::new`].
+    /// No marker yet. The arguments are those of [`Limiter::new`].
     pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
         Self { nonces: Vec::new(), next: 0, limiter: Limiter::new(key, shards) }
     }
@@ -30,7 +30,7 @@ impl Answered {
         self.nonces.contains(nonce)
     }
 
-    /// Records an answer to this source, or returns false if its rate is used up.
+    /// Records an answer to this source, or returns false if its rate is exhausted.
     pub(super) fn record(
         &mut self,
         nonce: [u8; NONCE_LEN],
@@ -49,7 +49,7 @@ impl Answered {
     }
 }
 
-/// An answer, and how it leaves.
+/// An answer that waits to be sent, and its way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OutgoingAnswer {
     pub(super) answer: Answer,
@@ -59,7 +59,8 @@ pub(super) struct OutgoingAnswer {
 }
 
 impl OutgoingAnswer {
-    /// Writes the answer: from the proxy's port to the adjacent socket's, or along the flow's path.
+    /// Writes the answer, to send from the proxy's port to the adjacent socket, or along the flow's
+    /// path.
     pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
         let len = self.answer.emit(out).ok()?;
         let Flow { source, destination } = self.answer.flow;
@@ -78,7 +79,7 @@ impl OutgoingAnswer {
     }
 }
 
-/// Whether a datagram's first byte is that of a marker or of an answer. Hardly any packet's is.
+/// Whether a datagram's first byte is that of a marker or an answer, as hardly any packet's is.
 #[inline]
 pub(super) fn may_be_ours(payload: Payload<'_>) -> bool {
     matches!(payload.head().first(), Some(&(MARKER_BYTE | ANSWER_BYTE)))

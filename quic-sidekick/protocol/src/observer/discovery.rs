@@ -9,8 +9,8 @@ use crate::wire::discovery::{Answer, Marker};
 use std::time::Instant;
 
 impl Observer {
-    /// Answers a marker that was captured on `interface`, at most once, and within the rates.
-    /// Anyone can forge its addresses: the answer goes only where a sender on that interface can
+    /// Answers a marker that was captured on `interface`, at most once and within the rate limits.
+    /// Anyone can forge its addresses, so the answer goes only where a sender on that interface can
     /// be.
     pub(super) fn answer_marker(
         &mut self,

@@ -13,32 +13,32 @@ pub enum HandleError {
     /// It is a message that only a proxy sends.
     #[error("a message that only a proxy sends")]
     NotForProxy,
-    /// There is no such session; the peer is told so.
+    /// There is no such session. The observer answers UNKNOWN SESSION.
     #[error("no such session")]
     UnknownSession,
-    /// Its cookie proves nothing; the peer is sent another.
+    /// Its cookie is not valid. The observer answers RETRY.
     #[error("no valid cookie")]
     Unproven,
     /// Too many handshakes at once.
     #[error("too many handshakes at once")]
     Busy,
-    /// The handshake failed: another key was expected, or the message was altered.
+    /// The handshake failed: the sender pins another key, or the message was altered.
     #[error("the handshake failed")]
     Handshake,
-    /// It repeats a HELLO whose session is at work.
+    /// It repeats a HELLO whose session is confirmed.
     #[error("a HELLO that was answered before")]
     Duplicate,
-    /// It was not sealed by the session's sender.
+    /// The session's sender did not seal it.
     #[error("not authentic")]
     Forged,
     /// It was received before.
     #[error("a replay")]
     Replay,
-    /// The session is in another epoch.
+    /// The session runs another epoch.
     #[error("another epoch")]
     WrongEpoch,
-    /// A limit of [`ObserverConfig`] stands against it, or its terms cannot be granted; the peer is
-    /// told so.
+    /// It exceeds a limit of [`ObserverConfig`](super::ObserverConfig), or requests terms that
+    /// cannot be granted. The observer answers REFUSE.
     #[error("refused")]
     Refused,
 }

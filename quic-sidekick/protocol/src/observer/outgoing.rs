@@ -1,10 +1,10 @@
-//! What waits to be sent.
+//! Datagrams that wait to be sent.
 
 use super::answers::OutgoingAnswer;
 use super::peer::Peer;
 use crate::wire::{Cookie, ECHO_LEN, Refusal, SessionNumber};
 
-/// What waits to be sent. Sessions are named by their place and number, since they may be over
+/// A datagram that waits to be sent. It names its session by number, because the session may end
 /// before.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outgoing {
@@ -15,7 +15,7 @@ pub(super) enum Outgoing {
     Answer(OutgoingAnswer),
 }
 
-/// An answer to somebody without a session.
+/// An answer to a peer without a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Bare {
     Retry(SessionNumber, [u8; ECHO_LEN], Cookie),

@@ -1,15 +1,15 @@
-//! Where datagrams at the proxy's port come from, and where its own go.
+//! The source of a datagram at the proxy's port, and the destination of the proxy's own.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Somebody who speaks to the proxy's own port.
+/// The source of a datagram at the proxy's own port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where its datagrams come from.
+    /// Its address and port.
     pub address: SocketAddr,
-    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is
-    /// answered from there, since what came from another one would be thrown away by its socket, or
-    /// by a NAT before it.
+    /// The local address that it sent to, where the machine may have several. The answer must leave
+    /// from there: the peer's connected socket, or a NAT before it, drops an answer from another
+    /// address.
     pub local_ip: Option<IpAddr>,
 }
 
@@ -19,24 +19,24 @@ impl From<SocketAddr> for Peer {
     }
 }
 
-/// Where a datagram that [`Observer::poll_transmit`] wrote is to be sent, and how long it is.
+/// The destination and length of a datagram that
+/// [`Observer::poll_transmit`](super::Observer::poll_transmit) wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Its destination.
+    /// The destination.
     pub to: SocketAddr,
-    /// The address of this machine that its receiver spoke to, if the caller has told
-    /// ([`Peer::local_ip`]).
+    /// The local address that the receiver sent to, if the caller passed it in [`Peer::local_ip`].
     pub local_ip: Option<IpAddr>,
-    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the
-    /// datagram has to come.
+    /// The source, if it is not the proxy's own port: the flow's receiver, so that the datagram
+    /// passes along the flow's path.
     pub from: Option<SocketAddr>,
-    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or
-    /// `None` for any: an answer to a marker, whose addresses anyone can forge, goes to nobody
-    /// elsewhere.
+    /// The interface to send on, as numbered for [`Observer::observe`](super::Observer::observe),
+    /// or `None` for any. Anyone can forge a marker's addresses, so its answer leaves only by the
+    /// interface where the marker arrived.
     pub interface: Option<u32>,
-    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can
-    /// wait in the system for an answer to ARP, and must not hold up what is sent to sessions.
+    /// Whether the destination is the sender of a session. Other destinations may not exist:
+    /// datagrams to them can wait in the system for ARP, and must not delay those of sessions.
     pub in_session: bool,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub len: usize,
 }

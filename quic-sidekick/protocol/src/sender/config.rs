@@ -1,31 +1,31 @@
-//! What the caller asks of a sender.
+//! A sender's configuration.
 
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use std::net::SocketAddr;
 
-/// What a sender asks for, and of whom.
+/// The proxy that a sender uses, and the terms that it requests.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
-    /// The proxy's address; `None` to discover proxies by markers on the flow's own path.
+    /// The proxy's address, or `None` to discover proxies by markers on the flow's own path.
     pub proxy: Option<SocketAddr>,
-    /// The key of the proxy that is believed; `None` to believe any on the path.
+    /// The key that the proxy must hold, or `None` to accept any proxy on the path.
     pub key: Option<PublicKey>,
-    /// The terms to ask for.
+    /// The terms to request.
     pub terms: Terms,
     /// Whether to poll when packets stay unreported for longer than the near segment's probe
-    /// timeout. Without it the loss of a lone or last packet is left to the end-to-end mechanism.
-    /// Polls that set the session up, until the near RTT is known, and that keep it alive are sent
-    /// in any case.
+    /// timeout. If false, the end-to-end mechanism detects the loss of a lone or last packet. The
+    /// sender polls in any case to establish a session, to measure the near RTT, and to keep the
+    /// session alive.
     pub poll: bool,
-    /// How many packets sent after a missing one must have been seen before it counts as lost at
-    /// once; at least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow
-    /// whose packets are too far apart to overtake each other takes 1.
+    /// The number of later packets that must be reported before a missing one is declared lost; at
+    /// least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). 1 suits a flow
+    /// whose packets are too far apart to overtake each other.
     pub packet_threshold: u32,
 }
 
 impl SenderConfig {
-    /// The usual terms, asked of the proxy at this address.
+    /// The default terms, requested of the proxy at this address.
     #[must_use]
     pub fn of(proxy: SocketAddr) -> Self {
         Self { proxy: Some(proxy), ..Self::default() }
@@ -33,7 +33,7 @@ impl SenderConfig {
 }
 
 impl Default for SenderConfig {
-    /// The usual terms, asked of whatever proxy is discovered.
+    /// The default terms, requested of any proxy that is discovered.
     fn default() -> Self {
         Self { proxy: None, key: None, terms: Terms::default(), poll: true, packet_threshold: 3 }
     }

@@ -1,4 +1,4 @@
-//! What an input leads to, and what the states of a session use and change beside themselves.
+//! The effects of an input, and the context in which a session's states handle it.
 
 use super::config::SenderConfig;
 use super::last_quack::LastQuack;
@@ -10,57 +10,57 @@ use std::time::Instant;
 /// The bytes of a sealed BYE.
 pub(super) type Bye = [u8; SEAL_LEN + 1];
 
-/// What an input leads to, beside the datagrams that wait in the state.
+/// The effects of an input, apart from the datagrams that wait in the state.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// Packets declared lost, by tag; they wait here for the caller of the sender.
+    /// The tags of packets declared lost, which wait for the sender's caller.
     pub(super) lost: Vec<u64>,
-    /// Packets that the latest quACK was the first to report, by tag.
+    /// The tags of packets that the latest quACK was the first to report.
     pub(super) received: Vec<u64>,
     /// The latest quACK.
     pub(super) quack: Option<LastQuack>,
-    /// How the flow is assisted from now on.
+    /// The new state of assistance, if it changes.
     pub(super) assistance: Option<Assistance>,
-    /// Where the session goes from its state.
+    /// The transition out of the current state, if any.
     pub(super) transition: Option<Transition>,
 }
 
 /// Why a session leaves its state.
 #[derive(Debug)]
 pub(super) enum Transition {
-    /// The proxy accepts. The handshake holds the session.
+    /// The proxy accepted. The handshake holds the session.
     Established,
-    /// The proxy is of no use for this reason. It hears a BYE.
+    /// The proxy is useless for this reason. The sender ends the session with a BYE.
     Failed(Reason),
     /// The proxy ended the session.
     Ended,
-    /// The proxy does not hold the session any more.
+    /// The proxy no longer holds the session.
     Unknown,
     /// The proxy stopped answering.
     Silent,
-    /// The session has used all its sequence numbers.
+    /// The session used all its sequence numbers.
     Exhausted,
 }
 
-/// What a state's methods use and change beside the state.
+/// What a state's methods use and change apart from the state.
 #[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) config: &'a SenderConfig,
     pub(super) numbers: &'a mut Numbers,
     pub(super) stats: &'a mut SenderStats,
     pub(super) effects: &'a mut Effects,
-    /// As it is before the effects.
+    /// The state of assistance before the effects.
     pub(super) assistance: Assistance,
     pub(super) now: Instant,
 }
 
 impl Context<'_> {
-    /// Ends the state. The first reason counts.
+    /// Requests a transition. Only the first one takes effect.
     pub(super) fn leave(&mut self, transition: Transition) {
         self.effects.transition.get_or_insert(transition);
     }
 
-    /// Whether the state has ended.
+    /// Whether a transition is requested.
     pub(super) fn has_left(&self) -> bool {
         self.effects.transition.is_some()
     }

@@ -13,19 +13,19 @@ pub enum HandleError {
     /// It is a message that only a sender sends.
     #[error("a message that only a sender sends")]
     NotForSender,
-    /// It does not come from a proxy that was asked.
-    #[error("not from a proxy that was asked")]
+    /// It does not come from the address of a proxy in use.
+    #[error("not from a proxy in use")]
     Stranger,
-    /// It is of another session, or none is asked for.
+    /// It belongs to another session, or to none.
     #[error("not of this session")]
     OtherSession,
-    /// Its seal or handshake is not the proxy's.
+    /// The proxy made neither its seal nor its handshake message.
     #[error("not authentic")]
     Forged,
-    /// It reports another epoch, or is older than what is known already.
+    /// It belongs to another epoch, or is older than the sender's state.
     #[error("outdated")]
     Outdated,
-    /// Its contents cannot be: more granted than was asked, or sums out of range.
-    #[error("impossible contents")]
+    /// Its contents are invalid: it grants more than requested, or a sum is out of range.
+    #[error("invalid contents")]
     Impossible,
 }

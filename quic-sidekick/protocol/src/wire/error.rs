@@ -2,28 +2,29 @@
 
 use thiserror::Error;
 
-/// Why bytes are not what they should be.
+/// Why bytes do not parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// It ends before its last field, or is shorter than it has to be.
-    #[error("the message is cut short")]
+    /// The input ends before its last field, or is shorter than required.
+    #[error("the message is truncated")]
     Truncated,
-    /// Bytes follow its last field.
-    #[error("bytes follow the message's end")]
+    /// Bytes follow the last field.
+    #[error("the message has trailing bytes")]
     TrailingBytes,
-    /// Another version, or not of this protocol.
-    #[error("version {0} is not spoken here")]
+    /// Another version, or another protocol.
+    #[error("version {0} is not supported")]
     Version(u8),
-    /// A type that version 1 does not have.
+    /// A type that version 1 does not define.
     #[error("message type {0} is unknown")]
     Type(u8),
-    /// A field holds what it may not hold.
+    /// A field holds a value that is not allowed.
     #[error("the field `{0}` holds a value that is not allowed")]
     Field(&'static str),
 }
 
-/// The buffer is too short; [`MAX_DATAGRAM_LEN`] bytes are always enough.
+/// The output buffer is too short. [`MAX_DATAGRAM_LEN`](super::MAX_DATAGRAM_LEN) bytes are always
+/// enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the buffer is too short")]
 pub struct BufferTooShort;

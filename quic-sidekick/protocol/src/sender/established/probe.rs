@@ -1,4 +1,4 @@
-//! Polls and other requests that wait for an answer.
+//! Requests without an answer: polls, and others that back off.
 
 use crate::clock::scale;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Polls double their interval up to this power of two while nothing new is reported.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// A request that the sender repeats with doubling intervals until it is answered.
+/// A request that the sender repeats at doubling intervals until its answer.
 #[derive(Debug)]
 pub(super) struct Backoff {
     pub(super) since: Instant,
@@ -29,15 +29,15 @@ impl Backoff {
     }
 }
 
-/// The poll that waits for its answer, and how soon the next may follow.
+/// The outstanding poll, and how soon the next may follow.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     outstanding: Option<(u16, Instant)>,
-    /// When the first poll was sent since the proxy was last heard.
+    /// When the sender sent the first poll since the proxy's last message.
     pub(super) unheard_since: Option<Instant>,
     pub(super) last_polled: Option<Instant>,
     doublings: u32,
-    /// Polls since the last whose answer came before the next was sent.
+    /// Polls in a row without an answer before the next poll.
     unanswered: u32,
 }
 
@@ -50,19 +50,19 @@ impl Probe {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// A quACK came.
+    /// Records that a quACK arrived.
     pub(super) fn heard(&mut self) {
         self.unheard_since = None;
     }
 
-    /// When the poll was sent that `token` answers.
+    /// When the sender sent the poll with this token, if it is outstanding.
     pub(super) fn answer(&mut self, token: u16) -> Option<Instant> {
         let (_, sent) = self.outstanding.take_if(|(waiting, _)| token != 0 && *waiting == token)?;
         self.unanswered = 0;
         Some(sent)
     }
 
-    /// A quACK named a packet that was not known to have arrived.
+    /// Records that a quACK reported a packet for the first time.
     pub(super) fn progress(&mut self) {
         self.doublings = 0;
     }
@@ -71,8 +71,8 @@ impl Probe {
         scale(timeout, 1 << self.doublings, 1)
     }
 
-    /// How long the newest poll stands when its answer is to be timed. Reports do not shorten it:
-    /// it has to outgrow a near RTT that nobody knows.
+    /// How long to wait for an answer that measures the near RTT. Reports do not shorten it: it
+    /// must outgrow an unknown near RTT.
     pub(super) fn measuring_interval(&self, retry_interval: Duration) -> Duration {
         scale(retry_interval, 1 << self.unanswered.saturating_sub(1).min(MAX_DOUBLINGS), 1)
             .min(SILENCE)

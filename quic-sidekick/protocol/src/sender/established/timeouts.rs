@@ -1,6 +1,6 @@
-//! When the sender of an established session speaks first (SPEC.md, sections 7.1 and 7.4).
+//! The deadlines of an established session (SPEC.md, sections 7.1 and 7.4).
 //!
-//! Every deadline is a pure function of the state, so none has to be kept in step with it.
+//! Every deadline is a pure function of the state, so none can become stale.
 
 use super::Established;
 use super::probe::SILENCE;
@@ -8,7 +8,7 @@ use crate::clock::{earlier, scale};
 use crate::sender::config::SenderConfig;
 use std::time::{Duration, Instant};
 
-/// The proxy forgets a session whose sender is silent for a minute.
+/// The longest silence of the sender; the proxy ends a session after a minute of it.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 impl Established {
     /// When [`Established::on_timeout`] is due.
@@ -33,20 +33,20 @@ impl Established {
         let probe = &self.epoch.probe;
         let last_polled = probe.last_polled.unwrap_or(self.last_spoke);
         if self.epoch.sequence.is_none() || self.epoch.wanted_sums > 0 {
-            // Without an answer to the first poll the proxy counts nothing; without one of more
-            // sums the sender understands nothing more.
+            // The proxy counts nothing before the first poll arrives. Quacks with too few sums do
+            // not decode before one with more.
             return Some(last_polled + self.near_rtt.retry_interval());
         }
         if self.near_rtt.smoothed().is_none() {
-            // Before the near RTT is measured, no loss can be timed. Another poll meanwhile would
-            // only make the sender miss the answer to this one.
+            // Before the near RTT is measured, no loss can be timed. Another poll would only
+            // invalidate the answer to this one.
             return Some(last_polled + probe.measuring_interval(self.near_rtt.retry_interval()));
         }
         if !config.poll || self.history.is_empty() {
             return None;
         }
-        // The last packet is unreported for a probe timeout; or a suspect's time is up, and the
-        // proxy has the last word; or the proxy owes a quACK.
+        // Poll when the last packet is unreported for a probe timeout, when a suspect would be
+        // declared lost and the proxy may report it yet, or when a quACK is overdue.
         let patience = probe.patience(self.near_rtt.probe_timeout());
         let tail = self.history.last_sent().map(|sent| sent + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());
@@ -56,14 +56,14 @@ impl Established {
         Some(probe.last_polled.map_or(at, |polled| at.max(polled + patience)))
     }
 
-    /// When the proxy's timer began that leads to the next quACK, and its interval.
+    /// When the proxy's timer for the next quACK began, and its interval.
     fn owed_since(&self) -> Option<(Instant, Duration)> {
         let every = self.granted.every?;
         Some((self.last_heard.max(self.history.oldest()?), every))
     }
 
-    /// When the sender gives up a silent proxy: a while after a request that it has not answered,
-    /// or without polls after the first packet that it owes a report on.
+    /// When the sender gives up a silent proxy: a while after a request without an answer. If it
+    /// does not poll, after the first packet whose report is overdue.
     pub(super) fn silent_at(&self, config: &SenderConfig) -> Option<Instant> {
         let renewing = self.renewing.as_ref().map(|request| request.since);
         let asked = earlier(self.epoch.probe.unheard_since, renewing);
