@@ -339,7 +339,8 @@ fn half_a_day_leaves_nothing_behind() {
         .count();
     let came: u64 = town.people.iter().map(|person| person.number + 1).sum();
     println!(
-        "{came} people, {} packets sent, {} lost, {} declared lost, at most {most_sessions} sessions of {most} bytes",
+        "{came} people, {} packets sent, {} lost, {} declared lost, \
+         at most {most_sessions} sessions of {most} bytes",
         town.sent, town.lost, town.declared
     );
     assert_eq!(town.wrong, 0, "packets were declared lost that had been counted");
