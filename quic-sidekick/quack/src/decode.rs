@@ -3,27 +3,15 @@
 mod factor;
 mod multiplicity;
 
-use crate::error::MoreReceivedThanSent;
-use crate::field::Field;
+use crate::error::{DecodeError, MoreReceivedThanSent};
+use crate::fate::{Fate, Found, Identities};
 use crate::identifier::Identifier;
-use crate::sums::{MAX_THRESHOLD, PowerSumsOf};
+use crate::sums::PowerSumsOf;
+use crate::threshold::MAX_THRESHOLD;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
-use core::{error::Error, fmt};
 use factor::Factoring;
 use multiplicity::Multiplicities;
-
-/// What a quACK says about one packet of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    /// It was seen.
-    Received,
-    /// It was not seen.
-    Missing,
-    /// Of several packets with this identifier some were seen and some were not, and the sums
-    /// cannot tell which.
-    Ambiguous,
-}
 
 /// Decodes quACKs of 32-bit identifiers: what the protocol speaks of.
 pub type Decoder = DecoderOf<u32>;
@@ -38,56 +26,6 @@ pub struct DecoderOf<I: Identifier> {
     factoring: Factoring<I>,
     found: Found<I>,
     multiplicities: Multiplicities<I>,
-}
-
-/// What Newton's identities are worked out in.
-#[derive(Debug)]
-pub struct Identities<I: Field> {
-    /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
-    pub(crate) totals: Vec<I::Wide>,
-    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power
-    /// first.
-    pub(crate) polynomial: Vec<I>,
-}
-
-impl<I: Field> Identities<I> {
-    fn with_degree(degree: usize) -> Self {
-        Self { totals: Vec::with_capacity(MAX_THRESHOLD), polynomial: Vec::with_capacity(degree) }
-    }
-}
-
-/// The packets of the log that are roots, as they are come upon.
-#[derive(Debug)]
-pub struct Found<I> {
-    /// How many.
-    count: usize,
-    /// Their elements, as many of them as may be missing.
-    elements: Vec<I>,
-    limit: usize,
-}
-
-impl<I: Field> Found<I> {
-    /// Marks one.
-    #[inline]
-    pub(crate) fn mark(&mut self, identifier: I, fate: &mut Fate) {
-        *fate = Fate::Missing;
-        self.count += 1;
-        if self.elements.len() < self.limit {
-            self.elements.push(identifier.element());
-        }
-    }
-
-    fn clear(&mut self) {
-        self.count = 0;
-        self.elements.clear();
-    }
-
-    /// Whether they are so many, no two of them alike.
-    fn are_distinct(&self, count: usize) -> bool {
-        let Self { count: found, elements, .. } = self;
-        let repeats = |(i, element)| elements.iter().take(i).any(|earlier| earlier == element);
-        *found == count && elements.len() == count && !elements.iter().enumerate().any(repeats)
-    }
 }
 
 impl<I: Identifier> DecoderOf<I> {
@@ -107,11 +45,7 @@ impl<I: Identifier> DecoderOf<I> {
             sums: Vec::with_capacity(MAX_THRESHOLD),
             identities: Identities::with_degree(max_threshold),
             factoring: Factoring::new(),
-            found: Found {
-                count: 0,
-                elements: Vec::with_capacity(max_threshold),
-                limit: max_threshold,
-            },
+            found: Found::with_limit(max_threshold),
             multiplicities: Multiplicities::with_capacity(max_threshold),
         }
     }
@@ -210,48 +144,6 @@ impl<I: Identifier> Clone for DecoderOf<I> {
         Self::new(self.max_threshold).with_instruction_set(self.set)
     }
 }
-
-/// Why a quACK could not be decoded. No fate is known then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// More packets are missing than there are sums to tell them apart.
-    TooManyMissing {
-        /// How many packets are missing.
-        missing: u32,
-        /// How many may be: the smaller of the difference's threshold and the decoder's.
-        threshold: usize,
-    },
-    /// The receiving side counted more packets than were sent.
-    MoreReceivedThanSent,
-    /// No packets at all have these sums and this count: one side counted packets that the other
-    /// did not send, or the two began at different packets.
-    Inconsistent,
-    /// Some packets that are missing do not stand in the log, or not as often as they are missing.
-    NotInLog,
-}
-
-impl From<MoreReceivedThanSent> for DecodeError {
-    fn from(_: MoreReceivedThanSent) -> Self {
-        Self::MoreReceivedThanSent
-    }
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyMissing { missing, threshold } => {
-                write!(f, "{missing} packets are missing, but only {threshold} can be told apart")
-            }
-            Self::MoreReceivedThanSent => MoreReceivedThanSent.fmt(f),
-            Self::Inconsistent => {
-                f.write_str("the power sums contradict each other: the two sides are not aligned")
-            }
-            Self::NotInLog => f.write_str("packets are missing that the log does not hold"),
-        }
-    }
-}
-
-impl Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {

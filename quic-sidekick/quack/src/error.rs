@@ -1,29 +1,8 @@
-//! Why sums cannot be made, taken over from a message, or subtracted.
-//! ([`DecodeError`](crate::DecodeError) stands beside the decoder.)
+//! Errors of sums and of the decoder.
 
-use crate::{Identifier, MAX_THRESHOLD};
+use crate::identifier::Identifier;
+use crate::threshold::ThresholdError;
 use core::{error::Error, fmt};
-
-/// A threshold that is not 1 to [`MAX_THRESHOLD`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThresholdError {
-    /// The threshold that was asked for.
-    pub threshold: usize,
-}
-
-impl ThresholdError {
-    pub(crate) fn check(threshold: usize) -> Result<(), Self> {
-        if (1..=MAX_THRESHOLD).contains(&threshold) { Ok(()) } else { Err(Self { threshold }) }
-    }
-}
-
-impl fmt::Display for ThresholdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a quACK has 1 to {MAX_THRESHOLD} power sums, not {}", self.threshold)
-    }
-}
-
-impl Error for ThresholdError {}
 
 /// Numbers that cannot be the power sums of anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,3 +73,45 @@ impl fmt::Display for MoreReceivedThanSent {
 }
 
 impl Error for MoreReceivedThanSent {}
+
+/// Why a quACK could not be decoded. No fate is known then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// More packets are missing than there are sums to tell them apart.
+    TooManyMissing {
+        /// How many packets are missing.
+        missing: u32,
+        /// How many may be: the smaller of the difference's threshold and the decoder's.
+        threshold: usize,
+    },
+    /// The receiving side counted more packets than were sent.
+    MoreReceivedThanSent,
+    /// No packets at all have these sums and this count: one side counted packets that the other
+    /// did not send, or the two began at different packets.
+    Inconsistent,
+    /// Some packets that are missing do not stand in the log, or not as often as they are missing.
+    NotInLog,
+}
+
+impl From<MoreReceivedThanSent> for DecodeError {
+    fn from(_: MoreReceivedThanSent) -> Self {
+        Self::MoreReceivedThanSent
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyMissing { missing, threshold } => {
+                write!(f, "{missing} packets are missing, but only {threshold} can be told apart")
+            }
+            Self::MoreReceivedThanSent => MoreReceivedThanSent.fmt(f),
+            Self::Inconsistent => {
+                f.write_str("the power sums contradict each other: the two sides are not aligned")
+            }
+            Self::NotInLog => f.write_str("packets are missing that the log does not hold"),
+        }
+    }
+}
+
+impl Error for DecodeError {}

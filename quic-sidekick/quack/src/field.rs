@@ -4,9 +4,7 @@
 //! for each of the three primes, the high half of a product folds onto the low half by a
 //! multiplication with that number: no division anywhere.
 
-use crate::MAX_THRESHOLD;
-use crate::decode::{Fate, Found, Identities};
-use crate::vector::{self, InstructionSet};
+use crate::threshold::MAX_THRESHOLD;
 use core::{fmt, ops};
 
 /// What the sums and the decoder need of an identifier's field. It cannot be named outside, which
@@ -68,59 +66,6 @@ pub trait Field: Copy + Eq + Ord + 'static {
     fn take(sum: &mut Self::Lazy, element: Self);
     /// The element that a lazy sum is congruent to.
     fn settle(sum: Self::Lazy) -> Self;
-
-    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past
-    /// `threshold` may become anything. There are fewer identifiers than
-    /// [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
-    fn insert_many<const TAKE: bool>(
-        _set: InstructionSet,
-        sums: &mut [Self::Lazy],
-        threshold: usize,
-        identifiers: &[Self],
-    ) {
-        vector::portable::insert_many::<Self, TAKE>(sums, threshold, identifiers);
-    }
-
-    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums,
-    /// and says whether the sums left over agree.
-    #[inline]
-    fn newton(
-        _set: InstructionSet,
-        sums: &[Self],
-        missing: usize,
-        identities: &mut Identities<Self>,
-    ) -> bool {
-        vector::portable::newton(sums, missing, identities)
-    }
-
-    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading
-    /// 1, highest power first.
-    fn mark_roots(
-        _set: InstructionSet,
-        polynomial: &[Self],
-        identifiers: &[Self],
-        fates: &mut [Fate],
-        found: &mut Found<Self>,
-    ) {
-        vector::portable::mark_roots(polynomial, identifiers, fates, found);
-    }
-
-    /// From how many candidates, times the square of the degree, a polynomial is better split than
-    /// tried.
-    fn crossover(_set: InstructionSet) -> usize {
-        vector::portable::CROSSOVER
-    }
-
-    /// Marks as missing the identifiers that are among `roots`.
-    fn look_up(
-        _set: InstructionSet,
-        roots: &[Self],
-        identifiers: &[Self],
-        fates: &mut [Fate],
-        found: &mut Found<Self>,
-    ) {
-        vector::portable::look_up(roots, identifiers, fates, found);
-    }
 }
 
 /// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to
@@ -279,52 +224,6 @@ macro_rules! narrow {
                 (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
             let $lifted = sum.cast_unsigned().wrapping_add(LIFT);
             $reduced
-        }
-
-        #[inline]
-        fn insert_many<const TAKE: bool>(
-            set: InstructionSet,
-            sums: &mut [i64],
-            threshold: usize,
-            identifiers: &[Self],
-        ) {
-            vector::insert_many::<Self, TAKE>(set, sums, threshold, identifiers);
-        }
-
-        #[inline]
-        fn newton(
-            set: InstructionSet,
-            sums: &[Self],
-            missing: usize,
-            identities: &mut Identities<Self>,
-        ) -> bool {
-            vector::newton(set, sums, missing, identities)
-        }
-
-        #[inline]
-        fn mark_roots(
-            set: InstructionSet,
-            polynomial: &[Self],
-            identifiers: &[Self],
-            fates: &mut [Fate],
-            found: &mut Found<Self>,
-        ) {
-            vector::mark_roots(set, polynomial, identifiers, fates, found);
-        }
-
-        fn crossover(set: InstructionSet) -> usize {
-            set.crossover()
-        }
-
-        #[inline]
-        fn look_up(
-            set: InstructionSet,
-            roots: &[Self],
-            identifiers: &[Self],
-            fates: &mut [Fate],
-            found: &mut Found<Self>,
-        ) {
-            vector::look_up(set, roots, identifiers, fates, found);
         }
     };
 }

@@ -1,12 +1,13 @@
 //! How wide the identifiers are.
 
+use crate::batch::Batch;
 use crate::field::Field;
 use core::{fmt, hash::Hash};
 
 /// An opaque packet's identifier: so many bits of its ciphertext. It is `u16`, `u32` or `u64`, and
 /// cannot be implemented elsewhere.
 pub trait Identifier:
-    Field + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
+    Batch + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
 {
     /// The largest prime of so many bits. All sums are taken modulo it; identifiers that are not
     /// below are the same to this crate as 0 and the few after it.

@@ -110,18 +110,23 @@ extern crate alloc;
 #[cfg(any(test, feature = "std"))]
 extern crate std;
 
+mod batch;
 mod decode;
 mod error;
+mod fate;
 mod field;
 mod identifier;
 mod sums;
 pub mod textbook;
+mod threshold;
 mod vector;
 
-pub use decode::{DecodeError, Decoder, DecoderOf, Fate};
-pub use error::{MoreReceivedThanSent, PartsError, ThresholdError};
+pub use decode::{Decoder, DecoderOf};
+pub use error::{DecodeError, MoreReceivedThanSent, PartsError};
+pub use fate::Fate;
 pub use identifier::Identifier;
-pub use sums::{MAX_THRESHOLD, PowerSums, PowerSumsOf};
+pub use sums::{PowerSums, PowerSumsOf};
+pub use threshold::{MAX_THRESHOLD, ThresholdError};
 pub use vector::InstructionSet;
 
 /// The prime 2³² − 5 that sums of 32-bit identifiers are taken modulo.

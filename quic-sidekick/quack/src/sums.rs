@@ -1,16 +1,15 @@
 //! The sums themselves: what a proxy keeps for a flow, what a quACK carries, and what a sender
 //! keeps over its log.
 
-use crate::error::{MoreReceivedThanSent, PartsError, ThresholdError};
+use crate::error::{MoreReceivedThanSent, PartsError};
 use crate::identifier::Identifier;
-use crate::vector::{InstructionSet, WIDEST};
+use crate::threshold::ThresholdError;
+use crate::vector::InstructionSet;
+use crate::vector::narrow::WIDEST;
 use alloc::{vec, vec::Vec};
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::mem;
-
-/// The largest threshold: as many sums, and so as many missing packets, as one quACK can describe.
-pub const MAX_THRESHOLD: usize = 255;
 
 /// So many packets that come one by one wait for each other. A batch of them costs a fifth of what
 /// they cost alone, and the packet itself then touches two cache lines instead of all the sums;
@@ -37,7 +36,7 @@ pub type PowerSums = PowerSumsOf<u32>;
 /// ```
 pub struct PowerSumsOf<I: Identifier> {
     set: InstructionSet,
-    /// 1 to [`MAX_THRESHOLD`].
+    /// 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     threshold: usize,
     count: u32,
     /// At most so many elements were added to a sum since all were reduced.
@@ -55,7 +54,7 @@ impl<I: Identifier> PowerSumsOf<I> {
     /// Sums over no packets, with room to tell apart `threshold` missing ones.
     ///
     /// # Errors
-    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`].
+    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     pub fn new(threshold: usize) -> Result<Self, ThresholdError> {
         ThresholdError::check(threshold)?;
         Ok(Self::empty(threshold))
@@ -65,7 +64,8 @@ impl<I: Identifier> PowerSumsOf<I> {
     /// upward.
     ///
     /// # Errors
-    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`] sums, or one is not below the
+    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD)
+    /// sums, or one is not below the
     /// [`MODULUS`](Identifier::MODULUS).
     pub fn from_parts(count: u32, sums: &[I]) -> Result<Self, PartsError> {
         let mut result = Self::default();
@@ -98,7 +98,7 @@ impl<I: Identifier> PowerSumsOf<I> {
         self
     }
 
-    /// How many sums there are: 1 to [`MAX_THRESHOLD`].
+    /// How many sums there are: 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     pub fn threshold(&self) -> usize {
         self.threshold
     }
@@ -196,7 +196,8 @@ impl<I: Identifier> PowerSumsOf<I> {
     /// would have been there had the smaller threshold been chosen from the start.
     ///
     /// # Errors
-    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`]; nothing changes then.
+    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD); nothing
+    /// changes then.
     pub fn truncate(&mut self, threshold: usize) -> Result<(), ThresholdError> {
         ThresholdError::check(threshold)?;
         self.keep(threshold);

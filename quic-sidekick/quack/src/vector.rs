@@ -5,6 +5,7 @@
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kernel;
+pub(crate) mod narrow;
 pub(crate) mod portable;
 
 #[cfg(target_arch = "aarch64")]
@@ -12,12 +13,9 @@ mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::decode::{Fate, Found, Identities};
-use crate::field::Field;
+use crate::fate::{Fate, Found, Identities};
 use core::fmt;
-
-/// Lanes of the widest vector: the sums' memory is a multiple of it.
-pub(crate) const WIDEST: usize = 8;
+use narrow::Narrow;
 
 /// The instructions that sums and decoders use, which the machine has.
 ///
@@ -89,7 +87,7 @@ impl InstructionSet {
         sets.into_iter().flatten().map(Self)
     }
 
-    /// [`Field::crossover`] of what the kernel can do. Measured, but for NEON, which lies where its
+    /// [`Batch::crossover`](crate::batch::Batch::crossover) of what the kernel can do. Measured, but for NEON, which lies where its
     /// lanes put it.
     pub(crate) fn crossover(self) -> usize {
         match self.0 {
@@ -134,63 +132,6 @@ impl fmt::Debug for InstructionSet {
 impl fmt::Display for InstructionSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-/// A field whose products fit a double-precision significand's two words: what the kernel can do.
-/// The modulus is `2^BITS - EXCESS`.
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code, reason = "only the kernel needs what it adds")
-)]
-pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
-    const BITS: u32;
-    const EXCESS: u32;
-
-    /// The element for an integer above the negated modulus and below the modulus.
-    fn from_centred(integer: i64) -> Self;
-
-    /// The identifiers as they lie in memory, if a vector can be loaded from there.
-    fn words(identifiers: &[Self]) -> Option<&[u32]>;
-}
-
-impl Narrow for u16 {
-    const BITS: u32 = 16;
-    const EXCESS: u32 = 15;
-
-    #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the caller's promise"
-    )]
-    fn from_centred(integer: i64) -> Self {
-        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
-    }
-
-    #[inline(always)]
-    fn words(_: &[Self]) -> Option<&[u32]> {
-        None
-    }
-}
-
-impl Narrow for u32 {
-    const BITS: u32 = 32;
-    const EXCESS: u32 = 5;
-
-    #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the caller's promise"
-    )]
-    fn from_centred(integer: i64) -> Self {
-        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
-    }
-
-    #[inline(always)]
-    fn words(identifiers: &[Self]) -> Option<&[u32]> {
-        Some(identifiers)
     }
 }
 

@@ -8,6 +8,7 @@
 //! What this costs does not depend on the log, and looking roots up in a log is cheap; [`pays`]
 //! says when.
 
+use crate::batch::Batch;
 use crate::field::Field;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
@@ -38,7 +39,7 @@ pub(super) const MAX_DEGREE: usize = 8;
 /// | 3 of 8000 | 50, 16 | 14, 13 | 6.5, 11 |
 /// | 5 of 4000 | 37, 35 | 9.3, 36 | 4.5, 34 |
 /// | 8 of 16000 | 224, 104 | 48, 95 | 24, 87 |
-pub(super) fn pays<F: Field>(set: InstructionSet, degree: usize, candidates: usize) -> bool {
+pub(super) fn pays<F: Batch>(set: InstructionSet, degree: usize, candidates: usize) -> bool {
     match degree {
         1 => candidates >= 64,
         _ => degree <= MAX_DEGREE && candidates >= F::crossover(set) * degree * degree,

@@ -1,6 +1,7 @@
 //! Identifiers that are missing or logged more than once: the rare case, told apart with care.
 
-use super::{DecodeError, Fate};
+use crate::error::DecodeError;
+use crate::fate::Fate;
 use crate::field::Field;
 use crate::vector::portable::evaluate;
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{MODULUS, textbook};
+use crate::{MAX_THRESHOLD, MODULUS, textbook};
 use proptest::prelude::*;
 use std::string::ToString;
 

@@ -8,8 +8,8 @@
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::kernel::{self, Simd};
-use super::{Narrow, WIDEST};
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use crate::fate::{Fate, Found};
 use alloc::vec::Vec;
 #[allow(clippy::wildcard_imports, reason = "a dozen long names")]
 use core::arch::aarch64::*;

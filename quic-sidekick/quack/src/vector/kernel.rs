@@ -25,9 +25,9 @@
 //! the 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
 //! take four instructions as well.
 
-use super::{Narrow, WIDEST};
-use crate::MAX_THRESHOLD;
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use crate::fate::{Fate, Found};
+use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
 /// Thresholds up to this one need less room, which costs less to clear.

@@ -1,6 +1,6 @@
 //! What every machine can do, in integers.
 
-use crate::decode::{Fate, Found, Identities};
+use crate::fate::{Fate, Found, Identities};
 use crate::field::Field;
 use core::mem;
 
@@ -44,7 +44,7 @@ pub(crate) fn insert_one<F: Field, const TAKE: bool>(
     }
 }
 
-/// [`Field::insert_many`]
+/// [`Batch::insert_many`](crate::batch::Batch::insert_many)
 pub(crate) fn insert_many<F: Field, const TAKE: bool>(
     sums: &mut [F::Lazy],
     threshold: usize,
@@ -67,7 +67,7 @@ pub(crate) fn insert_many<F: Field, const TAKE: bool>(
     }
 }
 
-/// [`Field::newton`]
+/// [`Batch::newton`](crate::batch::Batch::newton)
 ///
 /// With `x^m + c₁x^(m-1) + … + c_m` the polynomial and `s₁, s₂, …` the power sums of its roots,
 ///
@@ -95,7 +95,7 @@ pub(crate) fn newton<F: Field>(sums: &[F], missing: usize, identities: &mut Iden
     rest.iter().all(|&total| F::reduce(total, F::ZERO) == F::ZERO)
 }
 
-/// [`Field::mark_roots`]
+/// [`Batch::mark_roots`](crate::batch::Batch::mark_roots)
 pub(crate) fn mark_roots<F: Field>(
     polynomial: &[F],
     identifiers: &[F],
@@ -117,7 +117,7 @@ pub(crate) fn mark_roots<F: Field>(
     }
 }
 
-/// [`Field::look_up`]
+/// [`Batch::look_up`](crate::batch::Batch::look_up)
 #[inline(always)]
 pub(crate) fn look_up<F: Field>(
     roots: &[F],

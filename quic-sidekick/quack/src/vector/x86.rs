@@ -9,8 +9,9 @@
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::kernel::{self, Simd};
-use super::{Narrow, WIDEST, portable};
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use super::portable;
+use crate::fate::{Fate, Found};
 use alloc::vec::Vec;
 #[allow(clippy::wildcard_imports, reason = "two dozen long names")]
 use core::arch::x86_64::*;
