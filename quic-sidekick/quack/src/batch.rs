@@ -1,4 +1,4 @@
-//! Work on many elements at once, by the machine's instructions where the width allows.
+//! Operations on many elements, with the machine's vector instructions where the width allows.
 
 use crate::fate::{Fate, Found, Identities};
 use crate::field::Field;
@@ -7,9 +7,9 @@ use crate::vector::{self, InstructionSet};
 /// The batch operations of sums and the decoder. The defaults are the portable code.
 #[doc(hidden)]
 pub trait Batch: Field {
-    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past
-    /// `threshold` may become anything. There are fewer identifiers than
-    /// [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
+    /// Adds the 1st, 2nd, … powers of identifiers to `sums`, or subtracts them. The values of sums
+    /// past `threshold` are unspecified. There are fewer identifiers than
+    /// [`PATIENCE`](Field::PATIENCE), and at most 2¹⁹.
     fn insert_many<const TAKE: bool>(
         _set: InstructionSet,
         sums: &mut [Self::Lazy],
@@ -19,8 +19,8 @@ pub trait Batch: Field {
         vector::portable::insert_many::<Self, TAKE>(sums, threshold, identifiers);
     }
 
-    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums,
-    /// and says whether the sums left over agree.
+    /// Newton's identities: computes the polynomial of degree `missing` that has these power sums.
+    /// Returns whether the remaining sums agree.
     #[inline]
     fn newton(
         _set: InstructionSet,
@@ -31,8 +31,8 @@ pub trait Batch: Field {
         vector::portable::newton(sums, missing, identities)
     }
 
-    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading
-    /// 1, highest power first.
+    /// Marks as missing the identifiers at which a polynomial is zero. The polynomial is given
+    /// without its leading 1, highest power first.
     fn mark_roots(
         _set: InstructionSet,
         polynomial: &[Self],
@@ -43,8 +43,8 @@ pub trait Batch: Field {
         vector::portable::mark_roots(polynomial, identifiers, fates, found);
     }
 
-    /// From how many candidates, times the square of the degree, a polynomial is better split than
-    /// tried.
+    /// The number of candidates, divided by the square of the degree, from which splitting the
+    /// polynomial is faster than evaluating it at each.
     fn crossover(_set: InstructionSet) -> usize {
         vector::portable::CROSSOVER
     }
@@ -61,7 +61,7 @@ pub trait Batch: Field {
     }
 }
 
-/// Hands the operations to the vector instructions.
+/// Implements the operations by the selected vector instructions.
 macro_rules! vectors {
     () => {
         #[inline]

@@ -1,4 +1,4 @@
-//! From the difference of two sums to the fate of every packet in the log.
+//! The decoder: from the difference of two sums to the fate of every packet in the log.
 
 mod factor;
 mod multiplicity;
@@ -13,10 +13,10 @@ use alloc::vec::Vec;
 use factor::Factoring;
 use multiplicity::Multiplicities;
 
-/// Decodes quACKs of 32-bit identifiers: what the protocol speaks of.
+/// A decoder for quACKs of 32-bit identifiers, as the protocol uses.
 pub type Decoder = DecoderOf<u32>;
 
-/// Finds the missing packets of a log. It is the workspace of that, too: keep one and use it again.
+/// Finds the missing packets of a log. It includes the workspace, so keep one and reuse it.
 #[derive(Debug)]
 pub struct DecoderOf<I: Identifier> {
     set: InstructionSet,
@@ -29,13 +29,12 @@ pub struct DecoderOf<I: Identifier> {
 }
 
 impl<I: Identifier> DecoderOf<I> {
-    /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a
-    /// decode: it grows with the product of that number and the length of the log. Where roots are
-    /// found without trying a long log, sums that somebody made up for the purpose can cost a few
-    /// times what honest ones do, and identifiers that are missing or logged more than once cost up
-    /// to the square of the number missing.
+    /// A decoder that accepts at most `max_threshold` missing packets. This bounds the work of a
+    /// decode, which grows with the product of that number and the length of the log. For a long
+    /// log, forged sums can cost a few times as much as honest ones. Identifiers that are missing
+    /// or logged more than once cost up to the square of the number missing.
     ///
-    /// `max_threshold` is brought into the range 1 to [`MAX_THRESHOLD`].
+    /// `max_threshold` is clamped to 1 to [`MAX_THRESHOLD`].
     #[must_use]
     pub fn new(max_threshold: usize) -> Self {
         let max_threshold = max_threshold.clamp(1, MAX_THRESHOLD);
@@ -57,34 +56,32 @@ impl<I: Identifier> DecoderOf<I> {
         self
     }
 
-    /// The largest number of missing packets this decoder accepts.
+    /// The largest number of missing packets that this decoder accepts.
     pub fn max_threshold(&self) -> usize {
         self.max_threshold
     }
 
-    /// Says for each packet of `log` whether it is among those that `difference` is the sum of, and
-    /// returns how many are missing.
+    /// Determines the fate of each packet of `log`, and returns the number of missing ones.
     ///
     /// `difference` is sent minus received (see [`PowerSumsOf::difference`]). `log` holds the
-    /// identifiers of the packets in "sent", in any order and not reduced; packets that were taken
-    /// out of "sent" must not be in it. `fates` is overwritten and has the length and order of
-    /// `log`; its memory is used again. After an error it is empty.
+    /// identifiers of the packets in "sent", in any order and not reduced, without packets that
+    /// were removed from "sent". `fates` is overwritten: it has the length and order of `log`, and
+    /// its memory is reused. After an error it is empty.
     ///
-    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`]:
-    /// without ambiguity it is the number of [`Fate::Missing`].
+    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`].
+    /// Without ambiguity it is the number of [`Fate::Missing`].
     ///
-    /// The difference is read faster if no inserted packet waits in it (see
-    /// [`PowerSumsOf::insert`]); in what [`PowerSumsOf::difference`] makes none does.
+    /// Reading the difference is faster if no inserted packet waits in it (see
+    /// [`PowerSumsOf::insert`]), as in a result of [`PowerSumsOf::difference`].
     ///
     /// # Errors
     /// - [`DecodeError::MoreReceivedThanSent`]: the count of the difference is negative.
-    /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can
-    ///   help.
-    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log and the sums do not
-    ///   belong together.
+    /// - [`DecodeError::TooManyMissing`]: a quACK with more sums, or a new start, can help.
+    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log does not match the
+    ///   sums.
     ///
-    /// The first two cost a comparison, `Inconsistent` no more than the sums: no packet of the log
-    /// is looked at before.
+    /// The first two cost a comparison, and `Inconsistent` only the sums: the decoder reads the log
+    /// afterwards.
     pub fn decode(
         &mut self,
         difference: &PowerSumsOf<I>,
@@ -106,7 +103,7 @@ impl<I: Identifier> DecoderOf<I> {
         } else {
             I::mark_roots(self.set, polynomial, log, fates, &mut self.found);
         }
-        // As many different roots as the degree are all there are, each once.
+        // As many distinct roots as the degree are all roots, each once.
         if !self.found.are_distinct(missing)
             && let Err(error) = self.multiplicities.settle(&self.identities.polynomial, log, fates)
         {
@@ -116,7 +113,7 @@ impl<I: Identifier> DecoderOf<I> {
         Ok(missing)
     }
 
-    /// The polynomial whose roots are missing, if there is one.
+    /// Builds the polynomial whose roots are the missing identifiers.
     fn build_polynomial(
         &mut self,
         difference: &PowerSumsOf<I>,
@@ -138,7 +135,7 @@ impl<I: Identifier> DecoderOf<I> {
     }
 }
 
-/// A decoder of the same kind, with room of its own.
+/// The clone has a workspace of its own.
 impl<I: Identifier> Clone for DecoderOf<I> {
     fn clone(&self) -> Self {
         Self::new(self.max_threshold).with_instruction_set(self.set)
@@ -152,8 +149,7 @@ mod tests {
     use Fate::{Ambiguous, Missing, Received};
     use std::{string::ToString, vec};
 
-    /// Decodes with a `fates` that holds something already, and checks what always has to be true
-    /// of it after.
+    /// Decodes into a `fates` that is not empty, and checks invariants of the result.
     fn decode(count: u32, sums: &[u32], log: &[u32]) -> Result<Vec<Fate>, DecodeError> {
         let difference = PowerSums::from_parts(count, sums).unwrap();
         let mut fates = vec![Ambiguous; 3];
@@ -195,7 +191,7 @@ mod tests {
 
     #[test]
     fn identifiers_that_reduce_to_the_same_element_are_one() {
-        // Zero adds to no sum: only the count betrays it.
+        // Zero adds to no sum: only the count shows it.
         assert_eq!(decode(1, &[0, 0], &[0, 9]), Ok(vec![Missing, Received]));
         assert_eq!(decode(1, &[0, 0], &[MODULUS, 9, 0]), Ok(vec![Ambiguous, Received, Ambiguous]));
         assert_eq!(decode(2, &[0, 0], &[MODULUS, 9, 0]), Ok(vec![Missing, Received, Missing]));
@@ -208,7 +204,7 @@ mod tests {
         assert_eq!(decode(1, &[5, 25], &[4, 6]), Err(DecodeError::NotInLog));
         // Twice missing, once logged.
         assert_eq!(decode(2, &[10, 50], &[5, 6]), Err(DecodeError::NotInLog));
-        // One of two is there.
+        // The log holds one of two.
         assert_eq!(decode(2, &[11, 61], &[5, 7, 8]), Err(DecodeError::NotInLog));
         // x² - 2 has no root in this field (2 is no square, for p ≡ 3 modulo 8): s = 0, 4.
         assert_eq!(MODULUS % 8, 3);
@@ -248,7 +244,7 @@ mod tests {
     #[test]
     fn errors_are_sentences() {
         let error = DecodeError::TooManyMissing { missing: 30, threshold: 20 };
-        assert_eq!(error.to_string(), "30 packets are missing, but only 20 can be told apart");
+        assert_eq!(error.to_string(), "30 packets are missing, but the sums identify at most 20");
         let error = DecodeError::from(MoreReceivedThanSent);
         assert_eq!(error.to_string(), MoreReceivedThanSent.to_string());
     }

@@ -11,11 +11,11 @@ pub enum PartsError {
     Threshold(ThresholdError),
     /// A sum is the [`MODULUS`](Identifier::MODULUS) or more.
     NotReduced {
-        /// Where in the list it stands, from 0.
+        /// Its index in the list, from 0.
         index: usize,
-        /// What stands there.
+        /// Its value.
         sum: u64,
-        /// What it is not below.
+        /// The modulus.
         modulus: u64,
     },
 }
@@ -60,7 +60,7 @@ impl Error for PartsError {}
 pub struct MoreReceivedThanSent;
 
 impl MoreReceivedThanSent {
-    /// Counts wrap, so half of the range of differences has to stand for negative ones.
+    /// Counts wrap, so half the range of differences stands for negative ones.
     pub(crate) fn check(missing: u32) -> Result<(), Self> {
         if missing < 1 << 31 { Ok(()) } else { Err(Self) }
     }
@@ -74,22 +74,22 @@ impl fmt::Display for MoreReceivedThanSent {
 
 impl Error for MoreReceivedThanSent {}
 
-/// Why a quACK could not be decoded. No fate is known then.
+/// Why a quACK did not decode. Every fate is unknown then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// More packets are missing than there are sums to tell them apart.
+    /// More packets are missing than the sums can identify.
     TooManyMissing {
-        /// How many packets are missing.
+        /// The number of missing packets.
         missing: u32,
-        /// How many may be: the smaller of the difference's threshold and the decoder's.
+        /// The most that may be missing: the smaller threshold of difference and decoder.
         threshold: usize,
     },
     /// The receiving side counted more packets than were sent.
     MoreReceivedThanSent,
-    /// No packets at all have these sums and this count: one side counted packets that the other
-    /// did not send, or the two began at different packets.
+    /// No set of packets has these sums and this count. One side counted packets that the other did
+    /// not send, or the two began at different packets.
     Inconsistent,
-    /// Some packets that are missing do not stand in the log, or not as often as they are missing.
+    /// The log lacks some missing packets, or holds them less often than they are missing.
     NotInLog,
 }
 
@@ -103,7 +103,10 @@ impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooManyMissing { missing, threshold } => {
-                write!(f, "{missing} packets are missing, but only {threshold} can be told apart")
+                write!(
+                    f,
+                    "{missing} packets are missing, but the sums identify at most {threshold}"
+                )
             }
             Self::MoreReceivedThanSent => MoreReceivedThanSent.fmt(f),
             Self::Inconsistent => {

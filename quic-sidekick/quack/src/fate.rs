@@ -4,24 +4,24 @@ use crate::field::Field;
 use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
-/// What a quACK says about one packet of the log.
+/// What a quACK shows about one packet of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// It was seen.
+    /// The receiving side saw it.
     Received,
-    /// It was not seen.
+    /// The receiving side did not see it.
     Missing,
-    /// Of several packets with this identifier some were seen and some were not, and the sums
-    /// cannot tell which.
+    /// Some of several packets with this identifier were seen and some were not, and the sums
+    /// cannot show which.
     Ambiguous,
 }
 
-/// What Newton's identities are worked out in.
+/// The workspace of Newton's identities.
 #[derive(Debug)]
 pub struct Identities<I: Field> {
-    /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
+    /// The partial totals of the identities, for each power. The vector code keeps its own.
     pub(crate) totals: Vec<I::Wide>,
-    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power
+    /// The polynomial whose roots are the missing identifiers, without its leading 1, highest power
     /// first.
     pub(crate) polynomial: Vec<I>,
 }
@@ -32,12 +32,12 @@ impl<I: Field> Identities<I> {
     }
 }
 
-/// The packets of the log that are roots, as they are come upon.
+/// The packets of the log whose identifiers are roots, found so far.
 #[derive(Debug)]
 pub struct Found<I> {
-    /// How many.
+    /// Their number.
     count: usize,
-    /// Their elements, as many of them as may be missing.
+    /// Their elements, at most `limit`.
     elements: Vec<I>,
     limit: usize,
 }
@@ -48,7 +48,7 @@ impl<I: Field> Found<I> {
         Self { count: 0, elements: Vec::with_capacity(limit), limit }
     }
 
-    /// Marks one.
+    /// Marks a packet as missing.
     #[inline]
     pub(crate) fn mark(&mut self, identifier: I, fate: &mut Fate) {
         *fate = Fate::Missing;
@@ -63,7 +63,7 @@ impl<I: Field> Found<I> {
         self.elements.clear();
     }
 
-    /// Whether they are so many, no two of them alike.
+    /// Whether there are exactly `count`, all distinct.
     pub(crate) fn are_distinct(&self, count: usize) -> bool {
         let Self { count: found, elements, .. } = self;
         let repeats = |(i, element)| elements.iter().take(i).any(|earlier| earlier == element);

@@ -1,17 +1,17 @@
 //! The integers modulo the largest prime of 16, 32 and 64 bits.
 //!
-//! An element is an unsigned integer below the modulus. Since `2^b` is congruent to a small number
-//! for each of the three primes, the high half of a product folds onto the low half by a
-//! multiplication with that number: no division anywhere.
+//! An element is an unsigned integer below the modulus. `2^b` is congruent to a small number for
+//! each of the three primes. So a multiplication with that number folds the high half of a product
+//! onto the low half, without a division.
 
 use crate::threshold::MAX_THRESHOLD;
 use core::{fmt, ops};
 
-/// What the sums and the decoder need of an identifier's field. It cannot be named outside, which
-/// seals [`Identifier`](crate::Identifier), and is nobody else's to call.
+/// The arithmetic of an identifier's field. The trait is not nameable outside the crate, which
+/// seals [`Identifier`](crate::Identifier).
 #[doc(hidden)]
 pub trait Field: Copy + Eq + Ord + 'static {
-    /// An element, or what several folded products come to.
+    /// An integer with room for a product, or for a total of folded products.
     type Wide: Copy
         + PartialOrd
         + Default
@@ -21,23 +21,22 @@ pub trait Field: Copy + Eq + Ord + 'static {
         + ops::Add<Output = Self::Wide>
         + ops::Sub<Output = Self::Wide>
         + ops::Mul<Output = Self::Wide>;
-    /// A sum that is only now and then reduced.
+    /// A sum that is rarely reduced.
     type Lazy: Copy + Default + fmt::Debug + Send + Sync + 'static;
     /// The modulus.
     const PRIME: Self;
-    /// Bits of `(p - 1) / 2`.
+    /// The number of bits of `(p - 1) / 2`.
     const HALF_BITS: u32;
     const ZERO: Self;
     const ONE: Self;
     /// `NEGATED_INVERSES[k - 1]` is `-1/k`, for every degree that Newton's identities divide by.
     const NEGATED_INVERSES: &'static [Self; MAX_THRESHOLD];
-    /// As many elements can be added to a lazy sum that is reduced.
+    /// The number of elements that can be added to a reduced lazy sum.
     const PATIENCE: u32;
 
-    /// The element that an identifier stands for: those past the modulus fall together with the
-    /// smallest.
+    /// The element of an identifier. Identifiers past the modulus wrap to the smallest elements.
     fn element(self) -> Self;
-    /// A bit of `(p - 1) / 2`.
+    /// Whether `(p - 1) / 2` has this bit.
     fn half_has(bit: u32) -> bool;
     /// `a + b`
     fn add(a: Self, b: Self) -> Self;
@@ -47,29 +46,29 @@ pub trait Field: Copy + Eq + Ord + 'static {
     fn mul(a: Self, b: Self) -> Self;
     /// `a · b + c`
     fn mul_add(a: Self, b: Self, c: Self) -> Self;
-    /// As an integer with room for a product.
+    /// Converts to an integer with room for a product.
     fn widen(self) -> Self::Wide;
-    /// Back from there, for what is below the modulus.
+    /// Converts an integer below the modulus back.
     fn narrow(wide: Self::Wide) -> Self;
-    /// The remainder of a division by the modulus.
+    /// The remainder modulo the prime.
     fn remainder(wide: Self::Wide) -> Self;
-    /// A number congruent to `a · b`; a thousand of them can be added up.
+    /// A number congruent to `a · b`, small enough to add up a thousand of them.
     fn product(a: Self, b: Self) -> Self::Wide;
-    /// The element that such a total, plus `c`, is congruent to.
+    /// The element congruent to such a total plus `c`.
     fn reduce(total: Self::Wide, c: Self) -> Self;
 
     /// A lazy sum of one element.
     fn lazy(self) -> Self::Lazy;
     /// Adds an element to a lazy sum.
-    fn put(sum: &mut Self::Lazy, element: Self);
-    /// Takes an element out of a lazy sum.
-    fn take(sum: &mut Self::Lazy, element: Self);
-    /// The element that a lazy sum is congruent to.
+    fn accumulate(sum: &mut Self::Lazy, element: Self);
+    /// Subtracts an element from a lazy sum.
+    fn subtract(sum: &mut Self::Lazy, element: Self);
+    /// The element congruent to a lazy sum.
     fn settle(sum: Self::Lazy) -> Self;
 }
 
-/// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to
-/// `$fold`.
+/// The arithmetic common to the three widths: `$wide` has twice the bits, and `2^bits` is congruent
+/// to `$fold`.
 macro_rules! arithmetic {
     ($type:ty, $wide:ty, $fold:literal) => {
         type Wide = $wide;
@@ -166,7 +165,7 @@ macro_rules! arithmetic {
     };
 }
 
-/// The high half folded onto the low one, for each width.
+/// Folding of the high half onto the low one.
 trait Fold {
     fn fold(self) -> Self;
 }
@@ -190,7 +189,7 @@ impl_fold!(u32, 16, 15);
 impl_fold!(u64, 32, 5);
 impl_fold!(u128, 64, 59);
 
-/// Lazy sums that are wider than the elements, and kernels that work on several at once.
+/// Lazy sums that are wider than the elements.
 macro_rules! narrow {
     ($type:ty, $lifted:ident => $reduced:expr) => {
         // Elements are below the modulus, centred or not, so that 2³⁰ of them stay below 2⁶².
@@ -203,12 +202,12 @@ macro_rules! narrow {
         }
 
         #[inline]
-        fn put(sum: &mut Self::Lazy, element: Self) {
+        fn accumulate(sum: &mut Self::Lazy, element: Self) {
             *sum = sum.wrapping_add(i64::from(element));
         }
 
         #[inline]
-        fn take(sum: &mut Self::Lazy, element: Self) {
+        fn subtract(sum: &mut Self::Lazy, element: Self) {
             *sum = sum.wrapping_sub(i64::from(element));
         }
 
@@ -250,12 +249,12 @@ impl Field for u64 {
     }
 
     #[inline]
-    fn put(sum: &mut Self::Lazy, element: Self) {
+    fn accumulate(sum: &mut Self::Lazy, element: Self) {
         *sum = Self::add(*sum, element);
     }
 
     #[inline]
-    fn take(sum: &mut Self::Lazy, element: Self) {
+    fn subtract(sum: &mut Self::Lazy, element: Self) {
         *sum = Self::sub(*sum, element);
     }
 

@@ -1,14 +1,14 @@
-//! The number of sums that a quACK may have.
+//! The bounds on the number of sums.
 
 use core::{error::Error, fmt};
 
-/// The largest threshold: as many sums, and so as many missing packets, as one quACK can describe.
+/// The largest threshold: the most sums, and so the most missing packets, of one quACK.
 pub const MAX_THRESHOLD: usize = 255;
 
-/// A threshold that is not 1 to [`MAX_THRESHOLD`].
+/// A threshold outside 1 to [`MAX_THRESHOLD`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThresholdError {
-    /// The threshold that was asked for.
+    /// The requested threshold.
     pub threshold: usize,
 }
 

@@ -1,7 +1,7 @@
-//! The work on many elements at once, by the instructions that the machine has.
+//! Operations on many elements, by the machine's instructions.
 //!
-//! One algorithm ([`kernel`]) is written down once, over a trait; the modules of the targets lend
-//! it their vectors. The portable code needs neither vectors nor floating point.
+//! One generic algorithm ([`kernel`]) serves all vector instruction sets. A module for each target
+//! supplies its vectors. The portable code needs neither vectors nor floating point.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kernel;
@@ -17,12 +17,11 @@ use crate::fate::{Fate, Found, Identities};
 use core::fmt;
 use narrow::Narrow;
 
-/// The instructions that sums and decoders use, which the machine has.
+/// A set of instructions for sums and decoders that this machine has.
 ///
-/// Whatever is chosen, the results are the same to the bit.
-/// [`PowerSums::new`](crate::PowerSums::new) and [`Decoder::new`](crate::Decoder::new) choose the
-/// [best](Self::best); others are there to be measured, and for machines where the widest vectors
-/// slow other programs down.
+/// Every set gives the same results, bit by bit. [`PowerSums::new`](crate::PowerSums::new) and
+/// [`Decoder::new`](crate::Decoder::new) choose the [best](Self::best). The others serve
+/// measurements, and machines where the widest vectors slow other programs down.
 ///
 /// ```
 /// use sidekick_quack::{InstructionSet, PowerSums};
@@ -37,7 +36,8 @@ use narrow::Narrow;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InstructionSet(Set);
 
-/// Each variant that needs something of the machine holds the proof that the machine has it.
+/// The selected set. Each variant but the first holds the proof that the machine has the
+/// instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Set {
     Portable,
@@ -50,11 +50,11 @@ enum Set {
 }
 
 impl InstructionSet {
-    /// What every machine has.
+    /// The portable code, for every machine.
     pub const PORTABLE: Self = Self(Set::Portable);
 
-    /// The fastest that this machine has. Without the feature `std` that is what the program was
-    /// compiled for.
+    /// The fastest set of this machine. Without the feature `std`, the fastest that the compilation
+    /// target guarantees.
     #[must_use]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -73,7 +73,7 @@ impl InstructionSet {
         Self::PORTABLE
     }
 
-    /// All that this machine has, the slowest first.
+    /// All sets of this machine, the slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         let sets = [
             Some(Set::Portable),
@@ -87,8 +87,8 @@ impl InstructionSet {
         sets.into_iter().flatten().map(Self)
     }
 
-    /// [`Batch::crossover`](crate::batch::Batch::crossover) of what the kernel can do. Measured, but for NEON, which lies where its
-    /// lanes put it.
+    /// [`Batch::crossover`](crate::batch::Batch::crossover) of the kernel. Measured, except for
+    /// NEON, where its lanes suggest the value.
     pub(crate) fn crossover(self) -> usize {
         match self.0 {
             Set::Portable => portable::CROSSOVER,
@@ -153,8 +153,8 @@ fn insert_one<F: Narrow, const TAKE: bool>(
     }
 }
 
-/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, where
-/// the batch would leave most of its vectors' lanes empty.
+/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, while a
+/// batch would leave most lanes empty.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const FEW: usize = 8;
 
@@ -229,7 +229,7 @@ pub(crate) fn look_up<F: Narrow>(
         Set::Avx2(proof) => proof.look_up(roots, identifiers, fates, found),
         #[cfg(target_arch = "x86_64")]
         Set::Avx512(proof) => proof.look_up(roots, identifiers, fates, found),
-        // The compiler makes vectors of it for every machine that always has some.
+        // The compiler vectorises this for targets with vectors.
         _ => portable::look_up(roots, identifiers, fates, found),
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::field::Field;
 
-/// Lanes of the widest vector: the sums' memory is a multiple of it.
+/// The lanes of the widest vector. The length of the sums is a multiple of it.
 pub(crate) const WIDEST: usize = 8;
 
-/// A field whose products fit a double-precision significand's two words: what the kernel can do.
-/// The modulus is `2^BITS - EXCESS`.
+/// A field whose products fit the significands of two doubles, as the kernel requires. The modulus
+/// is `2^BITS - EXCESS`.
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     allow(dead_code, reason = "only the kernel needs what it adds")
@@ -15,10 +15,10 @@ pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
     const BITS: u32;
     const EXCESS: u32;
 
-    /// The element for an integer above the negated modulus and below the modulus.
+    /// The element of an integer between the negated modulus and the modulus, exclusively.
     fn from_centred(integer: i64) -> Self;
 
-    /// The identifiers as they lie in memory, if a vector can be loaded from there.
+    /// The identifiers in memory, if vectors can be loaded from there.
     fn words(identifiers: &[Self]) -> Option<&[u32]>;
 }
 
