@@ -1,8 +1,8 @@
 //! Datagrams that are not QUIC, on the connection's own path: from its address and port to the
 //! peer's, and back.
 //!
-//! They begin with a byte from 4 to 15. RFC 9443 gives these to none of the protocols that share a
-//! port with QUIC, and a QUIC packet never begins so: its first or second bit is set.
+//! They begin with a byte from 4 to 15. RFC 9443 assigns these to none of the protocols that share
+//! a port with QUIC, and no QUIC packet begins so: its first or second bit is set.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -10,47 +10,47 @@ use std::time::Instant;
 
 use crate::{BufFactory, Connection, RecvInfo, SendInfo};
 
-/// First bytes of such datagrams.
+/// The first bytes of such datagrams.
 const FIRST_BYTES: RangeInclusive<u8> = 4..=15;
-/// Longer ones are not carried.
+/// The longest such datagram in bytes.
 const MAX_LEN: usize = 512;
-/// More than so many do not wait in either direction: the oldest are dropped.
+/// The most waiting datagrams in each direction.
 const MAX_WAITING: usize = 8;
 
-/// What waits to be sent, and what was heard.
+/// Datagrams that wait to be sent, and datagrams received.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
     to_send: VecDeque<Vec<u8>>,
     heard: VecDeque<Vec<u8>>,
 }
 
-/// What finds the queue full is dropped: it may be anybody's, and what waits may be what was asked
-/// for.
+/// Queues a datagram, or drops it if the queue is full: anyone may have sent it, while those that
+/// wait may be answers.
 fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
     if queue.len() < MAX_WAITING {
         queue.push_back(datagram.to_vec());
     }
 }
 
-/// Whether it may be carried beside QUIC.
+/// Whether a datagram may share the path with QUIC.
 fn is_beside(datagram: &[u8]) -> bool {
     datagram.len() <= MAX_LEN && datagram.first().is_some_and(|first| FIRST_BYTES.contains(first))
 }
 
-/// The first byte of an answer to a marker, and the bytes of one.
+/// The first byte and the length of an answer to a marker.
 const ANSWER_BYTE: u8 = 6;
 const HANDLE: Range<usize> = 1..21;
 const MAGIC: &[u8] = b"Sidekick";
-/// The mask of the handle: the last bytes of the answer, over and over.
+/// The mask of the handle: the last bytes of the answer, repeated.
 const MASK_LEN: usize = 16;
 
-/// The first `len` bytes of the handle of an answer to a marker: the ID of the connection that sent
-/// the marker. `None` for any other datagram.
+/// The first `len` bytes of the handle of an answer to a marker, unmasked: the ID of the connection
+/// that sent the marker. `None` for any other datagram.
 ///
-/// The handle is masked, since anyone can have a proxy send it to an address of their choice
+/// The handle is masked, because anyone can make a proxy send it to an address of their choice
 /// (SPEC.md, section 4.1 of the Sidekick protocol).
 pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
-    // Every short header is asked: nearly all end at their first byte.
+    // This runs for every short header; the first byte decides nearly all.
     if datagram.first() != Some(&ANSWER_BYTE) || !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
         return None;
     }
@@ -60,25 +60,25 @@ pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Has one of the next calls of `send` give out this datagram, on the active path and as it is:
-    /// before any packet, and outside of the connection's counters and limits; but a server sends
-    /// none to an address that is not validated. One that is longer than 512 bytes, does not begin
-    /// with a byte from 4 to 15, or finds eight waiting is dropped.
+    /// Queues a datagram, so that one of the next calls of `send` returns it, unchanged, for the
+    /// active path. It precedes packets, and is outside the connection's counters and limits, but a
+    /// server sends none to an unvalidated address. The call drops a datagram that is longer than
+    /// 512 bytes, does not begin with a byte from 4 to 15, or finds eight waiting.
     pub fn sidekick_send_beside(&mut self, datagram: &[u8]) {
         if self.sidekick.capacity > 0 && is_beside(datagram) {
             push(&mut self.sidekick.beside.to_send, datagram);
         }
     }
 
-    /// Takes the datagrams that came to `recv` since the last call, on one of the connection's
-    /// paths as far as their addresses tell, and begin with a byte from 4 to 15; the first eight
-    /// are kept. They may come from anybody.
+    /// Removes and returns the datagrams with a first byte from 4 to 15 that `recv` received since
+    /// the last call, on one of the connection's paths by their addresses. The first eight are
+    /// kept. Anyone may have sent them.
     pub fn sidekick_drain_beside(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.sidekick.beside.heard.drain(..)
     }
 
-    /// Whether a datagram is none of the connection's. Without a log nobody would take it; then it
-    /// is left to quiche.
+    /// Intercepts a datagram that is not the connection's. Without a log nobody drains it, so it is
+    /// left to quiche.
     pub(crate) fn sidekick_heard(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
         let beside = self.sidekick.capacity > 0 && is_beside(datagram);
         if beside && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {
@@ -87,7 +87,7 @@ impl<F: BufFactory> Connection<F> {
         beside
     }
 
-    /// Writes a datagram that waits and is no new packet, if `out` has room.
+    /// Writes a waiting datagram that is not a new packet, if `out` has room.
     pub(crate) fn sidekick_speak(
         &mut self,
         path_id: usize,
@@ -95,7 +95,7 @@ impl<F: BufFactory> Connection<F> {
         now: Instant,
     ) -> Option<(usize, SendInfo)> {
         if self.local_error.is_some() {
-            // Nothing goes before the close, which may be the last thing that is sent.
+            // Nothing precedes the close, which may be the last datagram.
             return None;
         }
         self.sidekick_send_beside_next(path_id, out, now)
@@ -111,7 +111,7 @@ impl<F: BufFactory> Connection<F> {
         let datagram = self.sidekick.beside.to_send.front()?;
         let path = self.paths.get(path_id).ok().filter(|path| path.active())?;
         if self.is_server && !path.verified_peer_address {
-            // RFC 9000, section 8.1: nobody shall be flooded in another's name.
+            // RFC 9000, section 8.1: a server must not flood an unvalidated address.
             return None;
         }
         let (len, room) = (datagram.len(), out.get_mut(..datagram.len())?);
