@@ -19,7 +19,7 @@ const FRUITLESS_LIMIT: u32 = 3;
 /// Packets in a row that answers to polls may lack before the sender doubts that they pass the
 /// proxy.
 const TAIL_LIMIT: usize = 16;
-/// The same limit if nothing was reported for [`SILENCE`].
+/// The limit if nothing was reported for [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
 
 impl Established {
