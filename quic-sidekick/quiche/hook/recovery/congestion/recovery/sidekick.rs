@@ -138,7 +138,7 @@ impl LegacyRecovery {
         self.pto_count = 0;
     }
 
-    /// Reduces the window to the flight, as a reaction to losses does.
+    /// Shrinks the window below the flight, as a reaction to losses does.
     #[cfg(test)]
     pub(crate) fn sidekick_shrink_window(&mut self) {
         self.congestion.congestion_window = self.bytes_in_flight.get() / 2;
