@@ -50,7 +50,7 @@ pub(crate) struct Simulation {
     /// Whether the adjacent socket receives from the proxy before it sends there.
     pub(crate) open: bool,
     /// The adjacent socket has sent to the proxy, so a firewall admits answers.
-    spoken: bool,
+    sent_to_proxy: bool,
     random: Numbers,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     order: u64,
@@ -128,7 +128,7 @@ impl Simulation {
             peer: PEER.parse().unwrap(),
             translated: None,
             open: true,
-            spoken: false,
+            sent_to_proxy: false,
             random: Numbers::new(key(seed ^ 0xdead_beef)),
             in_flight: BinaryHeap::new(),
             order: 0,
@@ -212,7 +212,7 @@ impl Simulation {
                         assert_eq!((source, transmit.to), (seen.destination, seen.source));
                         self.launch(Arrival::AlongPath(bytes));
                     }
-                    None if self.open || transmit.to == self.peer && self.spoken => {
+                    None if self.open || transmit.to == self.peer && self.sent_to_proxy => {
                         self.launch(Arrival::ToSender(bytes));
                     }
                     None => {}
@@ -300,7 +300,7 @@ impl Simulation {
                 }
             }
             Arrival::ToProxy(datagram) => {
-                self.spoken = true;
+                self.sent_to_proxy = true;
                 if let Some(proxy) = &mut self.proxy {
                     let _ = proxy.handle_input(self.peer, &datagram, self.now);
                 }

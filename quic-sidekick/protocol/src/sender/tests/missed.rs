@@ -22,10 +22,10 @@ fn assisted(every_packets: Option<NonZeroU16>, loss_percent: u64, seed: u64) -> 
     s
 }
 
-/// Sends `packets` that the proxy does not observe. `told`: its system reports them as dropped.
-fn pass_unseen(s: &mut Simulation, packets: usize, told: bool) {
+/// Sends `packets` that the proxy does not observe. `reported`: its system reports them as dropped.
+fn pass_unseen(s: &mut Simulation, packets: usize, reported: bool) {
     s.run(50 * MS);
-    if told {
+    if reported {
         s.proxy.as_mut().unwrap().missed(s.interface);
     }
     s.on_path = false;

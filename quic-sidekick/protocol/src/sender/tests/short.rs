@@ -74,8 +74,8 @@ fn without_the_epochs_first_packet_the_sender_polls() {
     let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Sums::new(&sums) };
     let sender = &mut s.sender;
     for sequence in 100..110 {
-        let said = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
-        assert_eq!(said, Err(HandleError::Outdated));
+        let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
+        assert_eq!(outcome, Err(HandleError::Outdated));
     }
     assert_eq!((sender.stats().polls, sender.history().pending.len()), (polls + 1, 40));
     let token = sender.established().unwrap().poll_waits.as_ref().unwrap().token;
@@ -138,8 +138,8 @@ fn an_ambiguous_short_quack_triggers_a_poll() {
         let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Sums::new(&[5; 20]) };
         let later = s.now + 100 * MS;
         for sequence in 1000..1010 {
-            let said = sender.inject(Message::ShortQuack(short), sequence, 50, later);
-            assert_eq!(said, Err(HandleError::Outdated));
+            let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, later);
+            assert_eq!(outcome, Err(HandleError::Outdated));
         }
         assert_eq!((sender.stats().polls, sender.stats().undecodable), (polls + 1, 0));
         assert_eq!(
