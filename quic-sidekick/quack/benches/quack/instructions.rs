@@ -72,8 +72,8 @@ fn collect(case: &str, set: &str) -> Option<u32> {
         .args(["--measure", case, set])
         .output()
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let (_, collected) = said.split_once("Collected : ")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let (_, collected) = stderr.split_once("Collected : ")?;
     collected.split_whitespace().next()?.parse().ok()
 }
 

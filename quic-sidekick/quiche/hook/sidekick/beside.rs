@@ -77,8 +77,8 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.beside.heard.drain(..)
     }
 
-    /// Intercepts a datagram that is not the connection's. Without a log nobody drains it, so it is
-    /// left to quiche.
+    /// Intercepts a datagram that is not the connection's. Without a log the application does not
+    /// drain it, so it is left to quiche.
     pub(crate) fn sidekick_heard(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
         let beside = self.sidekick.capacity > 0 && is_beside(datagram);
         if beside && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {
