@@ -8,25 +8,25 @@
 mod addresses;
 mod answers;
 mod budget;
+mod capture;
 mod config;
 mod deadlines;
 mod discovery;
 mod duplicates;
 mod error;
 mod limiter;
+mod observed;
 mod outgoing;
 mod peer;
 mod session;
 mod setup;
 mod shard;
 mod table;
+mod transmit;
 
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
-use crate::flow::Flow;
-use crate::identify::Payload;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::discovery::Answer;
 use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber};
 pub use addresses::Addresses;
 use answers::Answered;
@@ -34,37 +34,14 @@ use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
 pub use error::HandleError;
 use limiter::Limiter;
+pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
 pub use peer::{Peer, Transmit};
 pub use session::SessionStatus;
-use session::{Count, Withheld};
 pub use shard::Shard;
 use std::collections::VecDeque;
-use std::hint::black_box;
 use std::time::Instant;
-use table::{Key, Table};
-
-/// Datagrams whose sessions are prefetched together.
-const BATCH: usize = 32;
-
-/// A captured datagram.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// Its flow.
-    pub flow: Flow,
-    /// The known part of its payload.
-    pub payload: Payload<'a>,
-}
-
-/// A captured datagram's session and identifier, looked up before it is counted.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    key: Key,
-    /// The table index of its flow's session.
-    index: Option<usize>,
-    /// The identifier by which that session counts it.
-    identifier: Option<u32>,
-}
+use table::Table;
 
 /// A sealed datagram of `len` bytes at the proxy's port.
 struct Sealed<'a> {
@@ -72,22 +49,6 @@ struct Sealed<'a> {
     sequence: u32,
     ciphertext: &'a [u8],
     len: usize,
-}
-
-/// The outcome of observing a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// No session counts its flow.
-    NoSession,
-    /// It does not count, although its flow may have a session: it is an answer to a marker, has a
-    /// long header, is too short, was captured on another interface, or is a duplicate that the
-    /// network made.
-    Ignored,
-    /// Its session's sums include it.
-    Counted,
-    /// It was a marker. The proxy answers it, unless it answered it before, its addresses are
-    /// impossible here, there are too many markers, or there is no address to announce.
-    Marker,
 }
 
 /// The most waiting messages. Further ones are dropped: each is cumulative or will be requested
@@ -166,103 +127,6 @@ impl Observer {
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         self.public
-    }
-
-    /// Observes a captured UDP datagram of any flow.
-    ///
-    /// `interface` is the caller's number for the capturing interface. An epoch counts only packets
-    /// of the interface that captures its flow first. So a packet that two interfaces capture
-    /// counts once.
-    pub fn observe(
-        &mut self,
-        flow: &Flow,
-        interface: u32,
-        payload: Payload<'_>,
-        now: Instant,
-    ) -> Observed {
-        let mut observed = Observed::NoSession;
-        self.observe_all(&[Seen { flow: *flow, payload }], interface, now, |_, what| {
-            observed = what;
-        });
-        observed
-    }
-
-    /// Observes a batch of captured datagrams of any flows, in order. The result is that of
-    /// [`Observer::observe`] for each, but it is faster with many sessions, because their memory is
-    /// prefetched together. The observer calls `after` after each datagram, so that a quACK that
-    /// falls due leaves before the next datagram counts.
-    pub fn observe_all(
-        &mut self,
-        seen: &[Seen<'_>],
-        interface: u32,
-        now: Instant,
-        mut after: impl FnMut(&mut Self, Observed),
-    ) {
-        for seen in seen.chunks(BATCH) {
-            // The memory accesses of different packets overlap within each step.
-            let mut places = [Place::default(); BATCH];
-            for (place, seen) in places.iter_mut().zip(seen) {
-                place.key = Key::of(&seen.flow);
-                place.index = self.table.find(&place.key);
-            }
-            let sessions = places.iter().filter_map(|place| self.table.get(place.index?));
-            black_box(sessions.fold(0, |all, session| all ^ session.touch()));
-            for (place, seen) in places.iter_mut().zip(seen) {
-                let Some(session) = place.index.and_then(|index| self.table.get(index)) else {
-                    continue;
-                };
-                place.identifier = session.identifier(seen.payload);
-            }
-            let repeats = places.iter().filter_map(|place| {
-                Some(self.table.get(place.index?)?.touch_duplicates(place.identifier?))
-            });
-            black_box(repeats.fold(0, |all, place| all ^ place));
-            for (place, seen) in places.iter().zip(seen) {
-                let observed = self.count(place, seen, interface, now);
-                after(self, observed);
-            }
-        }
-    }
-
-    #[inline]
-    fn count(&mut self, place: &Place, seen: &Seen<'_>, interface: u32, now: Instant) -> Observed {
-        let Seen { flow, payload } = seen;
-        if answers::may_be_ours(*payload) {
-            if let Some(marker) = answers::marker(*payload) {
-                self.answer_marker(&marker, flow, interface, now);
-                return Observed::Marker;
-            }
-            // Another proxy's answer to the sender of the opposite flow.
-            if Answer::is_one(payload.head()) {
-                return Observed::Ignored;
-            }
-        }
-        // A call of `after` may have ended the session since.
-        let found =
-            place.index.and_then(|index| Some((index, self.table.counting(index, &place.key)?)));
-        let Some((index, session)) = found else { return Observed::NoSession };
-        let begun = session.lacks_packets(interface, now).then(|| session.begin_unasked());
-        let counted = place
-            .identifier
-            .map(|identifier| session.count(identifier, payload.len(), interface, now));
-        if let Some(number) = begun {
-            self.announce_epoch(number);
-        }
-        match counted {
-            None | Some(Count::Not) => {
-                self.stats.ignored += 1;
-                return Observed::Ignored;
-            }
-            Some(Count::Silently) => {}
-            Some(Count::WithDeadline) => self.table.reschedule_at(index),
-            Some(Count::WithReport) => {
-                if let Some(number) = self.table.get(index).map(|session| session.agreed.number) {
-                    self.report(number, 0, 0, now);
-                }
-            }
-        }
-        self.stats.counted += 1;
-        Observed::Counted
     }
 
     /// Handles a datagram that arrived at the proxy's own port, `from` its sender.
@@ -448,88 +312,6 @@ impl Observer {
                 self.table.expire_at(index, last_heard + limit);
             }
         }
-    }
-
-    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// returns its destination. Call it until it returns `None`, after each call of a method that
-    /// takes a time.
-    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        while let Some(next) = self.waiting.pop_front() {
-            if let Some(transmit) = self.emit(next, out) {
-                return Some(self.sent(transmit));
-            }
-        }
-        while self.closing {
-            let Some(index) = self.table.any() else {
-                self.closing = false;
-                break;
-            };
-            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed)
-            else {
-                continue;
-            };
-            if let Some(len) = session.emit(&Message::Bye, out) {
-                return Some(self.sent(session.poll_transmit(len)));
-            }
-        }
-        None
-    }
-
-    fn sent(&mut self, transmit: Transmit) -> Transmit {
-        self.stats.bytes_sent += u64::try_from(transmit.len).unwrap_or(u64::MAX);
-        transmit
-    }
-
-    /// Writes a message. Returns `None` if it is obsolete, or `out` is too short.
-    fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
-        Some(match message {
-            Outgoing::Accept(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                let agreed = &session.agreed;
-                let accept =
-                    Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
-                // A confirmed session keeps no answer: its sender has it.
-                session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
-            }
-            Outgoing::Epoch(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                let epoch = session.epoch;
-                let len = session.emit(&Message::Epoch { epoch }, out)?;
-                session.poll_transmit(len)
-            }
-            Outgoing::Quack(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                match session.emit_quack(out) {
-                    Ok(len) => {
-                        let transmit = session.poll_transmit(len?);
-                        session.quacks += 1;
-                        self.stats.quacks_sent += 1;
-                        transmit
-                    }
-                    Err(Withheld) => {
-                        self.stats.quacks_withheld += 1;
-                        return None;
-                    }
-                }
-            }
-            Outgoing::Bare(to, bare) => {
-                let datagram = match bare {
-                    Bare::Retry(session, echo, cookie) => Datagram::Retry { session, echo, cookie },
-                    Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
-                    Bare::UnknownSession(session) => Datagram::UnknownSession { session },
-                };
-                let len = datagram.emit(out).ok()?;
-                Transmit {
-                    to: to.address,
-                    local_ip: to.local_ip,
-                    from: None,
-                    interface: None,
-                    in_session: false,
-                    len,
-                }
-            }
-            Outgoing::Answer(answer) => return answer.emit(out),
-        })
     }
 
     /// Ends every session for a shutdown. [`Observer::poll_transmit`] then writes a BYE for each

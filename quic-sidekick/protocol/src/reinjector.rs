@@ -99,13 +99,13 @@ impl Reinjector {
         &self.sender
     }
 
-    /// How many times a datagram was sent again.
+    /// The number of datagrams sent again, with repetitions.
     #[must_use]
     pub fn resent(&self) -> u64 {
         self.again
     }
 
-    /// A datagram of the flow has left for the first time.
+    /// Records the first transmission of a datagram of the flow.
     pub fn on_sent(&mut self, datagram: &[u8], now: Instant) {
         self.sender.on_sent(self.next, Payload::whole(datagram), now);
         self.store.push_copy(self.next, datagram, now);

@@ -8,6 +8,7 @@ mod established;
 mod handshaking;
 mod history;
 mod last_quack;
+mod queries;
 mod reconcile;
 mod rtt;
 mod search;
@@ -19,7 +20,6 @@ use crate::clock::{Numbers, earlier};
 use crate::flow::{Flow, canonical};
 use crate::identify::Payload;
 use crate::keys::PublicKey;
-use crate::terms::Terms;
 use crate::wire::discovery::{Answer, HANDLE_LEN};
 use crate::wire::{Datagram, ParseError};
 pub use config::SenderConfig;
@@ -183,7 +183,7 @@ impl Sender {
     /// stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
-        if self.distrust.spurious(count) && self.flow.is_some() {
+        if self.distrust.record_spurious(count) && self.flow.is_some() {
             self.stop();
             self.stood_down = true;
         }
@@ -192,7 +192,7 @@ impl Sender {
     /// Reports that the fate of `count` packets that [`Sender::drain_lost`] returned will never be
     /// known. They count neither for nor against the proxy's reports.
     pub fn on_undecided(&mut self, count: u64) {
-        self.distrust.undecided(count);
+        self.distrust.record_undecided(count);
     }
 
     /// Records a datagram of the flow that was sent. `tag` is the caller's name for it (its packet
@@ -310,7 +310,7 @@ impl Sender {
 
     /// Appends the tags of the packets declared lost since the last call to `out`.
     pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
-        self.distrust.declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
+        self.distrust.record_declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
         out.append(&mut self.effects.lost);
     }
 
@@ -341,7 +341,7 @@ impl Sender {
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// gives its length and where to send it; call until it gives `None`.
+    /// returns its destination and length. Call it until it returns `None`.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
         for session in &mut self.sessions {
             if let Some(len) = session.poll_transmit(out) {
@@ -357,103 +357,6 @@ impl Sender {
         let len = self.search.poll_transmit(out)?;
         self.stats.markers += 1;
         Some(len)
-    }
-
-    /// Whether a proxy assists the flow, and if not, why.
-    #[must_use]
-    pub fn assistance(&self) -> Assistance {
-        if self.stood_down {
-            return Assistance::Unassisted(Reason::StoodDown);
-        }
-        if let Some(stopped) = self.stopped {
-            return stopped.assistance;
-        }
-        let live = || self.sessions.iter().filter(|session| session.is_live());
-        if live().any(|session| session.assistance == Assistance::Assisted) {
-            return Assistance::Assisted;
-        }
-        if live().any(|session| session.assistance == Assistance::Seeking) {
-            return Assistance::Seeking;
-        }
-        let reason = live().find_map(|session| match session.assistance {
-            Assistance::Unassisted(reason) => Some(reason),
-            _ => None,
-        });
-        match reason.or(self.last_reason) {
-            Some(reason) => Assistance::Unassisted(reason),
-            None if self.flow.is_some() && self.search.has_failed() => {
-                Assistance::Unassisted(Reason::NotFound)
-            }
-            None => Assistance::Seeking,
-        }
-    }
-
-    /// Counters since the sender was created.
-    #[must_use]
-    pub fn stats(&self) -> SenderStats {
-        let mut stats = self.stats;
-        self.sessions.iter().for_each(|session| stats += session.stats);
-        stats
-    }
-
-    /// The leading session: the selected one, or the farthest of those that report.
-    fn leading(&self) -> Option<&ProxySession> {
-        let reporting = self.sessions.iter().filter(|session| session.is_assisted());
-        reporting.max_by_key(|session| session.smoothed_rtt())
-    }
-
-    /// The smoothed round-trip time of the near segment, once measured.
-    #[must_use]
-    pub fn near_rtt(&self) -> Option<Duration> {
-        if let Some(stopped) = self.stopped {
-            return stopped.near_rtt;
-        }
-        let measured = self.sessions.iter().filter_map(ProxySession::smoothed_rtt).max();
-        self.leading().and_then(ProxySession::smoothed_rtt).or(measured)
-    }
-
-    /// The excess of the near segment's smoothed round-trip time over the shortest of the last ten
-    /// seconds. A queue causes it, or a radio.
-    #[must_use]
-    pub fn near_queueing(&self) -> Option<Duration> {
-        self.leading()?.near_rtt()?.queueing()
-    }
-
-    /// The least excess of the near segment's last 16 round-trip times over the shortest of the
-    /// last ten seconds. Only a queue causes it: a radio does not delay all packets.
-    #[must_use]
-    pub fn near_standing_queue(&self) -> Option<Duration> {
-        self.leading()?.near_rtt()?.standing()
-    }
-
-    /// The terms granted, during a session.
-    #[must_use]
-    pub fn granted(&self) -> Option<&Terms> {
-        self.leading()
-            .and_then(ProxySession::granted)
-            .or_else(|| self.sessions.iter().find_map(ProxySession::granted))
-    }
-
-    /// The leading proxy and its key.
-    #[must_use]
-    pub fn proxy(&self) -> Option<(SocketAddr, PublicKey)> {
-        if let Some(stopped) = self.stopped {
-            return stopped.proxy;
-        }
-        let leading = self.leading()?;
-        Some((leading.proxy, leading.key?))
-    }
-
-    /// The selected proxy and the reason; `None` until there was a choice between several.
-    #[must_use]
-    pub fn selection(&self) -> Option<Selection> {
-        self.selector.made
-    }
-
-    /// What the latest quACK led to; [`SenderStats::quacks_received`] counts them.
-    #[must_use]
-    pub fn last_quack(&self) -> Option<&LastQuack> {
-        self.last_quack.as_ref()
     }
 }
 

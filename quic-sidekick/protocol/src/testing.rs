@@ -39,7 +39,7 @@ pub(crate) struct Simulation {
     pub(crate) proxy: Option<Observer>,
     pub(crate) near: Near,
     pub(crate) flow: Flow,
-    /// Whether data passes by the proxy.
+    /// Whether data passes the proxy.
     pub(crate) on_path: bool,
     /// The proxy's interface that captures the data.
     pub(crate) interface: u32,

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const HALF_A_DAY: Duration = Duration::from_secs(12 * 3600);
-/// People at a time.
+/// The number of clients at a time.
 const CLIENTS: usize = 24;
 /// The near segment's one-way delay.
 const DELAY: Duration = Duration::from_millis(10);

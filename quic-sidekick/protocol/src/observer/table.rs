@@ -95,7 +95,7 @@ pub(super) struct Table {
     half_open: VecDeque<SessionNumber>,
     /// Sessions that are not confirmed.
     unconfirmed: usize,
-    /// Exactly one deadline a session.
+    /// Exactly one deadline per session.
     deadlines: Deadlines,
 }
 

@@ -1,8 +1,8 @@
 use super::*;
 use crate::keys::{Initiator, Seal};
-use crate::wire::discovery::{MARKER_LEN, Marker, Reply};
+use crate::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use crate::wire::{Accept, Cookie, ECHO_LEN, Hello, MAX_DATAGRAM_LEN, Pattern, Quack, Refusal};
-use crate::{Position, Terms};
+use crate::{Flow, Payload, Position, Terms};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};

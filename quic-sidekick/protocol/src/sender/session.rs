@@ -94,7 +94,7 @@ impl ProxySession {
         session
     }
 
-    /// A datagram of the flow left the sender, with this identifier.
+    /// Records a datagram of the flow with this identifier, which was sent.
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         match &mut self.state {
             State::Closed => {}
@@ -103,7 +103,7 @@ impl ProxySession {
         }
     }
 
-    /// A datagram of `len` bytes came from the proxy's address.
+    /// Handles a datagram of `len` bytes from the proxy's address.
     pub(super) fn on_datagram(
         &mut self,
         datagram: Datagram<'_>,

@@ -132,7 +132,7 @@ pub(super) struct Distrust {
 }
 
 impl Distrust {
-    pub(super) fn declared(&mut self, count: u64) {
+    pub(super) fn record_declared(&mut self, count: u64) {
         self.declared += count;
         while self.declared >= 256 {
             self.declared /= 2;
@@ -140,13 +140,13 @@ impl Distrust {
         }
     }
 
-    pub(super) fn undecided(&mut self, count: u64) {
+    pub(super) fn record_undecided(&mut self, count: u64) {
         self.declared = self.declared.saturating_sub(count);
     }
 
     /// Counts spurious losses. Returns true if they are more than 16, and more than a quarter, of
     /// the recent losses: that is no reordering, but a proxy that errs or lies.
-    pub(super) fn spurious(&mut self, count: u64) -> bool {
+    pub(super) fn record_spurious(&mut self, count: u64) -> bool {
         self.spurious += count;
         self.spurious > 16 && self.spurious > self.declared / 4
     }

@@ -11,9 +11,9 @@ use super::established::Established;
 use super::handshaking::Handshaking;
 use super::session::State;
 use super::*;
-use crate::ObserverConfig;
 use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Sums};
+use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -387,7 +387,7 @@ fn the_status_of_a_flow_outlasts_its_end() {
 #[test]
 fn wrong_reports_end_the_assistance_for_good() {
     let mut s = assisted(near(0), 19);
-    s.sender.distrust.declared(40);
+    s.sender.distrust.record_declared(40);
     s.sender.on_spurious(16);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     s.sender.on_spurious(1);

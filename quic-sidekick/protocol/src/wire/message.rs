@@ -119,7 +119,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there is no sum.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

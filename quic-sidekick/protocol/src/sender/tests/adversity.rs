@@ -5,7 +5,7 @@ use super::*;
 use crate::sender::established::probe::SILENCE;
 use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
-use crate::{Filter, Identification, Observed, ObserverConfig, Position};
+use crate::{Filter, Identification, Observed, ObserverConfig, Position, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -233,10 +233,10 @@ fn a_refused_sender_backs_off() {
 #[test]
 fn a_long_good_period_is_no_credit_for_lies() {
     let mut s = assisted(near(1));
-    s.sender.distrust.declared(100_000);
+    s.sender.distrust.record_declared(100_000);
     let mut lies = 0;
     while s.sender.assistance() == Assistance::Assisted {
-        s.sender.distrust.declared(1);
+        s.sender.distrust.record_declared(1);
         s.sender.on_spurious(1);
         lies += 1;
     }

@@ -2,9 +2,9 @@
 //! knows that.
 
 use super::*;
-use crate::ObserverConfig;
 use crate::testing::{Near, Simulation, configured};
 use crate::wire::{Message, Quack, Sums};
+use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
