@@ -70,7 +70,7 @@ macro_rules! compiled_for {
                     kernel::insert_one::<_, F, TAKE>(proof, sums, identifier);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // function asks for.
+                // function requires.
                 unsafe { compiled::<F, TAKE>(self, sums, identifier) }
             }
 
@@ -90,7 +90,7 @@ macro_rules! compiled_for {
                     kernel::insert_many::<_, F, ROWS, TAKE>(proof, sums, threshold, identifiers);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if threshold <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, TAKE>(self, sums, threshold, identifiers);
@@ -116,7 +116,7 @@ macro_rules! compiled_for {
                     kernel::newton::<_, F, ROOM, SHIFTED>(proof, sums, missing, polynomial)
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if sums.len() <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, { kernel::USUAL + WIDEST }>(
@@ -148,7 +148,7 @@ macro_rules! compiled_for {
                     portable::look_up(roots, identifiers, fates, found);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // function asks for.
+                // function requires.
                 unsafe { compiled(roots, identifiers, fates, found) }
             }
 
@@ -170,7 +170,7 @@ macro_rules! compiled_for {
                     kernel::mark_roots::<_, F, ROOM>(proof, polynomial, identifiers, fates, found);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if polynomial.len() <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }>(
@@ -378,8 +378,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, words: &[u32]) -> __m256d {
         let words = &first::<4>(words);
-        // The bits of 2^52 with the integer below them are 2^52 and the integer: these instructions
-        // convert none that has no sign.
+        // AVX2 converts no unsigned integers. The bits of 2^52, with the integer in the low
+        // bits, are the double 2^52 plus the integer.
         const FLOOR: f64 = (1_u64 << 52) as f64;
         // SAFETY: `self` proves that the processor has the instructions; the load reads the 16
         // bytes of the array.
