@@ -79,7 +79,7 @@ EMULATED = qemu-aarch64-static -L /
 ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-protocol -p sidekick-proxy
 
 # Left out:
-# - no_packet_is_declared_lost_that_the_proxy_had_counted, a thousand simulated uploads: it takes minutes.
+# - no_packet_that_the_proxy_counted_is_declared_lost, a thousand simulated uploads: it takes minutes.
 # - the proxy's integration tests but that of captures in files, which this machine runs: they start programs, which takes
 #   binfmt_misc; and qemu refuses the options by which the kernel tells merged and outgoing packets of a packet socket.
 # - the protocol's integration tests: they hold tshark, Python and a text against files, and none of that is the processor's.
@@ -89,7 +89,7 @@ test-arm64: build-deps
 	$(EMULATED) target/aarch64-unknown-linux-gnu/debug/examples/self_check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_CRATES) --lib \
 		--test allocation --test instruction_sets --test model --test multiset \
-		-- --skip no_packet_is_declared_lost_that_the_proxy_had_counted
+		-- --skip no_packet_that_the_proxy_counted_is_declared_lost
 	$(ARM64) $(CARGO) build --locked $(ARM64_CRATES) --bin sidekick-proxy
 	SIDEKICK_PROXY="$(EMULATED) $(CURDIR)/target/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked -p sidekick-proxy --test replay

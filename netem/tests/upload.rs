@@ -81,6 +81,6 @@ fn a_proxy_that_dies_is_noticed_and_the_upload_completes() {
         "sidekick.proxy=dies",
     ];
     let record = upload(&settings);
-    assert_eq!(assistance(&record), (false, "unassisted: the proxy has stopped to answer"));
+    assert_eq!(assistance(&record), (false, "unassisted: the proxy stopped answering"));
     assert!(number(&record, "/quacks/received") > 0, "it was there at first");
 }

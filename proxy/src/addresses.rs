@@ -77,7 +77,7 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
         addresses: Addresses {
             announced: announced(options, listen, &interfaces),
             // RFC 4291, section 2.6.1: a router also has each network's own address.
-            own: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
+            local: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
             broadcast: broadcast.collect(),
             loopback: loopback.collect(),
         },

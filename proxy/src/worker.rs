@@ -220,7 +220,7 @@ impl Outbox {
     }
 
     fn send(&self, transmit: &Transmit) -> io::Result<()> {
-        let Transmit { to, own, from, interface, in_session, len } = *transmit;
+        let Transmit { to, local_ip, from, interface, in_session, len } = *transmit;
         let message = self.buffer.get(..len).unwrap_or_default();
         let egress =
             |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
@@ -229,10 +229,11 @@ impl Outbox {
         let Sockets { port, path } = &*self.sockets;
         // The raw socket also sends what is for strangers. The kernel keeps such a datagram until
         // ARP gives up, and charges it to its socket: the port's own room is for sessions.
-        let from = from.or_else(|| port.own_address(own).filter(|_| !in_session && !is_scoped(to)));
+        let from =
+            from.or_else(|| port.own_address(local_ip).filter(|_| !in_session && !is_scoped(to)));
         match (from, path) {
             (Some(from), Some(path)) => path.send(message, from, to, interface),
-            _ => port.send(message, to, Route { source: own, interface }),
+            _ => port.send(message, to, Route { source: local_ip, interface }),
         }
     }
 }
@@ -568,7 +569,7 @@ impl<'a> PortBuffers<'a> {
     fn read(&mut self) -> io::Result<usize> {
         for (index, (peer, len, buffer)) in self.messages.iter_mut().enumerate() {
             let Some(arrival) = self.receiver.receive(buffer)? else { return Ok(index) };
-            (*peer, *len) = (Peer { address: arrival.from, own: arrival.to }, arrival.len);
+            (*peer, *len) = (Peer { address: arrival.from, local_ip: arrival.to }, arrival.len);
         }
         Ok(MESSAGES)
     }

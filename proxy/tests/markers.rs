@@ -11,7 +11,7 @@ use std::os::unix::net::UnixDatagram;
 use common::link::{bind, connected, link, send};
 use common::{Daemon, PATIENCE, Peer, every_packets, in_namespace, naive_sums, proxy, run};
 use nix::sys::signal::Signal;
-use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker, Reply};
+use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use sidekick_proxy::path::PathSocket;
 
 /// A server behind the proxy.

@@ -5,7 +5,7 @@ use crate::qlog::{Log, Losses};
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::wire::path::{HANDLE_LEN, MARKER_LEN};
+use sidekick_protocol::wire::discovery::{HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{
     Assistance, Flow, Payload, PublicKey, Reason, Selection, Sender, SenderStats, Store, Target,
 };

@@ -11,7 +11,7 @@
 
 use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, Sidekick, Status, quiche};
 use sidekick_protocol::wire::Cookie;
-use sidekick_protocol::wire::path::{Answer, HANDLE_LEN, MARKER_LEN};
+use sidekick_protocol::wire::discovery::{Answer, HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{Addresses, Flow, Observed, Observer, ObserverConfig, Payload};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;

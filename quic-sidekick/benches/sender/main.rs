@@ -1,9 +1,9 @@
-//! What the sender pays for its Sidekick: instructions for each packet that it sends, counted by
-//! valgrind's callgrind, beside those of the stock quiche that cargo downloads.
+//! The sender's cost of a Sidekick: instructions per packet, counted by valgrind's callgrind, next
+//! to those of the pristine quiche.
 //!
-//! It starts itself under valgrind, once for each row. Only what the sender does is counted:
-//! receiving, sending, timers, and all of the plugin's work, quACKs with their decryption included.
-//! Nothing is lost before the proxy, so that this is what help costs when nobody needs it.
+//! The program starts itself under valgrind, once for each row. Only the sender's work counts:
+//! receiving, sending, timers, and all of the plugin's work, including quACKs and their decryption.
+//! Nothing is lost before the proxy, so this is the cost of assistance without a benefit.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -46,8 +46,8 @@ const MODES: [(Mode, &str); 3] = [
     (Mode::Auto, "bbr2_gcongestion"),
 ];
 
-/// When the proxy speaks: the name of the row, and after how many packets, if not by the plugin's
-/// own choice.
+/// The name of a row, and after how many packets the proxy sends a quACK, if the plugin does not
+/// choose.
 const FREQUENCIES: [(&str, Option<NonZeroU16>); 2] =
     [("by-default", None), ("every-2-packets", NonZeroU16::new(2))];
 
@@ -85,7 +85,7 @@ fn measure() -> Result<(), String> {
     figures.write().map_err(|error| format!("the figures could not be written: {error}"))
 }
 
-/// Instructions for each packet.
+/// Instructions per packet.
 fn count(controller: &str, help: &str) -> Result<f64, String> {
     let failed = |what: String| {
         format!(
@@ -130,7 +130,7 @@ fn run(controller: &str, help: &str) -> u64 {
             let mut helped = Helped::new(mode.parse().unwrap(), every);
             let packets = hooked::upload::upload(controller, files, &mut helped);
             let status = helped.driver.status();
-            // Otherwise the figure would be one of no help.
+            // Otherwise the figure would be one without assistance.
             let wanted = every.map_or(100, |every| packets * 9 / 10 / u64::from(every.get()));
             assert!(status.stats.quacks_received > wanted, "{status:?}");
             packets
@@ -165,7 +165,7 @@ macro_rules! nobody {
 nobody!(hooked::upload::Help, quiche::Connection);
 nobody!(stock::upload::Help, pristine::Connection);
 
-/// The plugin, and the proxy that it speaks with.
+/// The plugin and its proxy.
 struct Helped {
     driver: Driver<Memory>,
     observer: Observer,
@@ -247,16 +247,16 @@ impl hooked::upload::Help for Helped {
             self.observer.observe(&self.flow, 0, Payload::whole(datagram), now());
         }
         for message in messages {
-            // What the proxy makes of it shows in what it says.
+            // The proxy's messages show the outcome.
             let _ = self.observer.handle_input(self.adjacent, message, now());
         }
         self.observer.on_timeout(now());
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
-            said.push(buffer[..transmit.len].to_vec());
+            sent.push(buffer[..transmit.len].to_vec());
         }
-        said
+        sent
     }
 
     fn proxy_deadline(&self) -> Option<Instant> {

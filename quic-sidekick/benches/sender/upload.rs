@@ -1,8 +1,8 @@
-//! An upload in memory and in virtual time, whose sender's work is done in a function that a
-//! profiler can tell apart.
+//! An upload in memory and in virtual time. One function does the sender's work, so that a profiler
+//! can count it separately.
 //!
-//! This file is a module twice over: once for the hooked crate and once for the stock one. The
-//! module above it imports the one that is meant as `engine`.
+//! This file is a module twice: once for the hooked crate and once for the pristine one. The parent
+//! module imports either as `engine`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,16 +12,17 @@ use super::engine::{self as quiche, Config, Connection, ConnectionId, RecvInfo};
 use virtual_time::World;
 
 const BYTES: usize = 8 << 20;
-/// Packets of the sender's before its work counts: the handshake and slow start are behind it.
+/// The number of the sender's packets before its work counts, so that the handshake and slow start
+/// are over.
 const WARM_UP: u64 = 1000;
-/// The near segment, the far one, and the rate and the queue between them: those of the lab's
+/// The near segment, the far one, and the rate and queue between them, as in the lab's
 /// `upload-paper`.
 const NEAR: Duration = Duration::from_millis(1);
 const FAR: Duration = Duration::from_millis(25);
 const NS_PER_BYTE: u32 = 800;
 const QUEUE_BYTES: u32 = 65_000;
 
-/// A proxy beside the path, and the sender's side of it.
+/// A proxy on the path, and the sender's plugin.
 pub(crate) trait Help {
     fn attach(&mut self, client: &mut Connection);
     /// The sender's work on a message of the proxy, and at a timeout; whether there is something to
@@ -31,30 +32,29 @@ pub(crate) trait Help {
     fn on_sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
     /// When the sender has something to do for its help, if nothing happens before.
     fn next_timeout(&self) -> Option<Instant>;
-    /// The proxy's work: a datagram of the path, or a message for it. What it says comes out at
-    /// once.
+    /// The proxy's work on a datagram of the path, or on a message. Returns its messages.
     fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>>;
-    /// When the proxy has something to say of its own accord.
+    /// The proxy's timeout.
     fn proxy_deadline(&self) -> Option<Instant>;
 }
 
-/// What happens to the sender.
+/// An input of the sender.
 enum Event {
     Datagram(Vec<u8>),
     Message(Vec<u8>),
     Time,
 }
 
-/// What the sender has for the path and for the proxy.
+/// The sender's datagrams for the path and for the proxy.
 #[derive(Default)]
 struct Output {
     datagrams: Vec<Vec<u8>>,
     messages: Vec<Vec<u8>>,
-    /// When the pacer lets the next datagram go.
+    /// When the pacer releases the next datagram.
     release: Option<Instant>,
 }
 
-/// What is uploaded, and how far it has come.
+/// The uploaded data and the progress.
 struct Body {
     content: Vec<u8>,
     written: usize,
@@ -104,8 +104,8 @@ fn work(
     help.on_sent(client, &mut out.messages);
 }
 
-/// The same, where it counts. The profiler knows the function by its name; it must not be inlined,
-/// and holds nothing else.
+/// The sender's work while it counts. The profiler finds the function by its name, so it must not
+/// be inlined, and contains nothing else.
 #[inline(never)]
 fn counted_work(
     client: &mut Connection,
@@ -117,7 +117,7 @@ fn counted_work(
     work(client, help, body, event, out);
 }
 
-/// Until when the connection waits, if it paces: as tokio-quiche does it.
+/// Until when the connection waits, if it paces, as in tokio-quiche.
 fn paced_until(client: &Connection) -> Option<Instant> {
     let release = client.get_next_release_time()?.time(now())?;
     let early = client.max_release_into_future();
@@ -132,8 +132,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// Uploads; `certificate` and `key` are files. Returns how many packets the sender sent while its
-/// work counted.
+/// Uploads. `certificate` and `key` are files. Returns the number of packets that the sender sent
+/// while its work counted.
 pub(crate) fn upload(
     controller: &str,
     (certificate, key): (&str, &str),
@@ -194,8 +194,8 @@ pub(crate) fn upload(
             }
         }
         to_sender.extend(proxy_says.into_iter().map(|message| (next + 2 * NEAR, message)));
-        // Every second packet is acknowledged, as RFC 9000 has it, and whatever else there is goes
-        // out while that is done.
+        // The receiver acknowledges every second packet, as in RFC 9000, and sends its other frames
+        // with that.
         if unacknowledged >= 2 || !server.is_established() || to_server.is_empty() {
             unacknowledged = 0;
             while let Ok((len, _)) = server.send(&mut buffer) {

@@ -1,5 +1,5 @@
-//! Arbitrary sums over short logs: whatever the decoder says of them must be what all explanations
-//! agree on, and whatever it refuses must have none.
+//! Arbitrary sums over short logs. Every decoded result must be what all explanations agree on, and
+//! a rejected input must have no explanation.
 
 #![no_main]
 #![allow(clippy::expect_used, reason = "a fuzz target reports by panicking")]
@@ -7,11 +7,11 @@
 use libfuzzer_sys::fuzz_target;
 use sidekick_quack::{DecodeError, Decoder, Fate, InstructionSet, PowerSums, textbook};
 
-/// Every subset of so many packets is tried.
+/// The longest log: the oracle tries every subset.
 const LONGEST_LOG: usize = 9;
 
-/// Four bytes make a word; a marked one becomes one of few, so that packets collide and reach the
-/// modulus.
+/// A word from four bytes. If the fifth marks it, it becomes one of few values, so that packets
+/// collide and reach the modulus.
 fn word(bytes: [u8; 5]) -> u32 {
     let [kind, word @ ..] = bytes;
     match kind % 4 {
@@ -26,8 +26,8 @@ struct Case {
     difference: PowerSums,
 }
 
-/// The first bytes say how long the log is, which of it is missing, how many sums there are, and
-/// whether and where they and the count are tampered with; then come the identifiers.
+/// The first bytes define the length of the log, the missing packets, the number of sums, and
+/// changes to the sums and the count. The identifiers follow.
 fn case(data: &[u8]) -> Option<Case> {
     let (&[length, choice, more, threshold, tamper, value, count, turn], rest) =
         data.split_first_chunk()?;
@@ -52,8 +52,8 @@ fn case(data: &[u8]) -> Option<Case> {
     Some(Case { log, difference })
 }
 
-/// Of all the ways to choose missing packets, those with the right count and sums: a packet that is
-/// in all is missing, one that is in none was received.
+/// The fates by all choices of missing packets with the right count and sums. A packet in all
+/// choices is missing, one in none was received.
 fn oracle(case: &Case) -> Option<Vec<Fate>> {
     let wanted: Vec<u32> = case.difference.sums().collect();
     let mut explanations = 0_u32;

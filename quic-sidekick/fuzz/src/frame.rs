@@ -1,6 +1,6 @@
-//! Any bytes may be captured, whole or cut, with any word of the kernel about them: a datagram that
-//! is found lies within what was kept and what there was, and however much of a frame is kept, what
-//! is found is what all of it holds.
+//! Any bytes may be captured, complete or truncated, with any description by the kernel. A datagram
+//! that is found lies within the captured bytes and the frame. A truncated frame shows the same
+//! datagram as the complete one.
 
 #![no_main]
 
@@ -10,11 +10,11 @@ use sidekick_proxy::offload::{self, Merging};
 use sidekick_proxy::packet::{Datagram, Link, Skip, parse};
 use std::net::SocketAddr;
 
-/// How many bytes of headers a datagram has at least: those of IPv4 and UDP.
+/// The least number of header bytes of a datagram: those of IPv4 and UDP.
 const SHORTEST_HEADERS: usize = 28;
 
-/// The first byte says what a frame begins with and how its length relates to the bytes that were
-/// kept, the next two by how much; then comes what the socket gives.
+/// The first byte selects the link type and how the frame's length relates to the captured bytes,
+/// and the next two by how much. The socket's data follows.
 fn case(data: &[u8]) -> Option<(Link, usize, Merging, &[u8])> {
     let (&[settings, by, more], read) = data.split_first_chunk()?;
     let Some((merging, frame)) = offload::split_header(read) else {
@@ -33,14 +33,14 @@ fn case(data: &[u8]) -> Option<(Link, usize, Merging, &[u8])> {
     Some((link, len, merging, frame))
 }
 
-/// The flow is that of one packet: of one family, and with nothing beside addresses and ports.
+/// Checks a packet's flow: one family, and nothing but addresses and ports.
 fn check_flow(flow: Flow) {
     let Flow { source, destination } = flow;
     assert_eq!(source.is_ipv4(), destination.is_ipv4(), "{flow:?}");
     let plain = |end: SocketAddr| SocketAddr::new(end.ip(), end.port()) == end;
     assert!(plain(source) && plain(destination), "{flow:?}");
-    // An IPv6 packet may have addresses that a socket would show for IPv4: on the wire it is of
-    // another flow.
+    // An IPv6 packet may have addresses that a socket would show for IPv4: on the wire it belongs
+    // to another flow.
     let mapped = |end: SocketAddr| end.ip().to_canonical() != end.ip();
     assert!(flow.canonical() == flow || mapped(source) || mapped(destination), "{flow:?}");
 }
@@ -67,14 +67,14 @@ fn check_found(datagram: Datagram<'_>, frame: &[u8], len: usize, merging: Mergin
             datagram.len
         );
     }
-    // The identifier is that of the bytes that are there, or is not known.
+    // The identifier is that of the captured bytes, or unknown.
     let end = Identification { position: Position::End, filter: Filter::All }
         .identifier(datagram.payload());
     let expected = datagram.payload.last_chunk().filter(|_| datagram.payload.len() == datagram.len);
     assert_eq!(end, expected.map(|bytes| u32::from_be_bytes(*bytes)));
 }
 
-/// Holds what is found in fewer bytes of a frame against what is found in more.
+/// Compares the results from fewer and from more bytes of a frame.
 fn check_cut(found: Result<Datagram<'_>, Skip>, all: Result<Datagram<'_>, Skip>, kept: usize) {
     match (found, all) {
         (Err(Skip::Cut), _) => {}
@@ -93,7 +93,7 @@ fuzz_target!(|data: &[u8]| {
         check_found(datagram, frame, len, merging);
     }
     if frame.len() >= len {
-        assert_ne!(all, Err(Skip::Cut), "nothing was cut");
+        assert_ne!(all, Err(Skip::Cut), "nothing was truncated");
         assert_eq!(all, parse(link, &frame[..len], len), "bytes behind the frame");
     }
     for kept in 0..frame.len() {

@@ -1,10 +1,10 @@
-//! A sender and a proxy with a network between them that does what the input says: it loses,
-//! repeats, overtakes and corrupts messages, makes some up and says that they come from elsewhere,
-//! swallows, delays and invents packets, rebinds addresses, restarts the proxy and lets the time
-//! pass. The sender knows the proxy's address, or has to find it.
+//! A sender and a proxy, with a network that the input controls. It loses, repeats, reorders and
+//! corrupts messages, forges some, and changes their source. It drops, delays and invents packets,
+//! rebinds addresses, restarts the proxy and advances the time. The sender knows the proxy's
+//! address, or must discover it.
 //!
-//! Whatever happens, neither machine panics, spins or grows, and the proxy sends little more than
-//! it has seen. While no packet comes late to the proxy, none is declared lost that passed by it.
+//! Whatever happens, neither state machine panics, spins or grows, and the proxy sends little more
+//! than it saw. While no packet reaches the proxy late, no packet that passed it is declared lost.
 
 #![no_main]
 #![allow(
@@ -14,7 +14,7 @@
 )]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::wire::path::Answer;
+use sidekick_protocol::wire::discovery::Answer;
 use sidekick_protocol::{
     Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
     SecretKey, Sender, SenderConfig, Target,
@@ -23,16 +23,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// More messages than a network would hold are forgotten, the oldest first.
+/// The most messages in flight. The oldest are dropped.
 const IN_FLIGHT: usize = 32;
 
 const SENDER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const FLOW_PORT: u16 = 4000;
 const ADJACENT_PORT: u16 = 5000;
-/// Bytes that a session may send without having seen any (SPEC.md, section 6.7), and its goodbye.
+/// Bytes that a session may send before it saw any (SPEC.md, section 6.7), and its BYE.
 const GRANT: usize = 16 * 1024 + 26;
 
-/// A datagram on its way between the two, other than the flow's packets.
+/// A datagram in flight between the two, other than the flow's packets.
 #[derive(Clone)]
 enum Message {
     /// Between the adjacent socket and the proxy's port.
@@ -55,31 +55,31 @@ struct World {
     proxy: Observer,
     proxy_config: ObserverConfig,
     proxy_address: SocketAddr,
-    /// What the sender holds its flow to be.
+    /// The flow as the sender sees it.
     flow: Flow,
-    /// What the proxy sees of it.
+    /// The flow as the proxy sees it.
     seen_flow: Flow,
     /// The adjacent socket, as the proxy sees it.
     peer: SocketAddr,
     restarts: u8,
     tag: u64,
-    /// Packets that passed by the proxy at once, as packets of the sender's flow.
+    /// Packets that passed the proxy without delay, as packets of the sender's flow.
     passed: BTreeSet<u64>,
-    /// No packet came late: one with which an epoch begins can make those seem to be of the epoch
-    /// that went before.
+    /// No packet reached the proxy late. If an epoch begins with a late packet, packets of the
+    /// previous epoch can seem to belong to it.
     in_order: bool,
-    /// Packets that are still on their way to the proxy.
+    /// Packets still in flight to the proxy.
     held: VecDeque<[u8; 30]>,
     to_proxy: VecDeque<Message>,
     to_sender: VecDeque<Message>,
-    /// Bytes of the flow that this proxy has seen, and of messages that it was sent.
+    /// Bytes of the flow that this proxy saw, and of messages that it received.
     flow_bytes: usize,
     heard_bytes: usize,
 }
 
 fn packet(tag: u64) -> [u8; 30] {
     let mut datagram = [0x40; 30];
-    // Identifiers that do not repeat: an odd factor permutes them.
+    // An odd factor permutes the identifiers, so that none repeats.
     let identifier = u32::try_from(tag).unwrap_or(0).wrapping_mul(0x9e37_79b1).wrapping_add(77);
     datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
     datagram[26..].copy_from_slice(&identifier.to_be_bytes());
@@ -137,8 +137,8 @@ impl World {
             world.rebind(FLOW_PORT + 1);
         }
         world.drain();
-        // A search for proxies begins with a deadline.
-        world.pass(Duration::ZERO);
+        // The search for proxies begins with a deadline.
+        world.advance(Duration::ZERO);
         world
     }
 
@@ -151,7 +151,7 @@ impl World {
                 Target::Proxy(to) if to == self.proxy_address => {
                     self.to_proxy.push_back(Message::Beside(bytes));
                 }
-                // A corrupted answer has named another proxy, and there is none.
+                // A corrupted answer named another proxy, which does not exist.
                 Target::Proxy(_) => {}
                 Target::Path => self.to_proxy.push_back(Message::OnPath(bytes)),
             }
@@ -162,7 +162,7 @@ impl World {
             match transmit.from {
                 Some(from) => {
                     assert_eq!((from, transmit.to.ip()), (self.flow.destination, SENDER.into()));
-                    // What was sent to a port before a NAT has changed it does not arrive.
+                    // Datagrams to a port that the NAT changed do not arrive.
                     if transmit.to == self.seen_flow.source {
                         self.to_sender.push_back(Message::OnPath(bytes));
                     }
@@ -197,8 +197,8 @@ impl World {
         assert!(self.proxy.sessions() <= self.proxy_config.max_sessions);
     }
 
-    /// A packet of the flow comes to the proxy.
-    fn show(&mut self, interface: u32, datagram: &[u8]) -> Observed {
+    /// Captures a packet of the flow at the proxy.
+    fn capture(&mut self, interface: u32, datagram: &[u8]) -> Observed {
         self.flow_bytes += datagram.len();
         self.proxy.observe(&self.seen_flow, interface, Payload::whole(datagram), self.now)
     }
@@ -207,9 +207,9 @@ impl World {
         let datagram = packet(self.tag);
         self.sender.on_sent(self.tag, Payload::whole(&datagram), self.now);
         for _ in 0..passes {
-            let seen = self.show(0, &datagram);
-            // Those of a flow that a NAT has changed are not the session's, until the sender hears
-            // of the change.
+            let seen = self.capture(0, &datagram);
+            // Packets of a flow that a NAT changed do not belong to the session until the sender
+            // learns of the change.
             if seen == Observed::Counted || self.seen_flow == self.flow {
                 self.passed.insert(self.tag);
             }
@@ -217,7 +217,7 @@ impl World {
         self.tag += 1;
     }
 
-    fn hear(&mut self, from: SocketAddr, mut message: Message) {
+    fn deliver_to_proxy(&mut self, from: SocketAddr, mut message: Message) {
         self.heard_bytes += message.bytes().len();
         match message {
             Message::Beside(bytes) => {
@@ -229,12 +229,12 @@ impl World {
         }
     }
 
-    fn tell(&mut self, from: SocketAddr, message: &Message) {
+    fn deliver_to_sender(&mut self, from: SocketAddr, message: &Message) {
         match message {
             Message::Beside(bytes) => {
                 let _ = self.sender.handle_input(from, bytes, self.now);
             }
-            // The flow's socket gives to the sender what looks like an answer, and all else to the
+            // The flow's socket passes to the sender what looks like an answer, and all else to the
             // transport.
             Message::OnPath(bytes) if Answer::is_one(bytes) => {
                 let _ = self.sender.handle_on_path(bytes, self.now);
@@ -243,7 +243,7 @@ impl World {
         }
     }
 
-    /// A NAT gives other ports from here on.
+    /// The NAT assigns another port from now on.
     fn rebind(&mut self, port: u16) {
         self.seen_flow.source.set_port(port);
         self.peer.set_port(port.wrapping_add(ADJACENT_PORT - FLOW_PORT));
@@ -257,9 +257,9 @@ impl World {
         (self.flow_bytes, self.heard_bytes) = (0, 0);
     }
 
-    fn pass(&mut self, duration: Duration) {
+    fn advance(&mut self, duration: Duration) {
         let end = self.now + duration;
-        // A second has a few deadlines, not thousands.
+        // A second contains a few deadlines, not thousands.
         for _ in 0..5000 {
             let deadlines = [self.sender.poll_timeout(), self.proxy.poll_timeout()];
             let Some(next) = deadlines.into_iter().flatten().min().filter(|next| *next <= end)
@@ -294,32 +294,32 @@ impl World {
             0..=3 => self.send(1),
             4 => self.send(0),
             5 if value & 1 == 0 => {
-                // A datagram that the network repeats is counted twice, by which the proxy's sums
-                // are no longer the sender's.
+                // The proxy counts a datagram that the network repeats twice, so its sums no longer
+                // match the sender's.
                 self.send(2);
             }
             5 => {
-                // Captured on its way in, and on its way out.
+                // Captured on its way in and on its way out.
                 self.send(1);
-                assert_ne!(self.show(1, &packet(self.tag - 1)), Observed::Counted);
+                assert_ne!(self.capture(1, &packet(self.tag - 1)), Observed::Counted);
             }
             6 | 7 => {
                 if let Some(message) = self.to_proxy.pop_front() {
-                    self.hear(self.peer, message);
+                    self.deliver_to_proxy(self.peer, message);
                 }
             }
             8 | 9 => {
                 if let Some(message) = self.to_sender.pop_front() {
-                    self.tell(self.proxy_address, &message);
+                    self.deliver_to_sender(self.proxy_address, &message);
                 }
             }
             10 => {
-                // Overtaken, and repeated.
+                // Reordered or repeated.
                 if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())).cloned() {
-                    self.hear(self.peer, message);
+                    self.deliver_to_proxy(self.peer, message);
                 }
                 if let Some(message) = self.to_sender.get(pick(self.to_sender.len())).cloned() {
-                    self.tell(self.proxy_address, &message);
+                    self.deliver_to_sender(self.proxy_address, &message);
                 }
             }
             11 => {
@@ -338,20 +338,19 @@ impl World {
                 }
             }
             13 => {
-                // Made up.
+                // Forged.
                 let length = usize::from(value).min(rest.len());
                 let bytes = rest.get(..length).unwrap_or_default().to_vec();
                 for message in [Message::Beside(bytes.clone()), Message::OnPath(bytes)] {
-                    self.tell(self.proxy_address, &message);
-                    self.hear(self.peer, message);
+                    self.deliver_to_sender(self.proxy_address, &message);
+                    self.deliver_to_proxy(self.peer, message);
                 }
             }
             14 if value < 16 => self.restart(),
             14 if value < 20 => self.sender.on_spurious(u64::from(value) * 3),
             14 if value < 24 => self.rebind(FLOW_PORT + u16::from(value % 4)),
             14 if value < 28 => {
-                // The connection migrates; a NAT that knew the old port does not change the new
-                // one.
+                // The connection migrates. A NAT that knew the old port keeps the new one.
                 self.flow.source.set_port(FLOW_PORT + 8 + u16::from(value % 4));
                 self.seen_flow = self.flow;
                 self.sender.start(self.flow, self.now);
@@ -359,32 +358,32 @@ impl World {
             14 if value < 30 => self.proxy.goodbye(),
             14 if value < 32 => self.sender.stop(),
             16 => {
-                // From elsewhere.
+                // From another address.
                 if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())).cloned() {
-                    self.hear(elsewhere, message);
+                    self.deliver_to_proxy(elsewhere, message);
                 }
                 if let Some(message) = self.to_sender.get(pick(self.to_sender.len())).cloned() {
-                    self.tell(elsewhere, &message);
+                    self.deliver_to_sender(elsewhere, &message);
                 }
             }
             17 if value & 1 == 0 => {
-                // A packet that is overtaken, for which it may be declared lost.
+                // A delayed packet, which may be declared lost.
                 self.held.push_back(packet(self.tag));
                 self.send(0);
             }
             17 => {
                 if let Some(datagram) = self.held.pop_front() {
                     self.in_order = false;
-                    self.show(0, &datagram);
+                    self.capture(0, &datagram);
                 }
             }
             18 => {
-                // Sent by nobody, or by the sender some time ago.
+                // Invented, or a replay of the sender's.
                 let tag = self.tag.checked_sub(u64::from(value) + 1);
                 self.in_order &= tag.is_none();
-                self.show(0, &packet(tag.unwrap_or(u32::MAX.into())));
+                self.capture(0, &packet(tag.unwrap_or(u32::MAX.into())));
             }
-            _ => self.pass(Duration::from_micros(1 << (value % 24))),
+            _ => self.advance(Duration::from_micros(1 << (value % 24))),
         }
         self.drain();
     }

@@ -1,16 +1,15 @@
-//! Any bytes are what one of the parsers looks for, which then is written as the same bytes, or an
-//! error.
+//! Any bytes either parse, and emit as the same bytes, or return an error.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker};
+use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker};
 use sidekick_protocol::wire::{Accept, BufferTooShort, Datagram, Message};
 
-/// Bytes of a marker that say something; those behind them are there for its length alone.
+/// The length of a marker's fields in bytes. The rest is padding.
 const MARKER_FIELDS: usize = 1 + 20 + 8 + 1 + 16 + 2;
 
-/// What `emit` writes, in a buffer that has room for as many bytes as were read and no more.
+/// The output of `emit`, in a buffer of exactly the input's length.
 fn written(
     data: &[u8],
     emit: impl FnOnce(&mut [u8]) -> Result<usize, BufferTooShort>,

@@ -1,18 +1,18 @@
-//! How much may be sent again.
+//! A budget for datagrams that are sent again.
 
-/// What may be sent again without having been earned, in bytes.
+/// The budget of a new [`Allowance`], in bytes.
 pub(crate) const INITIAL_ALLOWANCE: usize = 16 * 1024;
 
-/// A budget for what is sent again: half the bytes that were sent for the first time, and 16 KiB to
-/// begin with. A path that loses more than a third of all packets, or a proxy that says so, costs
-/// no more than that.
+/// A budget, in bytes, for datagrams that are sent again: half the bytes sent for the first time,
+/// plus 16 KiB. It bounds the cost of a path that loses more than a third of all packets, and of a
+/// proxy that claims so.
 ///
 /// ```
 /// use sidekick_protocol::Allowance;
 ///
 /// let mut allowance = Allowance::new(64 * 1024);
 /// allowance.earn(1200);
-/// assert!(allowance.spend(16 * 1024 + 600), "all there is");
+/// assert!(allowance.spend(16 * 1024 + 600), "the whole budget");
 /// assert!(!allowance.spend(1));
 /// ```
 #[derive(Clone, Debug)]
@@ -22,25 +22,26 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// A budget of which `most` bytes may be saved up; of these, at most 16 KiB to begin with.
+    /// A budget that saves up at most `most` bytes. It begins with 16 KiB, or with `most` if that
+    /// is less.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { left: most.min(INITIAL_ALLOWANCE), most }
     }
 
-    /// So many bytes were sent for the first time.
+    /// Adds half of `bytes`, which were sent for the first time.
     pub fn earn(&mut self, bytes: usize) {
         self.refund(bytes / 2);
     }
 
-    /// So many bytes are to be sent again: false, and nothing is spent, if they may not.
+    /// Spends `bytes` to send them again. Returns false, and spends nothing, if fewer are left.
     pub fn spend(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(self.left);
         left.is_some()
     }
 
-    /// So many bytes were not sent again after all.
+    /// Returns `bytes` that were spent but not sent.
     pub fn refund(&mut self, bytes: usize) {
         self.left = self.left.saturating_add(bytes).min(self.most);
     }
@@ -53,7 +54,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_more_is_spent_than_was_earned_and_no_more_saved_than_may_be(
+        fn spending_and_saving_are_bounded(
             steps in prop::collection::vec((any::<bool>(), 0usize..5000), 1..300),
             most in 0usize..40_000,
         ) {

@@ -1,4 +1,4 @@
-//! Small helpers for time as an argument.
+//! Arithmetic of times and deadlines, and random numbers from a seed.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -15,7 +15,7 @@ pub(crate) fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
 
-/// The earlier of two deadlines, either of which may not be set.
+/// The earlier of two optional deadlines.
 pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
@@ -23,9 +23,9 @@ pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant>
     }
 }
 
-/// Keys, nonces, session numbers and poll tokens: a stream cipher's output, so that who sees some
-/// of them cannot tell the others. Its key comes from the caller, so that a daemon can draw it at
-/// random and a simulation can repeat itself.
+/// Random keys, nonces, session numbers and poll tokens: the output of a stream cipher, so that an
+/// attacker who sees some cannot predict others. The caller supplies the key: a daemon draws it at
+/// random, and a simulation repeats it.
 #[derive(Clone)]
 pub(crate) struct Numbers(ChaCha20Rng);
 
@@ -44,7 +44,7 @@ impl Numbers {
         self.0.next_u32()
     }
 
-    /// A token: never 0, which the wire keeps for "none".
+    /// A poll token. It is never 0, which means "no token" on the wire.
     pub(crate) fn token(&mut self) -> u16 {
         u16::try_from(self.0.next_u32() >> 16).unwrap_or(1).max(1)
     }
@@ -53,7 +53,7 @@ impl Numbers {
         self.0.fill_bytes(bytes);
     }
 
-    /// A seed or key of its own.
+    /// A seed or key of `N` bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);

@@ -1,6 +1,7 @@
-//! Proof without memory: cookies that a proxy can tell to be its own (SPEC.md, section 6.2).
+//! Cookies: a sender proves its address, and the proxy keeps no state for it (SPEC.md, section
+//! 6.2).
 
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::Cookie;
 use blake2::Blake2sMac;
 use blake2::digest::consts::U16;
@@ -8,38 +9,39 @@ use blake2::digest::{KeyInit, Mac};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// How long a cookie can be used.
+/// How long a cookie is valid.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(30);
 
-/// What a cookie proves.
+/// What a cookie proves about its holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof<'a> {
-    /// Its holder receives at this address, that of an adjacent socket.
+    /// It receives at this address, that of an adjacent socket.
     Address(&'a SocketAddr),
-    /// Its holder receives what is sent to this flow's source along the path.
+    /// It receives what arrives along the path at this flow's source.
     Path(&'a Flow),
 }
 
-/// Makes cookies, and knows them again.
+/// Issues cookies and verifies them.
 #[derive(Clone, Debug)]
-pub(crate) struct Mint {
+pub(crate) struct CookieIssuer {
     key: [u8; 32],
-    /// Times in cookies are counted from here: the first time that the mint heard of.
+    /// The time of the first call. Cookies hold seconds since then.
     begin: Option<Instant>,
 }
 
-impl Mint {
+impl CookieIssuer {
     pub(crate) fn new(key: [u8; 32]) -> Self {
         Self { key, begin: None }
     }
 
-    /// Whole seconds since the beginning.
+    /// Whole seconds since `begin`.
     fn seconds(&mut self, now: Instant) -> u32 {
         let begin = *self.begin.get_or_insert(now);
         u32::try_from(now.saturating_duration_since(begin).as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// The MAC's key is 32 bytes long, which BLAKE2s always takes.
+    /// The MAC over time and proof. BLAKE2s accepts every key of 32 bytes, so this never returns
+    /// `None`.
     fn mac(&self, seconds: u32, proof: Proof<'_>) -> Option<Blake2sMac<U16>> {
         let mut mac = <Blake2sMac<U16> as KeyInit>::new_from_slice(&self.key).ok()?;
         mac.update(&seconds.to_be_bytes());
@@ -57,8 +59,8 @@ impl Mint {
         Some(mac)
     }
 
-    pub(crate) fn mint(&mut self, proof: Proof<'_>, now: Instant) -> Option<Cookie> {
-        // From 1, so that no cookie looks like none.
+    pub(crate) fn issue(&mut self, proof: Proof<'_>, now: Instant) -> Option<Cookie> {
+        // Times begin at 1, so that no cookie equals `Cookie::NONE`.
         let seconds = self.seconds(now).saturating_add(1);
         let tag = self.mac(seconds, proof)?.finalize().into_bytes();
         let mut cookie = Cookie::NONE;
@@ -68,13 +70,13 @@ impl Mint {
         Some(cookie)
     }
 
-    /// Whether `cookie` was made here, for this, and not long ago.
-    pub(crate) fn knows(&mut self, cookie: &Cookie, proof: Proof<'_>, now: Instant) -> bool {
+    /// Whether this issuer issued `cookie` for `proof`, within [`LIFETIME`].
+    pub(crate) fn verify(&mut self, cookie: &Cookie, proof: Proof<'_>, now: Instant) -> bool {
         let Some((time, mac)) = cookie.0.split_first_chunk::<4>() else { return false };
         let seconds = u32::from_be_bytes(*time);
         let age = self.seconds(now).saturating_add(1).checked_sub(seconds);
         let fresh = age.is_some_and(|age| u64::from(age) <= LIFETIME.as_secs());
-        // The comparison takes the same time wherever they differ.
+        // `verify_slice` compares in constant time.
         fresh && self.mac(seconds, proof).is_some_and(|expected| expected.verify_slice(mac).is_ok())
     }
 }
@@ -93,10 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
-    fn a_cookie_proves_one_thing_for_a_while() {
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn a_cookie_proves_one_claim_until_it_expires() {
         let now = Instant::now();
-        let (mut mint, mut other) = (Mint::new([1; 32]), Mint::new([2; 32]));
+        let (mut issuer, mut other) = (CookieIssuer::new([1; 32]), CookieIssuer::new([2; 32]));
         let flow = Flow {
             source: "192.0.2.1:4000".parse().unwrap(),
             destination: "192.0.2.9:443".parse().unwrap(),
@@ -105,26 +107,26 @@ mod tests {
         let address = Proof::Address(&flow.source);
         let path = Proof::Path(&flow);
         for proof in [address, path] {
-            let cookie = mint.mint(proof, now).unwrap();
+            let cookie = issuer.issue(proof, now).unwrap();
             for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)]
             {
                 assert_eq!(
-                    mint.knows(&cookie, asked, now + LIFETIME),
+                    issuer.verify(&cookie, asked, now + LIFETIME),
                     asked == proof,
                     "{proof:?} for {asked:?}"
                 );
             }
             assert!(
-                !mint.knows(&cookie, proof, now + LIFETIME + Duration::from_secs(1)),
+                !issuer.verify(&cookie, proof, now + LIFETIME + Duration::from_secs(1)),
                 "expired"
             );
-            assert!(!other.knows(&cookie, proof, now), "another proxy's");
+            assert!(!other.verify(&cookie, proof, now), "another issuer's");
             for byte in 0..Cookie::LEN {
                 let mut forged = cookie;
                 forged.0[byte] ^= 1;
-                assert!(!mint.knows(&forged, proof, now), "changed at {byte}");
+                assert!(!issuer.verify(&forged, proof, now), "changed at {byte}");
             }
         }
-        assert!(!mint.knows(&Cookie::NONE, path, now));
+        assert!(!issuer.verify(&Cookie::NONE, path, now));
     }
 }

@@ -1,26 +1,26 @@
-//! Which errors of a socket end it, and which only repeat what the network says.
+//! Which socket errors are fatal, and which only report a condition of the network.
 
 use std::io::{self, ErrorKind};
 
 /// `EBADF`: the descriptor is closed.
 const BAD_DESCRIPTOR: i32 = 9;
-/// `EFAULT`: the buffer is not the program's.
+/// `EFAULT`: the buffer is outside the program's memory.
 const BAD_ADDRESS: i32 = 14;
-/// `ENOTSOCK`: the descriptor is that of something else.
+/// `ENOTSOCK`: the descriptor is no socket.
 const NOT_A_SOCKET: i32 = if cfg!(target_os = "linux") { 88 } else { 38 };
-/// `EDESTADDRREQ`: the socket is not connected, and the call names no destination.
+/// `EDESTADDRREQ`: the socket is unconnected, and the call names no destination.
 const NO_DESTINATION: i32 = NOT_A_SOCKET + 1;
 
-/// Whether a UDP socket's error is about the network, and the socket can still be used.
+/// Whether an error of a UDP socket is about the network, so that the socket remains usable.
 ///
-/// A kernel hands the socket what ICMP says about its datagrams. Anyone who knows the ports can
-/// forge that. So a program that drives one of the machines counts such an error and goes on.
-/// Whatever the error kept from being sent is lost, as it can be anywhere on its way. Only the
-/// program's own timers end a flow whose other end is gone.
+/// A kernel reports ICMP errors about a socket's datagrams to the socket. Anyone who knows the
+/// ports can forge them. So a program that drives a state machine counts such an error and
+/// continues. The datagram in question is lost, as it can be anywhere on its way. Only the
+/// program's own timers end a flow whose peer is gone.
 ///
-/// What is left are the errors of a wrong call: those come again each time. They are named here,
-/// and not the others, since each system has its own table of what ICMP becomes. `WouldBlock` and
-/// `Interrupted` are not about the network, either.
+/// The other errors come from a wrong call, and repeat each time. This function names those,
+/// because each system maps ICMP to errors by a table of its own. `WouldBlock` and `Interrupted`
+/// are not about the network, either.
 #[must_use]
 pub fn is_network_error(error: &io::Error) -> bool {
     let about_the_call = match error.kind() {
@@ -40,11 +40,11 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
 
-    /// What Linux makes of ICMP and ICMPv6 (`icmp_err_convert`, `tab_unreach`), of a packet filter
-    /// and of a full queue.
+    /// The errors that Linux maps ICMP and ICMPv6 to (`icmp_err_convert`, `tab_unreach`), and those
+    /// of a packet filter and of a full queue.
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_the_network_says_ends_no_socket() {
+    fn network_errors_are_not_fatal() {
         let (eperm, enomem, eacces, enonet, eproto, emsgsize, enoprotoopt, eopnotsupp) =
             (1, 12, 13, 64, 71, 90, 92, 95);
         let (enetdown, enetunreach, enobufs, econnrefused, ehostdown, ehostunreach) =
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_call_ends_it() {
+    fn errors_of_a_wrong_call_are_fatal() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         for error in [

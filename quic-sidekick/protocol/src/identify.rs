@@ -1,9 +1,11 @@
-//! Which datagrams count, and by which bytes (SPEC.md, section 3). Both sides apply the same rule.
+//! Which datagrams count, and which bytes identify them (SPEC.md, section 3). Both sides apply the
+//! same rule.
 
-/// How many leading bytes of a UDP payload are enough to identify any datagram by an offset.
+/// The number of leading bytes of a UDP payload that are enough to identify any datagram by an
+/// offset.
 pub const HEAD_LEN: usize = 25;
 
-/// What is known of a UDP payload: its length, its first bytes and perhaps its last four.
+/// The known part of a UDP payload: its length, its first bytes and perhaps its last four.
 #[derive(Clone, Copy, Debug)]
 pub struct Payload<'a> {
     head: &'a [u8],
@@ -12,22 +14,22 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// A payload that is there from the first byte to the last.
+    /// A complete payload.
     #[inline]
     #[must_use]
     pub fn whole(payload: &'a [u8]) -> Self {
         Self { head: payload, tail: payload.last_chunk().copied(), len: payload.len() }
     }
 
-    /// A payload of `len` bytes of which `head` was kept: [`HEAD_LEN`] bytes, or all if it is
-    /// shorter. Its last four bytes are not known.
+    /// A payload of `len` bytes of which only `head` was kept: at least its first [`HEAD_LEN`]
+    /// bytes, or all if it is shorter. Its last four bytes are unknown.
     #[inline]
     #[must_use]
     pub fn cut(head: &'a [u8], len: usize) -> Self {
         Self { head: head.get(..len).unwrap_or(head), tail: None, len }
     }
 
-    /// The bytes that are there.
+    /// The leading bytes that are known.
     pub(crate) fn head(&self) -> &'a [u8] {
         self.head
     }
@@ -44,7 +46,7 @@ impl<'a> Payload<'a> {
 pub enum Filter {
     /// Every datagram that holds an identifier.
     All,
-    /// QUIC short-header datagrams alone: the first bit is 0 (RFC 8999, section 5.2).
+    /// Only QUIC short-header datagrams: the first bit is 0 (RFC 8999, section 5.2).
     #[default]
     QuicShortHeader,
 }
@@ -52,10 +54,10 @@ pub enum Filter {
 /// Where the identifier lies in the UDP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// It begins so many bytes behind the payload's first: 0 to [`Position::MAX_OFFSET`].
+    /// At this byte offset, 0 to [`Position::MAX_OFFSET`].
     Offset(u16),
-    /// It is the payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard
-    /// for example.
+    /// The payload's last four bytes: the end of an authentication tag, in SRTP and WireGuard for
+    /// example.
     End,
 }
 
@@ -64,11 +66,11 @@ impl Position {
     pub const MAX_OFFSET: u16 = 21;
 }
 
-/// The rule by which a datagram counts and is named.
+/// The rule that decides whether a datagram counts, and by which identifier.
 ///
-/// The default is QUIC's: short headers only, and the four bytes at offset 21, which is behind the
-/// longest connection ID (1 + 20 bytes) and therefore ciphertext or a protected packet number
-/// whatever the ID's length.
+/// The default is for QUIC: short headers only, and the four bytes at offset 21. That offset lies
+/// behind the longest connection ID (1 + 20 bytes), so the bytes are ciphertext or a protected
+/// packet number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identification {
     /// Where the identifier lies.
@@ -84,8 +86,8 @@ impl Default for Identification {
 }
 
 impl Identification {
-    /// The identifier of a datagram, or `None` if it does not count: it is filtered out, too short
-    /// to hold the four bytes, or they are not known.
+    /// The identifier of a datagram, or `None` if the datagram does not count: the filter rejects
+    /// it, it is too short to hold the four bytes, or they are unknown.
     #[inline]
     #[must_use]
     pub fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
@@ -96,7 +98,7 @@ impl Identification {
         let bytes = match self.position {
             Position::Offset(offset) => {
                 let start = usize::from(offset);
-                // Bytes behind a short payload are not part of it.
+                // `head` may be longer than the payload.
                 payload
                     .head
                     .get(start..start + 4)
@@ -115,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_short_headers_long_enough_count() {
+    fn only_short_headers_of_sufficient_length_count() {
         let rule = Identification::default();
         let mut head = [0u8; HEAD_LEN];
         head[21..].copy_from_slice(&[1, 2, 3, 4]);
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(
             identifier(&head, 1200),
             Some(0x0102_0304),
-            "a cut head names the whole datagram"
+            "a cut head identifies the datagram"
         );
         assert_eq!(identifier(&head, 24), None, "padding behind a short payload is not part of it");
         assert_eq!(identifier(&head[..24], 25), None);
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_four_bytes_have_to_be_known() {
+    fn the_last_four_bytes_must_be_known() {
         let rule = Identification { position: Position::End, filter: Filter::All };
         let payload: Vec<u8> = (0u8..100).collect();
         assert_eq!(rule.identifier(Payload::whole(&payload)), Some(0x6061_6263));

@@ -1,8 +1,8 @@
-//! Keys: the handshake by the Noise framework, and the seal on every message after it (SPEC.md,
-//! sections 4.4 and 4.5).
+//! Keys: the Noise handshake, and the seal on every message after it (SPEC.md, sections 4.4 and
+//! 4.5).
 //!
-//! [`crate::Sender`] and [`crate::Observer`] do all this by themselves. It is public for what
-//! speaks the protocol without being one of them: a tool that probes a proxy, or a test.
+//! [`crate::Sender`] and [`crate::Observer`] use this module internally. It is public for other
+//! programs that speak the protocol, such as a probe or a test.
 //!
 //! ```
 //! use sidekick_protocol::keys::{Initiator, Responder};
@@ -14,27 +14,32 @@
 //! // The sender's handshake message goes into a HELLO, the proxy's into an ACCEPT.
 //! let (mut initiator, hello) = Initiator::begin(None, session, &flow, &terms, [1; 32])?;
 //! let key = SecretKey([7; 32]);
-//! let (responder, asked) = Responder::read(Pattern::Unpinned, &key, session, &flow, [2; 32], hello.bytes())?;
-//! assert_eq!(asked, terms);
+//! let (responder, requested) =
+//!     Responder::read(Pattern::Unpinned, &key, session, &flow, [2; 32], hello.bytes())?;
+//! assert_eq!(requested, terms);
 //! let granted = Accept { session: SessionNumber(2), terms, kept_sums: 128 };
 //! let (mut proxy, accept) = responder.finish(&granted)?;
 //! assert_eq!(initiator.read(accept.bytes())?, granted);
-//! let (mut sender, shown) = initiator.finish()?;
-//! assert_eq!(shown, key.public());
-//! // From here on every message is sealed.
+//! let (mut sender, proven) = initiator.finish()?;
+//! assert_eq!(proven, key.public());
+//! // Every later message is sealed.
 //! let (mut datagram, mut plain) = ([0; 64], Default::default());
 //! let len = sender.seal(granted.session, &Message::Bye, &mut datagram).ok_or("no room")?;
-//! let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&datagram[..len])? else { panic!() };
+//! let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&datagram[..len])? else {
+//!     panic!("another datagram")
+//! };
 //! assert_eq!(proxy.open(sequence, ciphertext, &mut plain)?, Message::Bye);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 use crate::clock::Numbers;
+use crate::flow::Flow;
+use crate::prologue;
+use crate::terms::Terms;
 use crate::wire::{
     Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN,
     SessionNumber, hello_payload, parse_hello_payload,
 };
-use crate::{Flow, Terms, prologue};
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
@@ -46,11 +51,11 @@ use thiserror::Error;
 mod replay;
 use replay::Window;
 
-/// A proxy's static public key, as a sender pins it. Its text is 64 hexadecimal digits.
+/// A proxy's static public key, which a sender can pin. Its text is 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey(pub [u8; 32]);
 
-/// A proxy's static secret key: 32 random bytes. Its `Debug` does not show it.
+/// A proxy's static secret key: 32 random bytes. `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretKey(pub [u8; 32]);
 
@@ -72,7 +77,7 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// The text is no key.
+/// The text is not a public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected 64 hexadecimal digits, as the proxy shows its public key")]
 pub struct ParseKeyError;
@@ -96,7 +101,7 @@ impl FromStr for PublicKey {
 }
 
 impl SecretKey {
-    /// The public key that belongs to it.
+    /// The corresponding public key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut key = [0; 32];
@@ -108,14 +113,14 @@ impl SecretKey {
     }
 }
 
-/// Why a handshake cannot go on.
+/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The message does not belong to it: another key or flow, or altered on the way.
+    /// The message belongs to another key or flow, or was altered on the way.
     #[error("the handshake failed")]
     Failed,
-    /// The message is authentic, and what it holds is not allowed.
+    /// The message is authentic, but its contents are not valid.
     #[error("malformed: {0}")]
     Malformed(#[from] ParseError),
 }
@@ -135,7 +140,7 @@ impl From<BufferTooShort> for HandshakeError {
 /// The longest handshake message.
 const MAX_HANDSHAKE: usize = 128;
 
-/// A handshake message as it goes into a HELLO or an ACCEPT.
+/// A handshake message, for a HELLO or an ACCEPT.
 #[derive(Clone, Copy)]
 pub struct HandshakeMessage {
     bytes: [u8; MAX_HANDSHAKE],
@@ -156,8 +161,8 @@ impl fmt::Debug for HandshakeMessage {
     }
 }
 
-/// The primitives of `snow`, with our random numbers: a simulation that repeats its seed repeats
-/// its keys.
+/// The primitives of `snow`, with random numbers from a seed, so that a simulation that repeats its
+/// seed repeats its keys.
 struct Resolver([u8; 32]);
 
 struct Ephemeral(Numbers);
@@ -210,12 +215,12 @@ impl fmt::Debug for Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake with the proxy that has this key, or with any, and gives its first
-    /// message. `session` and `flow` are those of the HELLO. `seed` makes the ephemeral key and
-    /// must be random.
+    /// Begins a handshake and returns its first message. `pinned` is the key that the proxy must
+    /// hold, or `None` for any. `session` and `flow` are those of the HELLO. `seed` makes the
+    /// ephemeral key and must be random.
     ///
     /// # Errors
-    /// [`HandshakeError`] when the pinned key is none.
+    /// [`HandshakeError`] if the pinned key is not a valid point.
     pub fn begin(
         pinned: Option<&PublicKey>,
         session: SessionNumber,
@@ -234,20 +239,20 @@ impl Initiator {
         Ok((Self(Box::new(state)), HandshakeMessage { bytes, len }))
     }
 
-    /// Reads the second message. One that is not the proxy's changes nothing.
+    /// Reads the second message. A forged one changes nothing.
     ///
     /// # Errors
-    /// [`HandshakeError`] says why it is not believed.
+    /// [`HandshakeError`] states why the message is rejected.
     pub fn read(&mut self, message: &[u8]) -> Result<Accept, HandshakeError> {
         let mut payload = [0; MAX_HANDSHAKE];
         let len = self.0.read_message(message, &mut payload)?;
         Ok(Accept::parse(payload.get(..len).unwrap_or_default())?)
     }
 
-    /// The session's keys after the second message was read, and the proxy's static key.
+    /// The session's keys and the proxy's static key, after [`read`](Self::read) succeeded.
     ///
     /// # Errors
-    /// [`HandshakeError`] when it was not.
+    /// [`HandshakeError`] if it has not.
     pub fn finish(self) -> Result<(Seal, PublicKey), HandshakeError> {
         let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
         let key = PublicKey(key.ok_or(HandshakeError::Failed)?);
@@ -255,7 +260,7 @@ impl Initiator {
     }
 }
 
-/// The pattern that a sender uses which has pinned a key, or none.
+/// The pattern of a sender that pins `pinned`.
 pub(crate) fn pattern(pinned: Option<&PublicKey>) -> Pattern {
     if pinned.is_some() { Pattern::Pinned } else { Pattern::Unpinned }
 }
@@ -270,11 +275,11 @@ impl fmt::Debug for Responder {
 }
 
 impl Responder {
-    /// Reads the first message, and gives the terms that it asks for. `session` and `flow` are
+    /// Reads the first message, and returns the terms that it requests. `session` and `flow` are
     /// those of the HELLO. `seed` makes the ephemeral key and must be random.
     ///
     /// # Errors
-    /// [`HandshakeError`] says why it is not believed.
+    /// [`HandshakeError`] states why the message is rejected.
     pub fn read(
         pattern: Pattern,
         key: &SecretKey,
@@ -292,10 +297,10 @@ impl Responder {
         Ok((Self(state), terms))
     }
 
-    /// Gives the session's keys and the second message.
+    /// Returns the session's keys and the second message.
     ///
     /// # Errors
-    /// [`HandshakeError`] when the sender's ephemeral key is none.
+    /// [`HandshakeError`] if the sender's ephemeral key is not a valid point.
     pub fn finish(mut self, accept: &Accept) -> Result<(Seal, HandshakeMessage), HandshakeError> {
         let mut bytes = [0; MAX_HANDSHAKE];
         let len = self.0.write_message(&accept.emit()?, &mut bytes)?;
@@ -303,22 +308,22 @@ impl Responder {
     }
 }
 
-/// Why a sealed datagram is not opened.
+/// Why a sealed datagram is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Its sequence number was seen before, or is too old to tell.
+    /// Its sequence number was received before, or is older than the window.
     #[error("a replay")]
     Replay,
-    /// It was not made by the other side of this session.
+    /// The peer of this session did not seal it.
     #[error("not authentic")]
     Forged,
-    /// The other side made it, and it is no message.
+    /// It is authentic, but holds no valid message.
     #[error("malformed: {0}")]
     Malformed(#[from] ParseError),
 }
 
-/// Room for a message that is opened.
+/// A buffer for a decrypted message.
 #[derive(Clone, Copy)]
 pub struct Plain([u8; MAX_MESSAGE_LEN]);
 
@@ -334,10 +339,10 @@ impl fmt::Debug for Plain {
     }
 }
 
-/// The keys of a session, one for each direction, and the sequence numbers used up.
+/// The keys of a session, one for each direction, and the sequence numbers used.
 pub struct Seal {
     keys: StatelessTransportState,
-    /// The next sequence number; none once all are used up.
+    /// The next sequence number; `None` once all are used.
     next: Option<u32>,
     seen: Window,
 }
@@ -353,8 +358,8 @@ impl Seal {
         Self { keys, next: Some(0), seen: Window::default() }
     }
 
-    /// Writes a sealed datagram with `message` to `out`, headed by `session`, and gives its length.
-    /// `None` when `out` is too short, or all sequence numbers are used up.
+    /// Writes a datagram for `session` with the sealed `message` to `out`, and returns its length.
+    /// Returns `None` if `out` is too short, or all sequence numbers are used.
     pub fn seal(
         &mut self,
         session: SessionNumber,
@@ -372,22 +377,22 @@ impl Seal {
         Some(header + written)
     }
 
-    /// Leaves sequence numbers out.
+    /// Skips sequence numbers.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, next: u32) {
         self.next = Some(next);
     }
 
-    /// Whether all sequence numbers are used up.
+    /// Whether all sequence numbers are used.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.next.is_none()
     }
 
-    /// Opens what a sealed datagram holds. What is not authentic uses up no sequence number.
+    /// Opens a sealed message. A forged one uses no sequence number.
     ///
     /// # Errors
-    /// [`OpenError`] says why it is not believed.
+    /// [`OpenError`] states why the datagram is rejected.
     pub fn open<'a>(
         &mut self,
         sequence: u32,
@@ -399,7 +404,7 @@ impl Seal {
         }
         let read = self.keys.read_message(sequence.into(), ciphertext, &mut plain.0);
         let len = read.map_err(|_| OpenError::Forged)?;
-        self.seen.take(sequence);
+        self.seen.record(sequence);
         Ok(Message::parse(plain.0.get(..len).unwrap_or_default())?)
     }
 }

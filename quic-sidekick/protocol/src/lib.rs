@@ -1,23 +1,25 @@
 //! The Sidekick protocol, version 1: its messages and its two state machines.
 //!
 //! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the
-//! path runs an [`Observer`]: it counts the packets of a flow by a few ciphertext bytes of each and
-//! reports power sums of them, a *quACK*. The sender's [`Sender`] decodes from it which packets
-//! were lost on the *near segment*, between the two. `docs/protocol/SPEC.md` is the
-//! specification; the code quotes its sections.
+//! path runs an [`Observer`]. The observer counts the packets of a flow by a few ciphertext bytes
+//! of each, and reports their power sums: a *quACK*. From it, [`Sender`] decodes which packets the
+//! *near segment* lost, the path between sender and proxy. `docs/protocol/SPEC.md` is
+//! the specification; the code cites its sections.
 //!
-//! Nothing here reads a clock, opens a socket, logs, or allocates for each packet. Time and bytes
-//! come in as arguments, so the same code runs in a daemon, in an application and under virtual
+//! The crate reads no clock, opens no socket, logs nothing and allocates nothing per packet. Time
+//! and bytes are arguments, so the same code runs in a daemon, in an application and under virtual
 //! time.
 //!
-//! # Driving a machine
-//! Feed in: [`Sender::on_sent`], [`Sender::handle_input`], [`Sender::on_timeout`] (for the proxy
-//! [`Observer::observe`], [`Observer::handle_input`], [`Observer::on_timeout`]). After every one of
-//! these drain: `transmit` until it gives `None`, then the lost packets, then arm a timer for
+//! # Driving a state machine
+//! Inputs are [`Sender::on_sent`], [`Sender::handle_input`] and [`Sender::on_timeout`]; for the
+//! proxy [`Observer::observe`], [`Observer::handle_input`] and [`Observer::on_timeout`]. After each
+//! input call `poll_transmit` until it returns `None`, drain the lost packets, and arm a timer for
 //! `poll_timeout`.
 //!
 //! ```
-//! use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig};
+//! use sidekick_protocol::{
+//!     Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig,
+//! };
 //! use std::net::SocketAddr;
 //! use std::time::Instant;
 //!
@@ -31,13 +33,13 @@
 //! sender.start(flow, now);
 //! // Set-up: HELLO, RETRY, HELLO with a cookie, ACCEPT, POLL, quACK.
 //! while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
-//!     // A HELLO without a cookie is an error in that it opens no session; it is answered all the same.
+//!     // A HELLO without a cookie returns an error, but the proxy answers it with a RETRY.
 //!     let _ = proxy.handle_input(adjacent, &buffer[..len], now);
 //!     while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
 //!         sender.handle_input(port, &buffer[..transmit.len], now)?;
 //!     }
 //! }
-//! // A packet leaves the sender and is seen at the proxy.
+//! // A packet leaves the sender, and the proxy captures it.
 //! let datagram = [0x5a; 1200];
 //! sender.on_sent(0, Payload::whole(&datagram), now);
 //! let seen = proxy.observe(&flow, 0, Payload::whole(&datagram), now);
@@ -49,6 +51,7 @@ mod allowance;
 mod clock;
 mod cookie;
 mod errors;
+mod flow;
 mod identify;
 pub mod keys;
 pub mod observer;
@@ -65,6 +68,7 @@ pub mod wire;
 
 pub use allowance::Allowance;
 pub use errors::is_network_error;
+pub use flow::Flow;
 pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
@@ -80,29 +84,5 @@ pub use store::Store;
 pub use terms::Terms;
 pub use wire::MAX_DATAGRAM_LEN;
 
-use std::net::SocketAddr;
-
-/// The UDP port on which a proxy listens unless it is told otherwise.
+/// The UDP port on which a proxy listens by default.
 pub const DEFAULT_PORT: u16 = 5252;
-
-/// The two ends of a UDP flow, in the direction of its packets, as the proxy sees them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Flow {
-    /// Where the packets come from.
-    pub source: SocketAddr,
-    /// Where they go.
-    pub destination: SocketAddr,
-}
-
-impl Flow {
-    /// The same flow as it is on the wire: IPv4 addresses that a dual-stack socket shows as IPv6
-    /// are IPv4, and scope and flow label are left out.
-    #[must_use]
-    pub fn canonical(self) -> Self {
-        Self { source: canonical(self.source), destination: canonical(self.destination) }
-    }
-}
-
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}

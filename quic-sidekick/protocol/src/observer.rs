@@ -1,209 +1,85 @@
-//! The proxy's half: counts the packets of the flows it was asked to count, and reports them
+//! The proxy's half: counts the packets of the flows that senders request, and reports them
 //! (SPEC.md, section 6).
 //!
-//! Memory is bounded by [`ObserverConfig`]: a session takes a few kilobytes, room in the tables is
-//! made at the start, and nothing is kept for a flow without a session. Counting a packet allocates
-//! nothing, and neither does a quACK.
+//! [`ObserverConfig`] bounds memory: a session uses a few kilobytes, the tables are allocated at
+//! the start, and a flow without a session uses none. Neither counting a packet nor a quACK
+//! allocates.
 
 mod addresses;
+mod answers;
 mod budget;
+mod capture;
 mod config;
 mod deadlines;
-mod pace;
-mod path;
-mod repeats;
+mod discovery;
+mod duplicates;
+mod error;
+mod limiter;
+mod observed;
+mod outgoing;
+mod peer;
 mod session;
 mod setup;
 mod shard;
 mod table;
+mod transmit;
 
 use crate::clock::Numbers;
-use crate::cookie::Mint;
+use crate::cookie::CookieIssuer;
 use crate::keys::{OpenError, Plain, PublicKey, SecretKey};
-use crate::wire::path::Answer;
-use crate::wire::{Cookie, Datagram, ECHO_LEN, Message, ParseError, Poll, Refusal, SessionNumber};
-use crate::{Flow, Payload};
+use crate::wire::{Datagram, Message, ParseError, Poll, SessionNumber};
 pub use addresses::Addresses;
+use answers::Answered;
+use config::PROOF_TIMEOUT;
 pub use config::{ConfigError, ObserverConfig, ObserverStats};
-use pace::Limiter;
-use path::{Answered, OutgoingAnswer};
+pub use error::HandleError;
+use limiter::Limiter;
+pub use observed::{Observed, Seen};
+use outgoing::{Bare, Outgoing};
+pub use peer::{Peer, Transmit};
 pub use session::SessionStatus;
-use session::{Count, Withheld};
 pub use shard::Shard;
 use std::collections::VecDeque;
-use std::hint::black_box;
-use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
-use table::{Key, Table};
-use thiserror::Error;
+use std::time::Instant;
+use table::Table;
 
-/// Datagrams whose sessions are fetched from memory at once.
-const TOGETHER: usize = 32;
-
-/// A captured datagram.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// The flow that it belongs to.
-    pub flow: Flow,
-    /// What is known of its payload.
-    pub payload: Payload<'a>,
+/// A sealed datagram of `len` bytes at the proxy's port.
+struct Sealed<'a> {
+    session: SessionNumber,
+    sequence: u32,
+    ciphertext: &'a [u8],
+    len: usize,
 }
 
-/// What is found out about a captured datagram before it is counted.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    key: Key,
-    /// Where its flow's session stands.
-    index: Option<usize>,
-    /// By what that session would count it.
-    identifier: Option<u32>,
-}
-
-/// What became of a captured datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed {
-    /// Nobody asked for its flow.
-    NoSession,
-    /// It does not count, although its flow may have a session: an answer to a marker, a long
-    /// header, too short, seen on another interface, or doubled by the network.
-    Ignored,
-    /// It was added to its session's sums.
-    Counted,
-    /// It was a marker. It is answered, unless it was before, its addresses cannot be a flow's
-    /// here, there are too many, or there is nothing to announce.
-    Marker,
-}
-
-/// Why a datagram at the proxy's port changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// It is not a message.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is a message that only a proxy sends.
-    #[error("a message that only a proxy sends")]
-    NotForProxy,
-    /// There is no such session; the peer is told so.
-    #[error("no such session")]
-    UnknownSession,
-    /// Its cookie proves nothing; the peer is sent another.
-    #[error("no valid cookie")]
-    Unproven,
-    /// Too many handshakes at once.
-    #[error("too many handshakes at once")]
-    Busy,
-    /// The handshake failed: another key was expected, or the message was altered.
-    #[error("the handshake failed")]
-    Handshake,
-    /// It repeats a HELLO whose session is at work.
-    #[error("a HELLO that was answered before")]
-    Duplicate,
-    /// It was not sealed by the session's sender.
-    #[error("not authentic")]
-    Forged,
-    /// It was received before.
-    #[error("a replay")]
-    Replay,
-    /// The session is in another epoch.
-    #[error("another epoch")]
-    WrongEpoch,
-    /// A limit of [`ObserverConfig`] stands against it, or its terms cannot be granted; the peer is
-    /// told so.
-    #[error("refused")]
-    Refused,
-}
-
-/// Somebody who speaks to the proxy's own port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Where its datagrams come from.
-    pub address: SocketAddr,
-    /// The address of the proxy's machine that it speaks to, where the machine may have many: it is
-    /// answered from there, since what came from another one would be thrown away by its socket, or
-    /// by a NAT before it.
-    pub own: Option<IpAddr>,
-}
-
-impl From<SocketAddr> for Peer {
-    fn from(address: SocketAddr) -> Self {
-        Self { address, own: None }
-    }
-}
-
-/// Where a datagram that [`Observer::poll_transmit`] wrote is to be sent, and how long it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    /// Its destination.
-    pub to: SocketAddr,
-    /// The address of this machine that its receiver spoke to, if the caller has told
-    /// ([`Peer::own`]).
-    pub own: Option<IpAddr>,
-    /// Its source if it is not the proxy's own port: the receiver of a flow, along whose path the
-    /// datagram has to come.
-    pub from: Option<SocketAddr>,
-    /// The interface that it has to leave by, under the number that [`Observer::observe`] takes, or
-    /// `None` for any: an answer to a marker, whose addresses anyone can forge, goes to nobody
-    /// elsewhere.
-    pub interface: Option<u32>,
-    /// Whether it goes to the sender of a session. Others may not exist: what is sent to them can
-    /// wait in the system for an answer to ARP, and must not hold up what is sent to sessions.
-    pub in_session: bool,
-    /// Its length in bytes.
-    pub len: usize,
-}
-
-/// What waits to be sent. Sessions are named by their place and number, since they may be over
-/// before.
-#[derive(Clone, Copy, Debug)]
-enum Outgoing {
-    Accept(SessionNumber),
-    Epoch(SessionNumber),
-    Quack(SessionNumber),
-    Bare(Peer, Bare),
-    Answer(OutgoingAnswer),
-}
-
-/// An answer to somebody without a session.
-#[derive(Clone, Copy, Debug)]
-enum Bare {
-    Retry(SessionNumber, [u8; ECHO_LEN], Cookie),
-    Refuse(SessionNumber, [u8; ECHO_LEN], Refusal),
-    UnknownSession(SessionNumber),
-}
-
-/// More waiting messages than this are dropped: every one of them is repeated by its sender or
-/// cumulative.
+/// The most waiting messages. Further ones are dropped: each is cumulative or will be requested
+/// again.
 const MAX_WAITING: usize = 4096;
 
-/// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
-const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The proxy's state machine.
+/// The state machine of a proxy.
 #[derive(Debug)]
 pub struct Observer {
     config: ObserverConfig,
     key: SecretKey,
     public: PublicKey,
     numbers: Numbers,
-    mint: Mint,
+    cookies: CookieIssuer,
     addresses: Addresses,
     answered: Answered,
-    /// Handshakes of senders that have proven an address, and of those that have proven a path.
+    /// Limits handshakes: one class for proven addresses, one for proven paths.
     handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
-    /// Every session is to be told goodbye.
+    /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
 }
 
 impl Observer {
-    /// An observer without sessions. `seed` makes keys and cookies: draw it at random from the
-    /// system, or they can be guessed.
+    /// An observer without sessions. `seed` makes keys and cookies. It must be random: anyone who
+    /// predicts it can forge them.
     ///
     /// # Errors
-    /// [`ConfigError`] when a limit cannot be.
+    /// [`ConfigError`] if a limit is invalid.
     pub fn new(config: ObserverConfig, seed: [u8; 32]) -> Result<Self, ConfigError> {
         config.check()?;
         let mut numbers = Numbers::new(seed);
@@ -215,7 +91,7 @@ impl Observer {
         Ok(Self {
             public: key.public(),
             key,
-            mint: Mint::new(numbers.array()),
+            cookies: CookieIssuer::new(numbers.array()),
             numbers,
             addresses: Addresses::default(),
             answered: Answered::new(of_answers, config.shard.count()),
@@ -228,11 +104,11 @@ impl Observer {
         })
     }
 
-    /// Takes over other limits for what begins from now on. Sessions stay as they were agreed, also
-    /// where there are more than may be; the addresses, the key and the shard stay, too.
+    /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
+    /// are more than the new limit. Addresses, key and shard stay.
     ///
     /// # Errors
-    /// [`ConfigError`] when a limit cannot be; nothing has changed then.
+    /// [`ConfigError`] if a limit is invalid; nothing changes then.
     pub fn reconfigure(&mut self, config: ObserverConfig) -> Result<(), ConfigError> {
         config.check()?;
         self.config =
@@ -241,124 +117,26 @@ impl Observer {
         Ok(())
     }
 
-    /// Replaces what the observer knows of its machine's addresses. It knows none at first, and
-    /// answers no markers.
+    /// Replaces the machine's addresses. At first there are none, and the observer answers no
+    /// marker.
     pub fn set_addresses(&mut self, addresses: Addresses) {
         self.addresses = addresses.canonical();
     }
 
-    /// The key by which senders know this proxy.
+    /// The proxy's static public key.
     #[must_use]
     pub fn public_key(&self) -> PublicKey {
         self.public
     }
 
-    /// One captured UDP datagram of any flow.
+    /// Handles a datagram that arrived at the proxy's own port, `from` its sender.
     ///
-    /// `interface` is a number that the caller gave to the capturing interface: an epoch counts
-    /// packets of the first interface that shows its flow, so a packet that is captured on its way
-    /// in and on its way out counts once.
-    pub fn observe(
-        &mut self,
-        flow: &Flow,
-        interface: u32,
-        payload: Payload<'_>,
-        now: Instant,
-    ) -> Observed {
-        let mut observed = Observed::NoSession;
-        self.observe_all(&[Seen { flow: *flow, payload }], interface, now, |_, what| {
-            observed = what;
-        });
-        observed
-    }
-
-    /// Datagrams of any flows that were captured together, in their order: as [`Observer::observe`]
-    /// for each, but faster where there are many sessions, since what is kept of them is fetched
-    /// from memory at once and not one after the other. `after` is called after each, so that a
-    /// quACK that it made due leaves before the next is counted.
-    pub fn observe_all(
-        &mut self,
-        seen: &[Seen<'_>],
-        interface: u32,
-        now: Instant,
-        mut after: impl FnMut(&mut Self, Observed),
-    ) {
-        for seen in seen.chunks(TOGETHER) {
-            // Each step waits for memory, but not for the same step of another packet.
-            let mut places = [Place::default(); TOGETHER];
-            for (place, seen) in places.iter_mut().zip(seen) {
-                place.key = Key::of(&seen.flow);
-                place.index = self.table.find(&place.key);
-            }
-            let sessions = places.iter().filter_map(|place| self.table.get(place.index?));
-            black_box(sessions.fold(0, |all, session| all ^ session.touch()));
-            for (place, seen) in places.iter_mut().zip(seen) {
-                let Some(session) = place.index.and_then(|index| self.table.get(index)) else {
-                    continue;
-                };
-                place.identifier = session.identifier(seen.payload);
-            }
-            let repeats = places.iter().filter_map(|place| {
-                Some(self.table.get(place.index?)?.touch_repeats(place.identifier?))
-            });
-            black_box(repeats.fold(0, |all, place| all ^ place));
-            for (place, seen) in places.iter().zip(seen) {
-                let observed = self.count(place, seen, interface, now);
-                after(self, observed);
-            }
-        }
-    }
-
-    #[inline]
-    fn count(&mut self, place: &Place, seen: &Seen<'_>, interface: u32, now: Instant) -> Observed {
-        let Seen { flow, payload } = seen;
-        if path::may_be_ours(*payload) {
-            if let Some(marker) = path::marker(*payload) {
-                self.answer_marker(&marker, flow, interface, now);
-                return Observed::Marker;
-            }
-            // An answer of another proxy, on its way along the path of the flow in the other
-            // direction.
-            if Answer::is_one(payload.head()) {
-                return Observed::Ignored;
-            }
-        }
-        // What was sent in between may have ended the session that was found.
-        let found =
-            place.index.and_then(|index| Some((index, self.table.at_work(index, &place.key)?)));
-        let Some((index, session)) = found else { return Observed::NoSession };
-        let begun = session.has_missed(interface, now).then(|| session.begin_unasked());
-        let counted = place
-            .identifier
-            .map(|identifier| session.count(identifier, payload.len(), interface, now));
-        if let Some(number) = begun {
-            self.tell_epoch(number);
-        }
-        match counted {
-            None | Some(Count::Not) => {
-                self.stats.ignored += 1;
-                return Observed::Ignored;
-            }
-            Some(Count::Silently) => {}
-            Some(Count::WithDeadline) => self.table.reschedule_at(index),
-            Some(Count::WithReport) => {
-                if let Some(number) = self.table.get(index).map(|session| session.agreed.number) {
-                    self.report(number, 0, 0, now);
-                }
-            }
-        }
-        self.stats.counted += 1;
-        Observed::Counted
-    }
-
-    /// A datagram that arrived at the proxy's own port, `from` its sender.
-    ///
-    /// The answer may tell which packets were counted: what was captured before it has to be
-    /// observed before it is handled, or a poll that overtook packets would make losses of them
+    /// The answer may report packets. So the caller must first observe everything captured before
+    /// the datagram. Otherwise a poll that overtook packets would make the sender declare them lost
     /// (SPEC.md, section 6.4).
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing.
+    /// [`HandleError`] states why the datagram changed nothing.
     pub fn handle_input(
         &mut self,
         from: impl Into<Peer>,
@@ -376,8 +154,8 @@ impl Observer {
                 self.on_hello(from, &hello, now)
             }
             Datagram::Sealed { session, sequence, ciphertext } => {
-                let len = datagram.len();
-                self.on_sealed(from, (session, sequence, ciphertext), len, now)
+                let sealed = Sealed { session, sequence, ciphertext, len: datagram.len() };
+                self.on_sealed(from, &sealed, now)
             }
             _ => {
                 self.stats.malformed += 1;
@@ -386,24 +164,24 @@ impl Observer {
         }
     }
 
-    /// Opens a sealed datagram. Nothing changes before that has succeeded.
+    /// Opens a sealed datagram. A failure changes nothing but counters.
     fn on_sealed(
         &mut self,
         from: Peer,
-        (number, sequence, ciphertext): (SessionNumber, u32, &[u8]),
-        len: usize,
+        sealed: &Sealed<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        // A sender that speaks from elsewhere is behind a NAT that has forgotten it, and will know
-        // its flow by other ports, too: a new session finds that out.
+        let number = sealed.session;
+        // A sender at another address is behind a NAT that dropped its mappings, including the
+        // flow's. Only a new session learns the new ports.
         let known =
-            self.table.by_number(number).filter(|(_, session)| session.agreed.peer == from.address);
+            self.table.by_number(number).filter(|(_, known)| known.agreed.peer == from.address);
         let Some((index, session)) = known else {
             self.queue(Outgoing::Bare(from, Bare::UnknownSession(number)));
             return Err(HandleError::UnknownSession);
         };
         let mut plain = Plain::default();
-        let opened = session.agreed.seal.open(sequence, ciphertext, &mut plain);
+        let opened = session.agreed.seal.open(sealed.sequence, sealed.ciphertext, &mut plain);
         let message = opened.map_err(|error| match error {
             OpenError::Replay => {
                 self.stats.forged += 1;
@@ -419,8 +197,8 @@ impl Observer {
             }
         })?;
         session.last_heard = now;
-        session.own = from.own;
-        session.budget.earn(len);
+        session.local_ip = from.local_ip;
+        session.budget.earn(sealed.len);
         self.table.confirm(index);
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),
@@ -436,19 +214,19 @@ impl Observer {
         }
     }
 
-    /// Packets on this interface were lost to the observer before they could be observed: its
-    /// system had no room for them. Sums without them would make losses of them, so all sessions
-    /// that count there begin a new epoch by themselves, and their senders are told (SPEC.md,
-    /// section 6.5). What is observed next came after the lost packets.
+    /// Records that the system dropped packets of this interface before the observer could observe
+    /// them. Sums without them would make the senders declare them lost. So each session that
+    /// counts there begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
+    /// next observed packet came after the dropped ones.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
             session.missed |= session.counts_on(interface);
         }
     }
 
-    /// Says that an epoch has begun that the sender did not ask for.
+    /// Announces an epoch that the sender did not request.
     #[cold]
-    fn tell_epoch(&mut self, number: SessionNumber) {
+    fn announce_epoch(&mut self, number: SessionNumber) {
         self.table.reschedule(number);
         self.stats.epochs_unasked += 1;
         self.queue(Outgoing::Epoch(number));
@@ -463,7 +241,7 @@ impl Observer {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         if session.missed {
             session.begin_unasked();
-            self.tell_epoch(number);
+            self.announce_epoch(number);
             return Err(HandleError::WrongEpoch);
         }
         if session.epoch != poll.epoch {
@@ -478,7 +256,7 @@ impl Observer {
         Ok(())
     }
 
-    /// A repeated request is answered as the first was: the epoch it wanted to end is over.
+    /// A repeated request gets the same answer as the first: the epoch to end is over.
     fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let right = session.epoch == epoch;
@@ -490,8 +268,7 @@ impl Observer {
         if right { Ok(()) } else { Err(HandleError::WrongEpoch) }
     }
 
-    /// Queues a quACK of a session; a second one before the first is sent only brings that up to
-    /// date.
+    /// Queues a quACK of a session. If one waits already, it only becomes more recent.
     fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
         let Some((_, session)) = self.table.by_number(number) else { return };
         let queued = session.request_quack(token, sums, now);
@@ -507,17 +284,17 @@ impl Observer {
         } else if let Outgoing::Quack(number) = message
             && let Some((_, session)) = self.table.by_number(number)
         {
-            session.forget_request();
+            session.drop_request();
         }
     }
 
-    /// When [`Observer::on_timeout`] wants to be called.
+    /// When [`Observer::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.table.poll_timeout()
     }
 
-    /// Does what is due at `now`: timed quACKs, and the end of sessions that fell silent.
+    /// Sends timed quACKs and ends idle sessions that are due at `now`.
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
@@ -537,107 +314,26 @@ impl Observer {
         }
     }
 
-    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// says where it goes. Call it until it gives `None`, after every call of another method that
-    /// takes a time.
-    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        while let Some(next) = self.waiting.pop_front() {
-            if let Some(transmit) = self.emit(next, out) {
-                return Some(self.sent(transmit));
-            }
-        }
-        while self.closing {
-            let Some(index) = self.table.any() else {
-                self.closing = false;
-                break;
-            };
-            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed)
-            else {
-                continue;
-            };
-            if let Some(len) = session.emit(&Message::Bye, out) {
-                return Some(self.sent(session.poll_transmit(len)));
-            }
-        }
-        None
-    }
-
-    fn sent(&mut self, transmit: Transmit) -> Transmit {
-        self.stats.bytes_sent += u64::try_from(transmit.len).unwrap_or(u64::MAX);
-        transmit
-    }
-
-    /// `None` when the message has lost its meaning since it was queued, or `out` is too short.
-    fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
-        Some(match message {
-            Outgoing::Accept(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                let agreed = &session.agreed;
-                let accept =
-                    Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
-                // Once the sender has spoken under seal, it has the answer, and none is kept.
-                session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
-            }
-            Outgoing::Epoch(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                let epoch = session.epoch;
-                let len = session.emit(&Message::Epoch { epoch }, out)?;
-                session.poll_transmit(len)
-            }
-            Outgoing::Quack(number) => {
-                let (_, session) = self.table.by_number(number)?;
-                match session.emit_quack(out) {
-                    Ok(len) => {
-                        let transmit = session.poll_transmit(len?);
-                        session.quacks += 1;
-                        self.stats.quacks_sent += 1;
-                        transmit
-                    }
-                    Err(Withheld) => {
-                        self.stats.quacks_withheld += 1;
-                        return None;
-                    }
-                }
-            }
-            Outgoing::Bare(to, bare) => {
-                let datagram = match bare {
-                    Bare::Retry(session, echo, cookie) => Datagram::Retry { session, echo, cookie },
-                    Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
-                    Bare::UnknownSession(session) => Datagram::UnknownSession { session },
-                };
-                let len = datagram.emit(out).ok()?;
-                Transmit {
-                    to: to.address,
-                    own: to.own,
-                    from: None,
-                    interface: None,
-                    in_session: false,
-                    len,
-                }
-            }
-            Outgoing::Answer(answer) => return answer.emit(out),
-        })
-    }
-
-    /// Ends every session; [`Observer::poll_transmit`] tells each sender goodbye. For a shutdown.
+    /// Ends every session for a shutdown. [`Observer::poll_transmit`] then writes a BYE for each
+    /// sender.
     pub fn goodbye(&mut self) {
         self.waiting.clear();
         self.closing = true;
     }
 
-    /// Counters since the beginning.
+    /// Counters since the observer was created.
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         &self.stats
     }
 
-    /// Sessions open now.
+    /// The number of sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.table.len()
     }
 
-    /// How each session stands, in no particular order.
+    /// The status of each session, in no particular order.
     pub fn statuses(&self) -> impl Iterator<Item = SessionStatus> + '_ {
         self.table.sessions().map(|session| session.status())
     }

@@ -1,6 +1,6 @@
-//! What both sides of a handshake must have in common before it (SPEC.md, section 4.4).
+//! The Noise prologue, on which both sides must agree (SPEC.md, section 4.4).
 
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::SessionNumber;
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,8 +11,8 @@ const END_LEN: usize = 18;
 /// Bytes of the prologue.
 pub(crate) const LEN: usize = NAME.len() + 4 + 2 * END_LEN;
 
-/// The Noise prologue: what a HELLO says outside of its handshake message, so that nobody can alter
-/// it on the way.
+/// The Noise prologue: the fields of a HELLO outside its handshake message. The handshake fails if
+/// an attacker alters them.
 pub(crate) fn of(session: SessionNumber, flow: &Flow) -> [u8; LEN] {
     let mut prologue = [0; LEN];
     let parts = [
@@ -28,7 +28,7 @@ pub(crate) fn of(session: SessionNumber, flow: &Flow) -> [u8; LEN] {
     prologue
 }
 
-/// IPv4 addresses as IPv6 maps them.
+/// The address, an IPv4 one as IPv4-mapped IPv6.
 fn ip(address: SocketAddr) -> [u8; 16] {
     match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),

@@ -1,30 +1,34 @@
-//! Re-injection for any UDP sender: what was lost before the proxy goes out once more, as it was.
+//! Re-injection for any UDP sender: a datagram that was lost before the proxy is sent again,
+//! unchanged.
 
-use crate::sender::HandleError;
-use crate::{Flow, Payload, Sender, SenderConfig, Store, Target};
+use crate::flow::Flow;
+use crate::identify::Payload;
+use crate::sender::{HandleError, Sender, SenderConfig, Target};
+use crate::store::Store;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Lost datagrams that wait to be sent again; what finds no room is not.
+/// The most lost datagrams that wait to be sent again. Further ones are dropped.
 const MAX_WAITING: usize = 256;
-/// Second and later attempts that are remembered, as many as a sender keeps unreported packets.
+/// The most second and later attempts that are remembered: as many as a sender keeps unreported
+/// packets.
 const MAX_ATTEMPTS: usize = 8192;
 
-/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP: who sends them has to
-/// know nothing else. The receiver must drop duplicates, as SRTP does by its sequence numbers, also
-/// those of the age that is sent again.
+/// A [`Sender`] and a [`Store`] for a flow of opaque datagrams, such as SRTP. The application needs
+/// no other part of the protocol. The receiver must drop duplicates, as SRTP does by sequence
+/// numbers, up to the age at which datagrams are still sent again.
 ///
-/// It is for flows of a rate of their own, such as calls. One that sends less when it loses, such
-/// as a VPN that carries TCP, would not hear of a full queue on the near segment. The proxy's
-/// address has to be known: [`SenderConfig::proxy`].
+/// It suits flows with a rate of their own, such as calls. A flow that slows down after losses,
+/// such as a VPN that carries TCP, would not learn of a full queue on the near segment. The proxy's
+/// address must be known: [`SenderConfig::proxy`].
 ///
 /// # Order of calls
-/// [`start`](Self::start) once. After each datagram of the flow was sent,
-/// [`on_sent`](Self::on_sent). For a datagram of the adjacent socket [`handle_input`](Self::handle_input), and
-/// at [`poll_timeout`](Self::poll_timeout) [`on_timeout`](Self::on_timeout). After each of
-/// these send what [`again`](Self::again) gives from the flow's own socket, and what
-/// [`poll_transmit`](Self::poll_transmit) gives from the adjacent one, until they give `None`.
+/// Call [`start`](Self::start) once, [`on_sent`](Self::on_sent) after each datagram of the flow,
+/// [`handle_input`](Self::handle_input) for each datagram of the adjacent socket, and
+/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After each of these
+/// send what [`again`](Self::again) returns from the flow's own socket, and what
+/// [`poll_transmit`](Self::poll_transmit) returns from the adjacent one, until both return `None`.
 ///
 /// ```
 /// use sidekick_protocol::{Filter, Flow, Identification, Position, Reinjector, SenderConfig};
@@ -32,10 +36,11 @@ const MAX_ATTEMPTS: usize = 8192;
 ///
 /// let now = Instant::now();
 /// let mut config = SenderConfig::of("192.0.2.254:5252".parse()?);
-/// // All of the flow is SRTP, whose datagrams end in an authentication tag.
+/// // All datagrams of the flow are SRTP, which ends in an authentication tag.
 /// config.terms.identification = Identification { position: Position::End, filter: Filter::All };
 /// let mut reinjector = Reinjector::new(config, 1 << 20, Duration::from_millis(200), [7; 32]);
-/// reinjector.start(Flow { source: "0.0.0.0:4000".parse()?, destination: "198.51.100.7:5004".parse()? }, now);
+/// let (source, destination) = ("0.0.0.0:4000".parse()?, "198.51.100.7:5004".parse()?);
+/// reinjector.start(Flow { source, destination }, now);
 /// reinjector.on_sent(&[4; 200], now);
 /// assert_eq!(reinjector.again(now), None, "nothing was lost");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,9 +49,9 @@ const MAX_ATTEMPTS: usize = 8192;
 pub struct Reinjector {
     sender: Sender,
     store: Store,
-    /// The name of the next datagram that leaves; each attempt has its own.
+    /// The tag of the next datagram. Each attempt has its own.
     next: u64,
-    /// Which datagram a later attempt was one of.
+    /// From the tag of a later attempt to the tag of the first.
     attempts: BTreeMap<u64, u64>,
     waiting: VecDeque<u64>,
     lost: Vec<u64>,
@@ -54,9 +59,9 @@ pub struct Reinjector {
 }
 
 impl Reinjector {
-    /// A sender of these terms that keeps the last `max_bytes` and sends nothing again that first
-    /// left longer than `max_age` ago: as long as it is of use to the receiver. `seed` makes keys
-    /// and nonces: draw it at random from the system.
+    /// A sender with these terms that keeps the last `max_bytes`. It sends no datagram again whose
+    /// first attempt is more than `max_age` old: as long as a late datagram is useful to the
+    /// receiver. `seed` makes keys and nonces, and must be random.
     #[must_use]
     pub fn new(config: SenderConfig, max_bytes: usize, max_age: Duration, seed: [u8; 32]) -> Self {
         Self {
@@ -70,13 +75,13 @@ impl Reinjector {
         }
     }
 
-    /// As [`Sender::start`]: asks for help with `flow`. What is kept of another flow is forgotten.
+    /// As [`Sender::start`]: requests assistance for `flow`. Drops what it kept of another flow.
     pub fn start(&mut self, flow: Flow, now: Instant) {
         self.forget();
         self.sender.start(flow, now);
     }
 
-    /// As [`Sender::stop`]. Nothing is sent again from now on.
+    /// As [`Sender::stop`]. No further datagram is sent again.
     pub fn stop(&mut self) {
         self.forget();
         self.sender.stop();
@@ -88,28 +93,28 @@ impl Reinjector {
         self.waiting.clear();
     }
 
-    /// The protocol's side, to see how it goes.
+    /// The sender of the protocol, for its state and counters.
     #[must_use]
     pub fn sender(&self) -> &Sender {
         &self.sender
     }
 
-    /// How many times a datagram was sent again.
+    /// The number of datagrams sent again, with repetitions.
     #[must_use]
     pub fn resent(&self) -> u64 {
         self.again
     }
 
-    /// A datagram of the flow has left for the first time.
+    /// Records the first transmission of a datagram of the flow.
     pub fn on_sent(&mut self, datagram: &[u8], now: Instant) {
         self.sender.on_sent(self.next, Payload::whole(datagram), now);
         self.store.push_copy(self.next, datagram, now);
         self.next += 1;
     }
 
-    /// The next datagram that has to leave again, `now`, from the flow's own socket.
+    /// The next datagram to send again at `now`, from the flow's own socket.
     pub fn again(&mut self, now: Instant) -> Option<&[u8]> {
-        // One that is too old by now, or for which the budget does not last, is passed over.
+        // Skip datagrams that are too old or exceed the budget.
         let first = loop {
             let first = self.waiting.pop_front()?;
             if self.store.take(first, now).is_some() {
@@ -117,7 +122,7 @@ impl Reinjector {
             }
         };
         let datagram = self.store.get(first)?;
-        // To the proxy it is one more packet.
+        // The proxy counts it as another packet.
         self.sender.on_sent(self.next, Payload::whole(datagram), now);
         if self.attempts.len() >= MAX_ATTEMPTS {
             self.attempts.pop_first();
@@ -131,7 +136,7 @@ impl Reinjector {
     /// As [`Sender::handle_input`].
     ///
     /// # Errors
-    /// As [`Sender::handle_input`]. None of them needs an action.
+    /// As [`Sender::handle_input`]. No error requires an action.
     pub fn handle_input(
         &mut self,
         from: SocketAddr,
@@ -181,20 +186,20 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
     fn start() -> Instant {
         Instant::now()
     }
 
-    /// A flow of a datagram a millisecond, a near segment of no length that loses some of them, and
-    /// a proxy behind it.
+    /// A flow of one datagram per millisecond, a near segment without delay that loses some of
+    /// them, and a proxy behind it.
     struct Path {
         reinjector: Reinjector,
         proxy: Observer,
         flow: Flow,
         random: Numbers,
         loss_percent: u64,
-        /// What arrived, with the attempts that got there.
+        /// Datagrams that arrived, each with the number of its copies.
         arrived: BTreeMap<Vec<u8>, u32>,
         now: Instant,
     }
@@ -273,22 +278,22 @@ mod tests {
     }
 
     #[test]
-    fn every_datagram_arrives_though_the_near_segment_loses_a_tenth() {
+    fn every_datagram_arrives_although_the_near_segment_loses_a_tenth() {
         let mut path = Path::new(Duration::from_secs(1), 10);
         let sent = path.run(3000);
-        // Those around the epoch's first packet may have passed before the proxy began to count
-        // (SPEC.md, section 7.2).
+        // Packets around the epoch's first may pass before the proxy begins to count (SPEC.md,
+        // section 7.2).
         let missing =
             sent.iter().skip(12).filter(|datagram| !path.arrived.contains_key(*datagram)).count();
         assert_eq!(missing, 0);
         assert!((250..450).contains(&path.reinjector.resent()), "{}", path.reinjector.resent());
         let twice = path.arrived.values().filter(|times| **times > 1).count();
-        assert_eq!(twice, 0, "none was sent again that had arrived");
+        assert_eq!(twice, 0, "no datagram that arrived was sent again");
     }
 
     #[test]
-    fn what_is_too_old_or_of_another_flow_is_not_sent_again() {
-        // A loss shows after some milliseconds at the earliest.
+    fn old_datagrams_and_those_of_another_flow_are_not_sent_again() {
+        // The sender detects a loss after some milliseconds at the earliest.
         let mut path = Path::new(Duration::ZERO, 10);
         path.run(1000);
         assert!(path.reinjector.sender().stats().early_lost > 50);

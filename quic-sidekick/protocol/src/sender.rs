@@ -1,10 +1,14 @@
-//! The sender's half: finds proxies, reads their quACKs, and says which packets were lost on the
-//! near segment (SPEC.md, section 7).
+//! The sender's half: discovers proxies, reads their quACKs, and detects packets lost on the near
+//! segment (SPEC.md, section 7).
 
+mod config;
+mod effects;
+mod error;
 mod established;
 mod handshaking;
 mod history;
 mod last_quack;
+mod queries;
 mod reconcile;
 mod rtt;
 mod search;
@@ -13,97 +17,38 @@ mod session;
 mod status;
 
 use crate::clock::{Numbers, earlier};
+use crate::flow::{Flow, canonical};
+use crate::identify::Payload;
 use crate::keys::PublicKey;
-use crate::wire::path::{Answer, HANDLE_LEN};
+use crate::wire::discovery::{Answer, HANDLE_LEN};
 use crate::wire::{Datagram, ParseError};
-use crate::{Flow, Payload, Terms, canonical};
+pub use config::SenderConfig;
+use effects::Effects;
+pub use error::HandleError;
 use handshaking::Origin;
 pub use last_quack::{LastQuack, QuackOutcome};
 use search::Search;
 use selector::ProxySelector;
 pub use selector::{Selection, SelectionReason};
-use session::{Effects, ProxySession};
+use session::ProxySession;
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
-/// What a sender asks for, and of whom.
-#[derive(Clone, Debug)]
-pub struct SenderConfig {
-    /// The proxy's address; `None` to discover proxies by markers on the flow's own path.
-    pub proxy: Option<SocketAddr>,
-    /// The key of the proxy that is believed; `None` to believe any on the path.
-    pub key: Option<PublicKey>,
-    /// The terms to ask for.
-    pub terms: Terms,
-    /// Whether to poll when packets stay unreported for longer than the near segment's probe
-    /// timeout. Without it the loss of a lone or last packet is left to the end-to-end mechanism.
-    /// Polls that set the session up, until the near RTT is known, and that keep it alive are sent
-    /// in any case.
-    pub poll: bool,
-    /// How many packets sent after a missing one must have been seen before it counts as lost at
-    /// once; at least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). A flow
-    /// whose packets are too far apart to overtake each other takes 1.
-    pub packet_threshold: u32,
-}
-
-impl SenderConfig {
-    /// The usual terms, asked of the proxy at this address.
-    #[must_use]
-    pub fn of(proxy: SocketAddr) -> Self {
-        Self { proxy: Some(proxy), ..Self::default() }
-    }
-}
-
-impl Default for SenderConfig {
-    /// The usual terms, asked of whatever proxy is discovered.
-    fn default() -> Self {
-        Self { proxy: None, key: None, terms: Terms::default(), poll: true, packet_threshold: 3 }
-    }
-}
-
-/// Why a datagram changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// It is not a message.
-    #[error("malformed: {0}")]
-    Malformed(#[from] ParseError),
-    /// It is a message that only a sender sends.
-    #[error("a message that only a sender sends")]
-    NotForSender,
-    /// It does not come from a proxy that was asked.
-    #[error("not from a proxy that was asked")]
-    Stranger,
-    /// It is of another session, or none is asked for.
-    #[error("not of this session")]
-    OtherSession,
-    /// Its seal or handshake is not the proxy's.
-    #[error("not authentic")]
-    Forged,
-    /// It reports another epoch, or is older than what is known already.
-    #[error("outdated")]
-    Outdated,
-    /// Its contents cannot be: more granted than was asked, or sums out of range.
-    #[error("impossible contents")]
-    Impossible,
-}
-
-/// Where a datagram that [`Sender::poll_transmit`] wrote is to be sent.
+/// The destination of a datagram that [`Sender::poll_transmit`] wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// From the adjacent socket to this address.
+    /// Send it from the adjacent socket to this address.
     Proxy(SocketAddr),
-    /// From the flow's source to its destination, by the socket that carries the flow.
+    /// Send it along the flow's path, from the flow's own socket.
     Path,
 }
 
-/// The sender asks no more proxies at once.
+/// The most proxies at once.
 const MAX_SESSIONS: usize = 4;
 
-/// How the flow was assisted when the caller stopped the sender.
+/// The sender's state when the caller stopped it.
 #[derive(Clone, Copy, Debug)]
 struct Stopped {
     assistance: Assistance,
@@ -111,7 +56,7 @@ struct Stopped {
     proxy: Option<(SocketAddr, PublicKey)>,
 }
 
-/// The sender's state machine.
+/// The state machine of a sender.
 #[derive(Debug)]
 pub struct Sender {
     config: SenderConfig,
@@ -120,23 +65,22 @@ pub struct Sender {
     sessions: Vec<ProxySession>,
     search: Search,
     selector: ProxySelector,
-    /// Why there is no session.
+    /// Why the last session failed.
     last_reason: Option<Reason>,
     distrust: Distrust,
     stood_down: bool,
-    /// Set from the end of one flow to the beginning of the next.
+    /// The state at the last stop, until the next start.
     stopped: Option<Stopped>,
-    /// What sessions that are over have counted, and what belongs to none.
+    /// Counters of ended sessions, and of events outside sessions.
     stats: SenderStats,
-    /// What sessions led to; the packets in it wait for the caller.
+    /// The effects of inputs. Its packets wait for the caller.
     effects: Effects,
     last_quack: Option<LastQuack>,
 }
 
 impl Sender {
-    /// A sender that does nothing until [`Sender::start`]. `seed` makes keys and nonces: draw it at
-    /// random from the system. Terms that the wire cannot carry are brought to the nearest that it
-    /// can.
+    /// A sender that is idle until [`Sender::start`]. `seed` makes keys and nonces, and must be
+    /// random. Terms that the wire cannot carry are replaced by the nearest that it can.
     #[must_use]
     pub fn new(config: SenderConfig, seed: [u8; 32]) -> Self {
         Self {
@@ -161,20 +105,21 @@ impl Sender {
         }
     }
 
-    /// Tells the port of the adjacent socket: a proxy then need not answer a marker along the path.
-    /// 0 is no port.
+    /// Sets the port of the adjacent socket, so that a proxy can answer markers there instead of
+    /// along the path. 0 means unknown.
     pub fn set_adjacent_port(&mut self, port: u16) {
         self.search.adjacent_port = port;
     }
 
-    /// Has answers to markers carry these bytes behind their first one, where a QUIC packet has its
-    /// connection ID: a socket that several connections share finds the connection by it. The
+    /// Sets the handle that answers to markers repeat behind their first byte, where a QUIC packet
+    /// has its connection ID. It identifies the connection on a socket that several share. The
     /// default is zeros.
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
         self.search.handle = handle;
     }
 
-    /// Asks for help with `flow`, or with another flow than before (the connection has migrated).
+    /// Requests assistance for `flow`, or for another flow than before, after the connection
+    /// migrated.
     pub fn start(&mut self, flow: Flow, now: Instant) {
         if self.stood_down {
             return;
@@ -192,8 +137,7 @@ impl Sender {
 
     fn ask(&mut self, proxy: SocketAddr, origin: Origin, now: Instant) {
         let Some(Flow { source, destination }) = self.flow else { return };
-        // The proxy sees the source's address for itself; which one it is, a sender behind any
-        // address may not know.
+        // The proxy sees the source's address itself, and a wildcard socket does not know it.
         let unspecified = match destination {
             SocketAddr::V4(_) => SocketAddr::from(([0; 4], source.port())),
             SocketAddr::V6(_) => SocketAddr::from(([0u16; 8], source.port())),
@@ -204,7 +148,8 @@ impl Sender {
         self.sessions.push(session);
     }
 
-    /// Says goodbye and stops. [`Sender::assistance`] and [`Sender::near_rtt`] keep what they were.
+    /// Ends all sessions with a BYE. [`Sender::assistance`] and [`Sender::near_rtt`] keep their
+    /// values.
     pub fn stop(&mut self) {
         if self.flow.is_some() {
             self.stopped = Some(Stopped {
@@ -219,10 +164,10 @@ impl Sender {
         self.flow = None;
     }
 
-    /// Stops because proxies cannot be spoken to (any more).
+    /// Stops because the sender can no longer reach proxies.
     pub fn abandon(&mut self) {
         self.stop();
-        // Their goodbyes cannot be said.
+        // No BYE can be sent.
         for session in self.sessions.drain(..) {
             self.stats += session.stats;
         }
@@ -233,35 +178,35 @@ impl Sender {
         });
     }
 
-    /// The receiver has refuted the loss of `count` packets that [`Sender::drain_lost`] had given
-    /// out: it had them in their turn. When that happens too often, the reports are wrong and the
-    /// sender stands down for good (SPEC.md, section 7.6).
+    /// Reports that the receiver acknowledged `count` packets that [`Sender::drain_lost`] returned,
+    /// as original transmissions: their loss was spurious. If that happens too often, the sender
+    /// stands down for good (SPEC.md, section 7.6).
     pub fn on_spurious(&mut self, count: u64) {
         self.stats.spurious += count;
-        if self.distrust.spurious(count) && self.flow.is_some() {
+        if self.distrust.record_spurious(count) && self.flow.is_some() {
             self.stop();
             self.stood_down = true;
         }
     }
 
-    /// Whether `count` packets that [`Sender::drain_lost`] had given out were lost, nothing will
-    /// tell: they say nothing for the reports, and nothing against them.
+    /// Reports that the fate of `count` packets that [`Sender::drain_lost`] returned will never be
+    /// known. They count neither for nor against the proxy's reports.
     pub fn on_undecided(&mut self, count: u64) {
-        self.distrust.undecided(count);
+        self.distrust.record_undecided(count);
     }
 
-    /// A datagram of the flow has left. `tag` is the caller's name for it (its packet number).
-    /// Datagrams that do not count are passed over.
+    /// Records a datagram of the flow that was sent. `tag` is the caller's name for it (its packet
+    /// number). Datagrams that do not count are ignored.
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));
         }
     }
 
-    /// A datagram that came to the adjacent socket from the address `from`.
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing. None of them needs an action.
+    /// [`HandleError`] states why the datagram changed nothing. No error requires an action.
     pub fn handle_input(
         &mut self,
         from: SocketAddr,
@@ -286,18 +231,18 @@ impl Sender {
         outcome
     }
 
-    /// A datagram that came to the socket that carries the flow and is none of the flow's: it may
-    /// be a proxy's answer to a marker. [`Answer::is_one`] tells whether to call this.
+    /// Handles a datagram that arrived at the flow's own socket and may be a proxy's answer to a
+    /// marker. [`Answer::is_one`] decides whether to call this.
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing.
+    /// [`HandleError`] states why the datagram changed nothing.
     pub fn handle_on_path(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
         let answer = Answer::parse(datagram).inspect_err(|error| match error {
             ParseError::Version(_) => self.stats.other_version += 1,
             _ => self.stats.malformed += 1,
         })?;
-        if !self.search.asked(&answer) {
-            // Whoever is not on the path cannot know the nonce.
+        if !self.search.matches(&answer) {
+            // An attacker off the path does not know the nonce.
             self.stats.forged += 1;
             return Err(HandleError::Forged);
         }
@@ -309,33 +254,33 @@ impl Sender {
             if known.sees(&answer.flow) {
                 return Err(HandleError::Outdated);
             }
-            // The same proxy sees the flow come from elsewhere: a NAT has given it another port.
+            // The same proxy sees another source: a NAT rebound the flow.
             known.close();
         }
         if self.sessions.iter().filter(|session| session.is_live()).count() >= MAX_SESSIONS {
             return Err(HandleError::Outdated);
         }
-        self.search.answered();
+        self.search.record_answer();
         self.ask(proxy, origin, now);
         Ok(())
     }
 
-    /// Cleans up behind whatever has happened: sessions that are over, and a path that has to be
-    /// searched (again).
+    /// Completes every input: removes ended sessions, selects a proxy, and restarts the search if
+    /// necessary.
     fn settle(&mut self, now: Instant) {
         self.last_quack = self.effects.quack.take().or(self.last_quack);
         self.selector.deduplicate(&mut self.effects.lost, self.sessions.len());
         for session in &mut self.sessions {
             if let Some(reason) = session.failure.take() {
                 self.last_reason = Some(reason);
-                self.search.failed(reason);
+                self.search.record_failure(reason);
             }
         }
         self.retire();
         if self.flow.is_none() {
             return;
         }
-        if let Some(kept) = self.selector.judge(&self.sessions, now) {
+        if let Some(kept) = self.selector.select(&self.sessions, now) {
             for (index, session) in self.sessions.iter_mut().enumerate() {
                 if kept != index {
                     session.close();
@@ -351,7 +296,7 @@ impl Sender {
         }
     }
 
-    /// Forgets sessions that are over, but for their counters.
+    /// Removes ended sessions, but keeps their counters.
     fn retire(&mut self) {
         let Self { sessions, stats, .. } = self;
         sessions.retain(|session| {
@@ -363,20 +308,19 @@ impl Sender {
         });
     }
 
-    /// Moves the packets found lost since the last call to the end of `out`, by their tags.
+    /// Appends the tags of the packets declared lost since the last call to `out`.
     pub fn drain_lost(&mut self, out: &mut Vec<u64>) {
-        self.distrust.declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
+        self.distrust.record_declared(u64::try_from(self.effects.lost.len()).unwrap_or(0));
         out.append(&mut self.effects.lost);
     }
 
-    /// Moves the packets that the proxy's latest quACK has shown to have reached it to the end of
-    /// `out`, by their tags, each once. Who wants them all asks after each message that was
-    /// handled.
+    /// Appends the tags of the packets that the latest quACK was the first to report to `out`. Call
+    /// it after each handled message to receive all of them.
     pub fn drain_received(&mut self, out: &mut Vec<u64>) {
         out.append(&mut self.effects.received);
     }
 
-    /// When [`Sender::on_timeout`] wants to be called.
+    /// When [`Sender::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.sessions.iter().filter_map(ProxySession::next_timeout).min();
@@ -389,7 +333,7 @@ impl Sender {
         for session in &mut self.sessions {
             session.on_timeout(&mut self.effects, now);
         }
-        // A session that ends here may have the path searched at once.
+        // The end of a session may restart the search at once.
         self.settle(now);
         if self.flow.is_some() && self.search.poll_timeout().is_some_and(|at| at <= now) {
             self.search.mark(self.numbers.array(), now);
@@ -397,7 +341,7 @@ impl Sender {
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// gives its length and where to send it; call until it gives `None`.
+    /// returns its destination and length. Call it until it returns `None`.
     pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
         for session in &mut self.sessions {
             if let Some(len) = session.poll_transmit(out) {
@@ -407,104 +351,12 @@ impl Sender {
         Some((Target::Path, self.transmit_on_path(out)?))
     }
 
-    /// As [`Sender::poll_transmit`], but only what goes the flow's own path, for a caller that has two
-    /// places to send from.
+    /// As [`Sender::poll_transmit`], but only for datagrams along the flow's own path, for a caller
+    /// that sends from two places.
     pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<usize> {
         let len = self.search.poll_transmit(out)?;
         self.stats.markers += 1;
         Some(len)
-    }
-
-    /// Whether the sender is helped now, and if not, why.
-    #[must_use]
-    pub fn assistance(&self) -> Assistance {
-        if self.stood_down {
-            return Assistance::Unassisted(Reason::StoodDown);
-        }
-        if let Some(stopped) = self.stopped {
-            return stopped.assistance;
-        }
-        let live = || self.sessions.iter().filter(|session| session.is_live());
-        if live().any(|session| session.assistance == Assistance::Assisted) {
-            return Assistance::Assisted;
-        }
-        if live().any(|session| session.assistance == Assistance::Seeking) {
-            return Assistance::Seeking;
-        }
-        let reason = live().find_map(|session| match session.assistance {
-            Assistance::Unassisted(reason) => Some(reason),
-            _ => None,
-        });
-        match reason.or(self.last_reason) {
-            Some(reason) => Assistance::Unassisted(reason),
-            None if self.flow.is_some() && self.search.has_failed() => {
-                Assistance::Unassisted(Reason::NotFound)
-            }
-            None => Assistance::Seeking,
-        }
-    }
-
-    /// Counters since the beginning.
-    #[must_use]
-    pub fn stats(&self) -> SenderStats {
-        let mut stats = self.stats;
-        self.sessions.iter().for_each(|session| stats += session.stats);
-        stats
-    }
-
-    /// The session that counts: the one chosen, or that which is farthest of those that report.
-    fn leading(&self) -> Option<&ProxySession> {
-        let reporting = self.sessions.iter().filter(|session| session.is_assisted());
-        reporting.max_by_key(|session| session.smoothed_rtt())
-    }
-
-    /// The smoothed round-trip time of the near segment, once it was measured.
-    #[must_use]
-    pub fn near_rtt(&self) -> Option<Duration> {
-        if let Some(stopped) = self.stopped {
-            return stopped.near_rtt;
-        }
-        let measured = self.sessions.iter().filter_map(ProxySession::smoothed_rtt).max();
-        self.leading().and_then(ProxySession::smoothed_rtt).or(measured)
-    }
-
-    /// By how much the near segment's round-trip time, smoothed, is longer than the shortest of the
-    /// last ten seconds: by a queue, or by a radio.
-    #[must_use]
-    pub fn near_queueing(&self) -> Option<Duration> {
-        self.leading()?.near_rtt()?.queueing()
-    }
-
-    /// By how much the near segment's round-trip time was longer than the shortest of the last ten
-    /// seconds each time of the last 16 that it was measured: by a queue. A radio does not delay
-    /// all packets.
-    #[must_use]
-    pub fn near_standing_queue(&self) -> Option<Duration> {
-        self.leading()?.near_rtt()?.standing()
-    }
-
-    /// The terms granted, while there is a session.
-    #[must_use]
-    pub fn granted(&self) -> Option<&Terms> {
-        self.leading()
-            .and_then(ProxySession::granted)
-            .or_else(|| self.sessions.iter().find_map(ProxySession::granted))
-    }
-
-    /// The proxy that reports, and its key.
-    #[must_use]
-    pub fn proxy(&self) -> Option<(SocketAddr, PublicKey)> {
-        if let Some(stopped) = self.stopped {
-            return stopped.proxy;
-        }
-        let leading = self.leading()?;
-        Some((leading.proxy, leading.key?))
-    }
-
-    /// Which of several proxies was chosen, and why; `None` while there was no choice to make.
-    #[must_use]
-    pub fn selection(&self) -> Option<Selection> {
-        self.selector.made
     }
 }
 

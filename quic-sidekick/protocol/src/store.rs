@@ -1,19 +1,19 @@
-//! The last datagrams sent, kept to be sent again as they were (re-injection).
+//! The last datagrams sent, for re-injection: sending them again unchanged.
 //!
-//! A datagram that was lost before the proxy can take the near segment a second time. It is the
-//! sender's own ciphertext, byte for byte: nobody has to be able to read it, so this serves any UDP
-//! sender whose receiver drops duplicates, such as QUIC, SRTP or WireGuard.
+//! A datagram that was lost before the proxy can cross the near segment a second time. It is the
+//! sender's own ciphertext, byte for byte, and the proxy need not decrypt it. So this serves any
+//! UDP sender whose receiver drops duplicates, such as QUIC, SRTP or WireGuard.
 
-use crate::Allowance;
+use crate::allowance::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// No more than this is saved up.
+/// The largest budget, in bytes.
 const MAX_ALLOWANCE: usize = 256 * 1024;
 
-/// Datagrams by their tags, at most so many bytes of them; the oldest give way.
+/// Datagrams by tag, up to a number of bytes. The oldest are evicted first.
 ///
-/// What is sent again has an [`Allowance`], of which 256 KiB may be saved up.
+/// An [`Allowance`] bounds what is sent again; it saves up at most 256 KiB.
 ///
 /// ```
 /// use sidekick_protocol::Store;
@@ -23,7 +23,7 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 /// let mut store = Store::new(1 << 20, Duration::from_millis(100));
 /// store.push(7, vec![0x40; 1200], start);
 /// assert_eq!(store.take(7, start + Duration::from_millis(10)).map(<[u8]>::len), Some(1200));
-/// assert_eq!(store.take(7, start + Duration::from_millis(200)), None, "it would come too late");
+/// assert_eq!(store.take(7, start + Duration::from_millis(200)), None, "too old");
 /// ```
 #[derive(Debug)]
 pub struct Store {
@@ -32,7 +32,7 @@ pub struct Store {
     max_bytes: usize,
     max_age: Duration,
     allowance: Allowance,
-    /// The buffer of a datagram that gave way.
+    /// The buffer of an evicted datagram.
     spare: Vec<u8>,
 }
 
@@ -44,7 +44,7 @@ struct Kept {
 }
 
 impl Store {
-    /// A store of `max_bytes`. What was sent longer than `max_age` ago is not sent again.
+    /// A store of at most `max_bytes`. Datagrams older than `max_age` are not sent again.
     #[must_use]
     pub fn new(max_bytes: usize, max_age: Duration) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Store {
         }
     }
 
-    /// Keeps a datagram that was sent for the first time. Its tag is larger than those before it;
-    /// one that is not, and an empty datagram, are passed over.
+    /// Keeps a datagram that was sent for the first time. Tags must increase; a datagram with a tag
+    /// that does not, and an empty one, are ignored.
     pub fn push(&mut self, tag: u64, datagram: Vec<u8>, now: Instant) {
         if datagram.is_empty() || self.kept.back().is_some_and(|last| last.tag >= tag) {
             return;
@@ -73,7 +73,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::push`], of a copy. It allocates only until the store is full.
+    /// As [`Store::push`], with a copy of `datagram`. Allocates only until the store is full.
     pub fn push_copy(&mut self, tag: u64, datagram: &[u8], now: Instant) {
         let mut copy = std::mem::take(&mut self.spare);
         copy.clear();
@@ -81,14 +81,14 @@ impl Store {
         self.push(tag, copy, now);
     }
 
-    /// The datagram of this tag, if it is kept, whatever its age; no budget is spent.
+    /// The datagram with this tag, whatever its age. Spends no budget.
     pub(crate) fn get(&self, tag: u64) -> Option<&[u8]> {
         let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
         self.kept.get(index).map(|kept| kept.datagram.as_slice())
     }
 
-    /// The datagram of this tag, to be sent again; `None` if it is not kept, is too old, or the
-    /// budget is spent.
+    /// The datagram with this tag, to be sent again. Returns `None` if it is not kept, is too old,
+    /// or exceeds the budget.
     pub fn take(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
         let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
         let kept = self.kept.get(index)?;
@@ -98,13 +98,13 @@ impl Store {
         self.allowance.spend(kept.datagram.len()).then_some(kept.datagram.as_slice())
     }
 
-    /// Gives back what [`Store::take`] has taken out of the budget for a datagram that was not sent
-    /// after all.
+    /// Returns `len` bytes to the budget, which [`Store::take`] spent on a datagram that was not
+    /// sent.
     pub fn refund(&mut self, len: usize) {
         self.allowance.refund(len);
     }
 
-    /// Forgets all datagrams, since their path is left; the budget stays.
+    /// Removes all datagrams, because the flow left their path. The budget stays.
     pub fn clear(&mut self) {
         self.kept.clear();
         self.bytes = 0;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
     use crate::allowance::INITIAL_ALLOWANCE;
 
-    #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
     fn start() -> Instant {
         Instant::now()
     }
@@ -124,7 +124,7 @@ mod tests {
     const AGE: Duration = Duration::from_millis(100);
 
     #[test]
-    fn the_oldest_give_way_and_the_old_stay_away() {
+    fn the_oldest_are_evicted_and_the_old_are_not_sent() {
         let now = start();
         let mut store = Store::new(3000, AGE);
         for tag in 0..10 {
@@ -141,7 +141,7 @@ mod tests {
         store.clear();
         assert!(store.take(18, now).is_none());
         store.push(1, vec![1; 3001], now);
-        assert!(store.take(1, now).is_none(), "one that is larger than the store");
+        assert!(store.take(1, now).is_none(), "a datagram larger than the store");
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
         assert!(store.take(9_999, now).is_none());
         store.refund(1000);
         assert!(store.take(9_999, now).is_some());
-        // A pause saves up no more than a bound.
+        // The budget has an upper bound.
         for tag in 10_000..20_000 {
             store.push(tag, vec![0; 1000], now);
         }

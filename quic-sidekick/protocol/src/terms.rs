@@ -1,26 +1,26 @@
-//! What a sender asks of a proxy, and a proxy grants (SPEC.md, section 5).
+//! The terms that a sender requests and a proxy grants (SPEC.md, section 5).
 
 use crate::clock::micros;
-use crate::{Identification, Position};
+use crate::identify::{Identification, Position};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
 /// The terms of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Power sums in an ordinary quACK: as many missing packets can be told from one. 1 to 255.
+    /// Power sums in an ordinary quACK, 1 to 255: the most missing packets that it can identify.
     pub threshold: u8,
-    /// A quACK after this many packets, if any.
+    /// Send a quACK after this many packets, if set.
     pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first packet that no quACK has reported, if any. Whole
+    /// Send a quACK this long after the first packet that no quACK has reported, if set. In whole
     /// microseconds, up to [`Terms::MAX_EVERY`].
     pub every: Option<Duration>,
-    /// Which datagrams count and how they are named.
+    /// Which datagrams count, and by which identifier.
     pub identification: Identification,
 }
 
 impl Terms {
-    /// The longest interval that the wire can carry, a little over 71 minutes.
+    /// The longest interval that the wire can carry: about 71 minutes.
     pub const MAX_EVERY: Duration = Duration::from_micros(u32::MAX as u64);
 
     /// The nearest terms that the wire can carry.

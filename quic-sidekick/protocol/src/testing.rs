@@ -1,4 +1,4 @@
-//! A near segment in virtual time, with a sender at one end and an observer at the other.
+//! A near segment in virtual time, between a sender and an observer.
 
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::{
@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// What the near segment does to each datagram, data and messages alike.
+/// The impairments of the near segment, for data and messages alike.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Near {
     pub(crate) delay: Duration,
-    /// Extra delay, drawn evenly from 0 to this: more than the packets' spacing reorders them.
+    /// Extra delay, uniform from 0 to this. More than the packets' spacing reorders them.
     pub(crate) jitter: Duration,
     pub(crate) loss_percent: u64,
 }
@@ -28,7 +28,7 @@ enum Arrival {
     AlongPath(Vec<u8>),
 }
 
-/// Where the proxy is reached.
+/// The address of the proxy's port.
 pub(crate) const PROXY: &str = "192.0.2.254:5252";
 /// The sender's adjacent socket.
 pub(crate) const PEER: &str = "192.0.2.1:5000";
@@ -39,58 +39,58 @@ pub(crate) struct Simulation {
     pub(crate) proxy: Option<Observer>,
     pub(crate) near: Near,
     pub(crate) flow: Flow,
-    /// Whether data passes by the proxy.
+    /// Whether data passes the proxy.
     pub(crate) on_path: bool,
-    /// On which of the proxy's interfaces it comes in.
+    /// The proxy's interface that captures the data.
     pub(crate) interface: u32,
     /// The adjacent socket, as the proxy sees it.
     pub(crate) peer: SocketAddr,
-    /// The flow as the proxy sees it, if a NAT lies between.
+    /// The flow as the proxy sees it, if there is a NAT.
     pub(crate) translated: Option<Flow>,
-    /// Whether the proxy's own address reaches the adjacent socket unasked.
+    /// Whether the adjacent socket receives from the proxy before it sends there.
     pub(crate) open: bool,
-    /// The adjacent socket has sent something to the proxy: a firewall lets the answers in.
-    spoken: bool,
+    /// The adjacent socket has sent to the proxy, so a firewall admits answers.
+    sent_to_proxy: bool,
     random: Numbers,
     in_flight: BinaryHeap<Reverse<(Instant, u64, Arrival)>>,
     order: u64,
     next_tag: u64,
-    /// Tags of packets that the near segment swallowed, and that reached its other end.
+    /// Tags of packets that the near segment dropped, and of those that crossed it.
     pub(crate) swallowed: BTreeSet<u64>,
     pub(crate) arrived: BTreeSet<u64>,
     /// When the proxy counted each packet.
     pub(crate) counted: BTreeMap<u64, Instant>,
-    /// Of 100 datagrams, data and messages alike, so many come twice, or with a wrong bit. Data
-    /// with a wrong bit is lost.
+    /// The percentage of datagrams, data and messages alike, that are duplicated, or that arrive
+    /// with a wrong bit. Data with a wrong bit is lost.
     pub(crate) duplicate_percent: u64,
     pub(crate) damage_percent: u64,
-    /// Tags that the sender declared lost, with the time since the packet was sent.
+    /// Tags that the sender declared lost, each with the time since the packet was sent.
     pub(crate) declared: Vec<(u64, Duration)>,
-    /// Known from quACKs to have reached the proxy.
+    /// Tags that quACKs reported.
     pub(crate) received: BTreeSet<u64>,
     pub(crate) sent_at: Vec<Instant>,
 }
 
-/// A generator's key from a small number.
+/// The key of a random generator, from a small number.
 pub(crate) fn key(seed: u64) -> [u8; 32] {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     key
 }
 
-/// A proxy that is reached at [`PROXY`].
+/// A proxy with the address [`PROXY`].
 pub(crate) fn proxy(config: ObserverConfig, seed: u64) -> Observer {
     let mut proxy = Observer::new(config, key(seed)).unwrap();
     proxy.set_addresses(Addresses::announcing(0, PROXY.parse().unwrap()));
     proxy
 }
 
-/// The usual sender, which knows the proxy's address.
+/// The default sender, configured with the proxy's address.
 pub(crate) fn configured() -> SenderConfig {
     SenderConfig::of(PROXY.parse().unwrap())
 }
 
-/// Has the two speak, without losing time, until neither has more to say.
+/// Exchanges all waiting messages, at one instant.
 pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
@@ -102,7 +102,7 @@ pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, no
 }
 
 impl Simulation {
-    #[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
     pub(crate) fn new(
         config: SenderConfig,
         observer: ObserverConfig,
@@ -128,7 +128,7 @@ impl Simulation {
             peer: PEER.parse().unwrap(),
             translated: None,
             open: true,
-            spoken: false,
+            sent_to_proxy: false,
             random: Numbers::new(key(seed ^ 0xdead_beef)),
             in_flight: BinaryHeap::new(),
             order: 0,
@@ -161,7 +161,7 @@ impl Simulation {
         if self.chance(self.damage_percent) {
             let bit = self.random.next_u32();
             let bytes = match &mut arrival {
-                // A checksum finds it.
+                // The UDP checksum detects it.
                 Arrival::Data(..) => return,
                 Arrival::Marker(bytes)
                 | Arrival::ToProxy(bytes)
@@ -194,9 +194,9 @@ impl Simulation {
                     Target::Proxy(proxy) if proxy == PROXY.parse().unwrap() => {
                         Arrival::ToProxy(bytes)
                     }
-                    // An answer was damaged on its way.
+                    // The answer was damaged on its way.
                     Target::Proxy(_) if self.damage_percent > 0 => continue,
-                    Target::Proxy(proxy) => panic!("{proxy} is asked"),
+                    Target::Proxy(proxy) => panic!("a message to {proxy}"),
                     Target::Path => Arrival::Marker(bytes),
                 });
             }
@@ -212,7 +212,7 @@ impl Simulation {
                         assert_eq!((source, transmit.to), (seen.destination, seen.source));
                         self.launch(Arrival::AlongPath(bytes));
                     }
-                    None if self.open || transmit.to == self.peer && self.spoken => {
+                    None if self.open || transmit.to == self.peer && self.sent_to_proxy => {
                         self.launch(Arrival::ToSender(bytes));
                     }
                     None => {}
@@ -232,7 +232,7 @@ impl Simulation {
         }
     }
 
-    /// Sends one data packet; `swallow` decides its fate, or chance does.
+    /// Sends a data packet. `swallow` decides whether it is lost; if `None`, chance does.
     pub(crate) fn send(&mut self, swallow: Option<bool>) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
@@ -252,7 +252,7 @@ impl Simulation {
         tag
     }
 
-    /// Lets the time pass.
+    /// Advances the time by `duration`.
     pub(crate) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         loop {
@@ -300,7 +300,7 @@ impl Simulation {
                 }
             }
             Arrival::ToProxy(datagram) => {
-                self.spoken = true;
+                self.sent_to_proxy = true;
                 if let Some(proxy) = &mut self.proxy {
                     let _ = proxy.handle_input(self.peer, &datagram, self.now);
                 }
@@ -314,7 +314,7 @@ impl Simulation {
         }
     }
 
-    /// A steady flow of `packets`, one every `spacing`.
+    /// Sends `packets`, one per `spacing`.
     pub(crate) fn stream(&mut self, packets: usize, spacing: Duration) {
         for _ in 0..packets {
             self.send(None);
@@ -327,7 +327,7 @@ impl Simulation {
         self.declared.iter().map(|(tag, _)| *tag).filter(|tag| self.arrived.contains(tag)).collect()
     }
 
-    /// Swallowed packets from `from` on that nobody declared.
+    /// Lost packets from `from` on that the sender did not declare lost.
     pub(crate) fn overlooked(&self, from: u64) -> Vec<u64> {
         let declared: BTreeSet<u64> = self.declared.iter().map(|(tag, _)| *tag).collect();
         self.swallowed.range(from..).filter(|tag| !declared.contains(tag)).copied().collect()

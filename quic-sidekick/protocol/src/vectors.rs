@@ -1,8 +1,7 @@
-//! `docs/protocol/vectors.json`: what another implementation can hold itself against.
+//! `docs/protocol/vectors.json`: test vectors for other implementations.
 //!
-//! The file is made here, and the test fails when it says something else than the code does. To
-//! take a change over, run `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read
-//! the difference.
+//! The code generates the file, and the test fails if the two differ. To accept a change, run
+//! `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read the difference.
 
 mod handshakes;
 mod invalid;
@@ -15,17 +14,17 @@ use json::Json;
 use std::fs;
 use std::path::Path;
 
-/// Says in the file what its parts are.
+/// The description of the file's parts, in the file.
 const ABOUT: [&str; 9] = [
-    "Test vectors of the Sidekick protocol, version 1. Numbers are those of the wire; byte strings are hexadecimal.",
-    "datagrams: kinds of datagrams with their fields, in the order of the wire, and their bytes.",
-    "payloads: of the two handshake messages. messages: what a sealed datagram holds, before it is sealed.",
-    "A handshake payload of a HELLO has 64 bytes, of which those that are not named are zero.",
-    "invalid: byte strings, what they are read as, and the error.",
-    "handshakes: all that either side needs, what is sent, and datagrams sealed with the keys that come of it.",
-    "An ephemeral secret is the X25519 private key itself. Sealed datagrams are numbered with their nonce.",
-    "`from` says who seals; the session is the number that the receiver has chosen. A sealed datagram with an",
-    "error is authentic, and holds no message. power_sums: modulo 4294967291, lowest power first.",
+    "Test vectors of the Sidekick protocol, version 1. Byte strings are hexadecimal.",
+    "datagrams: every kind of datagram, with its fields in wire order and its bytes.",
+    "payloads: those of the two handshake messages. messages: the plaintext of sealed datagrams.",
+    "A HELLO's handshake payload has 64 bytes; those that no field names are zero.",
+    "invalid: byte strings, the parser to read each with, and the expected error.",
+    "handshakes: both sides' inputs, their messages, and datagrams sealed with the resulting keys.",
+    "An ephemeral secret is the X25519 private key. A sequence number is its seal's nonce.",
+    "`from` names the sealing side. The receiver chose the session number. A sealed datagram with",
+    "an error is authentic but malformed. power_sums: modulo 4294967291, lowest power first.",
 ];
 
 fn file() -> Json {
@@ -42,7 +41,7 @@ fn file() -> Json {
 }
 
 #[test]
-fn the_vectors_are_what_the_code_says() {
+fn the_vectors_match_the_code() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol/vectors.json");
     let expected = format!("{}\n", file());
     if std::env::var_os("SIDEKICK_UPDATE").is_some() {
@@ -54,7 +53,8 @@ fn the_vectors_are_what_the_code_says() {
     let line = differs.unwrap_or(found.lines().count().min(expected.lines().count()));
     assert!(
         found == expected,
-        "{} differs from the code in line {}; SIDEKICK_UPDATE=1 writes it anew.\n  file: {:?}\n  code: {:?}",
+        "{} differs from the code in line {}; SIDEKICK_UPDATE=1 regenerates it.\n  \
+         file: {:?}\n  code: {:?}",
         path.display(),
         line + 1,
         found.lines().nth(line),

@@ -1,7 +1,7 @@
-//! The Wireshark dissector, run by tshark over all vectors: it has to show every field as
-//! `vectors.json` has it, and for what is malformed the error.
+//! Runs the Wireshark dissector with tshark over all vectors. It must show every field as in
+//! `vectors.json`, and the error of a malformed datagram.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+#![allow(clippy::unwrap_used, reason = "clippy does not recognise helpers of tests")]
 
 mod support;
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use support::{PROXY_PORT, Packet, Row, bytes, keylog, shown, vectors};
 
-/// A port of the adjacent socket that no other dissector asks for.
+/// A port of the adjacent socket that no other dissector claims.
 const PEER_PORT: u16 = 50_001;
 
-/// The fields of a vector as tshark shows them, by the dissector's names.
+/// A vector's fields as tshark shows them, by the dissector's names.
 type Fields = BTreeMap<String, Vec<String>>;
 
-/// Adds what a vector says.
+/// Adds a vector's fields.
 fn add(fields: &mut Fields, vector: &Map<String, Value>) {
     for (name, value) in vector {
         let (name, values) = match value {
@@ -73,7 +73,7 @@ fn every_datagram_shows_its_fields() {
         let name = if is_path(kind) { "path_type" } else { "type" };
         expected.insert(name.to_owned(), vec![number_of(kind).to_owned()]);
         if kind == "hello" && vector["fields"]["pattern"] == 0 {
-            // The payload is not encrypted, and shown.
+            // The payload is in clear, so tshark shows it.
             let payload = &text(&vector["fields"], "handshake")[64..];
             let list = vectors["payloads"].as_array().unwrap();
             let payload = list.iter().find(|v| text(v, "bytes") == payload).unwrap();
@@ -83,7 +83,7 @@ fn every_datagram_shows_its_fields() {
     }
 }
 
-/// The datagrams that were sealed after each handshake, and the handshake.
+/// The sealed datagrams after each handshake, with the handshake.
 fn sealed(vectors: &Value) -> Vec<(&Value, &Value)> {
     let handshakes = vectors["handshakes"].as_array().unwrap().iter();
     handshakes.flat_map(|h| h["sealed"].as_array().unwrap().iter().map(move |s| (h, s))).collect()
@@ -159,13 +159,17 @@ fn complete_handshakes_are_shown() {
             assert!(row.get("error").is_empty(), "{name}");
         }
         let unpinned = text(h, "noise").contains("_NX_");
-        assert_eq!(rows[0].get("threshold").is_empty(), !unpinned, "{name}: terms are to be seen");
+        assert_eq!(
+            rows[0].get("threshold").is_empty(),
+            !unpinned,
+            "{name}: only an unpinned handshake shows its terms"
+        );
         assert_eq!(rows[1].get("encrypted_static").is_empty(), !unpinned, "{name}");
     }
 }
 
 #[test]
-fn what_is_malformed_shows_the_error() {
+fn a_malformed_datagram_shows_its_error() {
     let vectors = vectors();
     let hello = vectors["datagrams"].as_array().unwrap().iter();
     let mut hello = hello.filter(|v| text(v, "kind") == "hello" && v["fields"]["pattern"] == 0);
@@ -178,7 +182,7 @@ fn what_is_malformed_shows_the_error() {
             "marker" => 5,
             "answer" => 6,
             "datagram" => {
-                // UDP keeps what is empty to itself.
+                // Wireshark passes no empty payload to a dissector.
                 expected.push((name, (!invalid.is_empty()).then_some(error)));
                 packets.push(Packet::new(PEER_PORT, PROXY_PORT, invalid));
                 continue;
@@ -189,11 +193,11 @@ fn what_is_malformed_shows_the_error() {
                 packets.push(Packet::new(PEER_PORT, PROXY_PORT, datagram));
                 continue;
             }
-            // The other payloads are sealed; messages are looked at beside those that are none.
+            // The other payloads are sealed. Another test covers messages.
             _ => continue,
         };
         let is_one = invalid.first() == Some(&first) && invalid.get(21..29) == Some(b"Sidekick");
-        // What begins as the other of the two kinds is read as that, and bad for another reason.
+        // A datagram that begins as the other kind is parsed as that, with another error.
         if is_one || !matches!(invalid.first(), Some(5 | 6)) || error == "field magic" {
             expected.push((name, is_one.then_some(error)));
             packets.push(Packet::new(PEER_PORT, 443, invalid));
@@ -202,7 +206,7 @@ fn what_is_malformed_shows_the_error() {
     assert!(packets.len() > 50);
     for ((name, error), row) in expected.iter().zip(shown("invalid", &packets, "")) {
         assert_eq!(row.get("error"), error.iter().copied().collect::<Vec<_>>(), "{name}");
-        // A version is all that is shown of what is of another.
+        // Of another version, only the version is shown.
         assert_eq!(
             !row.get("version").is_empty() || !row.get("path_type").is_empty(),
             error.is_some(),
@@ -211,7 +215,7 @@ fn what_is_malformed_shows_the_error() {
     }
 }
 
-/// No Lua error may come of anything; `shown` looks for them.
+/// No input may cause a Lua error, which `shown` detects.
 #[test]
 fn nothing_breaks_the_dissector() {
     let vectors = vectors();
@@ -226,7 +230,7 @@ fn nothing_breaks_the_dissector() {
     for (kind, datagram) in &datagrams {
         let to = if matches!(kind.as_str(), "marker" | "answer") { 443 } else { PROXY_PORT };
         for len in (0..datagram.len().min(200)).chain([datagram.len()]) {
-            // Cut on the way, cut by the capture, and with one byte changed.
+            // Truncated on the way, truncated by the capture, and with one byte changed.
             packets.push(Packet::new(PEER_PORT, to, datagram[..len].to_vec()));
             packets.push(Packet { captured: len, ..Packet::new(PEER_PORT, to, datagram.clone()) });
             let mut changed = datagram.clone();
@@ -239,7 +243,7 @@ fn nothing_breaks_the_dissector() {
     assert_eq!(shown("broken", &packets, &keylog(&vectors)).len(), packets.len());
 }
 
-/// Wireshark asks nobody else about the packets of a flow that it has taken for QUIC's.
+/// Wireshark passes the packets of a QUIC flow to no other dissector.
 #[test]
 fn a_marker_is_found_in_a_quic_flow() {
     let vectors = vectors();
@@ -253,7 +257,7 @@ fn a_marker_is_found_in_a_quic_flow() {
     let answer = Packet::new(443, 4000, of("answer"));
     let rows = shown("quic", &[packets.as_slice(), &[answer]].concat(), "");
     let is_quic = |row: &Row| row.protocols.contains("quic");
-    assert!(is_quic(&rows[0]) && is_quic(&rows[1]), "the flow is not taken for QUIC's: {rows:?}");
+    assert!(is_quic(&rows[0]) && is_quic(&rows[1]), "the flow is not recognised as QUIC: {rows:?}");
     assert_eq!(rows[1].get("path_type"), [""; 0]);
     assert_eq!(rows[2].get("path_type"), ["5"]);
     assert_eq!(rows[3].get("path_type"), ["6"]);

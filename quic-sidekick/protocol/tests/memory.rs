@@ -1,6 +1,6 @@
-//! What sessions take of an observer's memory.
+//! The memory that sessions use in an observer.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "../../quack/tests/support/allocator.rs"]
 mod allocator;
@@ -23,10 +23,9 @@ fn packet(number: usize) -> [u8; 40] {
     payload
 }
 
-/// Ten thousand sessions with as many sums as the proxy keeps by default, and each takes what the
-/// first took.
+/// Ten thousand sessions with the default number of kept sums. Each uses as much as the first.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 fn ten_thousand_sessions_fit_in_64_mebibytes() {
     let now = Instant::now();
     let config = ObserverConfig { max_sessions: SESSIONS, ..ObserverConfig::default() };

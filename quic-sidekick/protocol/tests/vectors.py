@@ -1,7 +1,8 @@
-"""Recomputes vectors.json from the values of its fields, with nothing but Python's standard library.
+"""Recomputes vectors.json from the values of its fields, with Python's standard library alone.
 
-python3 vectors.py FILE ends with 0 if all agrees, else with 1 and a sentence for each difference. It shares nothing with the
-Rust code: it is written from the specification, down to X25519 (RFC 7748), ChaCha20-Poly1305 (RFC 8439) and Noise.
+python3 vectors.py FILE exits with 0 if all values agree; otherwise it exits with 1 and reports each
+difference. It shares nothing with the Rust code: it follows the specification, down to X25519
+(RFC 7748), ChaCha20-Poly1305 (RFC 8439) and Noise.
 """
 
 import hashlib
@@ -74,7 +75,7 @@ def poly1305(key, data):
 
 
 def seal(key, number, associated, plain):
-    """ChaCha20-Poly1305 with Noise's nonce: four zero bytes, then the number, least significant byte first."""
+    """ChaCha20-Poly1305 with Noise's nonce: four zero bytes, then the number in little-endian."""
     nonce = struct.pack("<4xQ", number)
     stream = b"".join(chacha20(key, 1 + i, nonce) for i in range(len(plain) // 64 + 1))
     cipher = bytes(a ^ b for a, b in zip(plain, stream))

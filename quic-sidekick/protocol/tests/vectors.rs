@@ -1,7 +1,7 @@
-//! `vectors.json` held against a second implementation, in another language.
+//! Compares `vectors.json` with a second implementation, in another language.
 //!
-//! That the file says what the code does is for the crate's own tests to see; this one shows that
-//! the code does what the specification says, down to the handshake and the seals.
+//! A test of the crate compares the file with the code. This one shows that the code follows the
+//! specification, down to the handshake and the seals.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::process::Command;
 fn an_independent_implementation_makes_the_same_vectors() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("python3")
-        // Isolated: whatever the user's Python has been told is none of the test's business.
+        // Isolated from the user's Python settings.
         .arg("-I")
         .arg(directory.join("tests/vectors.py"))
         .arg(directory.join("../../docs/protocol/vectors.json"))
@@ -21,6 +21,6 @@ fn an_independent_implementation_makes_the_same_vectors() {
     let printed = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{complaints}");
-    // It says itself what it has compared; an empty file would agree with everything.
+    // The program reports the number of comparisons, because an empty file would always agree.
     assert!(printed.ends_with(" values compared, 0 differ\n"), "{printed}{complaints}");
 }

@@ -1,6 +1,6 @@
-//! Checks on this machine that all its instruction sets agree with the textbook: for a router or a
-//! board whose like the tests never ran on. It starts no thread, so that it also runs where only
-//! one processor is emulated.
+//! Checks that all instruction sets of this machine agree with the textbook, for a router or a
+//! board unlike those of the tests. It starts no thread, so that it also runs where only one
+//! processor is emulated.
 //!
 //!     cargo run --release -p sidekick-quack --example self_check [ROUNDS]
 
@@ -18,8 +18,7 @@ fn main() {
     };
     let sets: Vec<_> = InstructionSet::available().map(InstructionSet::name).collect();
     for round in 0..rounds {
-        // Thresholds and lengths that come around to every remainder of a vector's and a batch's
-        // length.
+        // Thresholds and lengths with every remainder modulo the lengths of a vector and a batch.
         let threshold = 1 + (round * 37 % 255) as usize;
         let lengths = ((round * 13 % 331) as usize, (round % 19) as usize);
         support::inserting_and_removing::<u16>(threshold, round, lengths);

@@ -1,34 +1,22 @@
-//! From the difference of two sums to the fate of every packet in the log.
+//! The decoder: from the difference of two sums to the fate of every packet in the log.
 
 mod factor;
 mod multiplicity;
 
-use crate::error::MoreReceivedThanSent;
-use crate::field::Field;
+use crate::error::{DecodeError, MoreReceivedThanSent};
+use crate::fate::{Fate, Found, Identities};
 use crate::identifier::Identifier;
-use crate::sums::{MAX_THRESHOLD, PowerSumsOf};
+use crate::sums::PowerSumsOf;
+use crate::threshold::MAX_THRESHOLD;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
-use core::{error::Error, fmt};
 use factor::Factoring;
 use multiplicity::Multiplicities;
 
-/// What a quACK says about one packet of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
-    /// It was seen.
-    Received,
-    /// It was not seen.
-    Missing,
-    /// Of several packets with this identifier some were seen and some were not, and the sums
-    /// cannot tell which.
-    Ambiguous,
-}
-
-/// Decodes quACKs of 32-bit identifiers: what the protocol speaks of.
+/// A decoder for quACKs of 32-bit identifiers, as the protocol uses.
 pub type Decoder = DecoderOf<u32>;
 
-/// Finds the missing packets of a log. It is the workspace of that, too: keep one and use it again.
+/// Finds the missing packets of a log. It includes the workspace, so keep one and reuse it.
 #[derive(Debug)]
 pub struct DecoderOf<I: Identifier> {
     set: InstructionSet,
@@ -40,64 +28,13 @@ pub struct DecoderOf<I: Identifier> {
     multiplicities: Multiplicities<I>,
 }
 
-/// What Newton's identities are worked out in.
-#[derive(Debug)]
-pub struct Identities<I: Field> {
-    /// What the identities come to so far, for each power. The vectors keep theirs elsewhere.
-    pub(crate) totals: Vec<I::Wide>,
-    /// The polynomial whose roots are the missing identifiers, less its leading 1, highest power
-    /// first.
-    pub(crate) polynomial: Vec<I>,
-}
-
-impl<I: Field> Identities<I> {
-    fn with_degree(degree: usize) -> Self {
-        Self { totals: Vec::with_capacity(MAX_THRESHOLD), polynomial: Vec::with_capacity(degree) }
-    }
-}
-
-/// The packets of the log that are roots, as they are come upon.
-#[derive(Debug)]
-pub struct Found<I> {
-    /// How many.
-    count: usize,
-    /// Their elements, as many of them as may be missing.
-    elements: Vec<I>,
-    limit: usize,
-}
-
-impl<I: Field> Found<I> {
-    /// Marks one.
-    #[inline]
-    pub(crate) fn mark(&mut self, identifier: I, fate: &mut Fate) {
-        *fate = Fate::Missing;
-        self.count += 1;
-        if self.elements.len() < self.limit {
-            self.elements.push(identifier.element());
-        }
-    }
-
-    fn clear(&mut self) {
-        self.count = 0;
-        self.elements.clear();
-    }
-
-    /// Whether they are so many, no two of them alike.
-    fn are_distinct(&self, count: usize) -> bool {
-        let Self { count: found, elements, .. } = self;
-        let repeats = |(i, element)| elements.iter().take(i).any(|earlier| earlier == element);
-        *found == count && elements.len() == count && !elements.iter().enumerate().any(repeats)
-    }
-}
-
 impl<I: Identifier> DecoderOf<I> {
-    /// A decoder that accepts at most `max_threshold` missing packets, and so bounds the work of a
-    /// decode: it grows with the product of that number and the length of the log. Where roots are
-    /// found without trying a long log, sums that somebody made up for the purpose can cost a few
-    /// times what honest ones do, and identifiers that are missing or logged more than once cost up
-    /// to the square of the number missing.
+    /// A decoder that accepts at most `max_threshold` missing packets. This bounds the work of a
+    /// decode, which grows with the product of that number and the length of the log. For a long
+    /// log, forged sums can cost a few times as much as honest ones. Identifiers that are missing
+    /// or logged more than once cost up to the square of the number missing.
     ///
-    /// `max_threshold` is brought into the range 1 to [`MAX_THRESHOLD`].
+    /// `max_threshold` is clamped to 1 to [`MAX_THRESHOLD`].
     #[must_use]
     pub fn new(max_threshold: usize) -> Self {
         let max_threshold = max_threshold.clamp(1, MAX_THRESHOLD);
@@ -107,11 +44,7 @@ impl<I: Identifier> DecoderOf<I> {
             sums: Vec::with_capacity(MAX_THRESHOLD),
             identities: Identities::with_degree(max_threshold),
             factoring: Factoring::new(),
-            found: Found {
-                count: 0,
-                elements: Vec::with_capacity(max_threshold),
-                limit: max_threshold,
-            },
+            found: Found::with_limit(max_threshold),
             multiplicities: Multiplicities::with_capacity(max_threshold),
         }
     }
@@ -123,34 +56,32 @@ impl<I: Identifier> DecoderOf<I> {
         self
     }
 
-    /// The largest number of missing packets this decoder accepts.
+    /// The largest number of missing packets that this decoder accepts.
     pub fn max_threshold(&self) -> usize {
         self.max_threshold
     }
 
-    /// Says for each packet of `log` whether it is among those that `difference` is the sum of, and
-    /// returns how many are missing.
+    /// Determines the fate of each packet of `log`, and returns the number of missing ones.
     ///
     /// `difference` is sent minus received (see [`PowerSumsOf::difference`]). `log` holds the
-    /// identifiers of the packets in "sent", in any order and not reduced; packets that were taken
-    /// out of "sent" must not be in it. `fates` is overwritten and has the length and order of
-    /// `log`; its memory is used again. After an error it is empty.
+    /// identifiers of the packets in "sent", in any order and not reduced, without packets that
+    /// were removed from "sent". `fates` is overwritten: it has the length and order of `log`, and
+    /// its memory is reused. After an error it is empty.
     ///
-    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`]:
-    /// without ambiguity it is the number of [`Fate::Missing`].
+    /// The returned number includes missing packets whose identifier is [`Fate::Ambiguous`].
+    /// Without ambiguity it is the number of [`Fate::Missing`].
     ///
-    /// The difference is read faster if no inserted packet waits in it (see
-    /// [`PowerSumsOf::insert`]); in what [`PowerSumsOf::difference`] makes none does.
+    /// Reading the difference is faster if no inserted packet waits in it (see
+    /// [`PowerSumsOf::insert`]), as in a result of [`PowerSumsOf::difference`].
     ///
     /// # Errors
     /// - [`DecodeError::MoreReceivedThanSent`]: the count of the difference is negative.
-    /// - [`DecodeError::TooManyMissing`]: as it says; a quACK with more sums, or a new start, can
-    ///   help.
-    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log and the sums do not
-    ///   belong together.
+    /// - [`DecodeError::TooManyMissing`]: a quACK with more sums, or a new start, can help.
+    /// - [`DecodeError::Inconsistent`] and [`DecodeError::NotInLog`]: the log does not match the
+    ///   sums.
     ///
-    /// The first two cost a comparison, `Inconsistent` no more than the sums: no packet of the log
-    /// is looked at before.
+    /// The first two cost a comparison, and `Inconsistent` only the sums: the decoder reads the log
+    /// afterwards.
     pub fn decode(
         &mut self,
         difference: &PowerSumsOf<I>,
@@ -172,7 +103,7 @@ impl<I: Identifier> DecoderOf<I> {
         } else {
             I::mark_roots(self.set, polynomial, log, fates, &mut self.found);
         }
-        // As many different roots as the degree are all there are, each once.
+        // As many distinct roots as the degree are all roots, each once.
         if !self.found.are_distinct(missing)
             && let Err(error) = self.multiplicities.settle(&self.identities.polynomial, log, fates)
         {
@@ -182,7 +113,7 @@ impl<I: Identifier> DecoderOf<I> {
         Ok(missing)
     }
 
-    /// The polynomial whose roots are missing, if there is one.
+    /// Builds the polynomial whose roots are the missing identifiers.
     fn build_polynomial(
         &mut self,
         difference: &PowerSumsOf<I>,
@@ -204,54 +135,12 @@ impl<I: Identifier> DecoderOf<I> {
     }
 }
 
-/// A decoder of the same kind, with room of its own.
+/// The clone has a workspace of its own.
 impl<I: Identifier> Clone for DecoderOf<I> {
     fn clone(&self) -> Self {
         Self::new(self.max_threshold).with_instruction_set(self.set)
     }
 }
-
-/// Why a quACK could not be decoded. No fate is known then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// More packets are missing than there are sums to tell them apart.
-    TooManyMissing {
-        /// How many packets are missing.
-        missing: u32,
-        /// How many may be: the smaller of the difference's threshold and the decoder's.
-        threshold: usize,
-    },
-    /// The receiving side counted more packets than were sent.
-    MoreReceivedThanSent,
-    /// No packets at all have these sums and this count: one side counted packets that the other
-    /// did not send, or the two began at different packets.
-    Inconsistent,
-    /// Some packets that are missing do not stand in the log, or not as often as they are missing.
-    NotInLog,
-}
-
-impl From<MoreReceivedThanSent> for DecodeError {
-    fn from(_: MoreReceivedThanSent) -> Self {
-        Self::MoreReceivedThanSent
-    }
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyMissing { missing, threshold } => {
-                write!(f, "{missing} packets are missing, but only {threshold} can be told apart")
-            }
-            Self::MoreReceivedThanSent => MoreReceivedThanSent.fmt(f),
-            Self::Inconsistent => {
-                f.write_str("the power sums contradict each other: the two sides are not aligned")
-            }
-            Self::NotInLog => f.write_str("packets are missing that the log does not hold"),
-        }
-    }
-}
-
-impl Error for DecodeError {}
 
 #[cfg(test)]
 mod tests {
@@ -260,8 +149,7 @@ mod tests {
     use Fate::{Ambiguous, Missing, Received};
     use std::{string::ToString, vec};
 
-    /// Decodes with a `fates` that holds something already, and checks what always has to be true
-    /// of it after.
+    /// Decodes into a `fates` that is not empty, and checks invariants of the result.
     fn decode(count: u32, sums: &[u32], log: &[u32]) -> Result<Vec<Fate>, DecodeError> {
         let difference = PowerSums::from_parts(count, sums).unwrap();
         let mut fates = vec![Ambiguous; 3];
@@ -303,7 +191,7 @@ mod tests {
 
     #[test]
     fn identifiers_that_reduce_to_the_same_element_are_one() {
-        // Zero adds to no sum: only the count betrays it.
+        // Zero adds to no sum: only the count shows it.
         assert_eq!(decode(1, &[0, 0], &[0, 9]), Ok(vec![Missing, Received]));
         assert_eq!(decode(1, &[0, 0], &[MODULUS, 9, 0]), Ok(vec![Ambiguous, Received, Ambiguous]));
         assert_eq!(decode(2, &[0, 0], &[MODULUS, 9, 0]), Ok(vec![Missing, Received, Missing]));
@@ -316,7 +204,7 @@ mod tests {
         assert_eq!(decode(1, &[5, 25], &[4, 6]), Err(DecodeError::NotInLog));
         // Twice missing, once logged.
         assert_eq!(decode(2, &[10, 50], &[5, 6]), Err(DecodeError::NotInLog));
-        // One of two is there.
+        // The log holds one of two.
         assert_eq!(decode(2, &[11, 61], &[5, 7, 8]), Err(DecodeError::NotInLog));
         // x² - 2 has no root in this field (2 is no square, for p ≡ 3 modulo 8): s = 0, 4.
         assert_eq!(MODULUS % 8, 3);
@@ -356,7 +244,7 @@ mod tests {
     #[test]
     fn errors_are_sentences() {
         let error = DecodeError::TooManyMissing { missing: 30, threshold: 20 };
-        assert_eq!(error.to_string(), "30 packets are missing, but only 20 can be told apart");
+        assert_eq!(error.to_string(), "30 packets are missing, but the sums identify at most 20");
         let error = DecodeError::from(MoreReceivedThanSent);
         assert_eq!(error.to_string(), MoreReceivedThanSent.to_string());
     }

@@ -1,29 +1,8 @@
-//! Why sums cannot be made, taken over from a message, or subtracted.
-//! ([`DecodeError`](crate::DecodeError) stands beside the decoder.)
+//! Errors of sums and of the decoder.
 
-use crate::{Identifier, MAX_THRESHOLD};
+use crate::identifier::Identifier;
+use crate::threshold::ThresholdError;
 use core::{error::Error, fmt};
-
-/// A threshold that is not 1 to [`MAX_THRESHOLD`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThresholdError {
-    /// The threshold that was asked for.
-    pub threshold: usize,
-}
-
-impl ThresholdError {
-    pub(crate) fn check(threshold: usize) -> Result<(), Self> {
-        if (1..=MAX_THRESHOLD).contains(&threshold) { Ok(()) } else { Err(Self { threshold }) }
-    }
-}
-
-impl fmt::Display for ThresholdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a quACK has 1 to {MAX_THRESHOLD} power sums, not {}", self.threshold)
-    }
-}
-
-impl Error for ThresholdError {}
 
 /// Numbers that cannot be the power sums of anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +11,11 @@ pub enum PartsError {
     Threshold(ThresholdError),
     /// A sum is the [`MODULUS`](Identifier::MODULUS) or more.
     NotReduced {
-        /// Where in the list it stands, from 0.
+        /// Its index in the list, from 0.
         index: usize,
-        /// What stands there.
+        /// Its value.
         sum: u64,
-        /// What it is not below.
+        /// The modulus.
         modulus: u64,
     },
 }
@@ -81,7 +60,7 @@ impl Error for PartsError {}
 pub struct MoreReceivedThanSent;
 
 impl MoreReceivedThanSent {
-    /// Counts wrap, so half of the range of differences has to stand for negative ones.
+    /// Counts wrap, so half the range of differences stands for negative ones.
     pub(crate) fn check(missing: u32) -> Result<(), Self> {
         if missing < 1 << 31 { Ok(()) } else { Err(Self) }
     }
@@ -94,3 +73,48 @@ impl fmt::Display for MoreReceivedThanSent {
 }
 
 impl Error for MoreReceivedThanSent {}
+
+/// Why a quACK did not decode. Every fate is unknown then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// More packets are missing than the sums can identify.
+    TooManyMissing {
+        /// The number of missing packets.
+        missing: u32,
+        /// The most that may be missing: the smaller threshold of difference and decoder.
+        threshold: usize,
+    },
+    /// The receiving side counted more packets than were sent.
+    MoreReceivedThanSent,
+    /// No set of packets has these sums and this count. One side counted packets that the other did
+    /// not send, or the two began at different packets.
+    Inconsistent,
+    /// The log lacks some missing packets, or holds them less often than they are missing.
+    NotInLog,
+}
+
+impl From<MoreReceivedThanSent> for DecodeError {
+    fn from(_: MoreReceivedThanSent) -> Self {
+        Self::MoreReceivedThanSent
+    }
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooManyMissing { missing, threshold } => {
+                write!(
+                    f,
+                    "{missing} packets are missing, but the sums identify at most {threshold}"
+                )
+            }
+            Self::MoreReceivedThanSent => MoreReceivedThanSent.fmt(f),
+            Self::Inconsistent => {
+                f.write_str("the power sums contradict each other: the two sides are not aligned")
+            }
+            Self::NotInLog => f.write_str("packets are missing that the log does not hold"),
+        }
+    }
+}
+
+impl Error for DecodeError {}

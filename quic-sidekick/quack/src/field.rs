@@ -1,19 +1,17 @@
 //! The integers modulo the largest prime of 16, 32 and 64 bits.
 //!
-//! An element is an unsigned integer below the modulus. Since `2^b` is congruent to a small number
-//! for each of the three primes, the high half of a product folds onto the low half by a
-//! multiplication with that number: no division anywhere.
+//! An element is an unsigned integer below the modulus. `2^b` is congruent to a small number for
+//! each of the three primes. So a multiplication with that number folds the high half of a product
+//! onto the low half, without a division.
 
-use crate::MAX_THRESHOLD;
-use crate::decode::{Fate, Found, Identities};
-use crate::vector::{self, InstructionSet};
+use crate::threshold::MAX_THRESHOLD;
 use core::{fmt, ops};
 
-/// What the sums and the decoder need of an identifier's field. It cannot be named outside, which
-/// seals [`Identifier`](crate::Identifier), and is nobody else's to call.
+/// The arithmetic of an identifier's field. The trait is not nameable outside the crate, which
+/// seals [`Identifier`](crate::Identifier).
 #[doc(hidden)]
 pub trait Field: Copy + Eq + Ord + 'static {
-    /// An element, or what several folded products come to.
+    /// An integer with room for a product, or for a total of folded products.
     type Wide: Copy
         + PartialOrd
         + Default
@@ -23,23 +21,22 @@ pub trait Field: Copy + Eq + Ord + 'static {
         + ops::Add<Output = Self::Wide>
         + ops::Sub<Output = Self::Wide>
         + ops::Mul<Output = Self::Wide>;
-    /// A sum that is only now and then reduced.
+    /// A sum that is rarely reduced.
     type Lazy: Copy + Default + fmt::Debug + Send + Sync + 'static;
     /// The modulus.
     const PRIME: Self;
-    /// Bits of `(p - 1) / 2`.
+    /// The number of bits of `(p - 1) / 2`.
     const HALF_BITS: u32;
     const ZERO: Self;
     const ONE: Self;
     /// `NEGATED_INVERSES[k - 1]` is `-1/k`, for every degree that Newton's identities divide by.
     const NEGATED_INVERSES: &'static [Self; MAX_THRESHOLD];
-    /// As many elements can be added to a lazy sum that is reduced.
+    /// The number of elements that can be added to a reduced lazy sum.
     const PATIENCE: u32;
 
-    /// The element that an identifier stands for: those past the modulus fall together with the
-    /// smallest.
+    /// The element of an identifier. Identifiers past the modulus wrap to the smallest elements.
     fn element(self) -> Self;
-    /// A bit of `(p - 1) / 2`.
+    /// Whether `(p - 1) / 2` has this bit.
     fn half_has(bit: u32) -> bool;
     /// `a + b`
     fn add(a: Self, b: Self) -> Self;
@@ -49,82 +46,29 @@ pub trait Field: Copy + Eq + Ord + 'static {
     fn mul(a: Self, b: Self) -> Self;
     /// `a · b + c`
     fn mul_add(a: Self, b: Self, c: Self) -> Self;
-    /// As an integer with room for a product.
+    /// Converts to an integer with room for a product.
     fn widen(self) -> Self::Wide;
-    /// Back from there, for what is below the modulus.
+    /// Converts an integer below the modulus back.
     fn narrow(wide: Self::Wide) -> Self;
-    /// The remainder of a division by the modulus.
+    /// The remainder modulo the prime.
     fn remainder(wide: Self::Wide) -> Self;
-    /// A number congruent to `a · b`; a thousand of them can be added up.
+    /// A number congruent to `a · b`, small enough to add up a thousand of them.
     fn product(a: Self, b: Self) -> Self::Wide;
-    /// The element that such a total, plus `c`, is congruent to.
+    /// The element congruent to such a total plus `c`.
     fn reduce(total: Self::Wide, c: Self) -> Self;
 
     /// A lazy sum of one element.
     fn lazy(self) -> Self::Lazy;
     /// Adds an element to a lazy sum.
-    fn put(sum: &mut Self::Lazy, element: Self);
-    /// Takes an element out of a lazy sum.
-    fn take(sum: &mut Self::Lazy, element: Self);
-    /// The element that a lazy sum is congruent to.
+    fn accumulate(sum: &mut Self::Lazy, element: Self);
+    /// Subtracts an element from a lazy sum.
+    fn subtract(sum: &mut Self::Lazy, element: Self);
+    /// The element congruent to a lazy sum.
     fn settle(sum: Self::Lazy) -> Self;
-
-    /// Adds the 1st, 2nd, … powers of identifiers to so many `sums`, or takes them out. Sums past
-    /// `threshold` may become anything. There are fewer identifiers than
-    /// [`PATIENCE`](Self::PATIENCE), and at most 2¹⁹.
-    fn insert_many<const TAKE: bool>(
-        _set: InstructionSet,
-        sums: &mut [Self::Lazy],
-        threshold: usize,
-        identifiers: &[Self],
-    ) {
-        vector::portable::insert_many::<Self, TAKE>(sums, threshold, identifiers);
-    }
-
-    /// Newton's identities: fills in the polynomial of degree `missing` that has these power sums,
-    /// and says whether the sums left over agree.
-    #[inline]
-    fn newton(
-        _set: InstructionSet,
-        sums: &[Self],
-        missing: usize,
-        identities: &mut Identities<Self>,
-    ) -> bool {
-        vector::portable::newton(sums, missing, identities)
-    }
-
-    /// Marks as missing the identifiers at which a polynomial is zero. It is given less its leading
-    /// 1, highest power first.
-    fn mark_roots(
-        _set: InstructionSet,
-        polynomial: &[Self],
-        identifiers: &[Self],
-        fates: &mut [Fate],
-        found: &mut Found<Self>,
-    ) {
-        vector::portable::mark_roots(polynomial, identifiers, fates, found);
-    }
-
-    /// From how many candidates, times the square of the degree, a polynomial is better split than
-    /// tried.
-    fn crossover(_set: InstructionSet) -> usize {
-        vector::portable::CROSSOVER
-    }
-
-    /// Marks as missing the identifiers that are among `roots`.
-    fn look_up(
-        _set: InstructionSet,
-        roots: &[Self],
-        identifiers: &[Self],
-        fates: &mut [Fate],
-        found: &mut Found<Self>,
-    ) {
-        vector::portable::look_up(roots, identifiers, fates, found);
-    }
 }
 
-/// What is the same for the three widths: `$wide` has twice the bits, and `2^bits` is congruent to
-/// `$fold`.
+/// The arithmetic common to the three widths: `$wide` has twice the bits, and `2^bits` is congruent
+/// to `$fold`.
 macro_rules! arithmetic {
     ($type:ty, $wide:ty, $fold:literal) => {
         type Wide = $wide;
@@ -221,7 +165,7 @@ macro_rules! arithmetic {
     };
 }
 
-/// The high half folded onto the low one, for each width.
+/// Folding of the high half onto the low one.
 trait Fold {
     fn fold(self) -> Self;
 }
@@ -245,7 +189,7 @@ impl_fold!(u32, 16, 15);
 impl_fold!(u64, 32, 5);
 impl_fold!(u128, 64, 59);
 
-/// Lazy sums that are wider than the elements, and kernels that work on several at once.
+/// Lazy sums that are wider than the elements.
 macro_rules! narrow {
     ($type:ty, $lifted:ident => $reduced:expr) => {
         // Elements are below the modulus, centred or not, so that 2³⁰ of them stay below 2⁶².
@@ -258,12 +202,12 @@ macro_rules! narrow {
         }
 
         #[inline]
-        fn put(sum: &mut Self::Lazy, element: Self) {
+        fn accumulate(sum: &mut Self::Lazy, element: Self) {
             *sum = sum.wrapping_add(i64::from(element));
         }
 
         #[inline]
-        fn take(sum: &mut Self::Lazy, element: Self) {
+        fn subtract(sum: &mut Self::Lazy, element: Self) {
             *sum = sum.wrapping_sub(i64::from(element));
         }
 
@@ -279,52 +223,6 @@ macro_rules! narrow {
                 (1 << 63) / <$type as Field>::PRIME as u64 * <$type as Field>::PRIME as u64;
             let $lifted = sum.cast_unsigned().wrapping_add(LIFT);
             $reduced
-        }
-
-        #[inline]
-        fn insert_many<const TAKE: bool>(
-            set: InstructionSet,
-            sums: &mut [i64],
-            threshold: usize,
-            identifiers: &[Self],
-        ) {
-            vector::insert_many::<Self, TAKE>(set, sums, threshold, identifiers);
-        }
-
-        #[inline]
-        fn newton(
-            set: InstructionSet,
-            sums: &[Self],
-            missing: usize,
-            identities: &mut Identities<Self>,
-        ) -> bool {
-            vector::newton(set, sums, missing, identities)
-        }
-
-        #[inline]
-        fn mark_roots(
-            set: InstructionSet,
-            polynomial: &[Self],
-            identifiers: &[Self],
-            fates: &mut [Fate],
-            found: &mut Found<Self>,
-        ) {
-            vector::mark_roots(set, polynomial, identifiers, fates, found);
-        }
-
-        fn crossover(set: InstructionSet) -> usize {
-            set.crossover()
-        }
-
-        #[inline]
-        fn look_up(
-            set: InstructionSet,
-            roots: &[Self],
-            identifiers: &[Self],
-            fates: &mut [Fate],
-            found: &mut Found<Self>,
-        ) {
-            vector::look_up(set, roots, identifiers, fates, found);
         }
     };
 }
@@ -351,12 +249,12 @@ impl Field for u64 {
     }
 
     #[inline]
-    fn put(sum: &mut Self::Lazy, element: Self) {
+    fn accumulate(sum: &mut Self::Lazy, element: Self) {
         *sum = Self::add(*sum, element);
     }
 
     #[inline]
-    fn take(sum: &mut Self::Lazy, element: Self) {
+    fn subtract(sum: &mut Self::Lazy, element: Self) {
         *sum = Self::sub(*sum, element);
     }
 

@@ -1,17 +1,18 @@
-//! How wide the identifiers are.
+//! The widths of identifiers.
 
+use crate::batch::Batch;
 use crate::field::Field;
 use core::{fmt, hash::Hash};
 
-/// An opaque packet's identifier: so many bits of its ciphertext. It is `u16`, `u32` or `u64`, and
-/// cannot be implemented elsewhere.
+/// An opaque packet's identifier: bits of its ciphertext. `u16`, `u32` and `u64` implement this
+/// trait, and no other type can.
 pub trait Identifier:
-    Field + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
+    Batch + fmt::Debug + fmt::Display + Hash + Into<u64> + Send + Sync + 'static
 {
-    /// The largest prime of so many bits. All sums are taken modulo it; identifiers that are not
-    /// below are the same to this crate as 0 and the few after it.
+    /// The largest prime of this width, and the modulus of all sums. Identifiers not below it equal
+    /// 0 and the few values after it.
     const MODULUS: Self;
-    /// Bits of an identifier and of a sum: 16, 32 or 64.
+    /// The number of bits of an identifier and of a sum: 16, 32 or 64.
     const BITS: u32;
 }
 

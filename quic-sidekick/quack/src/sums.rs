@@ -1,30 +1,28 @@
-//! The sums themselves: what a proxy keeps for a flow, what a quACK carries, and what a sender
-//! keeps over its log.
+//! Power sums: the proxy's state for a flow, the contents of a quACK, and the sender's state over
+//! its log.
 
-use crate::error::{MoreReceivedThanSent, PartsError, ThresholdError};
+use crate::error::{MoreReceivedThanSent, PartsError};
 use crate::identifier::Identifier;
-use crate::vector::{InstructionSet, WIDEST};
+use crate::threshold::ThresholdError;
+use crate::vector::InstructionSet;
+use crate::vector::narrow::WIDEST;
 use alloc::{vec, vec::Vec};
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::mem;
 
-/// The largest threshold: as many sums, and so as many missing packets, as one quACK can describe.
-pub const MAX_THRESHOLD: usize = 255;
-
-/// So many packets that come one by one wait for each other. A batch of them costs a fifth of what
-/// they cost alone, and the packet itself then touches two cache lines instead of all the sums;
-/// more would gain little.
+/// The number of packets that are buffered. A batch of them costs a fifth of single insertions. A
+/// buffered packet touches two cache lines instead of all sums. A larger buffer would gain little.
 const PENDING: usize = 64;
 
-/// Power sums of 32-bit identifiers: what the protocol speaks of.
+/// Power sums of 32-bit identifiers, as the protocol uses.
 pub type PowerSums = PowerSumsOf<u32>;
 
-/// How many packets were seen, and the sums of the 1st to `t`-th powers of their identifiers.
+/// The number of packets, and the sums of the 1st to `t`-th powers of their identifiers.
 ///
-/// Two of these over the same packets are equal whatever the order of the packets. All operations
-/// are exact modulo the identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so
-/// a flow may go on for ever.
+/// Sums over the same packets are equal, whatever the order. All operations are exact modulo the
+/// identifiers' [`MODULUS`](Identifier::MODULUS) and on the wrapping count, so a flow may last for
+/// ever.
 ///
 /// ```
 /// # use sidekick_quack::PowerSums;
@@ -37,35 +35,34 @@ pub type PowerSums = PowerSumsOf<u32>;
 /// ```
 pub struct PowerSumsOf<I: Identifier> {
     set: InstructionSet,
-    /// 1 to [`MAX_THRESHOLD`].
+    /// 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     threshold: usize,
     count: u32,
-    /// At most so many elements were added to a sum since all were reduced.
+    /// The most elements that were added to a sum since the last reduction.
     unsettled: u32,
-    /// Packets that were inserted and are counted, but wait in `pending` to go into the sums
-    /// together.
+    /// The number of packets in `pending`, which are counted but not yet in the sums.
     waiting: usize,
     pending: [I; PENDING],
-    /// The `k`-th power sum stands at index `k - 1`. There are more than the threshold, so that
-    /// whole vectors fit; those past it mean nothing.
+    /// The `k`-th power sum at index `k - 1`. Padding fills the last vector; its values are
+    /// unspecified.
     sums: Vec<I::Lazy>,
 }
 
 impl<I: Identifier> PowerSumsOf<I> {
-    /// Sums over no packets, with room to tell apart `threshold` missing ones.
+    /// Sums over no packets, which can identify `threshold` missing ones.
     ///
     /// # Errors
-    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`].
+    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     pub fn new(threshold: usize) -> Result<Self, ThresholdError> {
         ThresholdError::check(threshold)?;
         Ok(Self::empty(threshold))
     }
 
-    /// Sums that came in a message: `count` packets (modulo 2³²) and one sum for each power from 1
-    /// upward.
+    /// Sums from a message: `count` packets (modulo 2³²) and one sum for each power from 1 upward.
     ///
     /// # Errors
-    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`] sums, or one is not below the
+    /// [`PartsError`] if there are not 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD) sums, or one is
+    /// not below the
     /// [`MODULUS`](Identifier::MODULUS).
     pub fn from_parts(count: u32, sums: &[I]) -> Result<Self, PartsError> {
         let mut result = Self::default();
@@ -73,8 +70,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(result)
     }
 
-    /// Like [`from_parts`](Self::from_parts), into an existing value whose memory is used again. It
-    /// allocates only if it has never held so many sums. On an error `self` is as it was.
+    /// As [`from_parts`](Self::from_parts), into an existing value, whose memory is reused.
+    /// Allocates only if it never held so many sums. On an error `self` is unchanged.
     ///
     /// # Errors
     /// As [`from_parts`](Self::from_parts).
@@ -91,43 +88,42 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(())
     }
 
-    /// The same sums, kept with other instructions.
+    /// The same sums with other instructions.
     #[must_use]
     pub fn with_instruction_set(mut self, set: InstructionSet) -> Self {
         self.set = set;
         self
     }
 
-    /// How many sums there are: 1 to [`MAX_THRESHOLD`].
+    /// The number of sums, 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD).
     pub fn threshold(&self) -> usize {
         self.threshold
     }
 
-    /// How many packets were inserted, less those removed, modulo 2³².
+    /// The number of inserted packets less the removed ones, modulo 2³².
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The sums, that of the first powers first. Each is below the
-    /// [`MODULUS`](Identifier::MODULUS).
+    /// The sums, lowest power first. Each is below the [`MODULUS`](Identifier::MODULUS).
     ///
-    /// The first few alone are the sums of a smaller threshold: what goes into a quACK smaller than
-    /// what is kept. It is faster after [`write_sums`](Self::write_sums).
+    /// The first few are the sums of a smaller threshold, so a quACK can carry fewer sums than the
+    /// proxy keeps. This is faster after [`write_sums`](Self::write_sums).
     pub fn sums(&self) -> impl ExactSizeIterator<Item = I> + '_ {
         let bases = self.pending.map(I::element);
         let mut powers = bases;
         self.lazy().iter().map(move |&sum| {
             let mut sum = sum;
             for (power, base) in powers.iter_mut().zip(bases).take(self.waiting) {
-                I::put(&mut sum, *power);
+                I::accumulate(&mut sum, *power);
                 *power = I::mul(*power, base);
             }
             I::settle(sum)
         })
     }
 
-    /// Writes the first sums, as many as `out` has room for, and says how many. It changes nothing
-    /// that shows.
+    /// Writes as many of the first sums as `out` has room for, and returns their number. It changes
+    /// no observable state.
     pub fn write_sums(&mut self, out: &mut [I]) -> usize {
         self.flush();
         let written = out.len().min(self.threshold);
@@ -137,9 +133,8 @@ impl<I: Identifier> PowerSumsOf<I> {
         written
     }
 
-    /// Adds one packet. Never allocates. On most calls it only notes the identifier; once in a
-    /// while, and when the sums are wanted, the noted ones go into the sums together, which takes
-    /// time proportional to the threshold.
+    /// Adds a packet. Never allocates. Most calls only buffer the identifier. A full buffer, or a
+    /// read of the sums, adds all buffered ones, in time proportional to the threshold.
     #[inline]
     pub fn insert(&mut self, identifier: I) {
         self.count = self.count.wrapping_add(1);
@@ -152,7 +147,7 @@ impl<I: Identifier> PowerSumsOf<I> {
         }
     }
 
-    /// Adds packets: the same as inserting each, and faster if there are many. Never allocates.
+    /// Adds packets, as inserting each, but faster if there are many. Never allocates.
     #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
     pub fn insert_many(&mut self, identifiers: &[I]) {
         self.count = self.count.wrapping_add(identifiers.len() as u32);
@@ -168,23 +163,21 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.wait(later);
     }
 
-    /// Takes one packet out again, for instance when a sender forgets it. The exact opposite of
-    /// [`insert`](Self::insert): removing what was never inserted makes the count and sums those of
-    /// a packet that is owed, and inserting it later settles that. It does not wait as inserted
-    /// packets do, and costs three to five times as much.
+    /// Removes a packet, for instance when a sender drops it from its log. The exact opposite of
+    /// [`insert`](Self::insert): the removal of a packet that was never inserted cancels a later
+    /// insertion. It is not buffered, and costs three to five times as much.
     pub fn remove(&mut self, identifier: I) {
         self.remove_many(&[identifier]);
     }
 
-    /// Takes packets out: the same as removing each, and faster if there are eight or more. Never
-    /// allocates.
+    /// Removes packets, as removing each, but faster if there are eight or more. Never allocates.
     #[allow(clippy::cast_possible_truncation, reason = "the count is kept modulo 2³²")]
     pub fn remove_many(&mut self, identifiers: &[I]) {
         self.count = self.count.wrapping_sub(identifiers.len() as u32);
         self.combine::<true>(identifiers);
     }
 
-    /// Forgets all packets; the threshold stays.
+    /// Removes all packets. The threshold stays.
     pub fn clear(&mut self) {
         self.count = 0;
         self.unsettled = 0;
@@ -192,24 +185,25 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.sums.fill(I::Lazy::default());
     }
 
-    /// Keeps the first `threshold` sums only, or all if there are no more. What remains is what
-    /// would have been there had the smaller threshold been chosen from the start.
+    /// Keeps only the first `threshold` sums, or all if there are no more. The result equals sums
+    /// with the smaller threshold from the start.
     ///
     /// # Errors
-    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`]; nothing changes then.
+    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD); nothing
+    /// changes then.
     pub fn truncate(&mut self, threshold: usize) -> Result<(), ThresholdError> {
         ThresholdError::check(threshold)?;
         self.keep(threshold);
         Ok(())
     }
 
-    /// The sums over what `self` (sent) holds and `other` (received) does not, with the smaller
-    /// threshold of the two.
+    /// The sums over the packets that `self` (sent) holds and `other` (received) does not, with the
+    /// smaller threshold of the two.
     ///
-    /// It allocates its result; see [`difference_into`](Self::difference_into).
+    /// Allocates the result; see [`difference_into`](Self::difference_into).
     ///
     /// # Errors
-    /// [`MoreReceivedThanSent`] if the counts cannot be such a pair.
+    /// [`MoreReceivedThanSent`] if `other` counts more packets than `self`.
     pub fn difference(&self, other: &Self) -> Result<Self, MoreReceivedThanSent> {
         MoreReceivedThanSent::check(self.count.wrapping_sub(other.count))?;
         let mut difference = self.clone();
@@ -217,9 +211,9 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(difference)
     }
 
-    /// Like [`difference`](Self::difference), into an existing value whose memory is used again. It
-    /// allocates only if `result` has never held as many sums as `self` has. On an error `result`
-    /// is as it was.
+    /// As [`difference`](Self::difference), into an existing value, whose memory is reused.
+    /// Allocates only if `result` never held as many sums as `self` has. On an error `result` is
+    /// unchanged.
     ///
     /// # Errors
     /// As [`difference`](Self::difference).
@@ -234,35 +228,34 @@ impl<I: Identifier> PowerSumsOf<I> {
         Ok(())
     }
 
-    /// Takes everything in `other` out of `self`, and keeps the smaller threshold of the two. Never
-    /// allocates.
+    /// Removes all packets in `other` from `self`, and keeps the smaller threshold of the two.
+    /// Never allocates.
     ///
-    /// The count wraps: whether more was taken out than there was,
-    /// [`Decoder::decode`](crate::Decoder::decode) tells.
+    /// The count wraps: [`Decoder::decode`](crate::Decoder::decode) detects whether more packets
+    /// were removed than inserted.
     pub fn subtract(&mut self, other: &Self) {
         self.count = self.count.wrapping_sub(other.count);
         self.keep(other.threshold);
-        // Whoever subtracts is about to read.
+        // A read usually follows.
         self.flush();
         self.make_room(1);
         for (sum, &other) in self.sums.iter_mut().zip(other.lazy()) {
-            I::take(sum, I::settle(other));
+            I::subtract(sum, I::settle(other));
         }
         self.combine::<true>(other.pending.get(..other.waiting).unwrap_or_default());
     }
 
-    /// Puts the packets that wait into the sums. Not inlined, to keep [`insert`](Self::insert)
-    /// small.
+    /// Adds the buffered packets to the sums. Not inlined, to keep [`insert`](Self::insert) small.
     #[inline(never)]
     fn flush(&mut self) {
         let (pending, waiting) = (self.pending, mem::take(&mut self.waiting));
         self.combine::<false>(pending.get(..waiting).unwrap_or_default());
     }
 
-    /// Adds packets to the sums, or takes them out; the count is the caller's.
+    /// Adds packets to the sums, or subtracts them. The caller updates the count.
     fn combine<const TAKE: bool>(&mut self, identifiers: &[I]) {
-        // Few enough at a time that the kernel's doubles stay exact: 2¹⁹ elements below 2³¹, and
-        // what is converted from them below 2⁵¹.
+        // Portions small enough for the kernel's doubles to stay exact: 2¹⁹ elements below 2³¹, and
+        // totals below 2⁵¹.
         for portion in identifiers.chunks(1 << 19) {
             self.make_room(u32::try_from(portion.len()).unwrap_or(u32::MAX));
             I::insert_many::<TAKE>(self.set, &mut self.sums, self.threshold, portion);
@@ -279,7 +272,7 @@ impl<I: Identifier> PowerSumsOf<I> {
         }
     }
 
-    /// Lets a few packets wait for the next batch.
+    /// Buffers a few packets for the next batch.
     fn wait(&mut self, identifiers: &[I]) {
         for (slot, &identifier) in self.pending.iter_mut().skip(self.waiting).zip(identifiers) {
             *slot = identifier;
@@ -287,7 +280,7 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.waiting += identifiers.len();
     }
 
-    /// Sums over no packets, of a threshold in range.
+    /// Sums over no packets, with a threshold in range.
     fn empty(threshold: usize) -> Self {
         Self {
             set: InstructionSet::best(),
@@ -309,7 +302,7 @@ impl<I: Identifier> PowerSumsOf<I> {
         self.sums.truncate(self.threshold.next_multiple_of(WIDEST));
     }
 
-    /// Reduces all sums if so many elements more would be too many for one.
+    /// Reduces all sums if `elements` more would overflow one.
     #[inline]
     fn make_room(&mut self, elements: u32) {
         match self.unsettled.checked_add(elements) {
@@ -324,7 +317,7 @@ impl<I: Identifier> PowerSumsOf<I> {
     }
 }
 
-/// No packets, and the smallest threshold, 1: a buffer to be written by
+/// No packets and the smallest threshold, 1: a buffer for
 /// [`assign_parts`](PowerSumsOf::assign_parts) or
 /// [`difference_into`](PowerSumsOf::difference_into).
 impl<I: Identifier> Default for PowerSumsOf<I> {
@@ -333,8 +326,7 @@ impl<I: Identifier> Default for PowerSumsOf<I> {
     }
 }
 
-/// Whether they are sums over the same packets, as far as sums can tell: whatever their
-/// instructions.
+/// Whether both have equal counts and sums, whatever their instructions.
 impl<I: Identifier> PartialEq for PowerSumsOf<I> {
     fn eq(&self, other: &Self) -> bool {
         self.count == other.count && self.sums().eq(other.sums())
@@ -364,7 +356,7 @@ impl<I: Identifier> fmt::Debug for PowerSumsOf<I> {
     }
 }
 
-// By hand, since the derived `clone_from` would throw the old buffer away.
+// By hand, because the derived `clone_from` would drop the old buffer.
 impl<I: Identifier> Clone for PowerSumsOf<I> {
     fn clone(&self) -> Self {
         Self { sums: self.sums.clone(), ..*self }

@@ -1,12 +1,12 @@
-//! The quACK as a textbook has it: one power after the other, each product brought back by a
-//! division, every packet of the log tried in turn.
+//! The quACK as in a textbook: one power after the other, a division for each product, and every
+//! packet of the log tested in turn.
 //!
-//! Sums have to be below the modulus; of others nothing right comes.
+//! Sums must be below the modulus; otherwise the results are wrong.
 //!
-//! It is what the rest of the crate is tested against and measured against, and a place to read how
-//! it works. It does as little as the publication of Sidekick says (NSDI '24, section 4) and so is
-//! not to be used with logs or sums that somebody else made: it neither tells ambiguous packets
-//! from missing ones nor notices that the sums do not belong to the log.
+//! The crate's tests and benchmarks compare with it, and it shows how the method works. It does
+//! only what the Sidekick paper describes (NSDI '24, section 4). So do not use it with untrusted
+//! logs or sums: it does not distinguish ambiguous packets from missing ones, nor detect sums that
+//! do not match the log.
 //!
 //! ```
 //! use sidekick_quack::textbook;
@@ -22,7 +22,7 @@
 //! assert_eq!(missing, [0]);
 //! ```
 
-use crate::Identifier;
+use crate::identifier::Identifier;
 use alloc::vec::Vec;
 
 /// `a + b`
@@ -65,15 +65,15 @@ pub fn insert<I: Identifier>(sums: &mut [I], identifier: I) {
     }
 }
 
-/// Takes the sums of what was received out of those of what was sent.
+/// Subtracts the sums of received packets from those of sent ones.
 pub fn subtract<I: Identifier>(sent: &mut [I], received: &[I]) {
     for (sent, &received) in sent.iter_mut().zip(received) {
         *sent = add(*sent, neg(I::remainder(I::widen(received))));
     }
 }
 
-/// Finds where in the log the missing packets stand, given the sums over them and how many they
-/// are: at most as many as there are sums. `polynomial` is a buffer, and `missing` is overwritten.
+/// Finds the positions of the missing packets in the log, from the sums over them and their number,
+/// which is at most the number of sums. `polynomial` is a buffer, and `missing` is overwritten.
 pub fn decode<I: Identifier>(
     sums: &[I],
     count: usize,

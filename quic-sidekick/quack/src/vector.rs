@@ -1,10 +1,11 @@
-//! The work on many elements at once, by the instructions that the machine has.
+//! Operations on many elements, by the machine's instructions.
 //!
-//! One algorithm ([`kernel`]) is written down once, over a trait; the modules of the targets lend
-//! it their vectors. The portable code needs neither vectors nor floating point.
+//! One generic algorithm ([`kernel`]) serves all vector instruction sets. A module for each target
+//! supplies its vectors. The portable code needs neither vectors nor floating point.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod kernel;
+pub(crate) mod narrow;
 pub(crate) mod portable;
 
 #[cfg(target_arch = "aarch64")]
@@ -12,19 +13,15 @@ mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-use crate::decode::{Fate, Found, Identities};
-use crate::field::Field;
+use crate::fate::{Fate, Found, Identities};
 use core::fmt;
+use narrow::Narrow;
 
-/// Lanes of the widest vector: the sums' memory is a multiple of it.
-pub(crate) const WIDEST: usize = 8;
-
-/// The instructions that sums and decoders use, which the machine has.
+/// A set of instructions for sums and decoders that this machine has.
 ///
-/// Whatever is chosen, the results are the same to the bit.
-/// [`PowerSums::new`](crate::PowerSums::new) and [`Decoder::new`](crate::Decoder::new) choose the
-/// [best](Self::best); others are there to be measured, and for machines where the widest vectors
-/// slow other programs down.
+/// Every set gives the same results, bit by bit. [`PowerSums::new`](crate::PowerSums::new) and
+/// [`Decoder::new`](crate::Decoder::new) choose the [best](Self::best). The others serve
+/// measurements, and machines where the widest vectors slow other programs down.
 ///
 /// ```
 /// use sidekick_quack::{InstructionSet, PowerSums};
@@ -39,7 +36,8 @@ pub(crate) const WIDEST: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct InstructionSet(Set);
 
-/// Each variant that needs something of the machine holds the proof that the machine has it.
+/// The selected set. Each variant but the first holds the proof that the machine has the
+/// instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Set {
     Portable,
@@ -52,11 +50,11 @@ enum Set {
 }
 
 impl InstructionSet {
-    /// What every machine has.
+    /// The portable code, for every machine.
     pub const PORTABLE: Self = Self(Set::Portable);
 
-    /// The fastest that this machine has. Without the feature `std` that is what the program was
-    /// compiled for.
+    /// The fastest set of this machine. Without the feature `std`, the fastest that the compilation
+    /// target guarantees.
     #[must_use]
     pub fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -75,7 +73,7 @@ impl InstructionSet {
         Self::PORTABLE
     }
 
-    /// All that this machine has, the slowest first.
+    /// All sets of this machine, the slowest first.
     pub fn available() -> impl Iterator<Item = Self> {
         let sets = [
             Some(Set::Portable),
@@ -89,8 +87,8 @@ impl InstructionSet {
         sets.into_iter().flatten().map(Self)
     }
 
-    /// [`Field::crossover`] of what the kernel can do. Measured, but for NEON, which lies where its
-    /// lanes put it.
+    /// [`Batch::crossover`](crate::batch::Batch::crossover) of the kernel. Measured, except for
+    /// NEON, where its lanes suggest the value.
     pub(crate) fn crossover(self) -> usize {
         match self.0 {
             Set::Portable => portable::CROSSOVER,
@@ -137,63 +135,6 @@ impl fmt::Display for InstructionSet {
     }
 }
 
-/// A field whose products fit a double-precision significand's two words: what the kernel can do.
-/// The modulus is `2^BITS - EXCESS`.
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code, reason = "only the kernel needs what it adds")
-)]
-pub(crate) trait Narrow: Field<Lazy = i64> + Into<u32> {
-    const BITS: u32;
-    const EXCESS: u32;
-
-    /// The element for an integer above the negated modulus and below the modulus.
-    fn from_centred(integer: i64) -> Self;
-
-    /// The identifiers as they lie in memory, if a vector can be loaded from there.
-    fn words(identifiers: &[Self]) -> Option<&[u32]>;
-}
-
-impl Narrow for u16 {
-    const BITS: u32 = 16;
-    const EXCESS: u32 = 15;
-
-    #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the caller's promise"
-    )]
-    fn from_centred(integer: i64) -> Self {
-        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
-    }
-
-    #[inline(always)]
-    fn words(_: &[Self]) -> Option<&[u32]> {
-        None
-    }
-}
-
-impl Narrow for u32 {
-    const BITS: u32 = 32;
-    const EXCESS: u32 = 5;
-
-    #[inline(always)]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the caller's promise"
-    )]
-    fn from_centred(integer: i64) -> Self {
-        (if integer < 0 { integer + i64::from(Self::PRIME) } else { integer }) as Self
-    }
-
-    #[inline(always)]
-    fn words(identifiers: &[Self]) -> Option<&[u32]> {
-        Some(identifiers)
-    }
-}
-
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn insert_one<F: Narrow, const TAKE: bool>(
     set: InstructionSet,
@@ -212,8 +153,8 @@ fn insert_one<F: Narrow, const TAKE: bool>(
     }
 }
 
-/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, where
-/// the batch would leave most of its vectors' lanes empty.
+/// Fewer identifiers than this are faster one by one: each fills a vector with its powers, while a
+/// batch would leave most lanes empty.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const FEW: usize = 8;
 
@@ -288,7 +229,7 @@ pub(crate) fn look_up<F: Narrow>(
         Set::Avx2(proof) => proof.look_up(roots, identifiers, fates, found),
         #[cfg(target_arch = "x86_64")]
         Set::Avx512(proof) => proof.look_up(roots, identifiers, fates, found),
-        // The compiler makes vectors of it for every machine that always has some.
+        // The compiler vectorises this for targets with vectors.
         _ => portable::look_up(roots, identifiers, fates, found),
     }
 }

@@ -1,4 +1,4 @@
-//! The per-packet path and a warm decoder never ask for memory.
+//! The per-packet path and a warm decoder never allocate.
 
 #[path = "support/allocator.rs"]
 mod allocator;
@@ -34,6 +34,6 @@ fn nothing_is_allocated_once_warm() {
     });
     assert_eq!(requests, 0);
 
-    // The instrument works: a copy is seen.
+    // The instrument works: it counts a copy.
     assert_eq!(requests_during(|| drop(sent.clone())), 1);
 }

@@ -1,4 +1,4 @@
-//! Every instruction set against the textbook, to the bit, for each width of identifiers.
+//! Every instruction set gives the textbook's results, bit by bit, for each width of identifiers.
 
 mod support;
 
@@ -6,45 +6,71 @@ use proptest::{collection::vec, prelude::*};
 use sidekick_quack::{DecodeError, Decoder, DecoderOf, InstructionSet, MAX_THRESHOLD, PowerSumsOf};
 use support::{decoding, exact_fates, identifiers, inserting_and_removing, textbook_sums};
 
-/// Around the lengths at which a batch is cut up, and beyond.
+/// Lengths around those at which a batch is split, and beyond.
 fn any_length() -> impl Strategy<Value = usize> {
     prop_oneof![0..70_usize, 120..140_usize, 0..400_usize]
 }
 
 proptest! {
     #[test]
-    fn sums_of_16_bits(threshold in 1..=MAX_THRESHOLD, seed: u64, lengths in (any_length(), 0..20_usize)) {
+    fn sums_of_16_bits(
+        threshold in 1..=MAX_THRESHOLD,
+        seed: u64,
+        lengths in (any_length(), 0..20_usize),
+    ) {
         inserting_and_removing::<u16>(threshold, seed, lengths);
     }
 
     #[test]
-    fn sums_of_32_bits(threshold in prop_oneof![1..40_usize, 1..=MAX_THRESHOLD], seed: u64, lengths in (any_length(), 0..20_usize)) {
+    fn sums_of_32_bits(
+        threshold in prop_oneof![1..40_usize, 1..=MAX_THRESHOLD],
+        seed: u64,
+        lengths in (any_length(), 0..20_usize),
+    ) {
         inserting_and_removing::<u32>(threshold, seed, lengths);
     }
 
     #[test]
-    fn sums_of_64_bits(threshold in 1..40_usize, seed: u64, lengths in (any_length(), 0..20_usize)) {
+    fn sums_of_64_bits(
+        threshold in 1..40_usize,
+        seed: u64,
+        lengths in (any_length(), 0..20_usize),
+    ) {
         inserting_and_removing::<u64>(threshold, seed, lengths);
     }
 
     #[test]
-    fn decodes_of_16_bits(threshold in 1..40_usize, seed: u64, length in 0..300_usize, lost in vec(0..300_usize, 0..41)) {
+    fn decodes_of_16_bits(
+        threshold in 1..40_usize,
+        seed: u64,
+        length in 0..300_usize,
+        lost in vec(0..300_usize, 0..41),
+    ) {
         decoding::<u16>(threshold, seed, length, &lost);
     }
 
     #[test]
-    fn decodes_of_32_bits(threshold in 1..70_usize, seed: u64, length in any_length(), lost in vec(0..400_usize, 0..61)) {
+    fn decodes_of_32_bits(
+        threshold in 1..70_usize,
+        seed: u64,
+        length in any_length(),
+        lost in vec(0..400_usize, 0..61),
+    ) {
         decoding::<u32>(threshold, seed, length, &lost);
     }
 
     #[test]
-    fn decodes_of_64_bits(threshold in 1..30_usize, seed: u64, length in 0..200_usize, lost in vec(0..200_usize, 0..25)) {
+    fn decodes_of_64_bits(
+        threshold in 1..30_usize,
+        seed: u64,
+        length in 0..200_usize,
+        lost in vec(0..200_usize, 0..25),
+    ) {
         decoding::<u64>(threshold, seed, length, &lost);
     }
 }
 
-/// Logs that are long enough for their few missing packets to be found without trying every
-/// candidate.
+/// Long logs with few missing packets, which are found without testing every candidate.
 #[test]
 fn few_missing_of_many() {
     for lost in [&[700_usize][..], &[3, 19_999], &[5, 6, 7_000], &[1, 2, 3, 9_999, 10_000]] {
@@ -56,9 +82,9 @@ fn few_missing_of_many() {
     }
 }
 
-/// Long logs, of which few are missing, and with which something is wrong.
+/// Long logs with few missing packets, and with a fault.
 #[test]
-fn what_does_not_belong_to_a_long_log_is_refused() {
+fn sums_that_do_not_match_a_long_log_are_rejected() {
     let log = identifiers::<u32>(11, 20_000);
     let unlogged = (1000..).find(|identifier| !log.contains(identifier)).unwrap();
     let hardly = log.iter().copied().find(|a| log.iter().filter(|b| a == *b).count() == 1).unwrap();
@@ -77,8 +103,7 @@ fn what_does_not_belong_to_a_long_log_is_refused() {
                     assert_eq!(decoded, Err(DecodeError::NotInLog), "{set}: {missing:?}");
                 }
             }
-            // Sums that are the sums of nothing, with none to spare: x² - 2 and such have no roots
-            // in the log.
+            // Sums of no packets, with none remaining: x² - 2 and such have no roots in the log.
             for sums in [&[0, 4][..], &[1, 2, 4], &[9, 9, 9, 9], &[5, 4, 3, 2, 1]] {
                 let difference =
                     PowerSumsOf::from_parts(sums.len().try_into().unwrap(), sums).unwrap();
@@ -94,9 +119,9 @@ fn what_does_not_belong_to_a_long_log_is_refused() {
     }
 }
 
-/// Each sum that is left over is looked at, wherever it stands.
+/// Each remaining sum is checked, wherever it is.
 #[test]
-fn one_wrong_sum_of_255_is_noticed() {
+fn one_wrong_sum_of_255_is_detected() {
     let log = identifiers::<u32>(12, 100);
     let good = textbook_sums(MAX_THRESHOLD, &log[..6]);
     for set in InstructionSet::available() {
@@ -116,10 +141,9 @@ fn one_wrong_sum_of_255_is_noticed() {
     }
 }
 
-/// A pair of 16-bit roots that every shift of the splitting leaves together: the log is tried
-/// instead.
+/// A pair of 16-bit roots that no shift separates: the decoder tests the log instead.
 #[test]
-fn roots_that_do_not_come_apart_are_found_all_the_same() {
+fn roots_that_do_not_split_are_found_anyway() {
     let log: Vec<u16> = (0..6000).map(|n| n * 7 + 32_586 % 7).chain([48_370]).collect();
     let mut decoder = DecoderOf::<u16>::new(20).with_instruction_set(InstructionSet::PORTABLE);
     let missing = [32_586, 48_370];
@@ -129,7 +153,7 @@ fn roots_that_do_not_come_apart_are_found_all_the_same() {
     assert_eq!(fates, exact_fates(&log, &missing));
 }
 
-/// The counts of both sides may have wrapped, apart or together.
+/// The counts of both sides may wrap, separately or together.
 #[test]
 fn counts_that_wrap_decode() {
     let log = identifiers::<u32>(13, 50);
@@ -147,7 +171,7 @@ fn counts_that_wrap_decode() {
     }
 }
 
-/// More identifiers than stay exact in a row of doubles without being handed over.
+/// More identifiers than a row of doubles can sum exactly at once.
 #[test]
 fn long_batches_stay_exact() {
     let most = vec![u32::MAX / 2; 3_000_000];

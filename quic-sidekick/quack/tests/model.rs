@@ -1,4 +1,4 @@
-//! Any sequence of operations on sums against a list of what went in and out.
+//! Random sequences of operations on sums, compared with a model.
 
 #![allow(clippy::unwrap_used, reason = "a helper of tests")]
 
@@ -6,8 +6,7 @@ use proptest::prelude::*;
 use sidekick_quack::{Identifier, InstructionSet, PowerSumsOf, textbook};
 use std::hash::{BuildHasher, RandomState};
 
-/// The sums of the textbook, which can also take out: minus one times a power is the modulus less
-/// it.
+/// The textbook's sums with removal: the negative of a power is the modulus less it.
 #[derive(Clone, Debug, Default)]
 struct Model<I> {
     count: u32,
@@ -31,7 +30,7 @@ impl<I: Identifier + Default> Model<I> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// One by one, often more than wait for each other.
+    /// One by one, often more than the buffer holds.
     Insert(usize, usize),
     InsertMany(usize, usize),
     RemoveMany(usize, usize),
@@ -39,7 +38,7 @@ enum Step {
     Clear(usize),
     Subtract(usize, usize),
     CloneFrom(usize, usize),
-    /// By way of a message.
+    /// Through a message.
     Reassign(usize, usize),
     WriteSums(usize),
 }
@@ -161,17 +160,32 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn steps_of_16_bits(t in [1..60_usize, 1..60, 1..60], s: [prop::sample::Index; 3], seed: u64, steps in prop::collection::vec(any_step(), 1..20)) {
+    fn steps_of_16_bits(
+        t in [1..60_usize, 1..60, 1..60],
+        s: [prop::sample::Index; 3],
+        seed: u64,
+        steps in prop::collection::vec(any_step(), 1..20),
+    ) {
         follow::<u16>(t, s, seed, &steps)?;
     }
 
     #[test]
-    fn steps_of_32_bits(t in [1..60_usize, 1..60, 1..60], s: [prop::sample::Index; 3], seed: u64, steps in prop::collection::vec(any_step(), 1..20)) {
+    fn steps_of_32_bits(
+        t in [1..60_usize, 1..60, 1..60],
+        s: [prop::sample::Index; 3],
+        seed: u64,
+        steps in prop::collection::vec(any_step(), 1..20),
+    ) {
         follow::<u32>(t, s, seed, &steps)?;
     }
 
     #[test]
-    fn steps_of_64_bits(t in [1..60_usize, 1..60, 1..60], s: [prop::sample::Index; 3], seed: u64, steps in prop::collection::vec(any_step(), 1..20)) {
+    fn steps_of_64_bits(
+        t in [1..60_usize, 1..60, 1..60],
+        s: [prop::sample::Index; 3],
+        seed: u64,
+        steps in prop::collection::vec(any_step(), 1..20),
+    ) {
         follow::<u64>(t, s, seed, &steps)?;
     }
 }

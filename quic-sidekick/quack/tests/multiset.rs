@@ -1,4 +1,4 @@
-//! The decoder against two naive readings of what a quACK means.
+//! The decoder compared with two naive interpretations of a quACK.
 
 use proptest::{collection::vec, prelude::*, sample::subsequence};
 use sidekick_quack::{DecodeError, Decoder, Fate, MAX_THRESHOLD, MODULUS, PowerSums};
@@ -19,7 +19,7 @@ fn tally(identifiers: &[u32]) -> BTreeMap<u32, usize> {
     tally
 }
 
-/// The first reading: counting how often each identifier was sent and received.
+/// The first interpretation: count how often each identifier was sent and received.
 fn multiset_fates(sent: &[u32], received: &[u32]) -> Vec<Fate> {
     let (in_log, seen) = (tally(sent), tally(received));
     let fate = |identifier: &u32| {
@@ -33,9 +33,9 @@ fn multiset_fates(sent: &[u32], received: &[u32]) -> Vec<Fate> {
     sent.iter().map(fate).collect()
 }
 
-/// The second reading: of all the ways to choose missing packets from the log, those with the right
-/// count and sums. A packet that is in all of them is missing, one that is in none was received.
-/// None at all: no answer.
+/// The second interpretation: all choices of missing packets from the log with the right count and
+/// sums. A packet in all of them is missing, one in none was received. Without any there is no
+/// answer.
 fn exhaustive_fates(difference: &PowerSums, log: &[u32]) -> Option<Vec<Fate>> {
     let mut explanations = 0u32;
     let mut missing_in = vec![0u32; log.len()];
@@ -55,7 +55,7 @@ fn exhaustive_fates(difference: &PowerSums, log: &[u32]) -> Option<Vec<Fate>> {
     (explanations > 0).then(|| missing_in.iter().map(fate).collect())
 }
 
-/// From a handful of values, so that packets collide, or from all of them.
+/// Identifiers from a few values, so that packets collide, or from all values.
 fn identifiers(
     length: impl Into<proptest::collection::SizeRange>,
 ) -> impl Strategy<Value = Vec<u32>> {
@@ -68,7 +68,7 @@ fn identifiers(
     ]
 }
 
-/// A log, and the part of it that the proxy saw, in another order.
+/// A log, and the part that the proxy saw, in another order.
 fn flow(
     sent: std::ops::Range<usize>,
     missing: usize,
@@ -88,11 +88,13 @@ proptest! {
         start: u32,
     ) {
         let missing = sent.len() - received.len();
-        let difference = sums_of(threshold, start, &sent).difference(&sums_of(threshold, start, &received)).unwrap();
+        let sums = |identifiers: &[u32]| sums_of(threshold, start, identifiers);
+        let difference = sums(&sent).difference(&sums(&received)).unwrap();
         let mut fates = vec![];
         let result = Decoder::new(threshold).decode(&difference, &sent, &mut fates);
         if missing > threshold {
-            prop_assert_eq!(result, Err(DecodeError::TooManyMissing { missing: u32::try_from(missing).unwrap(), threshold }));
+            let missing = u32::try_from(missing).unwrap();
+            prop_assert_eq!(result, Err(DecodeError::TooManyMissing { missing, threshold }));
             prop_assert!(fates.is_empty());
         } else {
             prop_assert_eq!(result, Ok(missing));
@@ -114,7 +116,8 @@ proptest! {
         let honest = sums_of(threshold, 0, &actual);
         let mut sums = honest.sums().collect::<Vec<_>>();
         sums[which.index(threshold)] += sum_off;
-        let difference = PowerSums::from_parts(honest.count().wrapping_add_signed(count_off), &sums).unwrap();
+        let count = honest.count().wrapping_add_signed(count_off);
+        let difference = PowerSums::from_parts(count, &sums).unwrap();
 
         let mut fates = vec![];
         let result = Decoder::new(MAX_THRESHOLD).decode(&difference, &log, &mut fates);
@@ -127,13 +130,14 @@ proptest! {
             prop_assert_eq!(result, Ok(count as usize));
             prop_assert_eq!(fates, expected);
         } else {
-            prop_assert!(matches!(result, Err(DecodeError::NotInLog | DecodeError::Inconsistent)), "{:?}", result);
+            let rejected = matches!(result, Err(DecodeError::NotInLog | DecodeError::Inconsistent));
+            prop_assert!(rejected, "{:?}", result);
             prop_assert!(fates.is_empty());
         }
     }
 
     #[test]
-    fn whatever_arrives_is_decoded_or_refused(
+    fn any_input_is_decoded_or_rejected(
         count in prop_oneof![0..=260u32, any::<u32>()],
         sums in vec(prop_oneof![0..4u32, any::<u32>(), MODULUS - 2..=MODULUS], 0..=260),
         log in identifiers(0..40),
@@ -158,11 +162,11 @@ proptest! {
     }
 
     #[test]
-    fn a_decoder_remembers_nothing(flows in vec((flow(0..30, 8), any::<bool>()), 2..6)) {
+    fn a_decoder_keeps_no_state(flows in vec((flow(0..30, 8), any::<bool>()), 2..6)) {
         let (mut reused, mut reused_fates) = (Decoder::new(6), vec![]);
         for ((sent, received), whole_log) in flows {
             let difference = sums_of(6, 0, &sent).difference(&sums_of(6, 0, &received)).unwrap();
-            // Half a log, so that some decodes break off with roots yet to be found.
+            // Half a log, so that some decodes end before all roots are found.
             let log = if whole_log { &sent[..] } else { &sent[..sent.len() / 2] };
             let mut fates = vec![];
             let result = Decoder::new(6).decode(&difference, log, &mut fates);
@@ -172,12 +176,12 @@ proptest! {
     }
 
     #[test]
-    fn a_proxy_that_began_elsewhere_is_noticed(
+    fn a_proxy_that_began_elsewhere_is_detected(
         (sent, received) in flow(1..60, 12),
         foreign in vec(any::<u32>(), 1..4),
     ) {
-        // The proxy counted packets that are not in the sums of the sender. With sums to spare, the
-        // chance that this goes unnoticed is about 2^-32 for each of them.
+        // The proxy counted packets that are not in the sender's sums. With sums remaining, this
+        // goes unnoticed with a probability of about 2^-32 for each of them.
         let (in_log, strangers) = (tally(&sent), tally(&foreign));
         prop_assume!(strangers.keys().all(|stranger| !in_log.contains_key(stranger)));
         let threshold = 30;
@@ -188,12 +192,13 @@ proptest! {
             .difference(&seen)
             .map_err(DecodeError::from)
             .and_then(|difference| Decoder::new(threshold).decode(&difference, &sent, &mut fates));
-        prop_assert!(matches!(result, Err(DecodeError::MoreReceivedThanSent | DecodeError::Inconsistent)), "{:?}", result);
+        let detected =
+            matches!(result, Err(DecodeError::MoreReceivedThanSent | DecodeError::Inconsistent));
+        prop_assert!(detected, "{:?}", result);
     }
 }
 
-/// The largest case there is: as many missing as a quACK can tell apart, some of them more than
-/// once.
+/// The largest case: as many missing packets as a quACK can identify, some of them repeated.
 #[test]
 fn all_of_the_largest_threshold_missing() {
     let mut sent: Vec<u32> =

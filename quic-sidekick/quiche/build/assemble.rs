@@ -1,5 +1,5 @@
-//! Turns the pristine source of quiche into the hooked one. Works on text alone, so that the tests
-//! can run it too.
+//! Turns the pristine source of quiche into the hooked one. It works on text alone, so that the
+//! tests can run it too.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::insertions::{Insertion, Side, INSERTIONS, SHA256, SHA256_OF_ALL, VERS
 /// A source file: its path below `src/` with forward slashes, and its text.
 pub type File = (String, String);
 
-/// Reads every file below `dir`, in order of their paths.
+/// Reads every file below `dir`, in the order of their paths.
 pub fn read_tree(dir: &Path) -> Result<Vec<File>, String> {
     let mut files = Vec::new();
     let mut pending = vec![PathBuf::new()];
@@ -47,8 +47,8 @@ pub fn sha256(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
-/// SHA-256 over all files: for each, its path, its length and its text, so that no two trees share
-/// a digest.
+/// SHA-256 over all files: for each, its path, length and text, so that no two trees share a
+/// digest.
 pub fn digest(files: &[File]) -> String {
     let mut hash = Sha256::new();
     for (name, text) in files {
@@ -65,31 +65,31 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Checks that the files are those of the release the hook was written for.
+/// Checks that the files are those of the release that the hook was written for.
 pub fn verify(files: &[File]) -> Result<(), String> {
     for (name, expected) in SHA256 {
         let Some((_, text)) = files.iter().find(|(file, _)| file == name) else {
-            return Err(format!("src/{name} is missing from it; fetch quiche {VERSION} afresh"));
+            return Err(format!("src/{name} is missing from it; fetch quiche {VERSION} again"));
         };
         let found = sha256(text);
         if found != *expected {
             return Err(format!(
-                "src/{name} has SHA-256 {found} instead of {expected}; fetch quiche {VERSION} afresh"
+                "src/{name} has SHA-256 {found} instead of {expected}; fetch quiche {VERSION} again"
             ));
         }
     }
     let found = digest(files);
     if found != SHA256_OF_ALL {
         return Err(format!(
-            "its files have digest {found} instead of {SHA256_OF_ALL}; fetch quiche {VERSION} afresh"
+            "its files have digest {found} instead of {SHA256_OF_ALL}; fetch quiche {VERSION} again"
         ));
     }
     Ok(())
 }
 
-/// The pristine files as they can be included by another crate's root: `lib.rs` loses its inner
-/// attributes and its inner documentation, which only the first lines of a crate may carry. The
-/// lines stay, empty, so that line numbers agree.
+/// The pristine files in a form that another crate's root can include. `lib.rs` loses its inner
+/// attributes and inner documentation, which must be on a crate's first lines. Empty lines replace
+/// them, so that line numbers agree.
 pub fn includable(files: Vec<File>) -> Vec<File> {
     let strip = |line: &str| {
         if line.starts_with("#![") || line.starts_with("//!") { "" } else { line }.to_owned()
@@ -103,14 +103,11 @@ pub fn includable(files: Vec<File>) -> Vec<File> {
         .collect()
 }
 
-/// Inserts the table's lines, and adds our own files as modules.
+/// Inserts the table's lines, and adds the hook's files as modules.
 pub fn hook(mut files: Vec<File>, ours: Vec<File>) -> Result<Vec<File>, String> {
     for insertion in INSERTIONS {
         let Some((_, text)) = files.iter_mut().find(|(name, _)| name == insertion.file) else {
-            return Err(format!(
-                "src/{} is missing; fetch quiche {VERSION} afresh",
-                insertion.file
-            ));
+            return Err(format!("src/{} is missing; fetch quiche {VERSION} again", insertion.file));
         };
         *text = insert(text, insertion)?;
     }
@@ -123,13 +120,12 @@ pub fn hook(mut files: Vec<File>, ours: Vec<File>) -> Result<Vec<File>, String> 
     Ok(files)
 }
 
-/// The inserted line as it appears in the assembled file: a reader of that file sees why it is
-/// there.
+/// The inserted line in the assembled file, with its reason as a comment.
 pub fn inserted_line(insertion: &Insertion) -> String {
     format!("{} // Sidekick: {}", insertion.line, insertion.why)
 }
 
-/// The text with one more line in it.
+/// The text with one line inserted.
 pub fn insert(text: &str, insertion: &Insertion) -> Result<String, String> {
     let Insertion { file, anchor, side, .. } = insertion;
     let line = inserted_line(insertion);

@@ -1,10 +1,9 @@
-//! Everything the hook changes in quiche, in one table.
+//! The table of all changes that the hook makes to quiche.
 //!
-//! Nothing in quiche's source is replaced or deleted: every file below `hook/` becomes the module
-//! of the same path, and single lines are inserted beside named anchors ([`INSERTIONS`]). An anchor
-//! is a piece of text that occurs on exactly one line of its file; a file that gets an insertion
-//! must have the SHA-256 written here ([`SHA256`]), so the hook is never applied to a source it was
-//! not written for.
+//! The hook replaces and deletes nothing in quiche's source. Every file below `hook/` becomes the
+//! module of the same path, and single lines are inserted beside named anchors ([`INSERTIONS`]). An
+//! anchor is a text that occurs on exactly one line of its file. A file with an insertion must have
+//! the SHA-256 in [`SHA256`], so the hook is never applied to another source than its own.
 
 /// The version of quiche that the hook was written for.
 pub const VERSION: &str = "0.30.0";
@@ -35,35 +34,35 @@ pub const SHA256: &[(&str, &str)] = &[
     ),
 ];
 
-/// On which side of the anchor's line the new line goes.
+/// The side of the anchor's line on which to insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Before,
     After,
 }
 
-/// One inserted line.
+/// An inserted line.
 #[derive(Clone, Copy, Debug)]
 pub struct Insertion {
-    /// The file, below quiche's `src/`.
+    /// The file below quiche's `src/`.
     pub file: &'static str,
     /// Text that occurs on exactly one line of that file.
     pub anchor: &'static str,
     pub side: Side,
-    /// The new line; it is indented like the anchor's.
+    /// The new line, to be indented like the anchor's.
     pub line: &'static str,
     pub why: &'static str,
 }
 
 /// The table of insertions.
 pub const INSERTIONS: &[Insertion] = &[
-    // The sent log, and what an application calls.
+    // The sent log, and the application's interface.
     Insertion {
         file: "lib.rs",
         anchor: "mod buffers;",
         side: Side::Before,
         line: "pub mod sidekick;",
-        why: "our module at the root, where it reaches the connection's private fields",
+        why: "the hook's root module, which can access the connection's private fields",
     },
     Insertion {
         file: "lib.rs",
@@ -84,21 +83,22 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "if has_initial && left > 0 && done < MIN_CLIENT_INITIAL_LEN {",
         side: Side::Before,
         line: "self.sidekick_record(send_pid, &out[..done], now);",
-        why: "logs each datagram that begins with a 1-RTT packet, and keeps those of the handshake that may go out again",
+        why: "logs each datagram that begins with a 1-RTT packet, and keeps those of the \
+              handshake that may be sent again",
     },
     Insertion {
         file: "lib.rs",
         anchor: "let timers = [self.idle_timer, path_timer, key_update_timer];",
         side: Side::After,
         line: "let timers = [timers[0], timers[1], timers[2], self.sidekick.due()];",
-        why: "wakes the event loop when a datagram of the handshake is to go out again, or an acknowledgement is due",
+        why: "wakes the event loop when a repetition of the handshake or an acknowledgement is due",
     },
     Insertion {
         file: "lib.rs",
         anchor: "if let Some(timer) = self.idle_timer {",
         side: Side::Before,
         line: "self.sidekick_on_timeout(now);",
-        why: "has what is due of the handshake go out again, and acknowledgements",
+        why: "sends due repetitions of the handshake, and acknowledgements",
     },
     Insertion {
         file: "lib.rs",
@@ -112,14 +112,17 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let left_before_packing_ack_frame = left;",
         side: Side::After,
         line: "if pkt_type == Type::Short && !is_closing && path.active() && !path.pmtud.as_ref().is_some_and(|pmtud| pmtud.should_probe()) { let asked = self.sidekick.ask(&mut b, left, now); left -= asked; path.needs_ack_eliciting |= asked > 0; }",
-        why: "asks a receiver that is not ours for fewer acknowledgements; beside a PING if nothing else elicits one, not in a probe, whose size is fixed, and not on a path that is only being tried",
+        why: "requests fewer acknowledgements from a receiver without the hook; with a PING if \
+              nothing else elicits one, not in a probe, whose size is fixed, and not on a path \
+              that is not active",
     },
     Insertion {
         file: "lib.rs",
         anchor: "path.recovery.cwnd_available().saturating_sub(overhead);",
         side: Side::After,
         line: "let cwnd_available = if pkt_type == Type::Short { self.sidekick.room(cwnd_available, left, path.recovery.bytes_in_flight()) } else { cwnd_available };",
-        why: "waits for room for a whole packet, where it was asked to, instead of sending tiny ones into what is left of a window",
+        why: "waits for room for a whole packet, if enabled, instead of filling the rest of a \
+              window with a tiny one",
     },
     // A hang of quiche 0.30.0 that early losses would make frequent.
     Insertion {
@@ -127,7 +130,8 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "stream_data_skipped = true;",
         side: Side::Before,
         line: "if !stream.is_flushable() { let idle = Arc::clone(&stream.priority_key); self.streams.remove_flushable(&idle); continue; }",
-        why: "a stream that waited to resend what was then acknowledged has nothing to send, and would block the others for good",
+        why: "a stream whose data to resend was acknowledged has nothing to send, and would block \
+              the others for good",
     },
     // The side channel: datagrams that are not QUIC, on the connection's own path.
     Insertion {
@@ -135,28 +139,28 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let recv_pid = self.paths.path_id_from_addrs(&(info.to, info.from));",
         side: Side::Before,
         line: "if self.sidekick_intercept(buf, &info) { return Ok(len); }",
-        why: "takes out what is not QUIC before it is taken for a broken packet",
+        why: "intercepts datagrams that are not QUIC before they count as broken packets",
     },
     Insertion {
         file: "lib.rs",
         anchor: "let send_path = self.paths.get_mut(send_pid)?;",
         side: Side::Before,
         line: "if let Some(sent) = self.sidekick_write_extra(send_pid, out, now) { return Ok(sent); }",
-        why: "sends what is not QUIC from the connection's own address and port",
+        why: "sends datagrams that are not QUIC from the connection's own address and port",
     },
     Insertion {
         file: "packet.rs",
         anchor: "let dcid = b.get_bytes(dcid_len)?;",
         side: Side::Before,
         line: "let answered = crate::sidekick::answered_connection(b.buf(), dcid_len);",
-        why: "finds the connection that an answer to a marker is for, under the answer's mask",
+        why: "finds the connection of an answer to a marker, under the answer's mask",
     },
     Insertion {
         file: "packet.rs",
         anchor: "let dcid = b.get_bytes(dcid_len)?;",
         side: Side::After,
         line: "let dcid = answered.as_deref().unwrap_or(dcid.buf());",
-        why: "lets a socket that several connections share hand the answer to that connection",
+        why: "lets a socket that several connections share pass the answer to that connection",
     },
     // Early loss in the legacy stack.
     Insertion {
@@ -164,7 +168,7 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "struct AckedDetectionResult {",
         side: Side::Before,
         line: "mod sidekick;",
-        why: "our module below the recovery, where it reaches the record of sent packets",
+        why: "the hook's module below the recovery, which can access the record of sent packets",
     },
     Insertion {
         file: "recovery/congestion/recovery.rs",
@@ -178,28 +182,29 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let AckedDetectionResult {",
         side: Side::Before,
         line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch, now);",
-        why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+        why: "closes early losses that were acknowledged after all, before they count as \
+              reordering",
     },
     Insertion {
         file: "recovery/congestion/recovery.rs",
         anchor: "// Mark packet as lost, or set time when it should be marked.",
         side: Side::Before,
         line: "if self.sidekick.holds(unacked.pkt_num, now, &mut self.loss_time) { continue; }",
-        why: "waits for a packet that was sent again",
+        why: "suspends the loss detection of a packet that was sent again",
     },
     Insertion {
         file: "recovery/congestion/recovery.rs",
         anchor: "self.sent_packets.pop_front();",
         side: Side::Before,
         line: "if self.sent_packets.front().is_some_and(|packet| self.sidekick.is_open(packet.pkt_num)) { break; }",
-        why: "keeps the record of an early loss until the receiver has confirmed it",
+        why: "keeps the record of an early loss until the receiver confirms it",
     },
     Insertion {
         file: "recovery/congestion/recovery.rs",
         anchor: "if let Some(pkt) = loss.largest_lost_pkt {",
         side: Side::Before,
         line: "self.sidekick_confirm(epoch, now);",
-        why: "has the controller hear of early losses that the receiver has confirmed",
+        why: "reports to the controller the early losses that the receiver confirmed",
     },
     // Early loss in the gcongestion stack.
     Insertion {
@@ -207,7 +212,7 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "struct AckedDetectionResult {",
         side: Side::Before,
         line: "mod sidekick;",
-        why: "our module below the recovery, where it reaches the record of sent packets",
+        why: "the hook's module below the recovery, which can access the record of sent packets",
     },
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
@@ -221,49 +226,51 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let AckedDetectionResult {",
         side: Side::Before,
         line: "self.sidekick_on_ack(peer_sent_ack_ranges, epoch, now);",
-        why: "closes early losses that were acknowledged after all, before they are taken for reordering",
+        why: "closes early losses that were acknowledged after all, before they count as \
+              reordering",
     },
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
         anchor: "let loss_by_time = *time_sent <= lost_send_time;",
         side: Side::Before,
         line: "if self.sidekick.holds(*pkt_num, now, &mut self.loss_time) { continue; }",
-        why: "waits for a packet that was sent again",
+        why: "suspends the loss detection of a packet that was sent again",
     },
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
         anchor: "self.sent_packets.pop_front();",
         side: Side::Before,
         line: "if self.sent_packets.front().is_some_and(|packet| self.sidekick.is_open(packet.pkt_num)) { break; }",
-        why: "keeps the record of an early loss until the receiver has confirmed it",
+        why: "keeps the record of an early loss until the receiver confirms it",
     },
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
         anchor: "fn least_unacked(&self) -> u64 {",
         side: Side::After,
         line: "if let Some(least) = self.sidekick.least_open(|| self.sent_packets.iter().find(|packet| matches!(packet.status, SentStatus::Sent { .. })).map(|packet| packet.pkt_num)) { return least; }",
-        why: "keeps what BBR2 knows of such a packet, too",
+        why: "keeps BBR2's state of such a packet, too",
     },
     Insertion {
         file: "recovery/gcongestion/recovery.rs",
         anchor: "for pkt in pmtud_lost_packets {",
         side: Side::Before,
         line: "self.sidekick_confirm(epoch, now);",
-        why: "has BBR2 hear of early losses that the receiver has confirmed, together with those found end to end",
+        why: "reports to BBR2 the early losses that the receiver confirmed, together with those \
+              detected end to end",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",
         anchor: "use super::Acked;",
         side: Side::Before,
         line: "mod sidekick;",
-        why: "our module below the pacer",
+        why: "the hook's module below the pacer",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",
         anchor: "pacing_limited: bool,",
         side: Side::After,
         line: "sidekick_repairs: usize,",
-        why: "how many packets make up for near losses",
+        why: "the number of packets that repair near losses",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",
@@ -277,14 +284,14 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "let allow_burst = self.burst_tokens > 0 || self.lumpy_tokens > 0;",
         side: Side::Before,
         line: "if let Some(release) = self.sidekick_release() { return release; }",
-        why: "a repair goes at once",
+        why: "releases a repair at once",
     },
     Insertion {
         file: "recovery/gcongestion/pacer.rs",
         anchor: "// If in recovery, the connection is not coming out of quiescence.",
         side: Side::Before,
         line: "if self.sidekick_repaired() { return; }",
-        why: "a repair does not move the schedule of the others",
+        why: "keeps the schedule of the others when a repair is sent",
     },
     // The controller cubic-rfc9438.
     Insertion {
@@ -306,7 +313,7 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "mod cubic;",
         side: Side::After,
         line: "mod cubic_rfc9438;",
-        why: "our module below the congestion state, where it reaches the window",
+        why: "the hook's module below the congestion state, which can access the window",
     },
     Insertion {
         file: "recovery/congestion/mod.rs",
@@ -335,6 +342,6 @@ pub const INSERTIONS: &[Insertion] = &[
         anchor: "pub mod test_utils;",
         side: Side::After,
         line: "#[cfg(test)] macro_rules! env { (\"CARGO_MANIFEST_DIR\") => { std::env!(\"QUICHE_PRISTINE\") }; ($other:tt) => { std::env!($other) } }",
-        why: "quiche's own tests look for example files beside its manifest, not ours",
+        why: "quiche's own tests read example files beside its own manifest",
     },
 ];

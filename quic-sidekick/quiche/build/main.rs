@@ -1,6 +1,6 @@
-//! Assembles the hooked quiche: copies the pristine source, which cargo downloaded and verified as
-//! a build dependency, to `OUT_DIR` and applies the hook to the copy. Then does what quiche's own
-//! build script does.
+//! Assembles the hooked quiche. It copies the pristine source, which cargo downloaded and verified
+//! as a build dependency, to `OUT_DIR`, and applies the hook to the copy. Then it does the work of
+//! quiche's own build script.
 
 mod assemble;
 mod insertions;
@@ -33,7 +33,7 @@ fn build() -> Result<(), String> {
 
     let (package, files) = pristine_source(&manifest_dir, &out_dir)?;
     println!("cargo::rerun-if-changed={}", package.join("src").display());
-    // Where the tests find the pristine source and its example files.
+    // The tests read the pristine source and its example files from there.
     println!("cargo::rustc-env=QUICHE_PRISTINE={}", package.display());
     println!("cargo::metadata=include={}", package.join("include").display());
 
@@ -42,7 +42,7 @@ fn build() -> Result<(), String> {
     like_upstream(&package, &out_dir)
 }
 
-/// The first copy of the pristine package that has the right content.
+/// The first copy of the pristine package with the right content.
 fn pristine_source(
     manifest_dir: &Path,
     out_dir: &Path,
@@ -56,7 +56,7 @@ fn pristine_source(
         match checked {
             Ok(files) => return Ok((package, files)),
             Err(reason) => {
-                refusals.push(format!("the source in {} was refused: {reason}", package.display()))
+                refusals.push(format!("the source in {} was rejected: {reason}", package.display()))
             }
         }
     }
@@ -90,12 +90,12 @@ fn write_tree(dir: &Path, files: &[assemble::File]) -> Result<(), String> {
     Ok(())
 }
 
-/// What quiche's own build script tells cargo, less the linking of a dynamic library, which this
+/// The output of quiche's own build script for cargo, without linking a dynamic library, which this
 /// package does not build.
 fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
     println!("cargo::rustc-check-cfg=cfg(boring_v5)");
     if cfg!(feature = "boringssl-boring-crate") {
-        // boring-sys tells its version from 5.2 on; an older one is taken for 4.
+        // boring-sys exports its version from 5.2 on. An older one counts as 4.
         if std::env::var("DEP_BORINGSSL_VERSION_MAJOR").is_ok_and(|major| major == "5") {
             println!("cargo::rustc-cfg=boring_v5");
         }
@@ -108,7 +108,7 @@ fn like_upstream(package: &Path, out_dir: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Describes the C library to pkg-config, in the directory that cargo puts libraries in.
+/// Writes the pkg-config file of the C library, in cargo's directory for libraries.
 fn write_pkg_config(package: &Path, out_dir: &Path) -> Result<(), String> {
     let Some(libdir) =
         out_dir.ancestors().find(|dir| dir.ends_with("build")).and_then(Path::parent)

@@ -1,14 +1,13 @@
-//! Finds the source of the pristine quiche, which cargo has put on this machine because we depend
-//! on it.
+//! Finds the source of the pristine quiche, which cargo downloaded as a dependency.
 
 use std::path::{Path, PathBuf};
 
 use crate::insertions::VERSION;
 
-/// An explicit answer, for build systems that keep sources where cargo does not.
+/// An explicit path, for build systems that keep sources elsewhere.
 pub const OVERRIDE: &str = "QUICHE_PRISTINE_SRC";
 
-/// Every directory that holds a package `quiche` of the wanted version, likeliest first.
+/// Every directory with a package `quiche` of the wanted version, the likeliest first.
 pub fn candidates(manifest_dir: &Path, out_dir: &Path) -> Vec<PathBuf> {
     if let Some(explicit) = std::env::var_os(OVERRIDE) {
         return vec![PathBuf::from(explicit)];
@@ -33,7 +32,7 @@ pub fn candidates(manifest_dir: &Path, out_dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Whether `dir` is the package that we look for, by its manifest alone.
+/// Whether `dir` is the wanted package, by its manifest alone.
 fn is_pristine(dir: &Path) -> bool {
     let Ok(manifest) = std::fs::read_to_string(dir.join("Cargo.toml")) else { return false };
     let has = |key: &str, value: &str| {
@@ -43,8 +42,8 @@ fn is_pristine(dir: &Path) -> bool {
     has("name", "quiche") && has("version", VERSION) && dir.join("src/lib.rs").is_file()
 }
 
-/// Cargo's home directories: the one in force, the usual one, and the one that our own checkout
-/// lies in.
+/// Cargo's home directories: the configured one, the default, and the one that contains our own
+/// checkout.
 fn cargo_homes(manifest_dir: &Path) -> Vec<PathBuf> {
     let mut homes: Vec<PathBuf> =
         std::env::var_os("CARGO_HOME").map(PathBuf::from).into_iter().collect();
@@ -59,8 +58,8 @@ fn cargo_homes(manifest_dir: &Path) -> Vec<PathBuf> {
     homes
 }
 
-/// Directories that `cargo vendor` may have filled: beside and above us and our output, and where a
-/// `.cargo/config.toml` there says that a source was replaced.
+/// Directories that `cargo vendor` may have filled: next to and above this package and its output,
+/// and where a `.cargo/config.toml` there replaces a source.
 fn vendor_dirs(homes: &[PathBuf], manifest_dir: &Path, out_dir: &Path) -> Vec<PathBuf> {
     let started_in = std::env::var_os("PWD").map(PathBuf::from);
     let starts = [Some(manifest_dir), Some(out_dir), started_in.as_deref()];
@@ -78,8 +77,7 @@ fn vendor_dirs(homes: &[PathBuf], manifest_dir: &Path, out_dir: &Path) -> Vec<Pa
     dirs
 }
 
-/// The `directory = "..."` entries of one of cargo's configuration files; they are relative to
-/// `base`.
+/// The `directory = "..."` entries of a cargo configuration file, relative to `base`.
 fn replaced_sources(config: &Path, base: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(config).unwrap_or_default();
     text.lines()

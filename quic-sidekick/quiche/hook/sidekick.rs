@@ -1,27 +1,28 @@
-//! What the Sidekick hook adds to a [`Connection`]: a log of the packets sent, and early loss.
+//! The Sidekick hook's additions to a [`Connection`]: a log of the packets sent, and early loss.
 //!
-//! A proxy near the sender tells which datagrams it has seen. To use that, a sender needs two
-//! things that quiche does not offer: what each datagram looked like on the wire
-//! ([`Connection::sidekick_drain`]), and a way to say that a packet is lost before the receiver's
-//! acknowledgements can say so ([`Connection::sidekick_early_lost`]).
+//! A proxy near the sender reports which datagrams it saw. To use its reports, a sender needs two
+//! features that quiche does not offer: the bytes of each datagram on the wire
+//! ([`Connection::sidekick_drain`]), and a way to declare a packet lost before the receiver's
+//! acknowledgements show the loss ([`Connection::sidekick_early_lost`]).
 //!
-//! Besides, it can carry datagrams that are not QUIC on the connection's own path, to find a proxy
-//! there ([`Connection::sidekick_send_side_channel`], [`Connection::sidekick_drain_side_channel`]).
+//! The hook can also carry datagrams that are not QUIC on the connection's own path, to find a
+//! proxy there ([`Connection::sidekick_send_side_channel`],
+//! [`Connection::sidekick_drain_side_channel`]).
 //!
-//! And it can send a datagram once more as it was ([`Connection::sidekick_resend`]), take a proxy's
-//! word for room in the window ([`Connection::sidekick_received`]), acknowledge seldom
-//! ([`Connection::sidekick_acknowledge`]) and ask others to
+//! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), release congestion
+//! window for packets that a proxy has ([`Connection::sidekick_received`]), acknowledge less often
+//! ([`Connection::sidekick_acknowledge`]) and ask the peer to
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
-//! All is off until [`Connection::sidekick_log`], [`Connection::sidekick_acknowledge`],
-//! [`Connection::sidekick_ask_for_acks`], [`Connection::sidekick_whole_packets`],
-//! [`Connection::sidekick_repeat_handshake`] or [`with_repeated_handshakes`] is called; without any of
-//! these a connection behaves as quiche does, but for a hang of quiche 0.30.0 that is mended (see
-//! the table of insertions): there, a stream blocks all others when what it was to resend is
-//! acknowledged before it could.
+//! Everything is off until the application calls [`Connection::sidekick_log`],
+//! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
+//! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`] or
+//! [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for the
+//! fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all others
+//! when the data that it must resend is acknowledged first.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
-//! send again, since the lost frames wait to be resent. Every call takes the time as an argument;
+//! send again, because the lost frames wait to be resent. Every call takes the time as an argument;
 //! none reads a clock.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
@@ -45,111 +46,108 @@ pub use again::with_repeated_handshakes;
 pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 
-/// How many leading bytes of a datagram the log keeps.
+/// The number of leading bytes of a datagram that the log keeps.
 pub const HEAD_LEN: usize = 32;
 
-/// A datagram that begins with a 1-RTT packet, as it was handed to the event loop.
+/// A datagram that begins with a 1-RTT packet, as the event loop received it.
 ///
-/// A 1-RTT packet behind a long header in the same datagram is not logged: what a proxy sees of
-/// that datagram is the long header.
+/// The log omits a 1-RTT packet behind a long header in the same datagram: a proxy sees only the
+/// long header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentPacket {
-    /// The path it was sent on, as [`Connection::sidekick_early_lost`] wants it.
+    /// The path that it was sent on, for [`Connection::sidekick_early_lost`].
     pub path_id: usize,
     /// Its packet number, in the Application space.
     pub packet_number: u64,
     /// Its length in bytes, without UDP and IP headers.
     pub size: usize,
-    /// When it was made. An event loop that paces asks `Connection::get_next_release_time` before,
-    /// so it is then sent.
+    /// When quiche made it. A pacing event loop calls `Connection::get_next_release_time` before,
+    /// so this is also when it was sent.
     pub time_sent: Instant,
-    /// The leading bytes of the ciphertext, followed by zeros when `size` is smaller.
+    /// The leading bytes of the ciphertext, padded with zeros if `size` is smaller.
     pub head: [u8; HEAD_LEN],
-    /// The address it is sent from.
+    /// The source address.
     pub local_addr: SocketAddr,
-    /// The address it is sent to.
+    /// The destination address.
     pub peer_addr: SocketAddr,
-    /// Whether its path was the active one; a packet of another path probes it.
+    /// Whether its path was active. A packet on another path is a probe of that path.
     pub active_path: bool,
-    /// It was sent before, and `sidekick_resend` has sent it again.
+    /// Whether `sidekick_resend` sent it again.
     pub again: bool,
-    /// All of it, if the log keeps that ([`Connection::sidekick_keep_datagrams`]) and it was sent
-    /// for the first time.
+    /// The complete datagram, if the log keeps it ([`Connection::sidekick_keep_datagrams`]) and
+    /// this is the first transmission.
     pub datagram: Vec<u8>,
 }
 
-/// How the congestion controller learns of an early loss, once the receiver has confirmed it: it
-/// has acknowledged later packets, as many or as much later as loss detection waits for. A proxy's
-/// word alone moves no controller, but for [`Connection::sidekick_received`].
+/// How the congestion controller reacts to an early loss, once the receiver confirmed it: the
+/// receiver acknowledged later packets, as many or as much later as loss detection requires. A
+/// proxy's report alone affects no controller, except by [`Connection::sidekick_received`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reaction {
-    /// As of any loss.
+    /// As to any loss.
     Loss,
-    /// As of any loss, which is one of congestion: to BBR2 the packet stays in flight until the
-    /// loss is confirmed, as it does without a proxy. What a queue before the proxy has dropped
-    /// makes room for nothing. To the other controllers it is a [`Loss`](Self::Loss).
+    /// As to a loss from congestion. For BBR2 the packet stays in flight until the loss is
+    /// confirmed, as without a proxy, so that a packet dropped by a queue before the proxy makes no
+    /// room. For the other controllers it is a [`Loss`](Self::Loss).
     Congestion,
-    /// As of a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its
-    /// reaction by it; to the other controllers it is a [`Loss`](Self::Loss).
+    /// As to a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its
+    /// reaction by the ratio. For the other controllers it is a [`Loss`](Self::Loss).
     NearLoss {
-        /// Round-trip time of the near segment divided by that of the whole path, in (0, 1]. Values
-        /// above 1 count as 1; anything else outside the range makes the loss a
+        /// The near segment's round-trip time divided by that of the whole path, in (0, 1]. Values
+        /// above 1 count as 1; any other value outside the range makes the loss a
         /// [`Loss`](Self::Loss).
         ratio: f64,
     },
-    /// Not at all: BBR2 forgets that it sent the packets. The controllers that keep no model
-    /// of the path (Reno and both CUBICs) take it for a [`Loss`](Self::Loss).
+    /// Not at all: BBR2 forgets that it sent the packets. For the controllers without a model of
+    /// the path (Reno and both CUBICs) it is a [`Loss`](Self::Loss).
     Neutered,
 }
 
 impl<F: BufFactory> Connection<F> {
     /// Starts the log of sent packets, or stops it when `capacity` is 0. Both empty it.
     ///
-    /// At most `capacity` packets are kept between two calls of
-    /// [`sidekick_drain`](Self::sidekick_drain). Past that the oldest are dropped, and counted by
-    /// [`sidekick_dropped`](Self::sidekick_dropped).
+    /// The log keeps at most `capacity` packets between two calls of
+    /// [`sidekick_drain`](Self::sidekick_drain). Past that it drops the oldest, which
+    /// [`sidekick_dropped`](Self::sidekick_dropped) counts.
     pub fn sidekick_log(&mut self, capacity: usize) {
         self.sidekick.capacity = capacity;
         self.sidekick.log = VecDeque::new();
     }
 
-    /// Waits with 1-RTT packets until the congestion window has room for a whole one, rather than
-    /// to fill what is left of it with a tiny one, as quiche does; off unless asked for. With
-    /// nothing in flight a packet goes in any case.
+    /// Delays 1-RTT packets until the congestion window has room for a whole one. quiche fills the
+    /// rest of a window with a tiny packet instead. Off by default. With nothing in flight a packet
+    /// is sent in any case.
     ///
-    /// A loss-based controller's packets are fewer by a quarter then, and so are their
-    /// acknowledgements. The rest of a window stays empty for as long as it takes the next
-    /// acknowledgement to come.
+    /// A loss-based controller then sends a quarter fewer packets, and receives fewer
+    /// acknowledgements. The rest of a window stays empty until the next acknowledgement.
     pub fn sidekick_whole_packets(&mut self, whole: bool) {
         self.sidekick.whole_packets = whole;
     }
 
-    /// Has the log keep datagrams as a whole.
+    /// Sets whether the log keeps complete datagrams.
     pub fn sidekick_keep_datagrams(&mut self, keep: bool) {
         self.sidekick.keep_datagrams = keep;
     }
 
-    /// Takes the packets sent since the last call out of the log, in the order in which they were
-    /// sent.
+    /// Removes the packets sent since the last call from the log, in order of sending.
     pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
         self.sidekick.log.drain(..)
     }
 
-    /// How many packets the log had to drop, since the connection began.
+    /// The number of packets that the log dropped since the connection began.
     pub fn sidekick_dropped(&self) -> u64 {
         self.sidekick.dropped
     }
 
-    /// Declares packets of the Application space lost, and has their frames resent by the next
-    /// `send`. Returns how many packets were declared.
+    /// Declares packets of the Application space lost, so that the next `send` resends their
+    /// frames. Returns the number of packets declared lost.
     ///
-    /// `path_id` is the one that the log gave with the packet. Numbers that were never sent on that
-    /// path, that are acknowledged or already lost, and path MTU probes (whose loss is an answer)
-    /// are skipped, and so are those past 4096 on which the receiver's word is still to come. The
-    /// packets leave the flight; one that is acknowledged after all comes back into it before, and
-    /// is then a packet like any other. The connection's count of lost packets, `Stats::lost`,
-    /// remains that of the losses found end to end; `PathStats::lost` counts these too, once
-    /// confirmed.
+    /// `path_id` is that of the packet in the log. The call skips numbers that were never sent on
+    /// that path, are acknowledged or already lost, and path MTU probes, whose loss is an answer.
+    /// It also skips packets while 4096 await the receiver's confirmation. The packets leave the
+    /// flight. If one is acknowledged after all, it returns to the flight first, and then counts
+    /// like any other packet. The connection's `Stats::lost` remains the count of losses detected
+    /// end to end; `PathStats::lost` includes early losses once confirmed.
     pub fn sidekick_early_lost(
         &mut self,
         path_id: usize,
@@ -168,7 +166,7 @@ impl<F: BufFactory> Connection<F> {
             }
         };
         if declared > 0 {
-            // What the application may write depends on the bytes in flight.
+            // The application's send capacity depends on the bytes in flight.
             self.update_tx_cap();
             #[cfg(feature = "qlog")]
             self.sidekick_qlog_metrics(path_id, now);
@@ -176,17 +174,19 @@ impl<F: BufFactory> Connection<F> {
         declared
     }
 
-    /// Lets go of the window that packets of the Application space take up, since a proxy has
-    /// received them: they leave the flight, all but a byte each, and the window grows as if they
-    /// were acknowledged. Returns how many were outstanding.
+    /// Releases the congestion window of packets of the Application space that a proxy received.
+    /// They leave the flight, except one byte each, and the window grows as if they were
+    /// acknowledged. Returns the number of them that were outstanding.
     ///
-    /// The data is kept until the receiver acknowledges it; losses behind the proxy are found as
-    /// ever, and the round-trip time is measured by acknowledgements alone. The byte keeps the
-    /// probe timeout running; and when a packet has waited for its acknowledgement for two of them,
-    /// the proxy's word counts no more until it has one, so that what a silent receiver is sent
-    /// remains bounded. To `Stats::acked_bytes`, `lost_bytes` and the delivery rate only the byte
-    /// counts. Only for a path whose bottleneck lies before the proxy: nothing limits what is on
-    /// its way behind it. BBR2, which measures by acknowledgements, does not heed it.
+    /// quiche keeps the data until the receiver acknowledges it. It detects losses behind the proxy
+    /// as before, and measures the round-trip time by acknowledgements alone. The remaining byte
+    /// keeps the probe timeout running. When a packet waits for its acknowledgement longer than two
+    /// probe timeouts, the proxy's reports release no more window until the acknowledgement
+    /// arrives. So the data sent to a silent receiver stays bounded. `Stats::acked_bytes`,
+    /// `lost_bytes` and the delivery rate count only the byte.
+    ///
+    /// Use it only for a path whose bottleneck lies before the proxy: nothing limits the data in
+    /// flight behind it. BBR2, which measures by acknowledgements, ignores it.
     pub fn sidekick_received(&mut self, path_id: usize, packet_numbers: &[u64], now: Instant) -> usize {
         let Ok(path) = self.paths.get_mut(path_id) else { return 0 };
         let received = match &mut path.recovery {
@@ -199,54 +199,53 @@ impl<F: BufFactory> Connection<F> {
         received
     }
 
-    /// How many packets were declared lost early on the connection's present paths.
+    /// The number of packets declared lost early on the connection's present paths.
     pub fn sidekick_early_lost_count(&self) -> u64 {
         self.early_losses().map(|losses| losses.declared).sum()
     }
 
     /// Whether a packet of the Application space was declared lost early and may still be
-    /// acknowledged. Of each path the 1024 highest of such numbers are known, and all that the
-    /// receiver has not confirmed.
+    /// acknowledged. The hook keeps the 1024 highest confirmed numbers of each path, and all
+    /// unconfirmed ones.
     pub fn sidekick_is_early_lost(&self, path_id: usize, packet_number: u64) -> bool {
         let Ok(path) = self.paths.get(path_id) else { return false };
         early_losses(&path.recovery).awaits(packet_number)
     }
 
-    /// How many packets declared lost early were acknowledged by the receiver after all, on the
-    /// connection's present paths. Their frames have been resent in vain.
+    /// The number of packets declared lost early that the receiver acknowledged after all, on the
+    /// connection's present paths. Their frames were resent needlessly.
     pub fn sidekick_spurious(&self) -> u64 {
         self.early_losses().map(|losses| losses.spurious).sum()
     }
 
-    /// How many reports the receiver has refuted, on the connection's present paths: it
-    /// acknowledged the packet in its turn, before it acknowledged what was sent later. Reordering
-    /// does not count. A growing number means that the reports are wrong.
+    /// The number of reports that the receiver refuted, on the connection's present paths: it
+    /// acknowledged the packet in its turn, before it acknowledged later ones. Reordering does not
+    /// count. A growing number means that the reports are wrong.
     pub fn sidekick_refuted(&self) -> u64 {
         self.early_losses().map(|losses| losses.refuted).sum()
     }
 
-    /// How many packets were sent again as they were without a sign of which attempt has arrived,
-    /// on the connection's present paths, such as when the receiver acknowledges many packets at
-    /// once.
+    /// The number of packets that were sent again unchanged and acknowledged without showing which
+    /// attempt arrived, on the connection's present paths. That happens if the receiver
+    /// acknowledges many packets at once.
     pub fn sidekick_undecided(&self) -> u64 {
         self.early_losses().map(|losses| losses.undecided).sum()
     }
 
-    /// The smoothed end-to-end round-trip time of a path, once it was measured.
+    /// The smoothed end-to-end round-trip time of a path, once measured.
     pub fn sidekick_rtt(&self, path_id: usize) -> Option<Duration> {
         let recovery = &self.paths.get(path_id).ok()?.recovery;
         recovery.min_rtt().map(|_| recovery.rtt())
     }
 
-    /// The active path, as the log names it, with its local and its peer's address.
+    /// The active path's identifier in the log, with its local and its peer's address.
     pub fn sidekick_active_path(&self) -> Option<(usize, SocketAddr, SocketAddr)> {
         let path_id = self.paths.get_active_path_id().ok()?;
         let path = self.paths.get(path_id).ok()?;
         Some((path_id, path.local_addr(), path.peer_addr()))
     }
 
-    /// The name of the active path's congestion controller, as `Config::set_cc_algorithm_name`
-    /// takes it.
+    /// The name of the active path's congestion controller, as for `Config::set_cc_algorithm_name`.
     pub fn sidekick_congestion_control(&self) -> Option<&'static str> {
         match &self.paths.get_active().ok()?.recovery {
             Recovery::Legacy(recovery) => recovery.sidekick_congestion_control(),
@@ -258,8 +257,8 @@ impl<F: BufFactory> Connection<F> {
         self.paths.iter().map(|(_, path)| early_losses(&path.recovery))
     }
 
-    /// Notes the datagram that was just encrypted. The packet number of a 1-RTT packet is the last
-    /// one given out.
+    /// Logs the datagram that was just encrypted. The number of its 1-RTT packet is the last one
+    /// assigned.
     pub(crate) fn sidekick_record(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         self.sidekick_acks_sent();
         // The header form is not protected (RFC 9001, section 5.4.1).
@@ -273,7 +272,7 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Does what [`State::due`] has called for.
+    /// Performs the actions that [`State::due`] announced.
     pub(crate) fn sidekick_on_timeout(&mut self, now: Instant) {
         self.sidekick_repeat(now);
         self.sidekick_acks_due(now);
@@ -316,7 +315,7 @@ fn early_losses(recovery: &Recovery) -> &EarlyLosses {
     }
 }
 
-/// What a connection keeps for the hook.
+/// The hook's state of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     log: VecDeque<SentPacket>,
@@ -336,7 +335,7 @@ impl State {
         [self.again.due(), self.acks.due()].into_iter().flatten().min()
     }
 
-    /// How much of the window a packet may take that could have `left` bytes.
+    /// The part of the window that a packet of at most `left` bytes may use.
     pub(crate) fn room(&self, available: usize, left: usize, in_flight: usize) -> usize {
         let wait = self.whole_packets && available < left && in_flight > 0;
         if wait {

@@ -1,4 +1,4 @@
-//! Uploads whose datagrams go out more than once, over lossy paths in virtual time.
+//! Uploads whose datagrams are sent more than once, over lossy paths in virtual time.
 #![cfg(target_os = "linux")]
 
 virtual_time::in_force!();
@@ -31,17 +31,17 @@ fn assert_delivered(outcome: &Outcome, scenario: &Scenario) {
     assert!(outcome.received == payload(scenario.bytes), "the data differ in {scenario:?}");
 }
 
-/// A proxy whose reports have packets sent again as they were, one near round trip after they were
+/// A proxy whose reports trigger packets to be sent again, one near round trip after they were
 /// sent.
 struct Reinjector {
     near_rtt: u64,
     kept: BTreeMap<u64, Vec<u8>>,
-    /// Packet numbers to report, by time and a running number.
+    /// Packet numbers to report, by time and a sequence number.
     reports: BTreeMap<(u64, u64), u64>,
     noted: u64,
-    /// Of 1000 packets that did reach it, so many are reported all the same.
+    /// The number per 1000 packets that reached it but are reported anyway.
     wrong: u64,
-    /// Only first attempts are reported.
+    /// Whether only first attempts are reported.
     once: bool,
     random: u64,
     resent: usize,
@@ -103,9 +103,9 @@ fn lost_datagrams_are_sent_again_and_quiche_sees_no_loss() {
     for (controller, seed) in
         CONTROLLERS.into_iter().flat_map(|name| (0..5).map(move |seed| (name, seed)))
     {
-        // No long queue, for a round trip that grows faster than its estimate ends a hold too soon;
-        // and not too many packets at once, for one that arrives behind 128 later ones is a
-        // duplicate to quiche.
+        // No long queue, because a round trip that grows faster than its estimate ends a hold too
+        // soon. And few packets at once, because quiche treats a packet that arrives after 128
+        // later ones as a duplicate.
         let scenario = Scenario {
             near_loss: 100,
             rate: 5000,
@@ -123,13 +123,13 @@ fn lost_datagrams_are_sent_again_and_quiche_sees_no_loss() {
         let (alone, _) = upload(&scenario, &mut Unassisted);
         assert!(outcome.finished < alone.finished, "{scenario:?}: {} alone", alone.finished);
     }
-    // What was sent before the server had the whole handshake is left to the receiver to find.
+    // The receiver detects losses from before the end of the server's handshake.
     assert!(lost * 10 < resent, "{resent} were sent again, {lost} found end to end");
-    // A round trip may be shorter than all before it.
+    // A round trip may be shorter than all earlier ones.
     assert!(needless <= 3, "{needless} of {resent} count as sent again in vain");
 }
 
-/// The receiver's loss detection has the last word again when nobody reports the second attempt.
+/// Without a report of the second attempt, the receiver's loss detection decides again.
 #[test]
 fn a_second_attempt_that_is_lost_is_found_end_to_end() {
     for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
@@ -145,7 +145,7 @@ fn a_second_attempt_that_is_lost_is_found_end_to_end() {
 #[test]
 fn what_was_sent_again_in_vain_is_found() {
     for (controller, seed) in CONTROLLERS.into_iter().zip(1..) {
-        // Without a queue, so that round trips are as short as the shortest.
+        // Without a queue, so that all round trips are the shortest.
         let scenario =
             Scenario { rate: 125_000, bytes: 4_000_000, ..Scenario::new(controller, seed) };
         let mut proxy = Reinjector { wrong: 200, once: true, ..Reinjector::new(&scenario) };
@@ -172,7 +172,7 @@ fn what_is_not_outstanding_is_not_sent_again() {
             never(1, packet.packet_number);
             never(0, packet.packet_number + 1);
             never(0, u64::MAX);
-            // Whatever was sent a second ago is acknowledged.
+            // Every packet is acknowledged within a second.
             self.0.insert(packet.packet_number);
             if now > 1000 * MILLISECOND {
                 never(0, *self.0.first().unwrap());
@@ -187,7 +187,7 @@ fn what_is_not_outstanding_is_not_sent_again() {
     }
 }
 
-/// Repeats the handshake, or does not.
+/// Enables repetition of the handshake, or does not.
 struct Handshake(bool);
 
 impl Assist for Handshake {
@@ -231,8 +231,9 @@ fn small_uploads_do_not_wait_for_a_lost_first_flight() {
     assert!(repeated * 3 < once * 2, "{repeated} ns on average, {once} when nothing is repeated");
 }
 
-/// A server that hears nothing doubles the time until it sends its answer again: what the client
-/// says to a part of the answer has to arrive, although the client can read the server's hello.
+/// A server without an acknowledgement doubles the time before it retransmits its answer. So the
+/// client's acknowledgement of a part of the answer must arrive, although the client can read the
+/// server's hello.
 #[test]
 fn what_is_said_to_a_part_of_the_answer_is_repeated() {
     let world = virtual_time::World::enter(1).unwrap();

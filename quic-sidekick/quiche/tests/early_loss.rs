@@ -23,14 +23,14 @@ const CONTROLLERS: [&str; 4] = ["reno", "cubic", "cubic-rfc9438", "bbr2_gcongest
 const REACTIONS: [Reaction; 3] =
     [Reaction::Loss, Reaction::NearLoss { ratio: 1.0 / 6.0 }, Reaction::Neutered];
 
-/// A proxy that reports what did not reach it, one near round trip after it was sent; it may be
-/// wrong.
+/// A proxy that reports the packets that did not reach it, one near round trip after they were
+/// sent. It may be wrong.
 struct Proxy {
     reaction: Reaction,
     near_rtt: u64,
-    /// Packets to report, by time and a running number.
+    /// Packets to report, by time and a sequence number.
     reports: BTreeMap<(u64, u64), SentPacket>,
-    /// Of 1000 packets that did reach it, so many are reported all the same.
+    /// The number per 1000 packets that reached it but are reported anyway.
     wrong: u64,
     random: u64,
     declared: usize,
@@ -105,7 +105,7 @@ fn near_losses_are_repaired_before_the_receiver_could_tell() {
             assert_eq!(client.sidekick_early_lost_count(), proxy.declared as u64);
             assert_eq!(client.sidekick_spurious(), 0, "{scenario:?}");
             assert_eq!(client.sidekick_dropped(), 0);
-            // Only what was lost before the handshake was done is left to the receiver to find.
+            // The receiver detects only losses from before the end of the handshake.
             assert!(outcome.lost <= 2, "{} losses found end to end in {scenario:?}", outcome.lost);
         }
     }
@@ -142,7 +142,8 @@ fn wrong_reports_cost_time_but_no_data() {
             let (outcome, client) = upload(&scenario, &mut proxy);
             assert_delivered(&outcome, &scenario);
             let spurious = usize::try_from(client.sidekick_spurious()).unwrap();
-            // Packets are acknowledged a round trip after they were sent: the last ones not yet.
+            // Packets are acknowledged a round trip after they were sent, so the last ones are not
+            // yet.
             let open = proxy.declared.checked_sub(spurious).expect("no more than were declared");
             assert!(
                 proxy.declared > 50 && open < 20,
@@ -153,7 +154,7 @@ fn wrong_reports_cost_time_but_no_data() {
     }
 }
 
-/// Any mixture of loss, reordering, right, wrong, repeated and senseless reports, with any
+/// Any mixture of loss, reordering, and right, wrong, repeated and invalid reports, with any
 /// reaction.
 struct Chaos {
     proxy: Proxy,

@@ -1,7 +1,7 @@
-//! With no session attached, the hooked quiche sends what the stock quiche sends.
+//! Without a session, the hooked quiche sends the same datagrams as the pristine one.
 //!
-//! Both upload the same data over the same seeded path in virtual time and with the same random
-//! numbers; every datagram must have the same time, direction and size.
+//! Both upload the same data over the same seeded path in virtual time, with the same random
+//! numbers. Every datagram must have the same time, direction and size.
 #![cfg(target_os = "linux")]
 #![allow(clippy::duplicate_mod, reason = "the same transfer, once for each crate")]
 
@@ -28,7 +28,7 @@ use quiche::sidekick::Reaction;
 use quiche::Connection;
 
 const CONTROLLERS: [&str; 3] = ["cubic", "reno", "bbr2_gcongestion"];
-/// Losses near, far and of acknowledgements, in 1/1000.
+/// Losses on the near segment, on the far one and of acknowledgements, in 1/1000.
 const LOSSES: [(u64, u64, u64); 4] = [(0, 0, 0), (20, 0, 0), (10, 10, 10), (80, 20, 50)];
 
 fn scenarios() -> impl Iterator<Item = hooked::transfer::Scenario> {
@@ -51,7 +51,7 @@ fn run_hooked(
     hooked::transfer::upload(scenario, assist).0
 }
 
-/// The stock engine over the same path. Its outcome is one of another module's types, of the same
+/// The pristine engine over the same path. Its outcome has another module's types with the same
 /// fields.
 fn run_stock(scenario: &hooked::transfer::Scenario) -> hooked::transfer::Outcome {
     let scenario = stock::transfer::Scenario {

@@ -1,5 +1,5 @@
-//! The hook only inserts: every change is in the table, and taking the table's lines out gives
-//! quiche's source again.
+//! The hook only inserts: every change is in the table, and removing the table's lines restores
+//! quiche's source.
 
 #[path = "../build/assemble.rs"]
 #[allow(dead_code, reason = "the build script uses the rest")]
@@ -15,7 +15,7 @@ fn pristine() -> Vec<assemble::File> {
     assemble::read_tree(&Path::new(env!("QUICHE_PRISTINE")).join("src")).unwrap()
 }
 
-/// What the build script has written, and the compiler has read.
+/// The source that the build script wrote and the compiler read.
 fn assembled() -> Vec<assemble::File> {
     assemble::read_tree(&Path::new(env!("OUT_DIR")).join("quiche")).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Events of ours in quiche's own qlog file.
+//! The hook's events in quiche's own qlog file.
 #![cfg(target_os = "linux")]
 
 virtual_time::in_force!();
@@ -43,7 +43,7 @@ impl Write for File {
 }
 
 impl File {
-    /// The file's events as quiche's reader of such files gives them: time, name and data.
+    /// The file's events by quiche's qlog reader: time, name and data.
     fn events(&self) -> Vec<(f64, String, serde_json::Value)> {
         let text = self.text.lock().unwrap().clone();
         let reader = QlogSeqReader::new(Box::new(BufReader::new(io::Cursor::new(text)))).unwrap();
@@ -58,7 +58,7 @@ impl File {
     }
 }
 
-/// Loses packets before the proxy, declares them lost a near round trip later, and says so in the
+/// Drops packets before the proxy, declares them lost a near round trip later, and logs that in the
 /// file.
 struct Proxy {
     file: Option<File>,
@@ -120,7 +120,7 @@ impl Assist for Proxy {
             client.sidekick_is_early_lost(0, number) && !client.sidekick_is_early_lost(9, number)
         );
         self.declared += 1;
-        // Long ago, and before the file began: no time is negative.
+        // Before the file began: no time is negative.
         let times =
             [instant(), instant() - Duration::from_millis(1), instant() - Duration::from_secs(900)];
         for now in times {
@@ -132,7 +132,7 @@ impl Assist for Proxy {
     }
 }
 
-/// quiche's levels cannot be copied.
+/// A copy of a level, because quiche's levels are not `Copy`.
 fn again(level: &QlogLevel) -> QlogLevel {
     match level {
         QlogLevel::Core => QlogLevel::Core,
@@ -183,8 +183,8 @@ fn events_stand_beside_quiches_own_and_in_the_same_time() {
                 "{second:?}, {third:?}"
             );
             assert_eq!(first.2["early"], early);
-            // The loss shows in quiche's own metrics when the receiver has confirmed it; that of
-            // the last may come after the upload.
+            // quiche's own metrics include the loss when the receiver confirms it; for the last one
+            // that may be after the upload.
             let confirmed =
                 events[indices[0]..].iter().find(|event| event.2["cf_lost_packets"].is_object());
             let last = early == proxy.declared;

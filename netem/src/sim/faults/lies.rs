@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use sidekick_protocol::HEAD_LEN;
-use sidekick_protocol::wire::path::Marker;
+use sidekick_protocol::wire::discovery::Marker;
 
 use super::{Chance, Schedule};
 use crate::record::FaultCounts;
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::scenario::Scenario;
     use crate::sim::faults::tests::schedule;
-    use sidekick_protocol::wire::path::{MARKER_LEN, Reply};
+    use sidekick_protocol::wire::discovery::{MARKER_LEN, Reply};
     use std::time::Duration;
 
     fn lies(events: &str) -> (Lies, Instant) {

@@ -77,7 +77,7 @@ impl Machine for Proxy {
         let len = self.observer.poll_transmit(out)?;
         Some(Transmit {
             to: self.quack_to,
-            own: None,
+            local_ip: None,
             from: None,
             interface: None,
             in_session: true,

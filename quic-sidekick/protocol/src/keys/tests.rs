@@ -29,7 +29,7 @@ fn handshake(
     let granted = Accept { session: SessionNumber(4), terms, kept_sums: 20 };
     let (proxy, accept) = responder.finish(&granted)?;
     assert_eq!(accept.bytes().len(), pattern.accept_len());
-    // What is not the proxy's changes nothing.
+    // A forged message changes nothing.
     for byte in 0..accept.len {
         let mut forged = accept;
         forged.bytes[byte] ^= 1;
@@ -70,11 +70,11 @@ fn both_patterns_agree_on_keys() {
 }
 
 #[test]
-fn a_pinned_sender_believes_no_other_proxy() {
+fn a_pinned_sender_rejects_other_proxies() {
     assert!(handshake(Some(SecretKey([8; 32]).public()), &flow()).is_err());
 }
 
-/// Somebody on the way has changed what the HELLO says outside of the handshake.
+/// An attacker on the path changes the fields of the HELLO outside the handshake.
 #[test]
 fn an_altered_flow_fails_the_handshake() {
     let other = Flow { destination: "198.51.100.7:444".parse().unwrap(), ..flow() };
@@ -84,7 +84,7 @@ fn an_altered_flow_fails_the_handshake() {
 }
 
 #[test]
-fn a_seal_is_opened_once_by_the_other_side_alone() {
+fn only_the_peer_opens_a_seal_and_only_once() {
     let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
     let messages: Vec<_> = (0..70).map(|_| sealed(&mut sender)).collect();
     assert_eq!(open(&mut sender, &messages[0]), Err(OpenError::Forged), "its own");
@@ -98,15 +98,15 @@ fn a_seal_is_opened_once_by_the_other_side_alone() {
         Err(OpenError::Forged),
         "another number"
     );
-    assert_eq!(open(&mut proxy, &messages[5]), Ok(()), "what was forged has used up no number");
+    assert_eq!(open(&mut proxy, &messages[5]), Ok(()), "forged datagrams use no sequence number");
     assert_eq!(open(&mut proxy, &messages[5]), Err(OpenError::Replay));
     assert_eq!(open(&mut proxy, &messages[2]), Ok(()), "overtaken");
     assert_eq!(open(&mut proxy, &messages[69]), Ok(()));
-    assert_eq!(open(&mut proxy, &messages[1]), Err(OpenError::Replay), "too old to tell");
+    assert_eq!(open(&mut proxy, &messages[1]), Err(OpenError::Replay), "older than the window");
 }
 
 #[test]
-fn sequence_numbers_end() {
+fn sequence_numbers_do_not_wrap() {
     let (mut sender, mut proxy, _) = handshake(None, &flow()).unwrap();
     sender.next = Some(u32::MAX);
     assert_eq!(open(&mut proxy, &sealed(&mut sender)), Ok(()));

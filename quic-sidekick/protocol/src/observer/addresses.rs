@@ -1,50 +1,50 @@
 //! The addresses that a proxy announces, and those that no sender on its path can have (SPEC.md,
 //! section 6.1).
 
-use crate::Flow;
+use crate::flow::{Flow, canonical};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// More announced addresses than this are left out.
+/// The most announced addresses. Further ones are ignored.
 const MAX_ANNOUNCED: usize = 256;
 
-/// The addresses of the proxy's machine, as the caller knows them. Interfaces have the numbers that
-/// [`Observer::observe`](super::Observer::observe) takes.
+/// The addresses of the proxy's machine, supplied by the caller. Interfaces are numbered as for
+/// [`Observer::observe`](super::Observer::observe).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// Where senders reach the proxy's port, by the interface on which their packets arrive. The
-    /// observer uses the first 256. It answers no marker of a family without one.
+    /// The address of the proxy's port, by the interface on which a sender's packets arrive. The
+    /// observer uses the first 256 entries. It answers no marker of a family without an entry.
     pub announced: Vec<(u32, SocketAddr)>,
-    /// All addresses of the machine. The observer answers no marker of a flow that begins or ends
-    /// at one of them, except on a loopback interface.
-    pub own: Vec<IpAddr>,
+    /// All addresses of the machine. The observer answers no marker of a flow with one of them as
+    /// source or destination, except on a loopback interface.
+    pub local: Vec<IpAddr>,
     /// The broadcast addresses of the machine's networks.
     pub broadcast: Vec<Ipv4Addr>,
-    /// The interfaces that loop back: only there can loopback addresses be a sender's.
+    /// The loopback interfaces: only there can a sender have a loopback address.
     pub loopback: Vec<u32>,
 }
 
 impl Addresses {
-    /// One announced address on one interface, and nothing known of the machine.
+    /// Announces one address on one interface, and knows nothing of the machine.
     #[must_use]
     pub fn announcing(interface: u32, address: SocketAddr) -> Self {
         Self { announced: vec![(interface, address)], ..Self::default() }
     }
 
-    /// The same with canonical addresses (an IPv4-mapped one as IPv4), each once.
+    /// The same with canonical addresses (IPv4-mapped ones as IPv4) and without duplicates.
     pub(super) fn canonical(self) -> Self {
         let mut announced = Vec::new();
         for (interface, address) in self.announced {
-            let entry = (interface, crate::canonical(address));
+            let entry = (interface, canonical(address));
             if announced.len() < MAX_ANNOUNCED && !announced.contains(&entry) {
                 announced.push(entry);
             }
         }
-        let own = self.own.iter().map(IpAddr::to_canonical).collect();
-        Self { announced, own, ..self }
+        let local = self.local.iter().map(IpAddr::to_canonical).collect();
+        Self { announced, local, ..self }
     }
 
-    /// An address to announce to a sender of this flow: of the flow's family, of this interface if
-    /// possible.
+    /// The address to announce to this flow's sender: of the flow's family, and of this interface
+    /// if possible.
     pub(super) fn announced_for(&self, interface: u32, flow: &Flow) -> Option<SocketAddr> {
         let reachable = || {
             self.announced.iter().filter(|(_, address)| address.is_ipv4() == flow.source.is_ipv4())
@@ -53,9 +53,8 @@ impl Addresses {
         here.or_else(|| reachable().next()).map(|(_, address)| *address)
     }
 
-    /// Whether a datagram with these canonical addresses, which arrived on this interface, can be
-    /// of a flow between two other hosts. If not, its addresses are forged, or an answer would not
-    /// leave the machine, or would reach many.
+    /// Whether a flow between two other hosts can have these canonical addresses on this interface.
+    /// If not, they are forged, or an answer would stay on the machine or reach many hosts.
     pub(super) fn can_cross(&self, interface: u32, flow: &Flow) -> bool {
         let Flow { source, destination } = flow;
         let looped = self.loopback.contains(&interface);
@@ -78,7 +77,7 @@ impl Addresses {
             }
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_unicast_link_local(),
         };
-        !special && !ip.is_loopback() && !ip.is_multicast() && !self.own.contains(&ip)
+        !special && !ip.is_loopback() && !ip.is_multicast() && !self.local.contains(&ip)
     }
 }
 
@@ -91,7 +90,7 @@ mod tests {
     fn addresses() -> Addresses {
         Addresses {
             announced: Vec::new(),
-            own: vec!["192.0.2.254".parse().unwrap(), "::ffff:192.0.2.253".parse().unwrap()],
+            local: vec!["192.0.2.254".parse().unwrap(), "::ffff:192.0.2.253".parse().unwrap()],
             broadcast: vec!["192.0.2.255".parse().unwrap()],
             loopback: vec![LOOPBACK],
         }
@@ -130,8 +129,8 @@ mod tests {
         for bad in ["[::]:53", "[::1]:53", "[fe80::1]:53", "[ff02::1]:53", "[2001:db8::1]:0"] {
             assert!(!crosses(0, bad, v6) && !crosses(0, v6, bad), "{bad}");
         }
-        assert!(!crosses(0, v4, v4), "from a host to itself");
-        assert!(!crosses(0, v4, v6), "between families");
+        assert!(!crosses(0, v4, v4), "source equals destination");
+        assert!(!crosses(0, v4, v6), "of two families");
         assert!(
             crosses(LOOPBACK, "127.0.0.1:1", "127.0.0.1:2")
                 && crosses(LOOPBACK, "[::1]:1", "[::1]:2")

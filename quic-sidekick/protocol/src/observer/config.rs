@@ -1,33 +1,36 @@
-//! What an observer may use, and what it has done.
+//! An observer's limits and counters.
 
-use super::Shard;
+use super::shard::Shard;
 use crate::keys::SecretKey;
 use std::time::Duration;
 use thiserror::Error;
 
-/// More sessions than this no observer can number.
+/// The most sessions that an observer can have.
 pub(super) const MAX_SESSIONS: usize = 1 << 20;
+
+/// How long a session may wait for its first sealed message (SPEC.md, section 6.2).
+pub(super) const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The limits of an [`Observer`](super::Observer), and its key.
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
-    /// The static key by which senders know the proxy again; without one it draws a key, which
-    /// lasts as long as itself.
+    /// The static key, by which senders recognise the proxy. Without one the observer draws a key,
+    /// which lasts as long as the observer.
     pub key: Option<SecretKey>,
-    /// Most sessions at once, 1 to 1,048,576.
+    /// The most sessions, 1 to 1,048,576.
     pub max_sessions: usize,
-    /// Most sessions of one source at once, at least 1: of an IPv4 address, or of a /64 of IPv6.
+    /// The most sessions of one source (an IPv4 address or an IPv6 /64), at least 1.
     pub max_sessions_per_source: usize,
-    /// Power sums kept for a session, 1 to 255: as many as a poll may ask for.
+    /// Power sums kept for a session, 1 to 255: the most that a poll may request.
     pub kept_sums: u8,
     /// The largest threshold granted, 1 to `kept_sums`.
     pub max_threshold: u8,
     /// The shortest interval between timed quACKs that is granted.
     pub min_every: Duration,
-    /// A session ends when its sender was not heard for this long; a sender polls at least every 20
-    /// s while it sends.
+    /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
+    /// while it sends.
     pub idle_timeout: Duration,
-    /// Which of the sources this observer serves, where there are more observers than one.
+    /// The share of sources that this observer serves, if there are several observers.
     pub shard: Shard,
 }
 
@@ -46,16 +49,15 @@ impl Default for ObserverConfig {
     }
 }
 
-/// A limit of [`ObserverConfig`] that cannot be.
+/// An invalid limit in [`ObserverConfig`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// `max_sessions` or `max_sessions_per_source` is 0, or `max_sessions` is more than can be
-    /// numbered.
-    #[error("between 1 and {MAX_SESSIONS} sessions must be allowed")]
+    /// `max_sessions` or `max_sessions_per_source` is out of range.
+    #[error("the number of sessions must be between 1 and {MAX_SESSIONS}")]
     Sessions,
-    /// `max_threshold` or `kept_sums` is 0, or the first exceeds the second.
-    #[error("the largest threshold must be at least 1 and at most the number of sums kept")]
+    /// `max_threshold` or `kept_sums` is 0, or the former exceeds the latter.
+    #[error("the largest threshold must be between 1 and the number of sums kept")]
     Threshold,
 }
 
@@ -71,7 +73,7 @@ impl ObserverConfig {
     }
 }
 
-/// Counters since the observer began.
+/// Counters since the observer was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObserverStats {
     /// Datagrams added to a session's sums.
@@ -80,33 +82,32 @@ pub struct ObserverStats {
     pub ignored: u64,
     /// Markers answered.
     pub markers: u64,
-    /// Markers not answered, because their addresses cannot be those of a flow on their interface.
+    /// Markers not answered, because their addresses are impossible on their interface.
     pub markers_refused: u64,
-    /// Markers not answered, because there were too many from their source, or from all.
+    /// Markers not answered, because of the rate limits for their source or for all.
     pub markers_deferred: u64,
-    /// Datagrams at the proxy's port that were no message, or one that only a proxy sends.
+    /// Malformed datagrams at the proxy's port, and messages that only a proxy sends.
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
-    /// Sealed datagrams that did not come from the session's sender, handshakes that failed, and
-    /// replays.
+    /// Sealed datagrams that the session's sender did not seal, failed handshakes, and replays.
     pub forged: u64,
     /// HELLOs refused.
     pub refused: u64,
     /// HELLOs received.
     pub hellos: u64,
-    /// Of these, those without a cookie that proves anything: they were sent one.
+    /// Of these, HELLOs without a valid cookie, which RETRY answered.
     pub unproven: u64,
-    /// HELLOs not taken up, because there were too many at once.
+    /// HELLOs dropped by the rate limits on handshakes.
     pub handshakes_deferred: u64,
     /// Polls answered.
     pub polls: u64,
     /// quACKs sent.
     pub quacks_sent: u64,
-    /// quACKs not sent, because the session had used up its share of bytes (SPEC.md, section 6.7).
+    /// quACKs not sent, because they exceeded the session's budget (SPEC.md, section 6.7).
     pub quacks_withheld: u64,
-    /// Epochs begun unasked, because packets were lost to the observer
-    /// ([`Observer::missed`](super::Observer::missed)) or came on another interface.
+    /// Epochs that the observer began by itself, because the system dropped packets
+    /// ([`Observer::missed`](super::Observer::missed)) or packets moved to another interface.
     pub epochs_unasked: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,

@@ -1,19 +1,18 @@
-//! What is due when: a heap that knows where each of its entries stands.
+//! Deadlines by index: a binary heap that tracks the position of each entry.
 //!
-//! An entry is moved for every quACK that is sent by time. Neither that nor anything else here
-//! allocates, once there was room made.
+//! An entry moves for every timed quACK. No operation allocates, once there is room.
 
 use std::time::Instant;
 
-/// Where an index stands that has no deadline.
+/// The position of an index without a deadline.
 const NOWHERE: usize = usize::MAX;
 
-/// At most one deadline for each index.
+/// Deadlines, at most one for each index.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
-    /// A binary heap, the earliest first.
+    /// A binary heap; the earliest deadline is first.
     heap: Vec<(Instant, usize)>,
-    /// Where in the heap each index stands.
+    /// The position of each index in the heap.
     places: Vec<usize>,
 }
 
@@ -28,12 +27,12 @@ impl Deadlines {
         self.places.reserve_exact(indices.saturating_sub(self.places.len()));
     }
 
-    /// The earliest deadline, and whose it is.
+    /// The earliest deadline and its index.
     pub(super) fn first(&self) -> Option<(Instant, usize)> {
         self.heap.first().copied()
     }
 
-    /// Gives an index this deadline instead of any other.
+    /// Sets the deadline of an index, in place of its last.
     pub(super) fn set(&mut self, index: usize, at: Instant) {
         if self.places.len() <= index {
             self.places.resize(index + 1, NOWHERE);
@@ -54,7 +53,7 @@ impl Deadlines {
         self.settle(place);
     }
 
-    /// Takes an index's deadline away.
+    /// Removes an index's deadline.
     pub(super) fn remove(&mut self, index: usize) {
         let Some(place) = self.places.get_mut(index) else { return };
         let place = std::mem::replace(place, NOWHERE);
@@ -67,7 +66,7 @@ impl Deadlines {
         }
     }
 
-    /// Notes where the entry stands that is at `place`.
+    /// Records `place` as the position of the entry there.
     fn put(&mut self, place: usize) {
         if let Some(&(_, index)) = self.heap.get(place)
             && let Some(known) = self.places.get_mut(index)
@@ -113,7 +112,7 @@ impl Deadlines {
         self.heap.get(*place).map(|(at, _)| *at)
     }
 
-    /// Panics unless it is a heap, and every entry is where it is thought to be.
+    /// Panics unless it is a heap, and all recorded positions are right.
     #[cfg(test)]
     pub(super) fn check(&self) {
         for (place, (at, index)) in self.heap.iter().enumerate() {
@@ -133,8 +132,10 @@ mod tests {
 
     proptest! {
         #[test]
-        #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
-        fn the_earliest_is_first(steps in prop::collection::vec((0usize..12, prop::option::of(0u64..40)), 1..200)) {
+        #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+        fn the_earliest_is_first(
+            steps in prop::collection::vec((0usize..12, prop::option::of(0u64..40)), 1..200),
+        ) {
             let start = Instant::now();
             let (mut deadlines, mut oracle) = (Deadlines::default(), BTreeMap::new());
             for (index, at) in steps {
@@ -150,8 +151,10 @@ mod tests {
                 }
                 deadlines.check();
                 prop_assert_eq!(deadlines.len(), oracle.len());
-                prop_assert_eq!(deadlines.first().map(|(at, _)| at), oracle.values().min().copied());
-                prop_assert!((0..12).all(|index| deadlines.of(index) == oracle.get(&index).copied()));
+                let earliest = deadlines.first().map(|(at, _)| at);
+                prop_assert_eq!(earliest, oracle.values().min().copied());
+                let agrees = |index| deadlines.of(index) == oracle.get(&index).copied();
+                prop_assert!((0..12).all(agrees));
                 if let Some((at, index)) = deadlines.first() {
                     prop_assert_eq!(oracle.get(&index), Some(&at));
                 }

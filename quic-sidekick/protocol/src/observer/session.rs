@@ -1,66 +1,66 @@
-//! What the proxy keeps for one sender's flow.
+//! A session: the proxy's state for one sender's flow.
 
-use super::Transmit;
 use super::budget::Budget;
-use super::repeats::Repeats;
+use super::duplicates::Duplicates;
+use super::peer::Transmit;
 use crate::clock::micros;
+use crate::flow::Flow;
+use crate::identify::{Filter, Identification, Payload};
 use crate::keys::Seal;
+use crate::terms::Terms;
 use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
-use crate::{Filter, Flow, Identification, Payload, Terms};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// An interface that shows none of the flow's packets for this long is no longer the one on which
-/// they come in.
+/// An interface that captures none of the flow's packets for this long no longer carries the flow.
 const REBIND: Duration = Duration::from_secs(1);
-/// Whole quACKs about packets in an epoch before any is short: enough for the sender to have one of
-/// them.
+/// The number of whole quACKs before the first short one of an epoch: enough for the sender to
+/// receive one of them.
 const WHOLE_FIRST: u8 = 8;
 
-/// What a waiting quACK shall say.
+/// A waiting quACK.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// The token of the poll that it answers, or 0.
+    /// The token of the poll to answer, or 0.
     token: u16,
     /// The number of sums, 0 for the threshold.
     sums: u8,
-    /// When it was asked for; the caller sends it right after.
+    /// When it fell due. The caller sends it right after.
     at: Instant,
 }
 
-/// Who a session is with, and what was agreed.
+/// A session's peer and terms.
 #[derive(Debug)]
 pub(super) struct Agreement {
     /// Where quACKs go.
     pub(super) peer: SocketAddr,
-    /// The number that the sender has chosen, and wants to see in front of them.
+    /// The session's number at the sender.
     pub(super) peer_number: SessionNumber,
-    /// The number that was chosen here.
+    /// The session's number at this observer.
     pub(super) number: SessionNumber,
     pub(super) flow: Flow,
-    /// The sender has shown that it receives what is sent along the path, and not only that it has
-    /// the source's address.
+    /// The sender proved that it receives along the path, not only at the source's address.
     pub(super) path_proven: bool,
     pub(super) terms: Terms,
     pub(super) kept_sums: u8,
     pub(super) seal: Seal,
-    /// Of the HELLO.
+    /// The HELLO's echo.
     pub(super) echo: [u8; ECHO_LEN],
-    /// The answer to the HELLO, in case it is lost; until the sender has spoken under seal.
+    /// The second handshake message, for retransmissions until the session is confirmed.
     pub(super) answer: Box<[u8]>,
 }
 
-/// How a session stands.
+/// The status of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// The flow whose packets it counts.
+    /// The flow that it counts.
     pub flow: Flow,
     /// Where its quACKs go.
     pub peer: SocketAddr,
-    /// The sender has spoken under seal; nothing is counted before.
+    /// Whether a sealed message of the sender arrived. Nothing is counted before.
     pub confirmed: bool,
-    /// What was agreed.
+    /// The terms granted.
     pub terms: Terms,
     /// The epoch, from 1.
     pub epoch: u16,
@@ -72,21 +72,20 @@ pub struct SessionStatus {
     pub quacks: u64,
     /// When the latest packet was counted in this epoch.
     pub last_packet: Option<Instant>,
-    /// When the sender was last heard at the proxy's own port.
+    /// When the sender's last authentic message arrived.
     pub last_heard: Instant,
 }
 
-/// In the order of the fields: first all that a packet needs, on as few lines of memory as it
-/// takes.
+/// A session. The fields that each packet needs come first, on as few cache lines as possible.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Session {
-    /// The sender has spoken under seal: it receives at `peer`. Nothing is counted before.
+    /// A sealed message arrived, so the sender receives at `peer`. Nothing is counted before.
     pub(super) confirmed: bool,
-    /// Packets were lost to the observer after those that the epoch has counted.
+    /// The system dropped packets after those that the epoch counted.
     pub(super) missed: bool,
     rule: Identification,
-    /// Where this epoch's packets are captured.
+    /// The interface that captures this epoch's packets.
     interface: Option<u32>,
     every_packets: u32,
     /// Packets that no quACK has reported.
@@ -97,32 +96,32 @@ pub(super) struct Session {
     pub(super) budget: Budget,
     /// When the latest packet of this epoch was counted.
     last_at: Option<Instant>,
-    /// When the timed quACK falls due; none while everything was reported.
+    /// When the timed quACK falls due; `None` while every packet is reported.
     pub(super) quack_due: Option<Instant>,
-    repeats: Repeats,
+    duplicates: Duplicates,
     sums: PowerSums,
     pub(super) agreed: Agreement,
-    /// The address of ours that the sender speaks to.
-    pub(super) own: Option<IpAddr>,
+    /// The local address that the sender sends to.
+    pub(super) local_ip: Option<IpAddr>,
     pub(super) epoch: u16,
-    /// When the sender was last heard at the proxy's own port.
+    /// When the sender's last authentic message arrived.
     pub(super) last_heard: Instant,
-    /// The epoch was begun unasked, and the sender has not polled in it yet.
+    /// The observer began the epoch by itself, and the sender has not polled in it yet.
     pub(super) unasked: bool,
-    /// quACKs that have named the epoch's first packet, as far as they are counted.
+    /// Whole quACKs of this epoch, at most [`WHOLE_FIRST`].
     whole: u8,
-    /// A quACK waits to be sent.
+    /// The quACK that waits to be sent.
     request: Option<Request>,
     /// quACKs sent.
     pub(super) quacks: u64,
 }
 
 impl Session {
-    /// `None` when no sums can be kept at all.
+    /// A session without packets, or `None` if `kept_sums` is 0.
     pub(super) fn new(agreed: Agreement, now: Instant) -> Option<Self> {
         Some(Self {
             epoch: 1,
-            own: None,
+            local_ip: None,
             confirmed: false,
             missed: false,
             interface: None,
@@ -130,7 +129,7 @@ impl Session {
             quack_due: None,
             budget: Budget::default(),
             sums: PowerSums::new(usize::from(agreed.kept_sums)).ok()?,
-            repeats: Repeats::default(),
+            duplicates: Duplicates::default(),
             rule: agreed.terms.identification,
             every_packets: agreed.terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
             first: 0,
@@ -145,11 +144,11 @@ impl Session {
         })
     }
 
-    /// A datagram of so many bytes to the session's sender.
+    /// The destination of a datagram of `len` bytes to the session's sender.
     pub(super) fn poll_transmit(&self, len: usize) -> Transmit {
         Transmit {
             to: self.agreed.peer,
-            own: self.own,
+            local_ip: self.local_ip,
             from: None,
             interface: None,
             in_session: true,
@@ -172,17 +171,17 @@ impl Session {
         }
     }
 
-    /// Whether packets of this interface count. An epoch counts those of the first that shows its
-    /// flow.
+    /// Binds the epoch to `interface` if it is bound to none. Returns whether it is bound to this
+    /// one.
     #[inline]
-    fn is_bound_to(&mut self, interface: u32) -> bool {
+    fn bind(&mut self, interface: u32) -> bool {
         *self.interface.get_or_insert(interface) == interface
     }
 
-    /// Whether there are packets that the epoch lacks: they were lost to the observer, or came on
-    /// this interface while another counted, which has shown nothing for a while and gives way now.
+    /// Whether the epoch lacks packets: the system dropped them, or `interface` captured them while
+    /// the epoch counted on another, which has been idle since.
     #[inline]
-    pub(super) fn has_missed(&self, interface: u32, now: Instant) -> bool {
+    pub(super) fn lacks_packets(&self, interface: u32, now: Instant) -> bool {
         self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
     }
 
@@ -190,35 +189,33 @@ impl Session {
         self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND)
     }
 
-    /// Reads from the lines of memory that counting a datagram will read, and gives something that
-    /// depends on all.
+    /// Prefetches the cache lines that counting a datagram needs. The value depends on all of them.
     #[inline]
     pub(super) fn touch(&self) -> u32 {
         self.unreported ^ self.sums.count()
     }
 
-    /// What a datagram is counted by, if it counts.
+    /// The identifier of a datagram, if it counts.
     #[inline]
     pub(super) fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
         self.rule.identifier(payload)
     }
 
-    /// Reads where the identifier of a doubled packet would stand, and gives something that depends
-    /// on it.
+    /// Prefetches the identifier's slot among the duplicates. The value depends on it.
     #[inline]
-    pub(super) fn touch_repeats(&self, identifier: u32) -> u32 {
-        self.repeats.peek(identifier)
+    pub(super) fn touch_duplicates(&self, identifier: u32) -> u32 {
+        self.duplicates.peek(identifier)
     }
 
-    /// Whether the network has doubled a packet that was counted just before. QUIC never sends the
-    /// same bytes twice; who sends something else may.
+    /// Records a packet. Returns true if the network duplicated it. QUIC never sends the same bytes
+    /// twice; another protocol may, so only QUIC packets are checked.
     #[inline]
-    fn is_doubled(&mut self, identifier: u32) -> bool {
+    fn record_duplicate(&mut self, identifier: u32) -> bool {
         let quic = self.rule.filter == Filter::QuicShortHeader;
-        quic && self.repeats.is_one(identifier)
+        quic && self.duplicates.record(identifier)
     }
 
-    /// Counts a packet of `len` bytes that was captured on `interface`, if it counts.
+    /// Counts a packet of `len` bytes that `interface` captured.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -227,7 +224,7 @@ impl Session {
         interface: u32,
         now: Instant,
     ) -> Count {
-        if !self.is_bound_to(interface) || self.is_doubled(identifier) {
+        if !self.bind(interface) || self.record_duplicate(identifier) {
             return Count::Not;
         }
         if self.last_at.is_none() {
@@ -255,7 +252,7 @@ impl Session {
         self.interface == Some(interface) && self.last_at.is_some()
     }
 
-    /// Begins an epoch that the sender did not ask for, and gives the session's number.
+    /// Begins an epoch that the sender did not request, and returns the session's number.
     #[cold]
     pub(super) fn begin_unasked(&mut self) -> SessionNumber {
         self.begin_epoch();
@@ -266,7 +263,7 @@ impl Session {
     pub(super) fn begin_epoch(&mut self) {
         self.epoch = self.epoch.checked_add(1).unwrap_or(1);
         self.sums.clear();
-        self.repeats.clear();
+        self.duplicates.clear();
         (self.first, self.last, self.last_at) = (0, 0, None);
         (self.unreported, self.whole) = (0, 0);
         self.quack_due = None;
@@ -275,8 +272,7 @@ impl Session {
         (self.missed, self.unasked) = (false, false);
     }
 
-    /// Notes that a quACK shall go out; true if one waited already, which now answers the newer
-    /// poll.
+    /// Requests a quACK. Returns true if one waited already, which now answers the newer poll.
     pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
         self.quack_due = None;
         self.unreported = 0;
@@ -292,12 +288,12 @@ impl Session {
         waiting.is_some()
     }
 
-    pub(super) fn forget_request(&mut self) {
+    pub(super) fn drop_request(&mut self) {
         self.request = None;
     }
 
-    /// Writes a quACK of everything counted so far, if one waits. `Err` when the session has used
-    /// up its bytes.
+    /// Writes a quACK of all packets counted so far, if one waits. Returns [`Withheld`] if the
+    /// budget is exhausted.
     pub(super) fn emit_quack(&mut self, out: &mut [u8]) -> Result<Option<usize>, Withheld> {
         let Some(request) = self.request.take() else { return Ok(None) };
         let wanted = if request.sums == 0 { self.agreed.terms.threshold } else { request.sums };
@@ -333,25 +329,25 @@ impl Session {
         Ok(self.agreed.seal.seal(self.agreed.peer_number, &message, out))
     }
 
-    /// Writes a short message.
+    /// Writes a sealed message.
     pub(super) fn emit(&mut self, message: &Message<'_>, out: &mut [u8]) -> Option<usize> {
         self.agreed.seal.seal(self.agreed.peer_number, message, out)
     }
 }
 
-/// What came of counting a packet.
+/// The outcome of counting a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Count {
     /// It does not count.
     Not,
     /// It was counted.
     Silently,
-    /// It was counted, and a quACK will be due.
+    /// It was counted, and set the deadline of a quACK.
     WithDeadline,
-    /// It was counted, and a quACK is due by the number of packets.
+    /// It was counted, and a quACK is due.
     WithReport,
 }
 
-/// The session's share of bytes is used up.
+/// The quACK exceeds the session's budget.
 #[derive(Debug)]
 pub(super) struct Withheld;

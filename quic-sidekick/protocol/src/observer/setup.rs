@@ -1,24 +1,21 @@
-//! How a session begins (SPEC.md, section 6.2).
+//! Session establishment (SPEC.md, section 6.2).
 
+use super::Observer;
+use super::config::PROOF_TIMEOUT;
+use super::error::HandleError;
+use super::outgoing::{Bare, Outgoing};
+use super::peer::Peer;
 use super::session::{Agreement, Session};
 use super::table::Key;
-use super::{Bare, HandleError, Observer, Outgoing, PROOF_TIMEOUT, Peer};
 use crate::cookie::Proof;
+use crate::flow::Flow;
 use crate::keys::{HandshakeError, Initiator, Responder};
+use crate::terms::Terms;
 use crate::wire::{Accept, ECHO_LEN, Hello, Pattern, Refusal, SessionNumber};
-use crate::{Flow, Terms};
-use std::net::SocketAddr;
 use std::time::Instant;
 
-/// The flow that a HELLO asks for. Its source's address may be left to the network to tell.
-pub(super) fn claimed(from: SocketAddr, hello: &Hello<'_>) -> Flow {
-    let claimed = hello.flow.source;
-    let ip = if claimed.ip().is_unspecified() { from.ip() } else { claimed.ip() };
-    Flow { source: SocketAddr::new(ip, claimed.port()), ..hello.flow }.canonical()
-}
-
-/// Who asks for which flow.
-struct Asked {
+/// A sender's request for a flow.
+struct SessionRequest {
     peer: Peer,
     peer_number: SessionNumber,
     echo: [u8; ECHO_LEN],
@@ -33,18 +30,18 @@ impl Observer {
         hello: &Hello<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let flow = claimed(from.address, hello);
+        let flow = hello.flow_from(from.address);
 
-        // Until here nothing is known of who asks, and nothing is kept.
-        let path_proven = self.mint.knows(&hello.cookie, Proof::Path(&flow), now);
-        if !path_proven && !self.mint.knows(&hello.cookie, Proof::Address(&from.address), now) {
+        // Before this check the observer keeps no state for the peer.
+        let path_proven = self.cookies.verify(&hello.cookie, Proof::Path(&flow), now);
+        if !path_proven && !self.cookies.verify(&hello.cookie, Proof::Address(&from.address), now) {
             self.stats.unproven += 1;
-            if let Some(cookie) = self.mint.mint(Proof::Address(&from.address), now) {
+            if let Some(cookie) = self.cookies.issue(Proof::Address(&from.address), now) {
                 self.queue(Outgoing::Bare(from, Bare::Retry(hello.session, hello.echo(), cookie)));
             }
             return Err(HandleError::Unproven);
         }
-        // An address proves no more than that flows from there may be one's own.
+        // A proven address covers only flows from that address.
         if !path_proven && flow.source.ip() != from.address.ip().to_canonical()
             || self.table.is_taken(&Key::of(&flow), path_proven)
         {
@@ -61,43 +58,45 @@ impl Observer {
             }
             let number = session.agreed.number;
             if session.agreed.echo == hello.echo() && session.agreed.flow == flow {
-                // The ACCEPT was lost, or this HELLO was repeated by the network.
+                // The ACCEPT was lost, or the network duplicated this HELLO.
                 self.queue(Outgoing::Accept(number));
                 return Ok(());
             }
             self.table.remove(index);
         }
-        // Neighbours behind one address cannot keep out a sender that has proven more than they
-        // have. Who has asked and then said nothing makes room for others.
-        let has_place = if self.is_source_full(&flow) {
+        // Senders behind the same address cannot exclude one with a stronger proof. An unconfirmed
+        // session gives way to others.
+        let has_room = if self.is_source_full(&flow) {
             path_proven && self.table.has_unproven(flow.source.ip())
         } else {
             self.table.len() < self.config.max_sessions || self.table.has_half_open()
         };
-        if !has_place {
+        if !has_room {
             return Err(self.refuse(from, hello, Refusal::Full));
         }
         if !self.handshakes.admit(flow.source.ip(), usize::from(path_proven), now) {
-            // It will be repeated.
+            // The sender retransmits the HELLO.
             self.stats.handshakes_deferred += 1;
             return Err(HandleError::Busy);
         }
-        self.open(from, hello, (flow, path_proven), now)
+        let (peer_number, echo) = (hello.session, hello.echo());
+        let request = SessionRequest { peer: from, peer_number, echo, flow, path_proven };
+        self.open(request, hello, now)
     }
 
-    /// Whether the flow's source has all the sessions that it may have.
+    /// Whether the flow's source has reached its limit of sessions.
     fn is_source_full(&self, flow: &Flow) -> bool {
         self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
     }
 
-    /// Counts a flow for nobody, as if its sender had asked for it and been heard: for packets
-    /// whose sender is not there to ask, such as those of a capture file. Whoever takes what the
-    /// observer has to send may throw it away. The session ends as others do: when nobody was heard
-    /// for [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout).
+    /// Begins a confirmed session for a flow without a sender, such as one in a capture file. The
+    /// caller may discard what the observer sends for it. The session ends after
+    /// [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as others do.
     ///
     /// # Errors
-    /// [`HandleError::Refused`] when a limit of [`ObserverConfig`](super::ObserverConfig) stands
-    /// against it, the flow is counted already, or the terms cannot be.
+    /// [`HandleError::Refused`] if the session exceeds a limit of
+    /// [`ObserverConfig`](super::ObserverConfig), the flow is counted already, or the terms are
+    /// invalid.
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();
@@ -115,25 +114,24 @@ impl Observer {
         let read =
             Responder::read(Pattern::Unpinned, &self.key, peer_number, &flow, seed, hello.bytes());
         let (responder, _) = read.map_err(|error| self.failed(error))?;
-        let asked = Asked {
+        let request = SessionRequest {
             peer: flow.source.into(),
             peer_number,
             echo: [0; ECHO_LEN],
             flow,
             path_proven: false,
         };
-        let index = self.begin(asked, terms, responder, now)?;
+        let index = self.begin(request, terms, responder, now)?;
         self.table.expire_at(index, now + self.config.idle_timeout);
         self.table.confirm(index);
         Ok(())
     }
 
-    /// Reads the handshake's first message, answers with the second, and begins the session.
+    /// Reads the first handshake message, answers with the second, and begins the session.
     fn open(
         &mut self,
-        from: Peer,
+        request: SessionRequest,
         hello: &Hello<'_>,
-        (flow, path_proven): (Flow, bool),
         now: Instant,
     ) -> Result<(), HandleError> {
         let seed = self.numbers.array();
@@ -145,18 +143,17 @@ impl Observer {
             seed,
             hello.handshake,
         );
-        let (responder, asked) = read.map_err(|error| self.failed(error))?;
-        if asked.every.is_none() && asked.every_packets.is_none() {
+        let (responder, requested) = read.map_err(|error| self.failed(error))?;
+        let from = request.peer;
+        if requested.every.is_none() && requested.every_packets.is_none() {
             return Err(self.refuse(from, hello, Refusal::Terms));
         }
         let terms = Terms {
-            threshold: asked.threshold.min(self.config.max_threshold),
-            every: asked.every.map(|every| every.max(self.config.min_every)),
-            ..asked
+            threshold: requested.threshold.min(self.config.max_threshold),
+            every: requested.every.map(|every| every.max(self.config.min_every)),
+            ..requested
         };
-        let (peer_number, echo) = (hello.session, hello.echo());
-        let asked = Asked { peer: from, peer_number, echo, flow, path_proven };
-        match self.begin(asked, terms, responder, now) {
+        match self.begin(request, terms, responder, now) {
             Ok(index) => {
                 if let Some(session) = self.table.get_mut(index) {
                     let number = session.agreed.number;
@@ -169,15 +166,15 @@ impl Observer {
         }
     }
 
-    /// Begins a session, and says which place it has.
+    /// Begins a session, and returns its index.
     fn begin(
         &mut self,
-        asked: Asked,
+        request: SessionRequest,
         terms: Terms,
         responder: Responder,
         now: Instant,
     ) -> Result<usize, HandleError> {
-        let Asked { peer, peer_number, echo, flow, path_proven } = asked;
+        let SessionRequest { peer, peer_number, echo, flow, path_proven } = request;
         let number = self.table.new_number(|| self.config.shard.mark(self.numbers.next_u32()));
         let kept_sums = self.config.kept_sums;
         let accept = Accept { session: number, terms, kept_sums };
@@ -195,7 +192,7 @@ impl Observer {
             answer: answer.bytes().into(),
         };
         let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
-        session.own = peer.own;
+        session.local_ip = peer.local_ip;
         if path_proven && self.is_source_full(&flow) {
             self.table.evict_unproven(flow.source.ip());
         } else if self.table.len() >= self.config.max_sessions {

@@ -1,23 +1,21 @@
-//! Several observers behind one port: each has the flows of its own sources, and none needs to know
-//! of the others.
+//! Several observers behind one port. Each serves its own sources, and they share no state.
 //!
-//! The kernel can hand packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on Linux),
-//! and messages name a flow or a session; so both find the right observer by what they say, and
-//! nothing is shared.
+//! The kernel can distribute packets to threads by a rule of its user (`PACKET_FANOUT_CBPF` on
+//! Linux). Messages name a flow or a session. So both reach the right observer by their contents
+//! alone.
 
-use super::setup::claimed;
 use crate::wire::Datagram;
 use std::net::{IpAddr, SocketAddr};
 
-/// Multiplies an address so that its neighbours go different ways: the odd number next to 2^32
-/// divided by the golden ratio.
+/// Spreads neighbouring addresses over the shards: the odd number next to 2^32 divided by the
+/// golden ratio.
 const SPREAD: u32 = 0x9e37_79b1;
 
-/// One of so many observers.
+/// One of several observers.
 ///
-/// A source is served by the shard `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its
-/// IPv4 address, or the exclusive or of the four words of its IPv6 address, in network byte order.
-/// The numbers of its sessions are `index` modulo `of`.
+/// The shard of a source is `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its IPv4
+/// address, or the exclusive or of the four words of its IPv6 address, in network byte order. The
+/// numbers of its sessions are `index` modulo `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: u16,
@@ -25,29 +23,29 @@ pub struct Shard {
 }
 
 impl Default for Shard {
-    /// The only one.
+    /// The only shard.
     fn default() -> Self {
         Self { index: 0, of: 1 }
     }
 }
 
 impl Shard {
-    /// Most observers behind one port.
+    /// The most observers behind one port.
     pub const MOST: u16 = 256;
 
-    /// Shard `index`, from 0, of `of`; `None` if there is none, or there are more than
-    /// [`Shard::MOST`].
+    /// Shard `index`, from 0, of `of`. Returns `None` unless `index` is less than `of`, and `of` is
+    /// at most [`Shard::MOST`].
     #[must_use]
     pub fn new(index: u16, of: u16) -> Option<Self> {
         (index < of && of <= Self::MOST).then_some(Self { index, of })
     }
 
-    /// How many shards there are.
+    /// The number of shards.
     pub(super) fn count(self) -> u16 {
         self.of
     }
 
-    /// The index of the shard that serves flows from this address, where there are `of`.
+    /// The index of the shard, out of `of`, that serves flows from this address.
     #[must_use]
     pub fn of_source(source: IpAddr, of: u16) -> u16 {
         let word = match source.to_canonical() {
@@ -63,12 +61,12 @@ impl Shard {
         u16::try_from(spread % u32::from(of.max(1))).unwrap_or(0)
     }
 
-    /// The index of the shard that has to handle a datagram at the proxy's own port, where there
-    /// are `of`. What says nothing that could be understood is for the first.
+    /// The index of the shard, out of `of`, that must handle a datagram at the proxy's own port.
+    /// The first shard handles datagrams that name neither flow nor session.
     #[must_use]
     pub fn of_message(from: SocketAddr, datagram: &[u8], of: u16) -> u16 {
         match Datagram::parse(datagram) {
-            Ok(Datagram::Hello(hello)) => Self::of_source(claimed(from, &hello).source.ip(), of),
+            Ok(Datagram::Hello(hello)) => Self::of_source(hello.flow_from(from).source.ip(), of),
             Ok(Datagram::Sealed { session, .. }) => {
                 u16::try_from(session.0 % u32::from(of.max(1))).unwrap_or(0)
             }
@@ -76,10 +74,10 @@ impl Shard {
         }
     }
 
-    /// The next number that says that it is this shard's.
+    /// `number`, changed so that it identifies this shard.
     pub(super) fn mark(self, number: u32) -> u32 {
         let (index, of) = (u32::from(self.index), u32::from(self.of));
-        // Behind the last of them comes the first.
+        // Past the last number of this shard, wrap to its first.
         (number - number % of).checked_add(index).unwrap_or(index)
     }
 }
@@ -91,7 +89,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_leads_back_to_its_shard(number in any::<u32>(), of in 1..=Shard::MOST, index in any::<prop::sample::Index>()) {
+        fn a_session_number_identifies_its_shard(
+            number in any::<u32>(),
+            of in 1..=Shard::MOST,
+            index in any::<prop::sample::Index>(),
+        ) {
             let index = u16::try_from(index.index(of.into())).unwrap();
             for number in [number, u32::MAX, u32::MAX - 1, 0] {
                 let number = Shard::new(index, of).unwrap().mark(number);
@@ -100,13 +102,17 @@ mod tests {
         }
 
         #[test]
-        fn anything_has_a_shard(bytes in prop::collection::vec(any::<u8>(), 0..200), of in 0..=Shard::MOST) {
-            prop_assert!(Shard::of_message("192.0.2.1:1".parse().unwrap(), &bytes, of) < of.max(1));
+        fn any_message_has_a_shard(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            of in 0..=Shard::MOST,
+        ) {
+            let from = "192.0.2.1:1".parse().unwrap();
+            prop_assert!(Shard::of_message(from, &bytes, of) < of.max(1));
         }
     }
 
     #[test]
-    fn neighbours_go_different_ways() {
+    fn neighbouring_addresses_spread_over_the_shards() {
         for of in [2, 3, 4, 8] {
             for prefix in ["192.168.1.", "10.0.0.", "2001:db8::"] {
                 let mut served = vec![0; of.into()];

@@ -1,8 +1,8 @@
-//! The sessions of an observer, found by flow, by number and by peer, ordered by deadline.
+//! The sessions of an observer, indexed by flow, number and peer, and ordered by deadline.
 
 use super::deadlines::Deadlines;
 use super::session::{Agreement, Session};
-use crate::Flow;
+use crate::flow::Flow;
 use crate::wire::SessionNumber;
 use foldhash::quality::FixedState;
 use std::collections::hash_map::Entry;
@@ -11,18 +11,16 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// A table that is looked into for every packet. The seed of its hash is drawn at random by the
-/// observer, so that nobody can choose flows that share a place; nothing depends on the order of
-/// its entries.
+/// A hash map for lookups per packet. The observer draws the hash's seed at random, so that an
+/// attacker cannot choose colliding flows. Nothing depends on the order of its entries.
 type Map<K, V> = HashMap<K, V, FixedState>;
 
-/// A flow as the table knows it: IPv4 addresses as the IPv6 addresses that stand for them, so that
-/// all are compared and hashed as five words.
+/// A flow as a key: its addresses as IPv6, so that comparing and hashing it takes five words.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub(super) struct Key([u64; 5]);
 
 impl PartialEq for Key {
-    /// As words: the comparison of arrays would call the C library, twice for each packet.
+    /// Compares words, because comparing arrays would call the C library twice per packet.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).fold(0, |different, (ours, theirs)| different | (ours ^ theirs))
@@ -38,7 +36,7 @@ impl Key {
                 IpAddr::V4(ip) => 0xffff_0000_0000 | u128::from(u32::from(ip)),
                 IpAddr::V6(ip) => u128::from(ip),
             };
-            // The halves of 16 bytes.
+            // The two 64-bit halves.
             let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)]
                 .map(|half| u64::try_from(half).unwrap_or(0));
             (high, low)
@@ -58,8 +56,8 @@ impl Hash for Key {
     }
 }
 
-/// What the limit for one source is about: an IPv4 address, or the /64 that one host can take any
-/// IPv6 address of.
+/// The unit of the limit per source: an IPv4 address, or the IPv6 /64 of which one host can use any
+/// address.
 pub(super) fn site(source: IpAddr) -> IpAddr {
     match source {
         IpAddr::V4(_) => source,
@@ -85,20 +83,19 @@ pub(super) struct Table {
     free: Vec<usize>,
     by_flow: Map<Key, usize>,
     by_number: Map<SessionNumber, usize>,
-    /// By where its messages come from and the number that the sender has chosen: a repeated HELLO.
+    /// By the sender's address and number, to recognise a repeated HELLO.
     by_peer: Map<(SocketAddr, SessionNumber), usize>,
-    /// By [`site`] of the flow's source.
+    /// By the [`site`] of the flow's source.
     sources: Map<IpAddr, Source>,
-    /// Flows of sessions whose sender has proven the path and not spoken under seal yet, with their
-    /// number.
+    /// The number of unconfirmed sessions with a proven path, by flow.
     awaited: Map<Key, usize>,
-    /// Sessions that were begun.
+    /// Sessions begun so far.
     begun: u64,
-    /// Sessions in the order in which they were begun, and among them all that are not confirmed.
+    /// Sessions in the order of their beginning, including all that are not confirmed.
     half_open: VecDeque<SessionNumber>,
     /// Sessions that are not confirmed.
     unconfirmed: usize,
-    /// Exactly one deadline a session.
+    /// Exactly one deadline per session.
     deadlines: Deadlines,
 }
 
@@ -106,25 +103,24 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Source {
     sessions: usize,
-    /// The places of those whose sender has proven no more than the address, from the oldest to the
-    /// latest.
+    /// The indices of the sessions whose sender proved only its address, by age; the oldest first.
     unproven: BTreeMap<u64, usize>,
 }
 
-/// A packet needs the flow and the beginning of the session.
+/// A session and its place in the order. A packet needs only the first fields.
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Slot {
-    /// The session's.
+    /// The session's flow.
     flow: Key,
     session: Session,
     expires: Instant,
-    /// How many sessions were begun before it.
+    /// The number of sessions begun before it.
     age: u64,
 }
 
 impl Table {
-    /// A table with room for so many sessions, so that none of them costs more than the others.
+    /// A table with room for `sessions`, so that no insertion reallocates.
     pub(super) fn new(sessions: usize, seed: u64) -> Self {
         let state = || FixedState::with_seed(seed);
         let mut table = Self {
@@ -144,7 +140,7 @@ impl Table {
         table
     }
 
-    /// Makes room for so many sessions in all.
+    /// Makes room for `sessions` in total.
     pub(super) fn make_room(&mut self, sessions: usize) {
         let more = sessions.saturating_sub(self.len());
         self.slots.reserve_exact(sessions.saturating_sub(self.slots.len()));
@@ -166,13 +162,13 @@ impl Table {
         self.sources.get(&site(source)).map_or(0, |source| source.sessions)
     }
 
-    /// Whether a session of this source is of a sender that has proven no more than its address.
+    /// Whether a session of this source has a sender that proved only its address.
     pub(super) fn has_unproven(&self, source: IpAddr) -> bool {
         self.sources.get(&site(source)).is_some_and(|source| !source.unproven.is_empty())
     }
 
-    /// Ends a session of this source whose sender has proven no more than its address, if there is
-    /// one: the oldest whose sender has not spoken under seal, or else the oldest.
+    /// Ends a session of this source whose sender proved only its address: the oldest unconfirmed
+    /// one, or else the oldest.
     pub(super) fn evict_unproven(&mut self, source: IpAddr) {
         let Some(Source { unproven, .. }) = self.sources.get(&site(source)) else { return };
         let mut places = unproven.values();
@@ -184,15 +180,15 @@ impl Table {
         }
     }
 
-    /// Where the session stands that counts a flow.
+    /// The index of the session that counts a flow.
     #[inline]
     pub(super) fn find(&self, flow: &Key) -> Option<usize> {
         self.by_flow.get(flow).copied()
     }
 
-    /// The session at this place, if it counts this flow.
+    /// The session at this index, if it counts this flow.
     #[inline]
-    pub(super) fn at_work(&mut self, index: usize, flow: &Key) -> Option<&mut Session> {
+    pub(super) fn counting(&mut self, index: usize, flow: &Key) -> Option<&mut Session> {
         let slot = self.slots.get_mut(index)?.as_mut()?;
         (slot.flow == *flow && slot.session.confirmed).then_some(&mut slot.session)
     }
@@ -201,7 +197,7 @@ impl Table {
         self.by_peer.get(&(peer, number)).copied()
     }
 
-    /// The session that was given this number here.
+    /// The session with this number, and its index.
     pub(super) fn by_number(&mut self, number: SessionNumber) -> Option<(usize, &mut Session)> {
         let index = *self.by_number.get(&number)?;
         Some((index, &mut self.slots.get_mut(index)?.as_mut()?.session))
@@ -215,11 +211,11 @@ impl Table {
         Some(&mut self.slots.get_mut(index)?.as_mut()?.session)
     }
 
-    /// A number that no session has. The numbers are drawn at random, so that nobody can guess one.
+    /// An unused session number. It is random, so that an attacker cannot guess it.
     pub(super) fn new_number(&self, mut draw: impl FnMut() -> u32) -> SessionNumber {
         loop {
             let number = SessionNumber(draw());
-            // Of 2^32 numbers at most 2^20 are taken.
+            // At most 2^20 of 2^32 numbers are in use, so the loop ends soon.
             if !self.by_number.contains_key(&number) {
                 return number;
             }
@@ -254,16 +250,16 @@ impl Table {
         index
     }
 
-    /// Whether a session has the flow, or waits for its sender's first sealed message to have it,
-    /// that has proven more than one with this proof could.
+    /// Whether another session holds the flow, or will once confirmed, with a stronger proof than
+    /// `path_proven`.
     pub(super) fn is_taken(&self, flow: &Key, path_proven: bool) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
         let proven = || owner().is_some_and(|slot| slot.session.agreed.path_proven);
         !path_proven && (self.awaited.contains_key(flow) || proven())
     }
 
-    /// A session whose sender has proven the path is no longer waited for.
-    fn no_longer_awaited(&mut self, flow: Key) {
+    /// Removes one unconfirmed session with a proven path from `awaited`.
+    fn stop_awaiting(&mut self, flow: Key) {
         if let Entry::Occupied(mut waiting) = self.awaited.entry(flow) {
             *waiting.get_mut() -= 1;
             if *waiting.get() == 0 {
@@ -272,12 +268,12 @@ impl Table {
         }
     }
 
-    /// Whether there is a session whose sender has not spoken under seal.
+    /// Whether there is an unconfirmed session.
     pub(super) fn has_half_open(&self) -> bool {
         self.unconfirmed > 0
     }
 
-    /// Ends the oldest of these sessions, if there is one.
+    /// Ends the oldest unconfirmed session.
     pub(super) fn evict_half_open(&mut self) {
         while let Some(number) = self.half_open.pop_front() {
             if is_half_open(&self.by_number, &self.slots, number)
@@ -289,9 +285,9 @@ impl Table {
         }
     }
 
-    /// From now on the flow's packets count for this session. A session that counted them before
-    /// loses them: its sender's program was started again, or somebody else at its address claims
-    /// the flow (SPEC.md, section 9).
+    /// Confirms a session: from now on it counts the flow's packets. Another session that counted
+    /// them before stops. Either its sender restarted, or another host at its address claims the
+    /// flow (SPEC.md, section 9).
     pub(super) fn confirm(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
         if !slot.session.confirmed {
@@ -300,7 +296,7 @@ impl Table {
             slot.session.agreed.answer = Box::default();
             let (flow, path_proven) = (slot.flow, slot.session.agreed.path_proven);
             if path_proven {
-                self.no_longer_awaited(flow);
+                self.stop_awaiting(flow);
             }
             if !self.is_taken(&flow, path_proven) {
                 self.by_flow.insert(flow, index);
@@ -333,12 +329,12 @@ impl Table {
         }
         self.unconfirmed -= usize::from(!slot.session.confirmed);
         if slot.session.agreed.path_proven && !slot.session.confirmed {
-            self.no_longer_awaited(slot.flow);
+            self.stop_awaiting(slot.flow);
         }
         Some(slot.session)
     }
 
-    /// Takes up the present deadlines of the session with this number.
+    /// Updates the deadline of the session with this number.
     pub(super) fn reschedule(&mut self, number: SessionNumber) {
         if let Some((index, _)) = self.by_number(number) {
             self.reschedule_at(index);
@@ -362,7 +358,7 @@ impl Table {
         self.deadlines.first().map(|(at, _)| at)
     }
 
-    /// A session whose deadline has come.
+    /// The index of a session that is due.
     pub(super) fn due(&self, now: Instant) -> Option<usize> {
         self.deadlines.first().filter(|(at, _)| *at <= now).map(|(_, index)| index)
     }
@@ -376,12 +372,12 @@ impl Table {
         self.slots.iter_mut().flatten().map(|slot| &mut slot.session)
     }
 
-    /// Some session, as long as there is one.
+    /// The index of any session.
     pub(super) fn any(&self) -> Option<usize> {
         self.deadlines.first().map(|(_, index)| index)
     }
 
-    /// Panics unless every index says the same about every session.
+    /// Panics unless all indices agree.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let live = || {

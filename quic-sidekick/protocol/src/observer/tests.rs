@@ -1,28 +1,30 @@
 use super::*;
 use crate::keys::{Initiator, Seal};
-use crate::wire::path::{MARKER_LEN, Marker, Reply};
-use crate::wire::{Accept, Hello, MAX_DATAGRAM_LEN, Pattern, Quack};
-use crate::{Position, Terms};
+use crate::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
+use crate::wire::{Accept, Cookie, ECHO_LEN, Hello, MAX_DATAGRAM_LEN, Pattern, Quack, Refusal};
+use crate::{Flow, Payload, Position, Terms};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
+use std::time::Duration;
 
 mod attacks;
 mod churn;
 
 const PEER: &str = "192.0.2.1:5000";
 
-/// An observer, and the keys of those who speak to it.
+/// An observer, and the keys of its peers.
 struct Bench {
     observer: Observer,
     now: Instant,
     flow: Flow,
-    /// By the number that the sender has chosen: the proxy's number, and the keys.
+    /// By the sender's session number: the proxy's number and the keys.
     seals: HashMap<u32, (SessionNumber, Seal)>,
     cookie: Cookie,
 }
 
-#[allow(clippy::disallowed_methods, reason = "virtual time has to begin somewhere")]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 fn bench(config: ObserverConfig) -> Bench {
     let flow = Flow {
         source: "192.0.2.1:4000".parse().unwrap(),
@@ -44,20 +46,24 @@ fn packet(identifier: u32) -> [u8; 300] {
 }
 
 impl Bench {
-    /// The next datagram, as bytes.
-    fn heard(&mut self) -> Option<(Transmit, Vec<u8>)> {
+    /// The next datagram that the observer sends, as bytes.
+    fn next_sent(&mut self) -> Option<(Transmit, Vec<u8>)> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let transmit = self.observer.poll_transmit(&mut buffer)?;
         Some((transmit, buffer[..transmit.len].to_vec()))
     }
 
-    fn hear_from(&mut self, from: SocketAddr, datagram: Datagram<'_>) -> Result<(), HandleError> {
+    fn receive_from(
+        &mut self,
+        from: SocketAddr,
+        datagram: Datagram<'_>,
+    ) -> Result<(), HandleError> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = datagram.emit(&mut buffer).unwrap();
         self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
-    /// A HELLO, with a cookie that the observer gave before if there is one.
+    /// Sends a HELLO, with the observer's cookie if there is one.
     fn hello_from(
         &mut self,
         from: SocketAddr,
@@ -68,21 +74,21 @@ impl Bench {
         let (initiator, message) = Initiator::begin(None, session, &flow, &terms, [7; 32]).unwrap();
         let hello =
             Hello { session, flow, cookie: self.cookie, pattern, handshake: message.bytes() };
-        (self.hear_from(from, Datagram::Hello(hello)), initiator)
+        (self.receive_from(from, Datagram::Hello(hello)), initiator)
     }
 
-    /// Has the observer give a cookie for an address.
-    fn take_cookie(&mut self, from: SocketAddr) {
+    /// Obtains a cookie for an address.
+    fn obtain_cookie(&mut self, from: SocketAddr) {
         self.cookie = Cookie::NONE;
         let (outcome, _) = self.hello_from(from, 1, Terms::default());
         assert_eq!(outcome, Err(HandleError::Unproven));
-        let (transmit, bytes) = self.heard().unwrap();
+        let (transmit, bytes) = self.next_sent().unwrap();
         let Datagram::Retry { cookie, .. } = Datagram::parse(&bytes).unwrap() else { panic!() };
         assert_eq!((transmit.to, transmit.from), (from, None));
         self.cookie = cookie;
     }
 
-    /// Asks for a session of that number; `Err` when that is refused.
+    /// Requests a session with this number. Returns `Err` if the observer refuses it.
     fn hello(&mut self, number: u32, terms: Terms) -> Result<Accept, HandleError> {
         self.hello_of(peer(), number, terms)
     }
@@ -93,12 +99,12 @@ impl Bench {
         number: u32,
         terms: Terms,
     ) -> Result<Accept, HandleError> {
-        self.take_cookie(from);
+        self.obtain_cookie(from);
         let (outcome, initiator) = self.hello_from(from, number, terms);
         outcome.map(|()| self.accepted(number, initiator))
     }
 
-    /// Asks for a session with the cookie of a marker's answer.
+    /// Requests a session with the cookie of a marker's answer.
     fn hello_along_path(&mut self, number: u32) -> Result<Accept, HandleError> {
         let nonce = u8::try_from(number).unwrap();
         self.cookie = self.mark(nonce, Reply::Path).unwrap().1.cookie;
@@ -106,9 +112,9 @@ impl Bench {
         outcome.map(|()| self.accepted(number, initiator))
     }
 
-    /// Reads the ACCEPT that waits.
+    /// Reads the waiting ACCEPT.
     fn accepted(&mut self, number: u32, mut initiator: Initiator) -> Accept {
-        let (_, bytes) = self.heard().unwrap();
+        let (_, bytes) = self.next_sent().unwrap();
         let Datagram::Accept { session, handshake } = Datagram::parse(&bytes).unwrap() else {
             panic!()
         };
@@ -120,7 +126,7 @@ impl Bench {
         accept
     }
 
-    fn say_from(
+    fn send_from(
         &mut self,
         from: SocketAddr,
         number: u32,
@@ -132,29 +138,29 @@ impl Bench {
         self.observer.handle_input(from, &buffer[..len], self.now)
     }
 
-    fn say(&mut self, number: u32, message: Message<'_>) -> Result<(), HandleError> {
-        self.say_from(peer(), number, message)
+    fn send(&mut self, number: u32, message: Message<'_>) -> Result<(), HandleError> {
+        self.send_from(peer(), number, message)
     }
 
     fn poll(&mut self, number: u32, epoch: u16, token: u16) -> Result<(), HandleError> {
-        self.say(number, Message::Poll(Poll { epoch, token, sums: 0 }))
+        self.send(number, Message::Poll(Poll { epoch, token, sums: 0 }))
     }
 
-    /// A session at work.
+    /// Opens and confirms a session.
     fn open(&mut self, number: u32, terms: Terms) -> Accept {
         let accept = self.hello(number, terms).unwrap();
         self.poll(number, 1, 1).unwrap();
-        assert!(self.heard().is_some());
+        assert!(self.next_sent().is_some());
         accept
     }
 
-    fn see(&mut self, identifier: u32, interface: u32) -> Observed {
+    fn capture(&mut self, identifier: u32, interface: u32) -> Observed {
         self.observer.observe(&self.flow, interface, Payload::whole(&packet(identifier)), self.now)
     }
 
-    /// What the observer says next, if it says so to this session and under seal.
+    /// Passes the observer's next message to `look`, if it is a sealed one of this session.
     fn with_message<R>(&mut self, number: u32, look: impl FnOnce(&Message<'_>) -> R) -> Option<R> {
-        let (_, bytes) = self.heard()?;
+        let (_, bytes) = self.next_sent()?;
         let Datagram::Sealed { session, sequence, ciphertext } = Datagram::parse(&bytes).unwrap()
         else {
             panic!("{bytes:?}")
@@ -172,26 +178,26 @@ impl Bench {
         })
     }
 
-    /// Sends a marker through; its answer, as it goes out.
+    /// Captures a marker, and returns its answer.
     fn mark(&mut self, nonce: u8, reply: Reply) -> Option<(Transmit, Answer)> {
         let mut buffer = [0; MARKER_LEN];
         Marker { handle: [3; 20], nonce: [nonce; 16], reply }.emit(&mut buffer).unwrap();
         let seen = self.observer.observe(&self.flow, 0, Payload::whole(&buffer), self.now);
         assert_eq!(seen, Observed::Marker);
-        let (transmit, bytes) = self.heard()?;
+        let (transmit, bytes) = self.next_sent()?;
         Some((transmit, Answer::parse(&bytes).unwrap()))
     }
 }
 
 #[test]
-fn a_quack_is_the_power_sums_of_what_was_seen() {
+fn a_quack_holds_the_power_sums_of_the_packets() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms::default());
     let ids = [7, 4_000_000_000, 4_294_967_293, 12];
     for id in ids {
-        assert_eq!(b.see(id, 3), Observed::Counted);
+        assert_eq!(b.capture(id, 3), Observed::Counted);
     }
-    assert_eq!(b.heard(), None, "not before 30 ms");
+    assert_eq!(b.next_sent(), None, "not before 30 ms");
     assert_eq!(b.observer.poll_timeout(), Some(b.now + Duration::from_millis(30)));
     b.now += Duration::from_millis(30);
     b.observer.on_timeout(b.now);
@@ -210,12 +216,12 @@ fn a_quack_is_the_power_sums_of_what_was_seen() {
         }
     })
     .expect("a quACK");
-    assert_eq!(b.heard(), None);
+    assert_eq!(b.next_sent(), None);
 }
 
-/// On a machine with many addresses a sender is answered from the one that it spoke to last.
+/// A proxy with several addresses answers from the one that the sender used last.
 #[test]
-fn answers_leave_from_where_the_sender_spoke_to() {
+fn answers_leave_from_the_address_that_the_sender_used() {
     let mut b = bench(ObserverConfig::default());
     let own = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
     let mut cookie = Cookie::NONE;
@@ -226,10 +232,13 @@ fn answers_leave_from_where_the_sender_spoke_to() {
         let hello = Hello { session, flow, cookie, pattern, handshake: message.bytes() };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = Datagram::Hello(hello).emit(&mut buffer).unwrap();
-        let _ =
-            b.observer.handle_input(Peer { address: peer(), own: address }, &buffer[..len], b.now);
-        let (transmit, bytes) = b.heard().unwrap();
-        assert_eq!((transmit.to, transmit.own), (peer(), address));
+        let _ = b.observer.handle_input(
+            Peer { address: peer(), local_ip: address },
+            &buffer[..len],
+            b.now,
+        );
+        let (transmit, bytes) = b.next_sent().unwrap();
+        assert_eq!((transmit.to, transmit.local_ip), (peer(), address));
         match Datagram::parse(&bytes).unwrap() {
             Datagram::Retry { cookie: given, .. } => cookie = given,
             Datagram::Accept { handshake, .. } => {
@@ -245,26 +254,26 @@ fn answers_leave_from_where_the_sender_spoke_to() {
     let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
     let len = seal.seal(*session, &poll, &mut buffer).unwrap();
     b.observer
-        .handle_input(Peer { address: peer(), own: own(253) }, &buffer[..len], b.now)
+        .handle_input(Peer { address: peer(), local_ip: own(253) }, &buffer[..len], b.now)
         .unwrap();
-    assert_eq!(b.heard().unwrap().0.own, own(253));
+    assert_eq!(b.next_sent().unwrap().0.local_ip, own(253));
     b.observer.goodbye();
-    assert_eq!(b.heard().unwrap().0.own, own(253), "and so is the goodbye sent");
+    assert_eq!(b.next_sent().unwrap().0.local_ip, own(253), "the BYE, too");
     assert_eq!(b.observer.statuses().count(), 0);
 }
 
 #[test]
-fn a_session_says_how_it_stands() {
+fn a_session_reports_its_status() {
     let mut b = bench(ObserverConfig::default());
     b.hello(1, Terms::default()).unwrap();
     let status = |b: &Bench| b.observer.statuses().next().unwrap();
     assert!(!status(&b).confirmed);
     b.poll(1, 1, 1).unwrap();
-    assert!(b.heard().is_some());
+    assert!(b.next_sent().is_some());
     let opened = b.now;
     b.now += Duration::from_secs(1);
-    b.see(7, 0);
-    b.see(9, 0);
+    b.capture(7, 0);
+    b.capture(9, 0);
     let now = status(&b);
     assert_eq!((now.flow, now.peer, now.confirmed, now.epoch), (b.flow, peer(), true, 1));
     assert_eq!((now.counted, now.ends, now.quacks), (2, Some((7, 9)), 1));
@@ -272,10 +281,12 @@ fn a_session_says_how_it_stands() {
 }
 
 proptest! {
-    /// Packets that are counted together are counted as one by one, also where a packet of the
-    /// batch makes a quACK due.
+    /// Observing packets in a batch equals observing them one by one, also if a packet of the batch
+    /// triggers a quACK.
     #[test]
-    fn together_is_as_one_by_one(packets in prop::collection::vec((0u16..5, 0u32..40, 0u32..2, any::<u8>()), 1..200)) {
+    fn observing_a_batch_equals_observing_each(
+        packets in prop::collection::vec((0u16..5, 0u32..40, 0u32..2, any::<u8>()), 1..200),
+    ) {
         let [mut together, mut single] = [(); 2].map(|()| {
             let mut b = bench(ObserverConfig::default());
             let terms = Terms { every_packets: NonZeroU16::new(3), ..Terms::default() };
@@ -285,14 +296,17 @@ proptest! {
             }
             b
         });
-        let flow = |port: u16| Flow { source: ([192, 0, 2, 1], 4000 + port).into(), ..together.flow };
+        let flow = |port: u16| {
+            Flow { source: ([192, 0, 2, 1], 4000 + port).into(), ..together.flow }
+        };
         let payloads: Vec<_> = packets.iter().map(|(_, id, _, first)| {
             let mut payload = packet(*id);
             payload[0] = *first;
             payload
         }).collect();
         let seen: Vec<_> = packets.iter().zip(&payloads)
-            .map(|((port, ..), payload)| Seen { flow: flow(*port), payload: Payload::whole(payload) })
+            .map(|((port, ..), payload)| (flow(*port), Payload::whole(payload)))
+            .map(|(flow, payload)| Seen { flow, payload })
             .collect();
         let (mut one, mut other) = (Vec::new(), Vec::new());
         let mut out = [0; MAX_DATAGRAM_LEN];
@@ -309,23 +323,26 @@ proptest! {
         }
         prop_assert_eq!(one, other);
         prop_assert_eq!(together.observer.stats(), single.observer.stats());
-        let counted = |b: &Bench| b.observer.statuses().map(|s| (s.flow, s.counted, s.ends, s.quacks)).collect::<Vec<_>>();
+        let counted = |b: &Bench| {
+            let statuses = b.observer.statuses();
+            statuses.map(|s| (s.flow, s.counted, s.ends, s.quacks)).collect::<Vec<_>>()
+        };
         prop_assert_eq!(counted(&together), counted(&single));
         together.observer.table.check();
     }
 }
 
-/// Once the sender can know which packet the epoch begins with, what is due by the number of
-/// packets is said in fewer bytes.
+/// A quACK that is due by the number of packets is short once the sender knows the epoch's first
+/// packet.
 #[test]
-fn what_the_sender_knows_is_left_out() {
+fn a_quack_omits_what_the_sender_knows() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms { every_packets: NonZeroU16::new(1), every: None, ..Terms::default() });
     let mut counted = sidekick_quack::PowerSums::new(20).unwrap();
     for epoch in [1, 2] {
         counted.clear();
         for id in 0x7_0001..0x7_000a {
-            b.see(id, 0);
+            b.capture(id, 0);
             counted.insert(id);
             let whole = b.with_message(1, |message| match message {
                 Message::Quack(quack) => {
@@ -341,18 +358,18 @@ fn what_the_sender_knows_is_left_out() {
             });
             assert_eq!(whole, Some(id < 0x7_0009), "packet {id:x} of epoch {epoch}");
         }
-        // What was asked for has to say what it answers.
+        // The answer to a poll is a whole quACK, with the poll's token.
         b.poll(1, epoch, 5).unwrap();
         assert_eq!(b.with_quack(1, |quack| (quack.token, quack.count)), Some((5, 9)));
-        b.say(1, Message::NewEpoch { epoch }).unwrap();
+        b.send(1, Message::NewEpoch { epoch }).unwrap();
         b.with_message(1, |message| assert!(matches!(message, Message::Epoch { .. })));
     }
 }
 
-/// Where its system had no room for packets, an observer begins an epoch with the next that it
-/// sees, and says so until the sender knows.
+/// After the system dropped packets, the observer begins an epoch with the next packet, and
+/// announces it until the sender knows.
 #[test]
-fn missed_packets_begin_an_epoch() {
+fn dropped_packets_begin_an_epoch() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() });
     let epoch = |b: &mut Bench| {
@@ -361,23 +378,23 @@ fn missed_packets_begin_an_epoch() {
             other => panic!("{other:?}"),
         })
     };
-    b.see(10, 3);
+    b.capture(10, 3);
     b.observer.missed(4);
-    b.see(11, 3);
-    assert_eq!(b.heard(), None, "it counts on another interface");
+    b.capture(11, 3);
+    assert_eq!(b.next_sent(), None, "it counts on another interface");
     b.observer.missed(3);
-    assert_eq!(b.observer.stats().epochs_unasked, 0, "nothing is said to who does not send");
+    assert_eq!(b.observer.stats().epochs_unasked, 0, "no message without a packet");
     for id in 12..16 {
-        assert_eq!(b.see(id, 3), Observed::Counted);
+        assert_eq!(b.capture(id, 3), Observed::Counted);
     }
-    assert_eq!(epoch(&mut b), Some(2), "before it speaks of the epoch");
+    assert_eq!(epoch(&mut b), Some(2), "before the sender polls in the epoch");
     let first = |b: &mut Bench| b.with_quack(1, |quack| (quack.epoch, quack.first, quack.count));
     assert_eq!(first(&mut b), Some((2, 12, 4)));
-    // Whole ones only, and EPOCH again, until the sender speaks of it.
+    // Only whole quACKs, and EPOCH again, until the sender polls in the epoch.
     for id in 16..64 {
-        b.see(id, 3);
+        b.capture(id, 3);
     }
-    assert_eq!(first(&mut b), Some((2, 12, 52)), "of many only the last");
+    assert_eq!(first(&mut b), Some((2, 12, 52)), "only the last of several");
     for _ in 0..2 {
         assert_eq!(b.poll(1, 1, 9), Err(HandleError::WrongEpoch));
         assert_eq!(epoch(&mut b), Some(2));
@@ -385,49 +402,49 @@ fn missed_packets_begin_an_epoch() {
     b.poll(1, 2, 9).unwrap();
     assert_eq!(first(&mut b), Some((2, 12, 52)));
     assert_eq!(b.poll(1, 1, 9), Err(HandleError::WrongEpoch));
-    assert_eq!(b.heard(), None, "a late one");
-    // A sender that asks is told at once.
+    assert_eq!(b.next_sent(), None, "a late request");
+    // A poll triggers the announcement at once.
     b.observer.missed(3);
     b.observer.missed(3);
     assert_eq!(b.poll(1, 2, 9), Err(HandleError::WrongEpoch));
     assert_eq!(epoch(&mut b), Some(3));
-    assert_eq!((b.heard(), b.observer.stats().epochs_unasked), (None, 2));
+    assert_eq!((b.next_sent(), b.observer.stats().epochs_unasked), (None, 2));
     b.poll(1, 3, 9).unwrap();
     assert_eq!(first(&mut b), Some((3, 0, 0)));
 }
 
-/// What a flow's packets were ignored on may take over, and what was ignored is missing then.
+/// Another interface can replace the bound one. The packets ignored there are then missing.
 #[test]
 fn another_interface_begins_another_epoch() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms { every_packets: NonZeroU16::new(5), every: None, ..Terms::default() });
-    (1..=4).for_each(|id| assert_eq!(b.see(id, 3), Observed::Counted));
-    (5..=9).for_each(|id| assert_eq!(b.see(id, 4), Observed::Ignored));
+    (1..=4).for_each(|id| assert_eq!(b.capture(id, 3), Observed::Counted));
+    (5..=9).for_each(|id| assert_eq!(b.capture(id, 4), Observed::Ignored));
     b.now += Duration::from_secs(1);
-    (10..=14).for_each(|id| assert_eq!(b.see(id, 4), Observed::Counted));
+    (10..=14).for_each(|id| assert_eq!(b.capture(id, 4), Observed::Counted));
     assert_eq!(
         b.with_message(1, |message| matches!(message, Message::Epoch { epoch: 2 })),
         Some(true)
     );
-    let told = b.with_quack(1, |quack| (quack.epoch, quack.first, quack.last, quack.count));
-    assert_eq!(told, Some((2, 10, 14, 5)));
+    let reported = b.with_quack(1, |quack| (quack.epoch, quack.first, quack.last, quack.count));
+    assert_eq!(reported, Some((2, 10, 14, 5)));
 }
 
 #[test]
-fn other_limits_hold_for_what_begins_after_them() {
+fn new_limits_apply_to_new_sessions() {
     let mut b = bench(ObserverConfig { max_sessions: 1, ..ObserverConfig::default() });
     let key = b.observer.public_key();
     b.open(1, Terms { every_packets: NonZeroU16::new(1), ..Terms::default() });
     assert_eq!(b.hello(2, Terms::default()).unwrap_err(), HandleError::Refused);
-    b.heard();
+    b.next_sent();
     let wrong = ObserverConfig { max_sessions: 2, max_threshold: 0, ..ObserverConfig::default() };
     assert_eq!(b.observer.reconfigure(wrong), Err(ConfigError::Threshold));
     assert_eq!(
         b.hello(2, Terms::default()).unwrap_err(),
         HandleError::Refused,
-        "nothing has changed"
+        "the limits are unchanged"
     );
-    b.heard();
+    b.next_sent();
     b.observer
         .reconfigure(ObserverConfig {
             max_sessions: 2,
@@ -437,30 +454,30 @@ fn other_limits_hold_for_what_begins_after_them() {
         .unwrap();
     assert_eq!(b.hello(2, Terms::default()).unwrap().terms.threshold, 3);
     assert_eq!((b.observer.public_key(), b.observer.sessions()), (key, 2));
-    b.see(7, 0);
+    b.capture(7, 0);
     assert_eq!(
         b.with_quack(1, |quack| quack.sums.len()),
         Some(20),
-        "a session is as it was agreed"
+        "an existing session keeps its terms"
     );
 }
 
-/// The network may double a datagram, at once or a little later.
+/// The network may duplicate a datagram, at once or later.
 #[test]
-fn a_doubled_datagram_counts_once() {
+fn a_duplicated_datagram_counts_once() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms { every_packets: NonZeroU16::new(3), every: None, ..Terms::default() });
-    let seen = [1, 1, 2, 1, 3].map(|id| b.see(id, 0) == Observed::Counted);
+    let seen = [1, 1, 2, 1, 3].map(|id| b.capture(id, 0) == Observed::Counted);
     assert_eq!(seen, [true, false, true, false, true]);
     assert_eq!(b.with_quack(1, |quack| quack.count), Some(3));
-    // What is not QUIC may be repeated by its sender.
+    // The sender of another protocol may repeat datagrams.
     let identification = crate::Identification { filter: crate::Filter::All, ..Default::default() };
     b.open(2, Terms { identification, ..Terms::default() });
-    assert_eq!([5, 5].map(|id| b.see(id, 0)), [Observed::Counted; 2]);
+    assert_eq!([5, 5].map(|id| b.capture(id, 0)), [Observed::Counted; 2]);
 }
 
 #[test]
-fn identifiers_may_stand_at_the_end() {
+fn an_identifier_may_be_the_last_four_bytes() {
     let mut b = bench(ObserverConfig::default());
     let identification =
         crate::Identification { position: Position::End, filter: crate::Filter::All };
@@ -472,14 +489,14 @@ fn identifiers_may_stand_at_the_end() {
 }
 
 #[test]
-fn nothing_is_counted_before_the_sender_has_spoken_under_seal() {
+fn nothing_is_counted_before_the_first_sealed_message() {
     let mut b = bench(ObserverConfig::default());
     b.hello(1, Terms::default()).unwrap();
-    assert_eq!(b.see(1, 0), Observed::NoSession);
+    assert_eq!(b.capture(1, 0), Observed::NoSession);
     b.poll(1, 1, 1).unwrap();
-    assert!(b.heard().is_some());
-    assert_eq!(b.see(1, 0), Observed::Counted);
-    // And those who do not are soon forgotten.
+    assert!(b.next_sent().is_some());
+    assert_eq!(b.capture(1, 0), Observed::Counted);
+    // An unconfirmed session soon ends.
     b.hello(2, Terms::default()).unwrap();
     assert_eq!(b.observer.sessions(), 2);
     b.now += PROOF_TIMEOUT;
@@ -488,18 +505,18 @@ fn nothing_is_counted_before_the_sender_has_spoken_under_seal() {
 }
 
 #[test]
-fn a_repeated_hello_is_answered_alike() {
+fn a_repeated_hello_gets_the_same_answer() {
     let mut b = bench(ObserverConfig::default());
-    b.take_cookie(peer());
+    b.obtain_cookie(peer());
     let answers = [0, 1].map(|_| {
         assert_eq!(b.hello_from(peer(), 1, Terms::default()).0, Ok(()));
-        b.heard().unwrap()
+        b.next_sent().unwrap()
     });
     assert_eq!(answers[0], answers[1]);
     assert_eq!(b.observer.sessions(), 1);
     b.open(2, Terms::default());
     assert_eq!(b.hello_from(peer(), 2, Terms::default()).0, Err(HandleError::Duplicate));
-    assert_eq!((b.heard(), b.observer.sessions()), (None, 2));
+    assert_eq!((b.next_sent(), b.observer.sessions()), (None, 2));
 }
 
 #[test]
@@ -507,7 +524,8 @@ fn an_epoch_counts_on_the_first_interface_that_shows_the_flow() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms::default());
     assert_eq!(
-        [b.see(1, 4), b.see(1, 5), b.see(2, 5), b.see(2, 4)].map(|o| o == Observed::Counted),
+        [b.capture(1, 4), b.capture(1, 5), b.capture(2, 5), b.capture(2, 4)]
+            .map(|o| o == Observed::Counted),
         [true, false, false, true]
     );
     let begun = |b: &mut Bench| {
@@ -516,14 +534,14 @@ fn an_epoch_counts_on_the_first_interface_that_shows_the_flow() {
             other => panic!("{other:?}"),
         })
     };
-    b.say(1, Message::NewEpoch { epoch: 1 }).unwrap();
+    b.send(1, Message::NewEpoch { epoch: 1 }).unwrap();
     assert_eq!(begun(&mut b), Some(2));
-    assert_eq!([b.see(3, 5), b.see(3, 4)], [Observed::Counted, Observed::Ignored]);
-    // The same request again changes nothing, and is answered again.
-    assert_eq!(b.say(1, Message::NewEpoch { epoch: 1 }), Err(HandleError::WrongEpoch));
+    assert_eq!([b.capture(3, 5), b.capture(3, 4)], [Observed::Counted, Observed::Ignored]);
+    // A repeated request changes nothing, and gets the same answer.
+    assert_eq!(b.send(1, Message::NewEpoch { epoch: 1 }), Err(HandleError::WrongEpoch));
     assert_eq!(begun(&mut b), Some(2));
     assert_eq!(b.poll(1, 1, 8), Err(HandleError::WrongEpoch));
-    b.say(1, Message::Poll(Poll { epoch: 2, token: 9, sums: 60 })).unwrap();
+    b.send(1, Message::Poll(Poll { epoch: 2, token: 9, sums: 60 })).unwrap();
     let seen = b.with_quack(1, |quack| (quack.count, quack.first, quack.token, quack.sums.len()));
     assert_eq!(seen, Some((1, 3, 9, 60)));
 }
@@ -538,7 +556,7 @@ fn terms_are_lowered_to_the_limits() {
     assert_eq!(accept.kept_sums, 128);
     let never = Terms { every: None, ..Terms::default() };
     assert_eq!(b.hello(2, never), Err(HandleError::Refused));
-    let (_, bytes) = b.heard().unwrap();
+    let (_, bytes) = b.next_sent().unwrap();
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::Refuse { why: Refusal::Terms, .. })));
 }
 
@@ -554,25 +572,25 @@ fn sessions_are_limited_for_all_and_for_one_source() {
         b.flow.source = SocketAddr::from(([192, 0, 2, host], 1000));
         let outcome = b.hello_of(from(host), number, Terms::default());
         if outcome.is_ok() {
-            b.say_from(from(host), number, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))
+            b.send_from(from(host), number, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))
                 .unwrap();
         }
-        while b.heard().is_some() {}
+        while b.next_sent().is_some() {}
         outcome.is_ok()
     });
     assert_eq!(outcomes, [true, true, false, true, false]);
-    b.say_from(from(1), 1, Message::Bye).unwrap();
+    b.send_from(from(1), 1, Message::Bye).unwrap();
     b.flow.source = SocketAddr::from(([192, 0, 2, 1], 1000));
-    assert!(b.hello_of(from(1), 6, Terms::default()).is_ok(), "a place is free again");
+    assert!(b.hello_of(from(1), 6, Terms::default()).is_ok(), "a session ended");
     assert_eq!(b.observer.sessions(), 3);
     b.now += Duration::from_secs(60);
     b.observer.on_timeout(b.now);
     assert_eq!((b.observer.sessions(), b.observer.poll_timeout()), (0, None));
 }
 
-/// Somebody has many addresses, and says nothing any more after his HELLOs.
+/// A peer with many addresses sends HELLOs and no sealed message.
 #[test]
-fn who_asks_and_says_nothing_keeps_nobody_out() {
+fn unconfirmed_sessions_do_not_exclude_others() {
     let mut b = bench(ObserverConfig { max_sessions: 50, ..ObserverConfig::default() });
     b.open(1, Terms::default());
     for host in 0..200u8 {
@@ -585,7 +603,7 @@ fn who_asks_and_says_nothing_keeps_nobody_out() {
     b.observer.table.check();
     b.flow.source = "192.0.2.1:4000".parse().unwrap();
     b.open(2, Terms::default());
-    assert_eq!((b.poll(1, 1, 7), b.poll(2, 1, 7)), (Ok(()), Ok(())), "sessions at work stay");
+    assert_eq!((b.poll(1, 1, 7), b.poll(2, 1, 7)), (Ok(()), Ok(())), "confirmed sessions stay");
 }
 
 #[test]
@@ -594,7 +612,7 @@ fn quacks_by_number_of_packets() {
     b.open(1, Terms { every_packets: NonZeroU16::new(2), every: None, ..Terms::default() });
     let reports: Vec<Option<u32>> = (0..6)
         .map(|id| {
-            b.see(id, 0);
+            b.capture(id, 0);
             b.with_quack(1, |quack| quack.count)
         })
         .collect();
@@ -602,19 +620,23 @@ fn quacks_by_number_of_packets() {
 }
 
 #[test]
-fn a_goodbye_goes_to_everybody() {
+fn every_confirmed_session_ends_with_a_bye() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms::default());
     b.hello(2, Terms::default()).unwrap();
-    b.see(1, 0);
+    b.capture(1, 0);
     b.observer.goodbye();
     assert_eq!(b.with_message(1, |message| *message == Message::Bye), Some(true));
-    assert_eq!((b.heard(), b.observer.sessions()), (None, 0), "who has not spoken hears nothing");
-    assert_eq!(b.see(2, 0), Observed::NoSession);
+    assert_eq!(
+        (b.next_sent(), b.observer.sessions()),
+        (None, 0),
+        "no BYE for an unconfirmed session"
+    );
+    assert_eq!(b.capture(2, 0), Observed::NoSession);
 }
 
 #[test]
-fn a_marker_is_answered_as_it_asks() {
+fn a_marker_is_answered_the_requested_way() {
     let mut b = bench(ObserverConfig::default());
     let (transmit, answer) = b.mark(1, Reply::Path).unwrap();
     assert_eq!((transmit.to, transmit.from), (b.flow.source, Some(b.flow.destination)));
@@ -623,30 +645,30 @@ fn a_marker_is_answered_as_it_asks() {
     assert!(b.mark(1, Reply::Path).is_none(), "the same, captured on its way out");
     let (transmit, _) = b.mark(2, Reply::Adjacent(5000)).unwrap();
     assert_eq!((transmit.to, transmit.from), (peer(), None));
-    // An IPv6 flow, and there is no IPv6 address of ours.
+    // An IPv6 flow, while the proxy has no IPv6 address.
     let v6 = |host: &str| format!("[2001:db8::{host}]:443").parse().unwrap();
     b.flow = Flow { source: v6("1"), destination: v6("7") };
     assert!(b.mark(3, Reply::Path).is_none());
 }
 
-/// A NAT that has given the adjacent socket another port has done so to the flow: only a new
-/// session can find it.
+/// A NAT that gave the adjacent socket another port did the same to the flow: only a new session
+/// can learn it.
 #[test]
-fn a_session_is_with_the_address_that_asked_for_it() {
+fn a_session_is_bound_to_its_senders_address() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms::default());
     let moved = "192.0.2.1:7777".parse().unwrap();
     let poll = Message::Poll(Poll { epoch: 1, token: 2, sums: 0 });
-    assert_eq!(b.say_from(moved, 1, poll), Err(HandleError::UnknownSession));
-    let (transmit, bytes) = b.heard().unwrap();
+    assert_eq!(b.send_from(moved, 1, poll), Err(HandleError::UnknownSession));
+    let (transmit, bytes) = b.next_sent().unwrap();
     assert_eq!(transmit.to, moved);
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::UnknownSession { .. })));
-    assert_eq!(b.poll(1, 1, 3), Ok(()), "and it goes on with the other");
+    assert_eq!(b.poll(1, 1, 3), Ok(()), "the session continues at its address");
 }
 
 /// SPEC.md, section 6.7.
 #[test]
-fn a_session_sends_no_more_than_its_share() {
+fn a_session_stays_within_its_budget() {
     for len in [26, 60, 300, 1200] {
         let mut b = bench(ObserverConfig::default());
         b.open(
@@ -666,7 +688,7 @@ fn a_session_sends_no_more_than_its_share() {
             let (flow, now) = (b.flow, b.now);
             b.observer.observe(&flow, 0, Payload::whole(&payload), now);
             seen += u64::try_from(len).unwrap();
-            while b.heard().is_some() {}
+            while b.next_sent().is_some() {}
         }
         let sent = b.observer.stats().bytes_sent - before;
         assert!(sent <= seen / 2 + u64::from(budget::GRANT), "{len}: {sent} bytes for {seen}");

@@ -1,56 +1,58 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
-//! This file has the session's messages, epochs and polls; `quacks` reads reports, and `timeouts`
-//! says when the sender speaks first.
+//! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
+//! deadlines, and `probe` tracks requests without an answer.
 
+pub(super) mod probe;
 mod quacks;
 mod timeouts;
 
+use super::effects::{Bye, Context, Transition};
+use super::error::HandleError;
 use super::history::History;
 use super::reconcile::Reconciler;
 use super::rtt::NearRtt;
-use super::session::{Bye, Context, Transition};
-use super::{Assistance, HandleError, Reason};
-use crate::Terms;
+use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
+use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber};
+use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
-pub(super) use timeouts::SILENCE;
-use timeouts::{Backoff, Probe};
 
-/// Polls without an authentic answer before the sender believes that the session is unknown.
+/// Polls without an authentic answer before the sender accepts that the session is unknown.
 const DOUBT_POLLS: u32 = 3;
-/// From the last poll of one doubt to the first of the next. Anyone can forge the claim, and each
-/// doubt costs a poll. A restart right behind a false claim is noticed about as soon as a proxy
-/// that falls silent.
+/// The pause from the last poll of one doubt to the first of the next. Anyone can forge the claim,
+/// and each doubt costs polls. The sender still detects a restart right after a false claim about
+/// as soon as a proxy that falls silent.
 const DOUBT_INTERVAL: Duration = SILENCE;
-/// For so long a proxy may begin epochs by itself, none of whose quACKs decodes.
+/// How long a proxy may begin epochs by itself without a quACK that decodes.
 const UNASKED_LIMIT: Duration = Duration::from_secs(3);
-/// After as many packets in a row that answers to polls lack, the path may have changed.
+/// The number of packets in a row, missing from answers to polls, after which the path may have
+/// changed.
 const SUSPICIOUS_TAIL: usize = 4;
-/// The sender asks for no more sums, whatever the proxy keeps: they cost time to decode.
+/// The most sums that the sender requests, because decoding them takes time.
 const MAX_SUMS: u8 = 128;
 
-/// How many sums of those that a proxy keeps are of use.
+/// The number of the proxy's kept sums that the sender uses.
 fn usable_sums(accept: &Accept) -> u8 {
     accept.kept_sums.min(MAX_SUMS).max(accept.terms.threshold)
 }
 
-/// Whether an epoch comes after another; their numbers wrap.
+/// Whether `epoch` comes after `other`; their numbers wrap.
 fn is_ahead(epoch: u16, other: u16) -> bool {
     (1..1 << 15).contains(&epoch.wrapping_sub(other))
 }
 
-/// The claim, which anyone can forge, that the proxy does not hold the session.
+/// An unauthenticated claim that the proxy does not hold the session.
 #[derive(Debug)]
 struct Doubt {
-    /// When the next poll is due, or the sender believes the claim.
+    /// When the next poll is due, or the sender accepts the claim.
     until: Instant,
-    /// Polls that are still to be sent.
+    /// Polls still to send.
     polls: u32,
 }
 
-/// What is known of an epoch.
+/// The state of an epoch.
 #[derive(Debug)]
 pub(super) struct Epoch {
     pub(super) number: u16,
@@ -60,15 +62,14 @@ pub(super) struct Epoch {
     pub(super) sequence: Option<u32>,
     /// quACKs in a row that do not decode.
     undecodable: u32,
-    /// When a quACK last reported a packet that was not known to have arrived; at first, when the
-    /// epoch began.
+    /// When a quACK last reported a packet for the first time. Initially, when the epoch began.
     last_progress: Instant,
-    /// Packets given up since then because an answer to a poll lacked them.
+    /// Packets missing from an answer to a poll, and given up, since then.
     tail_declared: usize,
-    /// An answer to a poll lacked more packets than chance loses.
+    /// An answer to a poll lacked more packets than random loss explains.
     doubtful: bool,
     probe: Probe,
-    /// Sums that polls ask for because a quACK had too few; 0 if none had.
+    /// Sums that polls request because a quACK had too few; otherwise 0.
     wanted_sums: u8,
 }
 
@@ -88,7 +89,7 @@ impl Epoch {
     }
 }
 
-/// The sender and the proxy have a session.
+/// The state of an established session.
 #[derive(Debug)]
 pub(super) struct Established {
     seal: Seal,
@@ -103,25 +104,25 @@ pub(super) struct Established {
     pub(super) history: History,
     pub(super) reconciler: Reconciler,
     pub(super) epoch: Epoch,
-    /// The sender asked for a new epoch, and believes no quACK of this one.
+    /// The request for a new epoch. Until its answer the sender ignores quACKs.
     renewing: Option<Backoff>,
     doubt: Option<Doubt>,
-    /// Before this another doubt does not begin.
+    /// The earliest time of the next doubt's first poll.
     next_doubt: Instant,
     last_heard: Instant,
     last_spoke: Instant,
-    /// Epochs that the sender asked for since a quACK decoded.
+    /// Epochs that the sender requested since a quACK decoded.
     fruitless: u32,
-    /// When the proxy began by itself the first of the epochs since a quACK decoded.
+    /// When the proxy first began an epoch by itself since a quACK decoded.
     unasked_since: Option<Instant>,
-    /// A POLL that waits to be sent.
+    /// The POLL that waits to be sent.
     pub(super) poll_waits: Option<Poll>,
     /// A NEW EPOCH waits to be sent.
     new_epoch_waits: bool,
 }
 
 impl Established {
-    /// A session before its first epoch: [`Self::begin_epoch`] comes next.
+    /// A session before its first epoch. The caller must call [`Self::begin_epoch`] next.
     pub(super) fn new(
         seal: Seal,
         key: PublicKey,
@@ -156,7 +157,7 @@ impl Established {
 
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         if self.history.is_empty() {
-            // Until now there was nothing to report.
+            // Nothing was unreported until now.
             self.epoch.probe.progress();
             if self.epoch.tail_declared == 0 {
                 self.epoch.last_progress = now;
@@ -197,7 +198,7 @@ impl Established {
         }
     }
 
-    /// An authentic message came, in a datagram of `len` bytes.
+    /// Handles an authentic message from a datagram of `len` bytes.
     pub(super) fn on_message(
         &mut self,
         message: Message<'_>,
@@ -224,8 +225,8 @@ impl Established {
         }
     }
 
-    /// The proxy, or someone else, claims not to hold the session. The proxy may refute the claim,
-    /// once the claim before it is long enough ago.
+    /// Handles a claim that the proxy does not hold the session. The proxy can refute it by
+    /// answering polls, which are limited in rate.
     fn on_unknown(&mut self, context: &mut Context<'_>) -> Result<(), HandleError> {
         if self.doubt.is_some() {
             return Err(HandleError::Outdated);
@@ -235,7 +236,7 @@ impl Established {
         Ok(())
     }
 
-    /// Polls when the doubt's time has come, and believes the claim after the last poll.
+    /// Polls if the doubt is due, and accepts the claim after the last poll.
     fn on_doubt(&mut self, context: &mut Context<'_>) {
         let Some(doubt) = self.doubt.as_mut().filter(|doubt| doubt.until <= context.now) else {
             return;
@@ -249,7 +250,7 @@ impl Established {
         self.poll(context);
     }
 
-    /// Begins an epoch, with the message of the sequence number `began`.
+    /// Begins an epoch, announced by the message with the sequence number `began`.
     pub(super) fn begin_epoch(&mut self, number: u16, began: u32, context: &mut Context<'_>) {
         self.epoch = Epoch::new(number, began, context.now);
         self.renewing = None;
@@ -262,7 +263,7 @@ impl Established {
         self.poll(context);
     }
 
-    /// An epoch begins because the sender asked, or because the proxy lost packets.
+    /// Handles an EPOCH, which the sender requested or the proxy sent by itself.
     fn on_epoch(
         &mut self,
         number: u16,
@@ -273,8 +274,8 @@ impl Established {
             return Err(HandleError::Outdated);
         }
         if self.renewing.is_none() {
-            // One epoch may end before there is a quACK of it. That they do so for long is the
-            // proxy's fault.
+            // An epoch may end before its first quACK. If that continues for long, the proxy is at
+            // fault.
             let since = *self.unasked_since.get_or_insert(context.now);
             if context.now.saturating_duration_since(since) >= UNASKED_LIMIT {
                 context.leave(Transition::Failed(Reason::Unintelligible));
@@ -285,7 +286,7 @@ impl Established {
         Ok(())
     }
 
-    /// Asks for a new epoch. The end-to-end mechanism finds the losses that this one leaves open.
+    /// Requests a new epoch. The end-to-end mechanism detects the losses that this one leaves open.
     pub(super) fn renew(&mut self, now: Instant) {
         self.renewing = Some(Backoff::start(now, self.near_rtt.retry_interval()));
         self.last_spoke = now;
@@ -293,13 +294,13 @@ impl Established {
         self.new_epoch_waits = true;
     }
 
-    /// Whether the sender waits for the epoch that it asked for.
+    /// Whether the sender waits for the epoch that it requested.
     #[cfg(test)]
     pub(super) fn is_renewing(&self) -> bool {
         self.renewing.is_some()
     }
 
-    /// Has a POLL wait to be sent.
+    /// Queues a POLL.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let token = context.numbers.token();
         if self.seal.is_exhausted() {
@@ -312,7 +313,7 @@ impl Established {
         context.stats.polls += 1;
     }
 
-    /// Does what is due.
+    /// Does what is due at the context's time.
     pub(super) fn on_timeout(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
@@ -326,7 +327,7 @@ impl Established {
             return;
         }
         if due(self.silent_at(context.config)) {
-            // Without polls, a proxy that sees nothing says nothing.
+            // Without polls, a proxy that sees no packet stays silent.
             let blind = context.assistance != Assistance::Assisted && !context.config.poll;
             context.leave(if blind {
                 Transition::Failed(Reason::NotOnPath)
@@ -340,7 +341,7 @@ impl Established {
         }
     }
 
-    /// Writes the message that waits to `out` and returns the datagram's length.
+    /// Writes the waiting message to `out` and returns the datagram's length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         let message = if std::mem::take(&mut self.new_epoch_waits) {
             Message::NewEpoch { epoch: self.epoch.number }
@@ -356,7 +357,7 @@ impl Established {
         self.seal.seal(self.remote_number, &Message::Bye, &mut bye).map(|_| bye)
     }
 
-    /// Whether answers to polls lack earlier packets, which may not pass the proxy any more.
+    /// Whether answers to polls lack earlier packets, which may no longer pass the proxy.
     pub(super) fn is_losing_track(&self) -> bool {
         self.epoch.doubtful || self.epoch.tail_declared >= SUSPICIOUS_TAIL
     }

@@ -1,41 +1,43 @@
 //! A session before the proxy accepts it (SPEC.md, section 7.1).
 
+use super::config::SenderConfig;
+use super::effects::{Context, Transition};
+use super::error::HandleError;
 use super::established::Established;
 use super::history::History;
 use super::rtt::{NearRtt, Sample};
-use super::session::{Context, Transition};
-use super::status::grants_no_more;
-use super::{Assistance, HandleError, Reason, SenderConfig};
-use crate::Flow;
+use super::status::{Assistance, Reason, grants_no_more};
 use crate::clock::{Numbers, scale};
+use crate::flow::Flow;
 use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
 use crate::wire::{Cookie, Datagram, ECHO_LEN, Hello, Refusal, SessionNumber};
 use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender reports that nothing answers.
 const HELLO_ATTEMPTS: u32 = 6;
-/// The first HELLO is retransmitted after this long, the next after twice as long, and so on, while
-/// the near RTT is not known.
+/// The interval after the first HELLO while the near RTT is unknown. It doubles with each
+/// retransmission.
 const HELLO_INTERVAL: Duration = Duration::from_millis(50);
-/// HELLOs that the sender retransmits at equal intervals to a proxy whose near RTT is known: the
-/// proxy is there, and the path loses messages.
+/// HELLOs at equal intervals to a proxy whose near RTT is known: the proxy exists, and the path
+/// loses messages.
 const QUICK_HELLOS: u32 = 6;
-/// The pause after a proxy refused, went away, or did not see the flow; twice as long each time.
+/// The pause after a proxy refused, ended the session, or did not see the flow. It doubles each
+/// time.
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
-/// The longest interval between HELLOs and between markers to a proxy that is missed.
+/// The longest interval between HELLOs or markers to a proxy that fell silent.
 const MISSED_MAX: Duration = Duration::from_millis(800);
-/// How many of these: half a minute, in which a proxy that was only restarted is back.
+/// The number of these intervals: half a minute, in which a restarted proxy returns.
 const MISSED_ATTEMPTS: u32 = 40;
 
-/// The pause after a proxy failed so many times before.
+/// The pause after `failures` earlier failures.
 pub(super) fn return_after(failures: u32) -> Duration {
     scale(RETURN, 1 << failures.min(8), 1).min(HELLO_MAX)
 }
 
-/// The interval before the next HELLO or marker, after `attempts`, when the first interval is
-/// `first`. `missed`: a proxy had reported, and fell silent.
+/// The interval before the next HELLO or marker, after `attempts`, with `first` as the first
+/// interval. `missed`: a proxy had reported, and fell silent.
 pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
     let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
     scale(first, 1 << attempts.min(11), 1).min(most)
@@ -44,9 +46,9 @@ pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> 
 /// How the sender knows the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// By its configured address. The sender asks it again and again.
+    /// By its configured address. The sender keeps retrying.
     Configured,
-    /// By its answer to a marker. When it fails, the sender searches the path again.
+    /// By its answer to a marker. If it fails, the sender searches the path again.
     Discovered {
         /// The flow as the proxy sees it.
         flow: Flow,
@@ -55,14 +57,14 @@ pub(super) enum Origin {
     },
 }
 
-/// A handshake that waits for the proxy's message.
+/// A handshake that awaits the proxy's message.
 #[derive(Debug)]
 struct Offer {
     initiator: Initiator,
     message: HandshakeMessage,
 }
 
-/// The sender asks the proxy for a session.
+/// The state of a session that the sender requests.
 #[derive(Debug)]
 pub(super) struct Handshaking {
     origin: Origin,
@@ -71,11 +73,13 @@ pub(super) struct Handshaking {
     /// The number that the sender chose for the session.
     pub(super) number: SessionNumber,
     offer: Option<Offer>,
-    /// HELLOs since the proxy last answered.
+    /// The session, once the proxy accepts.
+    pub(super) established: Option<Box<Established>>,
+    /// HELLOs since the proxy's last answer.
     attempts: u32,
     /// When the next HELLO is due.
     pub(super) retry_at: Instant,
-    /// RETRY came.
+    /// A RETRY arrived.
     retried: bool,
     /// The proxy had reported, and fell silent.
     missed: bool,
@@ -83,12 +87,12 @@ pub(super) struct Handshaking {
     /// A HELLO waits to be sent.
     pub(super) hello_waits: bool,
     pub(super) near_rtt: NearRtt,
-    /// Packets sent since the first HELLO: an epoch may begin with any of them.
+    /// Packets sent since the first HELLO. An epoch may begin with any of them.
     pub(super) history: History,
 }
 
 impl Handshaking {
-    /// A handshake that begins now: [`Self::send_hello`] comes next.
+    /// A handshake that begins now. The caller must call [`Self::send_hello`] next.
     pub(super) fn new(
         origin: Origin,
         flow: Flow,
@@ -106,6 +110,7 @@ impl Handshaking {
             cookie,
             number: SessionNumber(0),
             offer: None,
+            established: None,
             attempts: 0,
             retry_at: now,
             retried: false,
@@ -153,8 +158,7 @@ impl Handshaking {
         }
     }
 
-    /// Checks that something unauthenticated answers the HELLO: only a party that saw the HELLO
-    /// knows what to echo.
+    /// Checks the echo of an unauthenticated answer: only a party that saw the HELLO knows it.
     fn check_echo(&self, number: SessionNumber, echo: [u8; ECHO_LEN]) -> Result<(), HandleError> {
         let sent = self.offer.as_ref().and_then(|offer| offer.message.bytes().first_chunk());
         if number == self.number && sent == Some(&echo) {
@@ -166,7 +170,7 @@ impl Handshaking {
 
     fn on_retry(&mut self, cookie: Cookie, context: &mut Context<'_>) -> Result<(), HandleError> {
         if self.origin != Origin::Configured {
-            // The cookie of its own answer is too old.
+            // The answer's cookie expired.
             context.leave(Transition::Failed(Reason::ProxyLost));
             return Ok(());
         }
@@ -175,21 +179,21 @@ impl Handshaking {
         }
         self.cookie = cookie;
         if self.retried {
-            // The cookie before has become too old. The next HELLO carries this one; a RETRY does
-            // not change when.
+            // The previous cookie expired. The next HELLO carries this one; a RETRY does not change
+            // when.
             return Ok(());
         }
         self.sample_hello(context.now);
         self.hello_sent = Some(context.now);
         self.hello_waits = true;
-        // The proxy is there: retransmit soon what the path loses from here on.
+        // The proxy exists: retransmit quickly if the path loses the next messages.
         (self.attempts, self.retried) = (1, true);
         self.retry_at = context.now + self.hello_interval();
         Ok(())
     }
 
-    /// Measures the near RTT by the answer to the first HELLO, with or without a cookie. Nobody can
-    /// know which of several HELLOs an answer is to.
+    /// Measures the near RTT if a single HELLO was sent, with or without a cookie. Otherwise it is
+    /// unclear which HELLO the answer belongs to, and the time is only a guess.
     fn sample_hello(&mut self, now: Instant) {
         let Some(sent) = self.hello_sent else { return };
         let time = now.saturating_duration_since(sent);
@@ -209,14 +213,14 @@ impl Handshaking {
                 return Err(HandleError::Forged);
             }
             Err(HandshakeError::Malformed(error)) => {
-                // The proxy itself sent it, so the handshake is spent.
+                // The message is authentic, so the handshake cannot continue.
                 context.stats.malformed += 1;
                 context.leave(Transition::Failed(Reason::Unintelligible));
                 return Err(error.into());
             }
         };
         if !grants_no_more(&context.config.terms, &accept.terms) {
-            // The handshake is spent here, too.
+            // The handshake cannot continue here, either.
             context.stats.malformed += 1;
             context.leave(Transition::Failed(Reason::TermsRefused));
             return Err(HandleError::Impossible);
@@ -232,11 +236,12 @@ impl Handshaking {
         let mut established =
             Established::new(seal, key, self.number, &accept, near_rtt, history, context.now);
         established.begin_epoch(1, 0, context);
-        context.leave(Transition::Established(Box::new(established)));
+        self.established = Some(Box::new(established));
+        context.leave(Transition::Established);
         Ok(())
     }
 
-    /// How long the answer to a first HELLO may take.
+    /// The interval after a first HELLO.
     fn hello_interval(&self) -> Duration {
         if self.near_rtt.is_known_roughly() {
             self.near_rtt.retry_interval()
@@ -245,8 +250,7 @@ impl Handshaking {
         }
     }
 
-    /// How many HELLOs go out before their intervals double: none to a proxy that has not answered
-    /// yet.
+    /// The number of HELLOs before their intervals double: none to a proxy without an answer yet.
     fn quick_hellos(&self) -> u32 {
         if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 0 }
     }
@@ -269,7 +273,7 @@ impl Handshaking {
         self.send_hello(context.config, context.numbers, context.now);
     }
 
-    /// Has a HELLO wait to be sent, and sets the time of the next.
+    /// Queues a HELLO, and sets the time of the next.
     pub(super) fn send_hello(
         &mut self,
         config: &SenderConfig,
@@ -280,7 +284,7 @@ impl Handshaking {
         let doublings = self.attempts.saturating_sub(quick);
         self.retry_at = now + seeking_interval(self.hello_interval(), doublings, self.missed);
         self.attempts = self.attempts.saturating_add(1);
-        // An epoch can only begin with a packet sent from here on.
+        // An epoch can only begin with a packet sent from now on.
         if self.attempts > HELLO_ATTEMPTS + quick || self.attempts == 1 {
             self.history.clear();
         }
@@ -294,7 +298,7 @@ impl Handshaking {
         }
     }
 
-    /// Writes the HELLO that waits to `out` and returns its length.
+    /// Writes the waiting HELLO to `out` and returns its length.
     pub(super) fn poll_transmit(&mut self, config: &SenderConfig, out: &mut [u8]) -> Option<usize> {
         if !std::mem::take(&mut self.hello_waits) {
             return None;

@@ -1,13 +1,13 @@
-//! The packets that the proxy has not reported, in the order in which they were sent.
+//! The packets that the proxy has not reported, in the order of sending.
 
 use crate::wire::low;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// More unreported packets than this are not kept. The oldest give way; a quACK that needs them
-/// does not decode.
+/// The most unreported packets. The oldest are dropped, and a quACK that needs them does not
+/// decode.
 pub(super) const MAX_PENDING: usize = 8192;
-/// More packets that were declared lost are not kept.
+/// The most packets declared lost that are kept.
 const MAX_DECLARED_LOST: usize = 512;
 
 #[derive(Clone, Copy, Debug)]
@@ -15,43 +15,43 @@ pub(super) struct Entry {
     pub(super) identifier: u32,
     pub(super) tag: u64,
     pub(super) time_sent: Instant,
-    /// Packets sent after this one that the proxy has seen.
+    /// Later packets that the proxy reported.
     pub(super) later_seen: u32,
-    /// When the first of them was reported.
+    /// When the proxy reported the first of them.
     pub(super) later_seen_at: Option<Instant>,
 }
 
-/// A packet that was declared lost, and until when it may still turn up.
+/// A packet that was declared lost, and until when the proxy may still report it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeclaredLost {
     pub(super) entry: Entry,
     pub(super) until: Instant,
 }
 
-/// When a suspect counts as lost (SPEC.md, section 7.3).
+/// The rule for declaring a suspect lost (SPEC.md, section 7.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LossRule {
-    /// After so many later packets,
+    /// After this many later packets,
     pub(super) packet_threshold: u32,
-    /// or this long after the first of them was reported.
+    /// or this long after the report of the first of them.
     pub(super) delay: Duration,
-    /// How long it may still turn up.
+    /// How long the proxy may still report it.
     pub(super) grace: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct History {
-    /// Neither reported nor declared lost.
+    /// Packets neither reported nor declared lost.
     pub(super) pending: VecDeque<Entry>,
-    /// The first so many of `pending` were sent before a packet that the proxy has seen: they are
-    /// suspect.
+    /// The number of suspects: the first packets of `pending`, sent before one that the proxy
+    /// reported.
     pub(super) suspects: usize,
     pub(super) declared_lost: VecDeque<DeclaredLost>,
     last_sent: Option<Instant>,
 }
 
 impl History {
-    /// Adds a packet; true if the oldest had to give way.
+    /// Adds a packet. Returns true if it displaced the oldest.
     pub(super) fn push(&mut self, identifier: u32, tag: u64, now: Instant) -> bool {
         self.last_sent = Some(now);
         let full = self.pending.len() >= MAX_PENDING;
@@ -69,7 +69,7 @@ impl History {
         full
     }
 
-    /// Keeps a packet that was declared lost until the time when it can no longer turn up.
+    /// Keeps a packet that was declared lost for as long as the proxy may still report it.
     pub(super) fn keep_lost(
         declared_lost: &mut VecDeque<DeclaredLost>,
         entry: Entry,
@@ -88,8 +88,8 @@ impl History {
         self.last_sent = None;
     }
 
-    /// Reports of an earlier epoch have lost their meaning; its packets stay, since the new epoch
-    /// may begin with any.
+    /// Discards the reports of earlier epochs. Their packets stay, because the new epoch may begin
+    /// with any of them.
     pub(super) fn begin_epoch(&mut self) {
         self.declared_lost.clear();
         self.suspects = 0;
@@ -111,11 +111,13 @@ impl History {
         self.last_sent
     }
 
-    /// The identifier of the last packet of a quACK that tells it modulo 2^16, counts `more`
-    /// packets than are settled, and has so many sums. Of several pending packets the newest is
-    /// meant whose candidates the sums can tell apart: those between the true one and a later one
-    /// only look missing. When none is pending, it was known before, and any other will do; `None`
-    /// when some are, but fit none.
+    /// The identifier of a short quACK's last packet, from its low 16 bits `last`, the number
+    /// `more` of packets beyond the settled ones, and its number of sums.
+    ///
+    /// If several pending packets match, it is the newest whose candidates the sums can identify:
+    /// the packets between the true one and a later one only look missing. If none matches, the
+    /// last packet was known before, and any other identifier will do. Returns `None` if some
+    /// match, but the sums suffice for none.
     pub(super) fn ending(&self, last: u16, more: u32, sums: usize) -> Option<u32> {
         let more = usize::try_from(more).unwrap_or(usize::MAX);
         let mut matches = self
@@ -134,12 +136,12 @@ impl History {
         matches.find(fits).map(|(_, entry)| entry.identifier)
     }
 
-    /// Packets after the last one seen that were sent no later than `time`.
+    /// The number of packets after the suspects that were sent no later than `time`.
     pub(super) fn unseen_until(&self, time: Instant) -> usize {
         self.pending.iter().skip(self.suspects).take_while(|entry| entry.time_sent <= time).count()
     }
 
-    /// Forgets what was sent no later than `time`; returns how many that were.
+    /// Drops the packets sent no later than `time`, and returns their number.
     pub(super) fn forget_until(&mut self, time: Instant) -> usize {
         let forgotten = self.pending.iter().take_while(|entry| entry.time_sent <= time).count();
         self.pending.drain(..forgotten);
@@ -147,14 +149,14 @@ impl History {
         forgotten
     }
 
-    /// The proxy has had every chance to see what was sent until `time`.
+    /// Marks the packets sent no later than `time` as overdue, so that they are declared lost.
     pub(super) fn mark_tail(&mut self, time: Instant) {
         for entry in self.pending.iter_mut().take_while(|entry| entry.time_sent <= time) {
             entry.later_seen = u32::MAX;
         }
     }
 
-    /// When the first suspect has waited for `delay`.
+    /// When the first suspect will have waited for `delay`.
     pub(super) fn loss_deadline(&self, delay: Duration) -> Option<Instant> {
         self.pending
             .iter()
@@ -164,7 +166,7 @@ impl History {
             .map(|at| at + delay)
     }
 
-    /// Moves what counts as lost at `now` to the end of `lost` (tags) and to `declared_lost`.
+    /// Moves the packets lost at `now` to `declared_lost`, and appends their tags to `lost`.
     pub(super) fn declare_lost(&mut self, rule: &LossRule, now: Instant, lost: &mut Vec<u64>) {
         self.declared_lost.retain(|declared| declared.until > now);
         let Self { pending, declared_lost, suspects, .. } = self;

@@ -1,38 +1,49 @@
-//! What the latest quACK told, for those who look on.
+//! The result of the latest quACK, for observation.
 
-use super::Sender;
-use super::reconcile::Outcome;
+use std::time::Instant;
 
-/// What became of a quACK.
+/// The result of reading a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum QuackOutcome {
-    /// It counts no packet yet.
-    Empty,
-    /// It told which packets arrived.
-    Decoded,
-    /// More packets are missing than its sums can tell apart.
-    TooManyMissing,
-    /// Its sums do not belong to the packets that were sent.
+pub(super) enum Outcome {
+    /// The arrived packets are known. `last_sent`: when the last of them was sent, if the sender
+    /// did not know that it had arrived.
+    Decoded { last_sent: Option<Instant> },
+    /// More packets are missing than its sums can identify.
+    TooMany { missing: u32 },
+    /// Its sums do not match the packets sent.
     Misaligned,
 }
 
-/// The latest quACK that a [`Sender`] took in.
+/// The outcome of a quACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuackOutcome {
+    /// It reports no packet yet.
+    Empty,
+    /// It identified the packets that arrived.
+    Decoded,
+    /// More packets are missing than its sums can identify.
+    TooManyMissing,
+    /// Its sums do not match the packets that were sent.
+    Misaligned,
+}
+
+/// The latest quACK that a [`Sender`](super::Sender) processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastQuack {
-    /// Packets that the proxy has counted in this epoch, modulo 2^32.
+    /// Packets that the proxy counted in this epoch, modulo 2^32.
     pub count: u32,
-    /// Its power sums, as far as they were asked for.
+    /// The number of its power sums, up to the number requested.
     pub sums: usize,
-    /// Whether it could be decoded.
+    /// The outcome of decoding it.
     pub outcome: QuackOutcome,
     /// Packets that it was the first to report.
     pub received: u32,
-    /// Packets sent before one that the proxy has seen that are not known to have arrived there.
+    /// Packets sent before one that the proxy reported, which are not known to have arrived there.
     /// They are not lost yet.
     pub missing: usize,
-    /// The epoch's packets that were known to have arrived before it.
+    /// Packets of the epoch that were known to have arrived before it.
     settled: u32,
 }
 
@@ -53,15 +64,6 @@ impl LastQuack {
     }
 }
 
-impl Sender {
-    /// What the latest quACK told; [`SenderStats::quacks_received`](super::SenderStats) counts
-    /// them.
-    #[must_use]
-    pub fn last_quack(&self) -> Option<&LastQuack> {
-        self.last_quack.as_ref()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,10 +73,10 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Within an epoch, what each quACK was the first to report adds up to what the proxy has
-    /// counted.
+    /// Within an epoch, the packets that each quACK was the first to report add up to the proxy's
+    /// count.
     #[test]
-    fn what_each_quack_told_adds_up() {
+    fn newly_reported_packets_add_up_to_the_count() {
         for loss_percent in [0, 4] {
             let near = Near { delay: MS, jitter: Duration::ZERO, loss_percent };
             let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 3);
@@ -86,7 +88,7 @@ mod tests {
                 }
                 s.run(MS);
                 let stats = s.sender.stats();
-                assert_eq!(stats.epochs.max(1), 1, "a new epoch begins to count anew");
+                assert_eq!(stats.epochs.max(1), 1, "a new epoch counts from zero");
                 if let Some(quack) = s.sender.last_quack()
                     && stats.quacks_received > seen
                 {

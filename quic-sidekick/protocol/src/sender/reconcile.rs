@@ -1,7 +1,7 @@
-//! Reads a quACK against the history (SPEC.md, section 7.2).
+//! Reconciliation of a quACK with the history (SPEC.md, section 7.2).
 
 use super::history::{Entry, History};
-use super::last_quack::LastQuack;
+use super::last_quack::{LastQuack, Outcome};
 use crate::wire::Quack;
 use sidekick_quack::{
     DecodeError, Decoder, Fate, Identifier, MAX_THRESHOLD, PartsError, PowerSums,
@@ -9,26 +9,25 @@ use sidekick_quack::{
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// How far behind the last packet that a quACK names reordering may have carried others that it
-/// counts.
+/// The number of packets after the last one that a quACK names, and before an epoch's first, that
+/// reordering may have placed among those it counts.
 const REORDERING: usize = 8;
-/// Multiplications (candidates times sums) that further attempts to decode a quACK may cost.
+/// The most multiplications (candidates times sums) of further attempts to decode a quACK.
 const BUDGET: usize = 1 << 19;
-/// As many packets after the epoch's first, or more if they were sent soon enough, may have
-/// overtaken it, and have passed before the epoch began.
+/// The number of packets after the epoch's first that may have overtaken it and passed before the
+/// epoch began. More, if they were sent soon enough.
 const BLUR: usize = 3;
-/// How long a packet that passed at an epoch's beginning may still turn up in its sums.
+/// How long the proxy may still report a packet sent around an epoch's beginning.
 const BLUR_TIME: Duration = Duration::from_millis(250);
 
-/// What identifiers and sums are reduced by.
+/// The modulus of identifiers and sums.
 const MODULUS: u64 = <u32 as Identifier>::MODULUS as u64;
 
-/// Packets that are known to be in the proxy's sums.
+/// Sums over the packets that are known to be in the proxy's sums.
 #[derive(Debug, Default)]
 struct Settled {
     sums: PowerSums,
-    /// The first of the sums, which is at hand at any time; the others wait until enough packets
-    /// have come together.
+    /// The first of the sums, always up to date. `sums` computes the others in batches.
     first: u64,
 }
 
@@ -46,26 +45,26 @@ impl Settled {
 
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    /// The quACK at hand.
+    /// The loaded quACK.
     quack: PowerSums,
     /// The first of its sums.
     quack_first: u64,
     /// The epoch's packets that are known to be in the proxy's sums.
     settled: Settled,
-    /// `settled` and the candidates that may be in the quACK, and then what is missing of them.
+    /// The sums over `settled` and the candidates, and over the missing ones of them.
     sent: PowerSums,
     missing: PowerSums,
     decoder: Decoder,
     candidates: Vec<u32>,
     fates: Vec<Fate>,
-    /// Candidates times sums, over all attempts.
+    /// The work of all attempts: candidates times sums.
     #[cfg(test)]
     pub(super) work: usize,
     /// The sums of both sides begin with the same packet.
     aligned: bool,
-    /// Until the epoch's first quACK is decoded: how many pending packets may have passed the proxy
-    /// before the epoch began. Those before the first are only there because it may have overtaken
-    /// them.
+    /// Until the epoch's first quACK decodes: the number of pending packets that may have passed
+    /// the proxy before the epoch began. The first `lead` of them precede the epoch's first packet,
+    /// which may have overtaken them.
     blurred: usize,
     lead: usize,
 }
@@ -90,40 +89,28 @@ impl Default for Reconciler {
     }
 }
 
-/// What reading a quACK led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// It is known which packets arrived. `last_sent`: when the last of them was sent, if it was not known to
-    /// have arrived.
-    Decoded { last_sent: Option<Instant> },
-    /// More packets are missing than its sums can tell apart.
-    TooMany { missing: u32 },
-    /// Its sums do not belong to the packets sent.
-    Misaligned,
-}
-
-/// What a quACK is read against, beside the history.
+/// The bounds for reconciling a quACK.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     /// The identifier of the epoch's first packet.
     pub(super) first: u32,
-    /// The identifier of the last packet that the proxy has seen.
+    /// The identifier of the last packet that the proxy counted.
     pub(super) last: u32,
-    /// How long a packet that was declared lost may still turn up.
+    /// How long the proxy may still report a packet that was declared lost.
     pub(super) grace: Duration,
-    /// By how much one packet may overtake another.
+    /// The longest time by which one packet may overtake another.
     pub(super) overtaking: Duration,
 }
 
-/// Pending packets with which a quACK decodes.
+/// A range of pending packets with which a quACK decodes.
 struct Candidates {
     range: Range<usize>,
-    /// How many of them are missing.
+    /// The number of them that are missing.
     missing: usize,
 }
 
 impl Reconciler {
-    /// A new epoch, of which the proxy keeps so many sums.
+    /// Begins an epoch, of which the proxy keeps `kept_sums` sums.
     pub(super) fn begin(&mut self, kept_sums: u8) {
         self.settled =
             Settled { sums: PowerSums::new(usize::from(kept_sums)).unwrap_or_default(), first: 0 };
@@ -131,7 +118,7 @@ impl Reconciler {
         (self.blurred, self.lead) = (0, 0);
     }
 
-    /// Takes up the sums of a quACK, `most` of them.
+    /// Loads at most `most` sums of a quACK.
     pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
         self.candidates.clear();
         self.candidates.extend(quack.sums.iter().take(most));
@@ -139,9 +126,9 @@ impl Reconciler {
         self.quack.assign_parts(quack.count, &self.candidates)
     }
 
-    /// Settles what the loaded quACK tells, and adds the tags of the packets that it is the first
-    /// to report to `received`. On any other outcome than `Decoded` the history stays as it was,
-    /// but for packets from before the epoch's first, which leave it.
+    /// Reconciles the loaded quACK with the history. Appends to `received` the tags of the packets
+    /// that it is the first to report. On any outcome but `Decoded` the history keeps its packets,
+    /// except those from before the epoch's first.
     pub(super) fn reconcile(
         &mut self,
         history: &mut History,
@@ -152,8 +139,8 @@ impl Reconciler {
         if !self.aligned && !self.align(history, window.first, window.overtaking) {
             return Outcome::Misaligned;
         }
-        // A last packet that is not pending was known before: then only suspects can have arrived
-        // since.
+        // If the last packet is not pending, it was known to have arrived. Then only suspects can
+        // have arrived since.
         let last = history.pending.iter().rposition(|entry| entry.identifier == window.last);
         let known = last.map_or(0, |last| last + 1).max(history.suspects);
         if self.is_whole(history, known) {
@@ -170,8 +157,8 @@ impl Reconciler {
         self.settle(history, found.range, last, blur_until, received, now)
     }
 
-    /// The range of pending packets with which the quACK decodes; `known` of them were sent before
-    /// a packet that the proxy has seen.
+    /// Finds the range of pending packets with which the quACK decodes. `known` of them were sent
+    /// before a packet that the proxy reported.
     fn find_candidates(&mut self, history: &History, known: usize) -> Result<Candidates, Outcome> {
         let range = self.lead..known;
         match self.decode(history, range.clone(), false) {
@@ -183,14 +170,14 @@ impl Reconciler {
         }
         let furthest = (known + REORDERING).min(history.pending.len());
         let mut budget = BUDGET;
-        // The proxy counted a packet that is no plain candidate: one declared lost, one that
-        // overtook the last, or, in an epoch's first quACK, one that the first overtook.
+        // The proxy counted a packet outside the plain range: one declared lost, one that overtook
+        // the last, or, in an epoch's first quACK, one that the first overtook.
         for declared_lost in [true, false] {
             for begin in (0..=self.lead).rev() {
                 for end in known..=furthest {
                     match self.decode(history, begin..end, declared_lost) {
                         Ok(missing) => return Ok(Candidates { range: begin..end, missing }),
-                        // The counts alone show it, at no cost.
+                        // The counts alone decide these cases, at no cost.
                         Err(
                             DecodeError::MoreReceivedThanSent | DecodeError::TooManyMissing { .. },
                         ) => {}
@@ -208,9 +195,9 @@ impl Reconciler {
         Err(Outcome::Misaligned)
     }
 
-    /// Whether, as most often, the quACK counts just the first `known` pending packets: by their
-    /// number and their first sum alone, since the others cost more than all the rest. A set of as
-    /// many other packets passes with a chance of 2⁻³².
+    /// Whether the quACK counts exactly the first `known` pending packets, as is usual. It compares
+    /// only the count and the first sum, because the other sums cost more than everything else. A
+    /// set of as many other packets passes with a probability of 2⁻³².
     fn is_whole(&mut self, history: &History, known: usize) -> bool {
         let as_many = u32::try_from(known)
             .is_ok_and(|known| self.settled.sums.count().wrapping_add(known) == self.quack.count());
@@ -226,7 +213,7 @@ impl Reconciler {
         (self.settled.first + sum) % MODULUS == self.quack_first
     }
 
-    /// Takes the first `known` packets out of the history: all have arrived.
+    /// Removes the first `known` packets from the history: all arrived.
     fn settle_whole(
         &mut self,
         history: &mut History,
@@ -244,29 +231,29 @@ impl Reconciler {
         Outcome::Decoded { last_sent }
     }
 
-    /// The loaded quACK, of which nothing is known yet.
+    /// The loaded quACK before it is reconciled.
     pub(super) fn loaded(&self) -> LastQuack {
         LastQuack::new(self.quack.count(), self.quack.threshold(), self.settled_count())
     }
 
-    /// Packets of the epoch that are known to be in the proxy's sums, modulo 2^32.
+    /// The number of the epoch's packets that are known to be in the proxy's sums, modulo 2^32.
     pub(super) fn settled_count(&self) -> u32 {
         self.settled.sums.count()
     }
 
-    /// The same, once it is known which packet is the epoch's first.
+    /// The settled count, once the epoch's first packet is known.
     pub(super) fn aligned_count(&self) -> Option<u32> {
         self.aligned.then(|| self.settled_count())
     }
 
-    /// The oldest pending packet is no longer kept.
+    /// Records that the history dropped its oldest pending packet.
     pub(super) fn forget_oldest(&mut self) {
         self.lead = self.lead.saturating_sub(1);
         self.blurred = self.blurred.saturating_sub(1);
     }
 
-    /// Finds the epoch's first packet. The few before it stay for now: the first may have overtaken
-    /// them.
+    /// Finds the epoch's first packet. A few before it stay for now, because the first may have
+    /// overtaken them.
     fn align(&mut self, history: &mut History, first: u32, overtaking: Duration) -> bool {
         let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
             return false;
@@ -287,8 +274,8 @@ impl Reconciler {
         true
     }
 
-    /// How many of a range of pending packets (and of those declared lost) are missing; `fates` says
-    /// which.
+    /// Decodes the quACK with a range of pending packets, and those declared lost if requested.
+    /// Returns the number of missing ones; `fates` holds the fate of each.
     fn decode(
         &mut self,
         history: &History,
@@ -303,7 +290,7 @@ impl Reconciler {
             let turned_up = history.declared_lost.iter();
             self.candidates.extend(turned_up.map(|declared| declared.entry.identifier));
         }
-        // The number of missing packets is known beforehand; most attempts that must fail end here.
+        // The counts determine the number of missing packets; most failing attempts end here.
         let candidates = u32::try_from(self.candidates.len()).unwrap_or(u32::MAX);
         let missing =
             self.settled.sums.count().wrapping_add(candidates).wrapping_sub(self.quack.count());
@@ -319,14 +306,14 @@ impl Reconciler {
         }
         debug_assert_eq!(Some(self.settled.first), self.settled.sums.sums().next().map(u64::from));
         self.sent.clone_from(&self.settled.sums);
-        // Sums that the quACK does not carry need not be brought up to date.
+        // Skip the sums that the quACK does not carry.
         let _ = self.sent.truncate(self.quack.threshold());
         self.sent.insert_many(&self.candidates);
         self.sent.difference_into(&self.quack, &mut self.missing)?;
         self.decoder.decode(&self.missing, &self.candidates, &mut self.fates)
     }
 
-    /// Takes the packets whose fate is known out of the history.
+    /// Removes the packets whose fate is known from the history.
     fn settle(
         &mut self,
         history: &mut History,
@@ -348,7 +335,7 @@ impl Reconciler {
             .map(|e| e.time_sent);
         let newest = (start..end).rev().find(|index| seen(*index));
 
-        // From the newest to the oldest: how many later ones does this quACK add?
+        // From the newest to the oldest: count the later packets that this quACK reports.
         let mut later = 0;
         for (index, entry) in history.pending.iter_mut().enumerate().take(end).rev() {
             if seen(index) {
@@ -365,12 +352,12 @@ impl Reconciler {
         let declared_lost = &mut history.declared_lost;
         let mut index = end.saturating_sub(start);
         declared_lost.retain(|declared| {
-            // Where these are no candidates, there are no fates behind those of the range.
+            // If these are no candidates, `fates` ends with the range.
             let keep = keep(fates.get(index), &declared.entry, settled);
             index += 1;
             keep
         });
-        // Those behind the candidates may still be on their way to the proxy.
+        // Packets after the candidates may still be in flight.
         let blurred = self.blurred.min(end);
         self.blurred -= blurred;
         self.lead = self.lead.saturating_sub(end);
@@ -382,7 +369,8 @@ impl Reconciler {
             }
             let mut keep = keep(fate(index), entry, settled);
             if keep && index < blurred {
-                // It need not be lost. Nobody declares it so; but it may yet arrive.
+                // It may have passed before the epoch, so it is not declared lost. The proxy may
+                // yet report it.
                 History::keep_lost(declared_lost, *entry, blur_until);
                 keep = false;
             }
@@ -394,9 +382,10 @@ impl Reconciler {
         Outcome::Decoded { last_sent }
     }
 
-    /// Of k packets that share an identifier j < k are missing. Which ones nobody can say, so none
-    /// is declared lost; but all k leave the history, and k - j times the identifier is settled.
-    /// False if several identifiers are so.
+    /// Settles packets that share an identifier, if some of them are missing. Of k such packets j <
+    /// k are missing, and the sums do not identify which, so none is declared lost. All k leave the
+    /// history, and the identifier is settled k - j times. Returns false if this applies to several
+    /// identifiers.
     fn settle_ambiguous(&mut self, missing: usize) -> bool {
         let mut ambiguous = self
             .candidates
@@ -417,7 +406,7 @@ impl Reconciler {
     }
 }
 
-/// Whether an entry of this fate stays in the history; one that was received is added to `settled`.
+/// Whether an entry with this fate stays in the history. A received one is added to `settled`.
 fn keep(fate: Option<&Fate>, entry: &Entry, settled: &mut Settled) -> bool {
     match fate {
         Some(Fate::Received) => {
@@ -430,81 +419,4 @@ fn keep(fate: Option<&Fate>, entry: &Entry, settled: &mut Settled) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::Sums;
-    use proptest::prelude::*;
-
-    #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
-    fn start() -> Instant {
-        Instant::now()
-    }
-
-    /// A quACK of three sums over `counted`.
-    fn load(reconciler: &mut Reconciler, counted: &[u32]) {
-        let mut sums = PowerSums::new(3).unwrap();
-        sums.insert_many(counted);
-        let sums: Vec<u32> = sums.sums().collect();
-        let (first, last) = (counted[0], counted[counted.len() - 1]);
-        let quack = Quack {
-            epoch: 1,
-            token: 0,
-            age_us: 0,
-            first,
-            last,
-            count: sums_count(counted),
-            sums: Sums::new(&sums),
-        };
-        reconciler.load(&quack, 3).unwrap();
-    }
-
-    fn sums_count(counted: &[u32]) -> u32 {
-        u32::try_from(counted.len()).unwrap()
-    }
-
-    proptest! {
-        /// Whether a quACK of all packets is told from one of as many others, by what is looked at
-        /// first: one was lost and another counted twice, or one is of somebody else.
-        #[test]
-        fn as_many_other_packets_are_not_the_same(
-            ids in prop::collection::hash_set(any::<u32>(), 12..100),
-            settled in 10_usize..12,
-            lost in any::<prop::sample::Index>(),
-            other in any::<u32>(),
-            doubled in any::<bool>(),
-        ) {
-            let ids: Vec<u32> = ids.into_iter().collect();
-            let (mut history, mut reconciler) = (History::default(), Reconciler::default());
-            reconciler.begin(3);
-            for (id, tag) in ids.iter().zip(0..) {
-                history.push(*id, tag, start());
-            }
-            let mut ask = |counted: &[u32], history: &mut History| {
-                load(&mut reconciler, counted);
-                let window = Window {
-                    first: ids[0],
-                    last: counted[counted.len() - 1],
-                    grace: Duration::ZERO,
-                    overtaking: Duration::ZERO,
-                };
-                reconciler.reconcile(history, &window, &mut Vec::new(), start())
-            };
-            // The epoch's first quACK is read with more care, and so that its beginning is behind
-            // us.
-            ask(&ids[..settled], &mut history);
-            prop_assert_eq!(history.pending.len(), ids.len() - settled);
-            let mut counted = ids.clone();
-            let unsettled = &mut counted[settled..ids.len() - 1];
-            if !unsettled.is_empty() {
-                let index = lost.index(unsettled.len());
-                let replaced = std::mem::replace(&mut unsettled[index], if doubled { ids[0] } else { other });
-                if u64::from(replaced) % MODULUS != u64::from(counted[settled + index]) % MODULUS {
-                    prop_assert_eq!(ask(&counted, &mut history), Outcome::Misaligned);
-                    prop_assert_eq!(history.pending.len(), ids.len() - settled);
-                }
-            }
-            let decoded = matches!(ask(&ids, &mut history), Outcome::Decoded { last_sent: Some(_) });
-            prop_assert!(decoded && history.pending.is_empty());
-        }
-    }
-}
+mod tests;

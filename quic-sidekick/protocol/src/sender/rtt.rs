@@ -1,27 +1,26 @@
-//! The near segment's round-trip time, measured (SPEC.md, section 7.2).
+//! Measurement of the near segment's round-trip time (SPEC.md, section 7.2).
 
 use crate::clock::scale;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Timers are no finer than this (RFC 9002, section 6.1.2).
+/// The granularity of timers (RFC 9002, section 6.1.2).
 const GRANULARITY: Duration = Duration::from_millis(1);
-/// How long a shortest sample counts at least.
+/// How long the shortest sample counts at least.
 const RECENT: Duration = Duration::from_secs(10);
-/// Samples that tell a queue from jitter.
+/// The number of samples that distinguish a queue from jitter.
 const LAST: usize = 16;
-/// Taken while nothing was measured.
+/// The assumed value before the first measurement.
 const INITIAL: Duration = Duration::from_millis(100);
 
-/// A measurement.
+/// A measurement of the round-trip time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Sample {
     /// From a HELLO to its answer.
     Handshake(Duration),
     /// From a poll to its answer.
     Answer(Duration),
-    /// From sending a packet to the quACK that names it last, and how long the proxy says that it
-    /// waited with it.
+    /// From a packet to the quACK that names it last, and the waiting time that the proxy claims.
     Report(Duration, Duration),
 }
 
@@ -29,19 +28,19 @@ pub(super) enum Sample {
 pub(super) struct NearRtt {
     smoothed: Option<Duration>,
     latest: Duration,
-    /// The shortest answer. A proxy can delay answers but not hasten them, while it may claim any
-    /// waiting time.
+    /// The shortest time to an answer. A proxy can delay answers but not hasten them, while it can
+    /// claim any waiting time.
     least: Option<Duration>,
-    /// From a repeated message to an answer that may be to an earlier one: no measurement, but
-    /// better than nothing.
+    /// From a retransmitted message to an answer that may belong to an earlier one: a rough value.
     guess: Option<Duration>,
     recent: Recent,
-    /// The same of quACKs alone.
+    /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
     last: VecDeque<Duration>,
 }
 
-/// The shortest sample of the last ten to twenty seconds: a path may become longer for good.
+/// The shortest sample of the last ten to twenty seconds, because a path may become longer for
+/// good.
 #[derive(Debug, Default)]
 struct Recent {
     begun: Option<Instant>,
@@ -68,7 +67,7 @@ impl Recent {
 
 impl NearRtt {
     pub(super) fn sample(&mut self, sample: Sample, now: Instant) {
-        // A proxy may be slower to make a quACK than to answer a HELLO. That is no queue.
+        // A proxy may take longer for a quACK than for an answer to a HELLO. That is no queue.
         let of_quack = !matches!(sample, Sample::Handshake(_));
         let sample = match (sample, self.least) {
             (Sample::Handshake(time) | Sample::Answer(time), least) => {
@@ -93,12 +92,13 @@ impl NearRtt {
         });
     }
 
-    /// An answer came so long after the last of several messages that it may answer.
+    /// Records a rough value: the time to an answer since the last of several messages that it may
+    /// answer.
     pub(super) fn guess(&mut self, time: Duration) {
         self.guess = Some(time);
     }
 
-    /// Whether there is any idea of it.
+    /// Whether a measured or a rough value exists.
     pub(super) fn is_known_roughly(&self) -> bool {
         self.smoothed.is_some() || self.guess.is_some()
     }
@@ -107,14 +107,14 @@ impl NearRtt {
         self.smoothed
     }
 
-    /// By how much it is longer now, smoothed, than at its shortest lately.
+    /// The excess of the smoothed value over the shortest recent sample.
     pub(super) fn queueing(&self) -> Option<Duration> {
         self.smoothed
             .zip(self.recent.least())
             .map(|(smoothed, least)| smoothed.saturating_sub(least))
     }
 
-    /// By how much each of the last samples was longer at least.
+    /// The least excess of the last samples over the shortest recent one.
     pub(super) fn standing(&self) -> Option<Duration> {
         let least = self.recent_quacks.least()?;
         self.last.iter().min().map(|latest| latest.saturating_sub(least))
@@ -124,29 +124,29 @@ impl NearRtt {
         self.smoothed.map_or(INITIAL, |smoothed| smoothed.max(self.latest))
     }
 
-    /// As [`Self::bound`], or what was guessed.
+    /// As [`Self::bound`], or the rough value if nothing was measured.
     fn rough(&self) -> Duration {
         self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
     }
 
-    /// How long a packet may trail one that was sent after it before it counts as lost: 9/8 of the
-    /// near RTT (kTimeThreshold of RFC 9002, section 6.1.2).
+    /// How long a packet may trail a later one before it is declared lost: 9/8 of the near RTT
+    /// (kTimeThreshold of RFC 9002, section 6.1.2).
     pub(super) fn loss_delay(&self) -> Duration {
         scale(self.bound(), 9, 8).max(GRANULARITY)
     }
 
-    /// By how much a packet may overtake another where nothing can tell any more: an epoch's
-    /// beginning.
+    /// By how much a packet may overtake another around an epoch's beginning, where the sums cannot
+    /// show it.
     pub(super) fn overtaking(&self) -> Duration {
         self.rough() / 2 + GRANULARITY
     }
 
-    /// How long the last packet may stay unreported before a poll asks for it: 1.1 near RTT.
+    /// How long the last packet may stay unreported before a poll: 1.1 near RTT.
     pub(super) fn probe_timeout(&self) -> Duration {
         scale(self.bound(), 11, 10).max(GRANULARITY)
     }
 
-    /// When to repeat a request that was not answered. A guess that is too low costs a few
+    /// The interval before a request is repeated. A rough value that is too low costs a few
     /// repetitions.
     pub(super) fn retry_interval(&self) -> Duration {
         (2 * self.rough()).max(Duration::from_millis(20))

@@ -1,41 +1,41 @@
-//! How a sender finds proxies on its path (SPEC.md, section 7.1).
+//! Discovery of proxies on the sender's path (SPEC.md, section 7.1).
 
-use super::Reason;
 use super::handshaking::seeking_interval;
+use super::status::Reason;
 use crate::clock::scale;
-use crate::wire::path::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
+use crate::wire::discovery::{Answer, HANDLE_LEN, Marker, NONCE_LEN, Reply};
 use std::time::{Duration, Instant};
 
-/// The first marker is repeated after this long, the next after twice as long, and so on.
+/// The interval after the first marker. It doubles with each marker.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// The longest interval between markers.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Markers in a row without an answer before the sender says that there is no proxy.
+/// Markers in a row without an answer before the sender reports that there is no proxy.
 const ATTEMPTS: u32 = 6;
-/// Markers sent in any case: of several proxies, one may have missed the first.
+/// The fewest markers: of several proxies, one may miss the first.
 const AT_LEAST: u32 = 3;
-/// A flow that a proxy seems not to see any more is marked again, but no more often than this.
+/// The shortest interval between markers for a flow that its proxy seems to have lost.
 const SUSPICION: Duration = Duration::from_secs(1);
-/// How long to leave the path alone after a proxy on it was of no use; twice as long each time.
+/// The pause after a discovered proxy was useless. It doubles each time.
 const RETURN: Duration = Duration::from_secs(2);
 
 /// The state of the search.
 #[derive(Debug, Default)]
 pub(super) struct Search {
-    /// The adjacent socket's, 0 if not known.
+    /// The adjacent socket's port, or 0 if unknown.
     pub(super) adjacent_port: u16,
     pub(super) handle: [u8; HANDLE_LEN],
     attempts: u32,
     next_at: Option<Instant>,
     last_marker: Option<Instant>,
-    /// Those of the latest markers, of which answers are believed.
+    /// The nonces of the latest markers, whose answers are accepted.
     nonces: [Option<[u8; NONCE_LEN]>; 4],
     found: bool,
-    /// Every other marker asks for an answer along the path.
+    /// Every other marker requests an answer along the path.
     next_by_path: bool,
     waiting: Option<Marker>,
     failures: u32,
-    /// A proxy has reported and fell silent: it may come back at any moment.
+    /// A proxy reported packets, then fell silent. It may return at any moment.
     missed: bool,
     /// How long to wait before the next search.
     pause: Option<Duration>,
@@ -55,22 +55,21 @@ impl Search {
         self.nonces = [None; 4];
     }
 
-    /// Whether an answer is one to a marker of ours.
-    pub(super) fn asked(&self, answer: &Answer) -> bool {
+    /// Whether an answer matches one of the latest markers.
+    pub(super) fn matches(&self, answer: &Answer) -> bool {
         self.nonces.iter().flatten().any(|nonce| *nonce == answer.nonce)
             && answer.handle == self.handle
     }
 
-    /// An answer has come, of a proxy that was not known.
-    pub(super) fn answered(&mut self) {
+    /// Records the answer of a new proxy.
+    pub(super) fn record_answer(&mut self) {
         self.found = true;
     }
 
-    /// A proxy that was found is of no help for this reason.
-    pub(super) fn failed(&mut self, reason: Reason) {
+    /// Records that a discovered proxy is useless for this reason.
+    pub(super) fn record_failure(&mut self, reason: Reason) {
         self.pause = match reason {
-            // If it was only restarted, it is back now; if the path has changed, there may be
-            // another.
+            // If the proxy only restarted, it answers now. If the path changed, another may.
             Reason::ProxyLost | Reason::NotOnPath if self.failures == 0 => Some(Duration::ZERO),
             _ => Some(scale(RETURN, 1 << self.failures.min(8), 1).min(LONGEST)),
         };
@@ -78,16 +77,16 @@ impl Search {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Whether nobody has answered.
+    /// Whether no proxy answered.
     pub(super) fn has_failed(&self) -> bool {
         !self.found && self.attempts >= ATTEMPTS
     }
 
-    /// `known`: there is a proxy. `assisted`: it reports. `suspicious`: but it may not see the flow
-    /// any more.
+    /// Updates the search. `known`: there is a proxy. `assisted`: it reports. `suspicious`: it may
+    /// no longer see the flow.
     pub(super) fn settle(&mut self, known: bool, assisted: bool, suspicious: bool, now: Instant) {
         if !known && self.found {
-            // The last one is gone.
+            // The last proxy is gone.
             let pause = self.pause.take().unwrap_or(RETURN);
             self.begin(now + pause);
         } else if known && suspicious && self.next_at.is_none() {
@@ -103,7 +102,7 @@ impl Search {
         self.next_at
     }
 
-    /// Has the next marker go out, with this nonce.
+    /// Queues the next marker, with this nonce.
     pub(super) fn mark(&mut self, nonce: [u8; NONCE_LEN], now: Instant) {
         let by_path = self.adjacent_port == 0 || self.next_by_path;
         self.next_by_path = !by_path;
@@ -118,7 +117,7 @@ impl Search {
         self.next_at = (!enough).then(|| now + interval);
     }
 
-    /// Writes the marker that waits.
+    /// Writes the waiting marker to `out` and returns its length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         self.waiting.take()?.emit(out).ok()
     }

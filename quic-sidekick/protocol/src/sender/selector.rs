@@ -1,8 +1,8 @@
-//! Which of several proxies on one path to keep (SPEC.md, section 7.8).
+//! Selection among several proxies on one path (SPEC.md, section 7.8).
 //!
-//! A proxy sees every loss between the sender and itself, so a farther one sees at least what a
-//! nearer one does. The nearer one tells sooner. The best is the nearest of those that see (almost)
-//! all that any sees.
+//! A proxy detects every loss between the sender and itself, so a farther one detects at least the
+//! losses that a nearer one does. The nearer one reports sooner. The best proxy is the nearest that
+//! detects almost all losses that any detects.
 
 use super::session::ProxySession;
 use std::collections::VecDeque;
@@ -10,39 +10,39 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Losses that have to be known before proxies can be told apart by them.
+/// Losses that are necessary to compare proxies.
 const EVIDENCE: u64 = 16;
-/// Proxies are compared from this time on after the latest of them has begun to report.
+/// How long to wait, after the last proxy began to report, before comparing.
 const SETTLING: Duration = Duration::from_millis(300);
-/// Without as many losses the choice is made after this time.
+/// How long to wait for enough losses before selecting without them.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of the losses that any proxy sees, a chosen one sees at least so many percent.
+/// The share of the most losses seen that a selected proxy must see, in percent.
 const COVERAGE_PERCENT: u64 = 80;
-/// So many of the latest losses are not told again when another proxy reports them, too.
+/// The number of recent losses that are remembered, to report each once.
 const REMEMBERED: usize = 1024;
 
-/// The proxy that was chosen, and why.
+/// The selected proxy, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selection {
-    /// Its address.
+    /// The proxy's address.
     pub proxy: SocketAddr,
-    /// How many proxies reported.
+    /// The number of proxies that reported.
     pub candidates: usize,
-    /// What spoke for it.
+    /// Why it was selected.
     pub reason: SelectionReason,
 }
 
-/// What spoke for a proxy.
+/// Why a proxy was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionReason {
-    /// It is the nearest that saw the losses.
+    /// It is the nearest that saw enough of the losses.
     Nearest {
         /// Losses that it saw.
         saw: u64,
-        /// Losses that the proxy saw which saw most.
+        /// The most losses that any proxy saw.
         most: u64,
     },
-    /// There were too few losses to tell, and it covers the longest part of the path.
+    /// There were too few losses to compare, and it covers the longest part of the path.
     Farthest,
 }
 
@@ -60,13 +60,13 @@ impl fmt::Display for Selection {
     }
 }
 
-/// Several proxies at once, until one is chosen.
+/// The selection among several proxies.
 #[derive(Debug, Default)]
 pub(super) struct ProxySelector {
     since: Option<Instant>,
-    /// What each of them had reported by then.
+    /// The losses that each proxy had reported at that time.
     before: Vec<(SocketAddr, u64)>,
-    told: VecDeque<u64>,
+    reported: VecDeque<u64>,
     pub(super) made: Option<Selection>,
 }
 
@@ -76,26 +76,26 @@ fn reporting(sessions: &[ProxySession]) -> impl Iterator<Item = (usize, &ProxySe
 }
 
 impl ProxySelector {
-    /// Takes out what was told before by another proxy.
+    /// Removes losses that another proxy reported before.
     pub(super) fn deduplicate(&mut self, lost: &mut Vec<u64>, sessions: usize) {
         if sessions < 2 {
-            self.told.clear();
+            self.reported.clear();
             return;
         }
         lost.retain(|tag| {
-            let new = !self.told.contains(tag);
+            let new = !self.reported.contains(tag);
             if new {
-                if self.told.len() >= REMEMBERED {
-                    self.told.pop_front();
+                if self.reported.len() >= REMEMBERED {
+                    self.reported.pop_front();
                 }
-                self.told.push_back(*tag);
+                self.reported.push_back(*tag);
             }
             new
         });
     }
 
-    /// The proxy to keep, if it is time to choose.
-    pub(super) fn judge(&mut self, sessions: &[ProxySession], now: Instant) -> Option<usize> {
+    /// Selects the proxy to keep, once it is time. Returns its index.
+    pub(super) fn select(&mut self, sessions: &[ProxySession], now: Instant) -> Option<usize> {
         let candidates = reporting(sessions).count();
         if candidates < 2 {
             self.since = None;
@@ -104,13 +104,13 @@ impl ProxySelector {
         let known =
             |session: &ProxySession| self.before.iter().any(|(proxy, _)| *proxy == session.proxy);
         if self.since.is_none() || !reporting(sessions).all(|(_, session)| known(session)) {
-            // Another one has begun to report: from here on they can be compared.
+            // Another proxy began to report: compare from here on.
             self.since = Some(now);
             self.before = reporting(sessions).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
         }
         let since = self.since.unwrap_or(now);
         if now.saturating_duration_since(since) < SETTLING {
-            // Losses from before the latest of them began are still being told.
+            // Reports of earlier losses still arrive.
             self.before = reporting(sessions).map(|(_, c)| (c.proxy, c.stats.early_lost)).collect();
             return None;
         }

@@ -1,93 +1,37 @@
-//! One proxy, and how far the session with it is (SPEC.md, section 7).
+//! The session with one proxy (SPEC.md, section 7).
 //!
-//! A session is in one of three states. A state's methods never replace it: they write what follows
-//! to [`Effects`], and [`ProxySession::apply`] alone moves to another state.
+//! A session is in one of three states. A state's methods never replace it: they write to
+//! [`Effects`], and [`ProxySession::apply`] alone moves to another state.
 //!
 //! ```text
 //!              ACCEPT
 //!  Handshaking ──────▶ Established
 //!       ▲  │ ▲               │
-//!       │  │ └───────────────┤ the proxy restarts, falls silent, or is of no use
+//!       │  │ └───────────────┤ the proxy restarts, falls silent, or is useless
 //! again │  ▼                 ▼
-//!    Closed: left, or discovered and of no use
+//!    Closed: by the caller, or a discovered proxy is useless
 //! ```
 
+use super::config::SenderConfig;
+use super::effects::{Bye, Context, Effects, Transition};
+use super::error::HandleError;
 use super::established::Established;
 use super::handshaking::{Handshaking, Origin, return_after};
-use super::last_quack::LastQuack;
 use super::rtt::NearRtt;
-use super::{Assistance, HandleError, Reason, SenderConfig, SenderStats};
+use super::status::{Assistance, Reason, SenderStats};
 use crate::clock::Numbers;
+use crate::flow::Flow;
 use crate::keys::PublicKey;
-use crate::wire::{Datagram, SEAL_LEN};
-use crate::{Flow, Terms};
+use crate::terms::Terms;
+use crate::wire::Datagram;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-/// The bytes of a sealed BYE.
-pub(super) type Bye = [u8; SEAL_LEN + 1];
-
-/// What an input leads to, beside the datagrams that wait in the state.
-#[derive(Debug, Default)]
-pub(super) struct Effects {
-    /// Packets declared lost, by tag; they wait here for the caller of the sender.
-    pub(super) lost: Vec<u64>,
-    /// Packets that the latest quACK was the first to report, by tag.
-    pub(super) received: Vec<u64>,
-    /// The latest quACK.
-    pub(super) quack: Option<LastQuack>,
-    /// How the flow is assisted from now on.
-    pub(super) assistance: Option<Assistance>,
-    /// Where the session goes from its state.
-    pub(super) transition: Option<Transition>,
-}
-
-/// Why a session leaves its state.
-#[derive(Debug)]
-pub(super) enum Transition {
-    /// The proxy accepts; this is the session.
-    Established(Box<Established>),
-    /// The proxy is of no use for this reason. It hears a BYE.
-    Failed(Reason),
-    /// The proxy ended the session.
-    Ended,
-    /// The proxy does not hold the session any more.
-    Unknown,
-    /// The proxy stopped answering.
-    Silent,
-    /// The session has used all its sequence numbers.
-    Exhausted,
-}
-
-/// What a state's methods use and change beside the state.
-#[derive(Debug)]
-pub(super) struct Context<'a> {
-    pub(super) config: &'a SenderConfig,
-    pub(super) numbers: &'a mut Numbers,
-    pub(super) stats: &'a mut SenderStats,
-    pub(super) effects: &'a mut Effects,
-    /// As it is before the effects.
-    pub(super) assistance: Assistance,
-    pub(super) now: Instant,
-}
-
-impl Context<'_> {
-    /// Ends the state. The first reason counts.
-    pub(super) fn leave(&mut self, transition: Transition) {
-        self.effects.transition.get_or_insert(transition);
-    }
-
-    /// Whether the state has ended.
-    pub(super) fn has_left(&self) -> bool {
-        self.effects.transition.is_some()
-    }
-}
 
 #[derive(Debug)]
 pub(super) enum State {
     /// The session is over.
     Closed,
-    /// The sender asks the proxy, or will.
+    /// The sender requests the session, now or after a pause.
     Handshaking(Box<Handshaking>),
     /// The proxy accepted.
     Established(Box<Established>),
@@ -100,25 +44,25 @@ pub(super) struct ProxySession {
     numbers: Numbers,
     pub(super) proxy: SocketAddr,
     pub(super) origin: Origin,
-    /// What HELLO says of the flow.
+    /// The flow in HELLOs.
     flow: Flow,
-    /// The key that the proxy has proven.
+    /// The key that the proxy proved to hold.
     pub(super) key: Option<PublicKey>,
     pub(super) state: State,
     pub(super) assistance: Assistance,
     pub(super) stats: SenderStats,
-    /// A BYE that waits to be sent.
+    /// The BYE that waits to be sent.
     bye: Option<Bye>,
-    /// Why a discovered proxy is no longer asked; `None` if the caller left it.
+    /// Why a session with a discovered proxy ended; `None` if the caller ended it.
     pub(super) failure: Option<Reason>,
-    /// Times in a row that the session failed before the proxy reported a packet.
+    /// Failures in a row before the proxy reported a packet.
     failures: u32,
-    /// The proxy has reported and then fell silent: it may be back at any moment.
+    /// The proxy reported packets, then fell silent. It may return at any moment.
     missed: bool,
 }
 
 impl ProxySession {
-    /// Asks the proxy for help with `flow`.
+    /// Requests a session for `flow`.
     pub(super) fn new(
         config: SenderConfig,
         seed: [u8; 32],
@@ -150,7 +94,7 @@ impl ProxySession {
         session
     }
 
-    /// A datagram of the flow left the sender, with this identifier.
+    /// Records a datagram of the flow with this identifier, which was sent.
     pub(super) fn on_sent(&mut self, tag: u64, identifier: u32, now: Instant) {
         match &mut self.state {
             State::Closed => {}
@@ -159,7 +103,7 @@ impl ProxySession {
         }
     }
 
-    /// A datagram of `len` bytes came from the proxy's address.
+    /// Handles a datagram of `len` bytes from the proxy's address.
     pub(super) fn on_datagram(
         &mut self,
         datagram: Datagram<'_>,
@@ -214,18 +158,18 @@ impl ProxySession {
         }
     }
 
-    /// Ends the session; a BYE waits if there was one to end.
+    /// Ends the session. A BYE waits if it was established.
     pub(super) fn close(&mut self) {
         self.write_bye();
         self.state = State::Closed;
     }
 
-    /// Whether the proxy is asked, or will be.
+    /// Whether the session is not closed.
     pub(super) fn is_live(&self) -> bool {
         !matches!(self.state, State::Closed)
     }
 
-    /// Whether the session is over and no datagram waits.
+    /// Whether the session is closed and no datagram waits.
     pub(super) fn is_over(&self) -> bool {
         !self.is_live() && self.bye.is_none()
     }
@@ -240,7 +184,7 @@ impl ProxySession {
         !matches!(&self.origin, Origin::Discovered { flow: seen, .. } if seen != flow)
     }
 
-    /// The near segment's round-trip time, as far as it was measured; `None` once closed.
+    /// The near segment's round-trip time; `None` once closed.
     pub(super) fn near_rtt(&self) -> Option<&NearRtt> {
         match &self.state {
             State::Closed => None,
@@ -249,7 +193,7 @@ impl ProxySession {
         }
     }
 
-    /// The same, smoothed.
+    /// The near segment's smoothed round-trip time, once measured.
     pub(super) fn smoothed_rtt(&self) -> Option<Duration> {
         self.near_rtt().and_then(NearRtt::smoothed)
     }
@@ -262,7 +206,7 @@ impl ProxySession {
         }
     }
 
-    /// Whether answers to polls lack earlier packets, which may not pass the proxy any more.
+    /// Whether answers to polls lack earlier packets, which may no longer pass the proxy.
     pub(super) fn is_losing_track(&self) -> bool {
         self.established().is_some_and(Established::is_losing_track)
     }
@@ -272,7 +216,7 @@ impl ProxySession {
         self.established().map(|established| &established.granted)
     }
 
-    /// The state, and what its methods use beside it.
+    /// The state and the context of its methods.
     pub(super) fn split<'a>(
         &'a mut self,
         effects: &'a mut Effects,
@@ -283,8 +227,8 @@ impl ProxySession {
         (state, Context { config, numbers, stats, effects, assistance, now })
     }
 
-    /// Applies what an input led to. No other function moves the session to another state but
-    /// [`Self::close`].
+    /// Applies the effects of an input. Only this function and [`Self::close`] move the session to
+    /// another state.
     pub(super) fn apply(&mut self, effects: &mut Effects, now: Instant) {
         if let Some(assistance) = effects.assistance.take() {
             self.assistance = assistance;
@@ -294,10 +238,7 @@ impl ProxySession {
         }
         match effects.transition.take() {
             None => {}
-            Some(Transition::Established(established)) => {
-                self.key = Some(established.key);
-                self.state = State::Established(established);
-            }
+            Some(Transition::Established) => self.establish(),
             Some(Transition::Failed(reason)) => {
                 self.write_bye();
                 self.fail(reason, now);
@@ -306,7 +247,7 @@ impl ProxySession {
             Some(Transition::Exhausted) => self.ask_again(now),
             Some(Transition::Unknown) if self.failures > 0 => self.fail(Reason::ProxyLost, now),
             Some(Transition::Unknown) => {
-                // It was restarted. It gets one handshake until a quACK decodes.
+                // The proxy restarted. The sender tries one handshake until a quACK decodes.
                 self.failures = 1;
                 self.missed |= self.assistance == Assistance::Assisted;
                 self.assistance = Assistance::Seeking;
@@ -316,14 +257,24 @@ impl ProxySession {
                 self.write_bye();
                 self.missed |= self.assistance == Assistance::Assisted;
                 self.assistance = Assistance::Unassisted(Reason::ProxyLost);
-                // If it was only restarted, it is back now.
+                // If the proxy only restarted, it answers now.
                 self.ask_again(now);
             }
         }
     }
 
-    /// Begins a handshake at once with the proxy of an earlier session. A discovered one has to be
-    /// discovered again: the path may have another.
+    /// Moves to the session that the handshake established.
+    fn establish(&mut self) {
+        if let State::Handshaking(handshaking) = &mut self.state
+            && let Some(established) = handshaking.established.take()
+        {
+            self.key = Some(established.key);
+            self.state = State::Established(established);
+        }
+    }
+
+    /// Begins a handshake with a configured proxy at once. A discovered proxy must be discovered
+    /// again, because the path may have another.
     fn ask_again(&mut self, now: Instant) {
         match self.origin {
             Origin::Configured => {
@@ -334,7 +285,7 @@ impl ProxySession {
         }
     }
 
-    /// Goes on without the proxy, and asks a configured one again after a while.
+    /// Continues without the proxy, and requests another session of a configured one after a pause.
     fn fail(&mut self, reason: Reason, now: Instant) {
         self.missed = false;
         self.assistance = Assistance::Unassisted(reason);
@@ -348,13 +299,13 @@ impl ProxySession {
         self.state = State::Handshaking(Box::new(handshaking));
     }
 
-    /// Ends a session with a discovered proxy, so that the sender searches the path again.
+    /// Ends the session with a discovered proxy, so that the sender searches the path again.
     fn abandon(&mut self, reason: Reason) {
         self.state = State::Closed;
         self.failure = Some(reason);
     }
 
-    /// Has the first HELLO wait to be sent.
+    /// Begins a handshake, and queues its first HELLO.
     fn ask(&mut self, near_rtt: NearRtt, now: Instant) {
         let mut handshaking = Handshaking::new(self.origin, self.flow, near_rtt, self.missed, now);
         handshaking.send_hello(&self.config, &mut self.numbers, now);

@@ -1,41 +1,41 @@
-//! What the sender tells about itself.
+//! The sender's status and counters.
 
-use crate::Terms;
+use crate::terms::Terms;
 use std::fmt;
 
-/// Whether a flow is helped by a proxy.
+/// Whether a proxy assists a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assistance {
-    /// Not yet: the proxy was asked and has not reported a packet.
+    /// Not yet: the sender seeks a proxy, and none has reported a packet.
     Seeking,
     /// The proxy reports the flow's packets.
     Assisted,
-    /// No; the flow is carried as if there were no proxy.
+    /// No: the flow proceeds as without a proxy.
     Unassisted(Reason),
 }
 
-/// Why a flow is not helped.
+/// Why no proxy assists a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// Nothing answers at the proxy's address, or what answers has another key than the pinned one.
+    /// Nothing answers at the proxy's address, or the proxy there does not hold the pinned key.
     NoAnswer,
-    /// Nothing on the path answers markers.
+    /// No proxy on the path answers markers.
     NotFound,
-    /// The proxy answers, but sees none of the flow's packets.
+    /// The proxy answers, but does not see the flow's packets.
     NotOnPath,
-    /// The proxy said goodbye, or has stopped to answer.
+    /// The proxy ended the session, or stopped answering.
     ProxyLost,
-    /// The proxy has as many sessions as it may have.
+    /// The proxy has reached its limit of sessions.
     ProxyFull,
-    /// The proxy cannot do what it was asked for.
+    /// The proxy cannot grant the requested terms.
     TermsRefused,
-    /// The proxy counts the flow for somebody else, or holds it to be somebody else's.
+    /// The proxy counts the flow for another sender, or requires a proof that the flow is ours.
     FlowTaken,
-    /// The proxy's reports do not fit what was sent.
+    /// The proxy's reports do not match the packets sent.
     Unintelligible,
-    /// Too many packets were reported lost that the receiver had: the reports are not to be
-    /// trusted.
+    /// The receiver had too many of the packets that were declared lost: the reports are not
+    /// trustworthy.
     StoodDown,
 }
 
@@ -52,32 +52,32 @@ impl fmt::Display for Assistance {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NoAnswer => "the proxy does not answer, or has not the key that is asked for",
+            Self::NoAnswer => "the proxy does not answer, or does not hold the pinned key",
             Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
-            Self::ProxyLost => "the proxy has stopped to answer",
-            Self::ProxyFull => "the proxy serves as many connections as it may",
-            Self::TermsRefused => "the proxy cannot do what it was asked for",
-            Self::FlowTaken => "the proxy counts this connection for somebody else",
-            Self::Unintelligible => "the proxy's reports do not fit what was sent",
+            Self::ProxyLost => "the proxy stopped answering",
+            Self::ProxyFull => "the proxy has reached its limit of connections",
+            Self::TermsRefused => "the proxy cannot grant the requested terms",
+            Self::FlowTaken => "the proxy counts this connection for another sender",
+            Self::Unintelligible => "the proxy's reports do not match the packets sent",
             Self::StoodDown => "the proxy's reports were wrong too often",
         })
     }
 }
 
-/// Counters of a [`crate::Sender`] since it was made.
+/// Counters of a [`crate::Sender`] since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderStats {
     /// Packets declared lost on the near segment.
     pub early_lost: u64,
-    /// Of these, packets that the receiver has acknowledged in their turn: they were not lost.
+    /// Of these, packets that the receiver had, as its acknowledgements show.
     pub spurious: u64,
-    /// quACKs taken in.
+    /// quACKs processed.
     pub quacks_received: u64,
-    /// Their bytes, without UDP and IP headers.
+    /// Bytes of these quACKs, without UDP and IP headers.
     pub quack_bytes: u64,
-    /// quACKs that could not be decoded: too many packets missing for their sums, or another
-    /// history than ours.
+    /// quACKs that did not decode: their sums are too few for the missing packets, or do not match
+    /// the sender's history.
     pub undecodable: u64,
     /// Epochs begun.
     pub epochs: u64,
@@ -85,12 +85,12 @@ pub struct SenderStats {
     pub polls: u64,
     /// Markers sent.
     pub markers: u64,
-    /// Datagrams that were no message, or one that a proxy must not send.
+    /// Malformed datagrams, and messages that a proxy must not send.
     pub malformed: u64,
     /// Datagrams of another version of the protocol.
     pub other_version: u64,
-    /// Datagrams that did not come from whom they pretended to: with a broken seal, or answers to
-    /// what was not asked.
+    /// Datagrams that are not authentic: with an invalid seal, or an answer without a matching
+    /// query.
     pub forged: u64,
 }
 
@@ -123,8 +123,8 @@ impl std::ops::AddAssign for SenderStats {
     }
 }
 
-/// Decides when reports are no longer to be believed (SPEC.md, section 7.6). Both counts are halved
-/// now and then, so that a long good time is no credit for a bad one.
+/// Decides when reports are no longer trustworthy (SPEC.md, section 7.6). Both counts are halved
+/// from time to time, so that a long good period is no credit for a bad one.
 #[derive(Debug, Default)]
 pub(super) struct Distrust {
     declared: u64,
@@ -132,7 +132,7 @@ pub(super) struct Distrust {
 }
 
 impl Distrust {
-    pub(super) fn declared(&mut self, count: u64) {
+    pub(super) fn record_declared(&mut self, count: u64) {
         self.declared += count;
         while self.declared >= 256 {
             self.declared /= 2;
@@ -140,19 +140,19 @@ impl Distrust {
         }
     }
 
-    pub(super) fn undecided(&mut self, count: u64) {
+    pub(super) fn record_undecided(&mut self, count: u64) {
         self.declared = self.declared.saturating_sub(count);
     }
 
-    /// True when of the recent losses more than 16, and more than one in four, were none: no longer
-    /// reordering, but a proxy that errs or lies.
-    pub(super) fn spurious(&mut self, count: u64) -> bool {
+    /// Counts spurious losses. Returns true if they are more than 16, and more than a quarter, of
+    /// the recent losses: that is no reordering, but a proxy that errs or lies.
+    pub(super) fn record_spurious(&mut self, count: u64) -> bool {
         self.spurious += count;
         self.spurious > 16 && self.spurious > self.declared / 4
     }
 }
 
-/// A proxy may lower terms, never raise them, and may not change what is counted.
+/// Whether the granted terms do not exceed the requested ones, and count the same packets.
 pub(super) fn grants_no_more(asked: &Terms, granted: &Terms) -> bool {
     granted.threshold <= asked.threshold
         && granted.identification == asked.identification

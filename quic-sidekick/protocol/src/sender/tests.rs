@@ -11,14 +11,14 @@ use super::established::Established;
 use super::handshaking::Handshaking;
 use super::session::State;
 use super::*;
-use crate::ObserverConfig;
 use crate::testing::{Near, PROXY, Simulation, configured, key, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, ShortQuack, Sums};
+use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What tests look at, and do in a proxy's stead. All concern the first session.
+/// Access to the first session's state, and injection of a proxy's messages.
 impl Sender {
     fn handshaking(&mut self) -> Option<&mut Handshaking> {
         match &mut self.sessions.first_mut()?.state {
@@ -43,7 +43,7 @@ impl Sender {
         }
     }
 
-    /// A datagram of `len` bytes, as if from the proxy's address.
+    /// Handles a datagram of `len` bytes, as if from the proxy's address.
     fn inject_datagram(
         &mut self,
         datagram: Datagram<'_>,
@@ -53,7 +53,7 @@ impl Sender {
         self.sessions[0].on_datagram(datagram, len, &mut self.effects, now)
     }
 
-    /// A message, as if from the proxy and under seal.
+    /// Handles a message, as if from the proxy and sealed.
     fn inject(
         &mut self,
         message: Message<'_>,
@@ -88,7 +88,7 @@ fn simulation(near: Near, seed: u64) -> Simulation {
     Simulation::new(configured(), ObserverConfig::default(), near, seed)
 }
 
-/// A simulation whose first packets have been reported.
+/// A simulation whose first packets are reported.
 fn assisted(near: Near, seed: u64) -> Simulation {
     let mut s = simulation(near, seed);
     for _ in 0..60_000 {
@@ -103,27 +103,27 @@ fn assisted(near: Near, seed: u64) -> Simulation {
 }
 
 #[test]
-fn a_lossless_flow_is_assisted_and_loses_nothing() {
+fn a_lossless_flow_is_assisted_without_declared_losses() {
     let mut s = simulation(near(0), 1);
     s.stream(1000, MS);
     s.run(500 * MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     assert_eq!(s.declared, []);
     assert_eq!(s.sender.stats().undecodable, 0);
-    assert!(s.sender.history().is_empty(), "everything was reported");
-    // But for those that passed before the first epoch began.
+    assert!(s.sender.history().is_empty(), "every packet was reported");
+    // Except the packets that passed before the first epoch.
     let known = s.received.len();
     assert!(
         (950..=1000).contains(&known) && s.received.contains(&999),
         "{known} are known to have been received"
     );
     assert_eq!(s.sender.near_rtt(), Some(2 * MS));
-    // One quACK in 30 ms, and a few polls at the beginning and the end.
+    // One quACK per 30 ms, and a few polls at the beginning and the end.
     assert!((30..45).contains(&s.sender.stats().quacks_received), "{:?}", s.sender.stats());
 }
 
 #[test]
-fn every_loss_is_found_and_nothing_else() {
+fn every_loss_is_detected_and_nothing_else() {
     for percent in [1, 4, 15, 30] {
         let mut renewals = 0;
         for seed in 0..60 {
@@ -134,7 +134,7 @@ fn every_loss_is_found_and_nothing_else() {
             s.run(2000 * MS);
             assert_eq!(s.false_alarms(), [0; 0], "seed {seed}, {percent} %");
             let renewed = s.sender.stats().epochs - epochs;
-            // An epoch that ends leaves its unreported packets to the end-to-end mechanism.
+            // The end-to-end mechanism covers the unreported packets of an ended epoch.
             if renewed == 0 {
                 assert_eq!(
                     s.overlooked(from),
@@ -153,7 +153,7 @@ fn every_loss_is_found_and_nothing_else() {
 }
 
 #[test]
-fn a_loss_in_the_middle_is_known_with_the_next_quack() {
+fn a_loss_in_the_middle_is_detected_with_the_next_quack() {
     let mut s = assisted(near(0), 7);
     s.stream(10, MS);
     let lost = s.send(Some(true));
@@ -165,7 +165,7 @@ fn a_loss_in_the_middle_is_known_with_the_next_quack() {
 
 /// SPEC.md, section 7.4: about 1.1 near RTT and one near RTT.
 #[test]
-fn a_lost_last_packet_is_known_after_two_near_rtts() {
+fn a_lost_last_packet_is_detected_after_two_near_rtts() {
     let mut s = assisted(Near { delay: 10 * MS, ..near(0) }, 8);
     s.stream(50, MS);
     s.run(200 * MS);
@@ -177,7 +177,7 @@ fn a_lost_last_packet_is_known_after_two_near_rtts() {
 }
 
 #[test]
-fn without_polls_a_lost_last_packet_is_left_alone() {
+fn without_polls_a_lost_last_packet_is_not_detected() {
     let config = SenderConfig { poll: false, ..configured() };
     let mut s = Simulation::new(config, ObserverConfig::default(), near(0), 9);
     s.stream(100, MS);
@@ -223,7 +223,7 @@ fn reordering_of_two_packets_is_no_loss() {
 }
 
 #[test]
-fn strong_reordering_costs_some_false_alarms_but_never_the_session() {
+fn strong_reordering_causes_some_false_alarms_but_ends_no_session() {
     for seed in 0..20 {
         let jitter = Near { delay: 5 * MS, jitter: 12 * MS, loss_percent: 2 };
         let mut s = assisted(jitter, seed);
@@ -238,7 +238,7 @@ fn strong_reordering_costs_some_false_alarms_but_never_the_session() {
 }
 
 #[test]
-fn more_missing_than_the_threshold_asks_for_more_sums() {
+fn more_missing_than_the_threshold_requests_more_sums() {
     let mut s = assisted(near(0), 10);
     let from = s.send(Some(false));
     for _ in 0..30 {
@@ -280,7 +280,7 @@ fn quacks_by_number_of_packets() {
 }
 
 #[test]
-fn nobody_answers() {
+fn no_proxy_answers() {
     let mut s = simulation(near(0), 13);
     s.proxy = None;
     s.stream(8000, MS);
@@ -289,13 +289,13 @@ fn nobody_answers() {
 }
 
 #[test]
-fn a_proxy_beside_the_path_is_recognised() {
+fn a_proxy_off_the_path_is_detected() {
     let mut s = simulation(near(0), 14);
     s.on_path = false;
     s.stream(3000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath));
     assert_eq!(s.declared, []);
-    // It comes onto the path: assistance begins within a minute.
+    // Once it is on the path, assistance begins within a minute.
     s.on_path = true;
     s.stream(60_000, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
@@ -306,17 +306,17 @@ fn the_flow_leaves_the_path() {
     let mut s = assisted(near(0), 15);
     s.stream(100, MS);
     s.on_path = false;
-    // A window is sent at once: none of it passes by the proxy.
+    // A whole window, sent at once, bypasses the proxy.
     for _ in 0..50 {
         s.send(Some(false));
     }
     s.run(3000 * MS);
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::NotOnPath));
-    assert_eq!(s.declared, [], "none of them is taken for lost");
+    assert_eq!(s.declared, [], "no packet is declared lost");
 }
 
 #[test]
-fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
+fn a_dead_proxy_is_detected_and_a_returning_one_assists() {
     let mut s = assisted(near(0), 16);
     s.stream(100, MS);
     s.proxy = None;
@@ -328,10 +328,9 @@ fn a_proxy_that_dies_is_noticed_and_one_that_returns_is_joined() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// However long it takes to come back, within half a minute, and whether its address was given or
-/// found.
+/// However long its absence, within half a minute, and whether it is configured or discovered.
 #[test]
-fn a_proxy_that_was_away_is_joined_within_a_second() {
+fn a_returning_proxy_assists_within_a_second() {
     for (seed, config) in
         (0..30).flat_map(|seed| [(seed, configured()), (seed, SenderConfig::default())])
     {
@@ -348,7 +347,7 @@ fn a_proxy_that_was_away_is_joined_within_a_second() {
 }
 
 #[test]
-fn a_proxy_that_restarts_is_joined_at_once() {
+fn a_restarted_proxy_assists_at_once() {
     let mut s = assisted(near(0), 17);
     s.stream(100, MS);
     s.proxy = Some(proxy(ObserverConfig::default(), 99));
@@ -361,7 +360,7 @@ fn a_proxy_that_restarts_is_joined_at_once() {
 }
 
 #[test]
-fn a_goodbye_is_believed() {
+fn an_authentic_bye_ends_the_session() {
     let mut s = assisted(near(0), 18);
     s.proxy.as_mut().unwrap().goodbye();
     s.run(10 * MS);
@@ -371,7 +370,7 @@ fn a_goodbye_is_believed() {
 }
 
 #[test]
-fn what_was_known_of_a_flow_outlasts_its_end() {
+fn the_status_of_a_flow_outlasts_its_end() {
     let mut s = assisted(near(0), 18);
     s.sender.stop();
     s.send(None);
@@ -388,7 +387,7 @@ fn what_was_known_of_a_flow_outlasts_its_end() {
 #[test]
 fn wrong_reports_end_the_assistance_for_good() {
     let mut s = assisted(near(0), 19);
-    s.sender.distrust.declared(40);
+    s.sender.distrust.record_declared(40);
     s.sender.on_spurious(16);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     s.sender.on_spurious(1);
@@ -432,7 +431,7 @@ fn malformed_and_foreign_datagrams_change_nothing() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// Whatever a proxy says under seal, in whatever state, nothing panics and memory stays bounded.
+/// Whatever a proxy seals, in any state, nothing panics and memory stays bounded.
 #[test]
 fn a_hostile_proxy_cannot_break_the_sender() {
     for seed in 0..200 {

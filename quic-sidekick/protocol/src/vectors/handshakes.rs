@@ -1,4 +1,4 @@
-//! Complete handshakes of either pattern, and what is sealed after them.
+//! Complete handshakes of either pattern, and sealed datagrams after them.
 
 use super::invalid;
 use super::json::{Json, hex};
@@ -24,7 +24,7 @@ struct Case {
     granted: Accept,
 }
 
-/// All that either side knows after a handshake.
+/// The results of a handshake at both sides.
 struct Done {
     hello: Vec<u8>,
     accept: Vec<u8>,
@@ -47,8 +47,8 @@ fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
     out
 }
 
-/// The handshake by the code that speaks it.
-fn speak(case: &Case, secret: &SecretKey, seeds: [[u8; 32]; 2]) -> Done {
+/// Runs the handshake with the crate's own code.
+fn run_handshake(case: &Case, secret: &SecretKey, seeds: [[u8; 32]; 2]) -> Done {
     let Case { pattern, flow, asked, granted, .. } = case;
     let pinned = (*pattern == Pattern::Pinned).then(|| secret.public());
     let (mut initiator, hello) =
@@ -62,10 +62,10 @@ fn speak(case: &Case, secret: &SecretKey, seeds: [[u8; 32]; 2]) -> Done {
     Done { hello: hello.bytes().to_vec(), accept: accept.bytes().to_vec(), sender, proxy, key }
 }
 
-/// One side's seal, and the key that it is expected to use.
+/// One side's seal, and its expected key.
 struct Side<'a> {
     name: &'static str,
-    /// The number that the other side has chosen.
+    /// The session number that the other side chose.
     session: SessionNumber,
     seal: Seal,
     key: &'a [u8; 32],
@@ -91,8 +91,8 @@ impl Side<'_> {
         emitted(&Datagram::Sealed { session: self.session, sequence, ciphertext: &ciphertext })
     }
 
-    /// Sealed by the code that speaks the protocol, and checked against the key.
-    fn say(&mut self, name: &str, what: &Message<'_>) {
+    /// Adds a message that the crate's code sealed, after a check against the key.
+    fn add_message(&mut self, name: &str, what: &Message<'_>) {
         let (mut out, mut plain) = ([0; MAX_DATAGRAM_LEN], [0; MAX_DATAGRAM_LEN]);
         let len = self.seal.seal(self.session, what, &mut out).unwrap();
         let Ok(Datagram::Sealed { sequence, .. }) = Datagram::parse(&out[..len]) else {
@@ -103,8 +103,8 @@ impl Side<'_> {
         self.add(sequence, vec![("message", message(name, what))], &out[..len]);
     }
 
-    /// What no implementation of the protocol would seal.
-    fn say_badly(&mut self, (name, plain, error): invalid::Bad) {
+    /// Adds a malformed message, sealed by hand.
+    fn add_malformed(&mut self, (name, plain, error): invalid::Bad) {
         let sequence = self.next;
         let datagram = self.by_hand(sequence, &plain);
         let what = vec![
@@ -122,11 +122,11 @@ fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
     let payloads =
         [hello_payload(&case.asked).unwrap().to_vec(), case.granted.emit().unwrap().to_vec()];
     let payloads = payloads.each_ref().map(Vec::as_slice);
-    let done = speak(case, &secret, seeds);
+    let done = run_handshake(case, &secret, seeds);
     assert_eq!(done.key, secret.public());
 
     let prologue = prologue::of(SENDER_SESSION, &case.flow);
-    // An ephemeral key is the first thing that is drawn from a seed.
+    // The ephemeral key is the first output of a seed.
     let [sender_ephemeral, proxy_ephemeral] =
         seeds.map(|seed| SecretKey(Numbers::new(seed).array()));
     let [e, re] = [sender_ephemeral.0, proxy_ephemeral.0];
@@ -186,18 +186,18 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
         |name, session, seal, key| Side { name, session, seal, key, sealed: vec![], next: 0 };
     let mut sender = side("sender", PROXY_SESSION, sender, &keys[0]);
     let mut proxy = side("proxy", SENDER_SESSION, proxy, &keys[1]);
-    sender.say("POLL", &Message::Poll(Poll { epoch: 1, token: 0xbeef, sums: 0 }));
-    proxy.say("quACK that answers it", &quack(1, 0xbeef, &words(20)));
-    proxy.say("quACK of one sum", &quack(1, 0, &words(1)));
-    sender.say("NEW EPOCH", &Message::NewEpoch { epoch: 1 });
-    proxy.say("EPOCH", &Message::Epoch { epoch: 2 });
-    proxy.say("quACK, the longest", &quack(2, 0, &words(255)));
-    proxy.say("BYE of the proxy", &Message::Bye);
+    sender.add_message("POLL", &Message::Poll(Poll { epoch: 1, token: 0xbeef, sums: 0 }));
+    proxy.add_message("quACK that answers it", &quack(1, 0xbeef, &words(20)));
+    proxy.add_message("quACK of one sum", &quack(1, 0, &words(1)));
+    sender.add_message("NEW EPOCH", &Message::NewEpoch { epoch: 1 });
+    proxy.add_message("EPOCH", &Message::Epoch { epoch: 2 });
+    proxy.add_message("quACK, the longest", &quack(2, 0, &words(255)));
+    proxy.add_message("BYE of the proxy", &Message::Bye);
     if with_invalid {
-        invalid::messages().into_iter().for_each(|bad| sender.say_badly(bad));
+        invalid::messages().into_iter().for_each(|bad| sender.add_malformed(bad));
     }
     sender.seal.skip_to(u32::MAX);
-    sender.say("BYE with the last number that there is", &Message::Bye);
+    sender.add_message("BYE with the last number that there is", &Message::Bye);
     assert!(sender.seal.is_exhausted());
     [sender.sealed, proxy.sealed].concat()
 }

@@ -1,9 +1,9 @@
-//! Byte strings that are not what they are read as, each for one reason.
+//! Invalid byte strings, each with exactly one fault.
 
 use super::json::{Json, hex};
 use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, short_quack, v4, words};
 use crate::Terms;
-use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Message, ParseError, Pattern, Poll, Refusal, hello_payload,
     parse_hello_payload,
@@ -44,7 +44,7 @@ impl As {
     }
 }
 
-/// An error as the vectors call it.
+/// An error's name in the vectors.
 pub(super) fn error_name(error: ParseError) -> String {
     match error {
         ParseError::Truncated => "truncated".to_owned(),
@@ -55,13 +55,13 @@ pub(super) fn error_name(error: ParseError) -> String {
     }
 }
 
-/// What is done to a valid byte string.
+/// A change to a valid byte string.
 enum Change<'a> {
-    /// These bytes stand at an offset.
+    /// Put these bytes at an offset.
     Put(usize, &'a [u8]),
-    /// So many bytes are left.
+    /// Truncate to this length.
     Cut(usize),
-    /// A byte more.
+    /// Append a byte.
     More,
 }
 use Change::{Cut, More, Put};
@@ -89,7 +89,7 @@ fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Json {
     ])
 }
 
-/// Each change to one valid byte string, and what is said of it.
+/// Vectors of changes to one valid byte string, each with a name and the expected error.
 fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Json> {
     assert_eq!(kind.error(valid), None, "{what}");
     list.iter()
@@ -292,7 +292,7 @@ fn payloads() -> Vec<Json> {
     [hello, accept].concat()
 }
 
-/// A name, bytes that are no message, and the error.
+/// A name, the bytes of a malformed message, and the error.
 pub(super) type Bad = (String, Vec<u8>, &'static str);
 
 fn as_vector((name, bytes, error): Bad) -> Json {

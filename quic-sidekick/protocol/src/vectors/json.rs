@@ -1,10 +1,10 @@
-//! As much of JSON as the vectors need: fields keep the order of the wire, and what fits into a
-//! line stands in one.
+//! The part of JSON that the vectors need. Fields keep their order, and what fits a line stays on
+//! one line.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
-/// What fits into this many characters is not broken.
+/// The longest line, in characters.
 const WIDTH: usize = 120;
 
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub(super) enum Json {
 
 pub(super) type Fields = Vec<(&'static str, Json)>;
 
-/// Bytes are hexadecimal digits.
+/// Bytes as hexadecimal digits.
 pub(super) fn hex(bytes: &[u8]) -> Json {
     let mut text = String::new();
     for byte in bytes {
@@ -72,8 +72,7 @@ impl Json {
     fn line(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
-            // No text here holds anything but printable ASCII, for which the two notations are the
-            // same.
+            // Every text here is printable ASCII, for which Rust's and JSON's notations agree.
             Self::Text(text) => format!("{text:?}"),
             Self::List(list) => {
                 format!("[{}]", list.iter().map(Self::line).collect::<Vec<_>>().join(", "))
@@ -87,7 +86,7 @@ impl Json {
         }
     }
 
-    /// Writes it `depth` levels deep, behind `before` on its first line.
+    /// Writes the value at nesting level `depth`, after `before` characters on its first line.
     fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize, before: usize) -> fmt::Result {
         let line = self.line();
         let inner = 2 * (depth + 1);
@@ -114,7 +113,7 @@ impl Json {
     }
 }
 
-/// As many in a line as fit.
+/// Writes as many numbers per line as fit.
 fn write_numbers(f: &mut fmt::Formatter<'_>, list: &[Json], indent: usize) -> fmt::Result {
     let mut column = WIDTH;
     for (i, value) in list.iter().enumerate() {

@@ -1,6 +1,5 @@
-//! The two patterns of the Noise framework once more, as its specification has them (revision 34,
-//! sections 5 and 7.5), on primitives alone: the library's own does not show the keys that come of
-//! a handshake.
+//! An independent implementation of the two Noise patterns, from its specification (revision 34,
+//! sections 5 and 7.5), on primitives alone. The library does not expose a handshake's keys.
 
 use crate::SecretKey;
 use crate::wire::Pattern;
@@ -54,7 +53,7 @@ fn dh(secret: &Key, public: &Key) -> Key {
     out
 }
 
-/// The `SymmetricState`, with a cipher state that encrypts one message per key at most.
+/// The `SymmetricState`, whose cipher state encrypts at most one message per key.
 struct State {
     key: Option<Key>,
     chaining_key: Key,
@@ -63,7 +62,7 @@ struct State {
 }
 
 impl State {
-    /// Both names are longer than a hash, and so hashed.
+    /// Both protocol names are longer than a hash, so they are hashed.
     fn new(name: &str) -> Self {
         let hash = hash_of(&[name.as_bytes()]);
         Self { key: None, chaining_key: hash, hash, uses: 0 }
@@ -88,7 +87,7 @@ impl State {
     }
 }
 
-/// What both sides bring to a handshake.
+/// The inputs of a handshake.
 pub(super) struct Input<'a> {
     pub(super) pattern: Pattern,
     pub(super) name: &'a str,
@@ -99,11 +98,11 @@ pub(super) struct Input<'a> {
     pub(super) payloads: [&'a [u8]; 2],
 }
 
-/// What comes of it.
+/// The outputs of a handshake.
 pub(super) struct Output {
     pub(super) messages: [Vec<u8>; 2],
     pub(super) hash: Key,
-    /// The sender seals with the first, the proxy with the second.
+    /// The sender's sealing key, then the proxy's.
     pub(super) keys: [Key; 2],
 }
 

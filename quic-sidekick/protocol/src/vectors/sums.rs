@@ -1,4 +1,4 @@
-//! Identifiers, and the first sums of their powers.
+//! Identifiers and their power sums.
 
 use super::json::Json;
 use super::valid::words;

@@ -1,8 +1,7 @@
-//! One vector at least for every kind of datagram, payload and message, and for each way that it
-//! can look.
+//! At least one vector for every kind of datagram, payload and message, and for each of its forms.
 
 use super::json::{Fields, Json, hex};
-use crate::wire::path::{Answer, Marker, Reply};
+use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal,
     SessionNumber, ShortQuack, Sums, hello_payload, parse_hello_payload,
@@ -15,7 +14,7 @@ pub(super) const SENDER_SESSION: SessionNumber = SessionNumber(0x5e55_1017);
 pub(super) const PROXY_SESSION: SessionNumber = SessionNumber(0x0bca_fe01);
 pub(super) const ECHO: [u8; 8] = *b"\xec\x40\xec\x41\xec\x42\xec\x43";
 
-/// Bytes of which none is like its neighbour.
+/// Bytes of which no two neighbours are equal.
 pub(super) fn bytes<const N: usize>(from: u8) -> [u8; N] {
     let mut bytes = [from; N];
     bytes.iter_mut().fold(from, |next, byte| {
@@ -39,7 +38,7 @@ pub(super) fn v6() -> Flow {
     }
 }
 
-/// The sender leaves it to the proxy to see its address.
+/// A flow with an unspecified source address.
 pub(super) fn open() -> Flow {
     Flow { source: "0.0.0.0:4000".parse().unwrap(), ..v4() }
 }
@@ -59,7 +58,7 @@ pub(super) fn terms(
     }
 }
 
-/// Sums that a reader cannot take for others.
+/// Distinguishable sums.
 pub(super) fn words(n: u8) -> Vec<u32> {
     (1..=n).map(|i| u32::from(i).wrapping_mul(0x9e37_79b1)).collect()
 }
@@ -242,7 +241,7 @@ pub(super) fn datagrams() -> Vec<Json> {
         cookie: Cookie(bytes(0xc0)),
     };
     let v6_proxy = "[2001:db8::fe]:5252".parse().unwrap();
-    // An unpinned HELLO shows its payload, which has to be one.
+    // An unpinned HELLO's payload is in clear, so it must be valid.
     let mut unpinned = bytes::<96>(0x10);
     unpinned[32..].copy_from_slice(&hello_payload(&Terms::default()).unwrap());
     let hello = Hello {

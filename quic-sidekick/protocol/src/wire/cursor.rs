@@ -1,6 +1,6 @@
-//! Reading and writing fields in network byte order, never past the end.
+//! Bounds-checked reading and writing of fields in network byte order.
 
-use super::{BufferTooShort, ParseError};
+use super::error::{BufferTooShort, ParseError};
 
 pub(super) struct Reader<'a>(&'a [u8]);
 
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     pub(super) fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -74,7 +74,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Fills up with zeros to a length of `len` bytes.
+    /// Pads with zeros to a length of `len` bytes.
     pub(super) fn pad(&mut self, len: usize) -> Result<(), BufferTooShort> {
         if let Some(missing) = len.checked_sub(self.len) {
             let end = self.len + missing;

@@ -1,9 +1,13 @@
 //! Datagrams between the sender's adjacent socket and the proxy's port (SPEC.md, section 4.2).
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
-use super::{BufferTooShort, Cookie, MAX_MESSAGE_LEN, ParseError, SessionNumber, VERSION};
-use crate::{Flow, Terms};
+use super::header::{Cookie, SessionNumber, VERSION};
+use super::message::MAX_MESSAGE_LEN;
+use crate::flow::Flow;
+use crate::terms::Terms;
+use std::net::SocketAddr;
 
 const HELLO: u8 = 1;
 const RETRY: u8 = 2;
@@ -12,33 +16,32 @@ const REFUSE: u8 = 4;
 const UNKNOWN_SESSION: u8 = 5;
 const SEALED: u8 = 6;
 
-/// Bytes of a public key of X25519.
+/// The length of an X25519 public key in bytes.
 const KEY_LEN: usize = 32;
-/// Bytes of an authentication tag.
+/// The length of an authentication tag in bytes.
 const TAG_LEN: usize = 16;
 
-/// How many bytes of its HELLO's handshake message a sender wants to see in an answer that is not
-/// authenticated.
+/// The number of bytes of the HELLO's handshake message that an unauthenticated answer must repeat.
 pub const ECHO_LEN: usize = 8;
 
-/// Bytes of the payload of the first handshake message: the terms, and room that keeps a HELLO
-/// longer than any answer to it. All but the terms is zero.
+/// The length of the first handshake message's payload in bytes: the terms, and zero padding that
+/// keeps a HELLO longer than any answer to it.
 pub const HELLO_PAYLOAD_LEN: usize = 64;
 
-/// Bytes of the payload of the second handshake message.
+/// The length of the second handshake message's payload in bytes.
 pub const ACCEPT_PAYLOAD_LEN: usize = 15;
 
 /// The Noise pattern of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pattern {
-    /// NX: the sender believes any proxy on its path, and learns its key.
+    /// NX: the sender accepts any proxy on its path, and learns its key.
     Unpinned,
-    /// NK: the sender knows the proxy's key, and believes no other.
+    /// NK: the sender accepts only the proxy with the pinned key.
     Pinned,
 }
 
 impl Pattern {
-    /// Bytes of the first handshake message.
+    /// The length of the first handshake message in bytes.
     #[must_use]
     pub fn hello_len(self) -> usize {
         match self {
@@ -47,7 +50,7 @@ impl Pattern {
         }
     }
 
-    /// Bytes of the second.
+    /// The length of the second handshake message in bytes.
     #[must_use]
     pub fn accept_len(self) -> usize {
         match self {
@@ -57,73 +60,78 @@ impl Pattern {
     }
 }
 
-/// One datagram.
+/// A datagram between the adjacent socket and the proxy's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Datagram<'a> {
-    /// Sender: count my packets, please.
+    /// The sender requests a session.
     Hello(Hello<'a>),
-    /// Proxy: ask again with this cookie, so that I know that you receive where you say you are.
+    /// The proxy requests a HELLO with this cookie, which proves the sender's address.
     Retry {
-        /// The number that the sender has chosen.
+        /// The number that the sender chose.
         session: SessionNumber,
         /// The first bytes of the HELLO's handshake message.
         echo: [u8; ECHO_LEN],
         /// The cookie.
         cookie: Cookie,
     },
-    /// Proxy: I do. The handshake message holds an [`Accept`].
+    /// The proxy accepts the session. The handshake message holds an [`Accept`].
     Accept {
-        /// The number that the sender has chosen.
+        /// The number that the sender chose.
         session: SessionNumber,
         /// The second handshake message.
         handshake: &'a [u8],
     },
-    /// Proxy: I will not count this flow.
+    /// The proxy refuses the session.
     Refuse {
-        /// The number that the sender has chosen.
+        /// The number that the sender chose.
         session: SessionNumber,
         /// The first bytes of the HELLO's handshake message.
         echo: [u8; ECHO_LEN],
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// Proxy: I have no such session (any more).
+    /// The proxy does not hold the session.
     UnknownSession {
-        /// The number that the sender used, which a proxy here has chosen.
+        /// The number that the sender used, chosen by a proxy at this address.
         session: SessionNumber,
     },
-    /// Either side: a sealed [`super::Message`].
+    /// A sealed [`super::Message`], from either side.
     Sealed {
-        /// The number that the receiver of the datagram has chosen.
+        /// The number that the datagram's receiver chose.
         session: SessionNumber,
-        /// Counts the sealed datagrams of a session in this direction, from 0. It is the nonce of
-        /// the seal.
+        /// The number of sealed datagrams before it in this direction, and the seal's nonce.
         sequence: u32,
         /// The message, encrypted, and its authentication tag.
         ciphertext: &'a [u8],
     },
 }
 
-/// The flow whose packets shall be counted, and the first handshake message with the terms that the
-/// sender would like.
+/// A request to count the packets of a flow, with the first handshake message, which holds the
+/// requested terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// The number that the sender wants to see in front of what is sent to it.
+    /// The number that the sender chose for the session.
     pub session: SessionNumber,
-    /// The flow as the proxy sees it. An unspecified source address stands for the one from which
-    /// the HELLO comes.
+    /// The flow as the proxy sees it. An unspecified source address stands for the HELLO's own.
     pub flow: Flow,
-    /// From an answer of this proxy, or [`Cookie::NONE`].
+    /// A cookie of this proxy, or [`Cookie::NONE`].
     pub cookie: Cookie,
-    /// The handshake's pattern.
+    /// The Noise pattern of the handshake.
     pub pattern: Pattern,
     /// The first handshake message, [`Pattern::hello_len`] bytes.
     pub handshake: &'a [u8],
 }
 
 impl Hello<'_> {
-    /// What an answer has to repeat of it.
+    /// The flow that a HELLO from `from` asks for. An unspecified source address stands for `from`.
+    pub(crate) fn flow_from(&self, from: SocketAddr) -> Flow {
+        let source = self.flow.source;
+        let ip = if source.ip().is_unspecified() { from.ip() } else { source.ip() };
+        Flow { source: SocketAddr::new(ip, source.port()), ..self.flow }.canonical()
+    }
+
+    /// The bytes that an unauthenticated answer must repeat.
     #[must_use]
     pub fn echo(&self) -> [u8; ECHO_LEN] {
         self.handshake.first_chunk().copied().unwrap_or_default()
@@ -133,31 +141,31 @@ impl Hello<'_> {
 /// The payload of the second handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// The number that the proxy wants to see in front of what is sent to it.
+    /// The number that the proxy chose for the session.
     pub session: SessionNumber,
-    /// The terms granted: nowhere more than was asked for.
+    /// The terms granted, which never exceed the requested terms.
     pub terms: Terms,
-    /// How many sums a poll may ask for; at least the threshold.
+    /// The most sums that a poll may request; at least the threshold.
     pub kept_sums: u8,
 }
 
-/// Why a proxy will not count a flow.
+/// Why a proxy refuses a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It has as many sessions as it may have.
+    /// It has reached its limit of sessions.
     Full,
-    /// It cannot do what the terms ask for.
+    /// It cannot grant the terms.
     Terms,
-    /// The flow is counted for who has proven to be its source.
+    /// It counts the flow for a sender with a stronger proof, or the HELLO proves too little.
     Taken,
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a whole datagram.
+    /// Reads a complete datagram.
     ///
     /// # Errors
-    /// [`ParseError`] says what is wrong; nothing of the datagram is to be believed then.
+    /// [`ParseError`] states what is wrong. The receiver must ignore the whole datagram then.
     pub fn parse(datagram: &'a [u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(datagram);
         let first = r.u8()?;
@@ -227,10 +235,10 @@ impl<'a> Datagram<'a> {
         Ok(datagram)
     }
 
-    /// Writes the datagram to the front of `out` and gives its length in bytes.
+    /// Writes the datagram to the front of `out` and returns its length in bytes.
     ///
     /// # Errors
-    /// [`BufferTooShort`]; what was written so far is of no use then.
+    /// [`BufferTooShort`]; the contents of `out` are then unspecified.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
         let mut w = Writer::new(out);
         let (kind, session) = match *self {
@@ -276,12 +284,12 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// The payload of the first handshake message: the terms, and zeros that are not looked at.
+/// Reads the first handshake message's payload: the terms, and padding that is ignored.
 pub(crate) fn parse_hello_payload(payload: &[u8]) -> Result<Terms, ParseError> {
     read_terms(&mut Reader::new(payload))
 }
 
-/// Writes what [`parse_hello_payload`] reads.
+/// The first handshake message's payload with these terms.
 pub(crate) fn hello_payload(terms: &Terms) -> Result<[u8; HELLO_PAYLOAD_LEN], BufferTooShort> {
     let mut payload = [0; HELLO_PAYLOAD_LEN];
     write_terms(&mut Writer::new(&mut payload), terms)?;
@@ -289,10 +297,10 @@ pub(crate) fn hello_payload(terms: &Terms) -> Result<[u8; HELLO_PAYLOAD_LEN], Bu
 }
 
 impl Accept {
-    /// Reads the payload of the second handshake message.
+    /// Reads the second handshake message's payload.
     ///
     /// # Errors
-    /// [`ParseError`] says what is wrong.
+    /// [`ParseError`] states what is wrong.
     pub fn parse(payload: &[u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(payload);
         let accept = Self {
@@ -307,10 +315,10 @@ impl Accept {
         Ok(accept)
     }
 
-    /// Writes it.
+    /// The second handshake message's payload.
     ///
     /// # Errors
-    /// [`BufferTooShort`] cannot happen; it is the type's, since the writer can run short.
+    /// None: the payload always fits. The writer's type includes [`BufferTooShort`].
     pub fn emit(&self) -> Result<[u8; ACCEPT_PAYLOAD_LEN], BufferTooShort> {
         let mut payload = [0; ACCEPT_PAYLOAD_LEN];
         let mut w = Writer::new(&mut payload);

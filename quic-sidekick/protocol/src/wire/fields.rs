@@ -1,9 +1,11 @@
-//! Fields that several messages have: addresses, flows and terms.
+//! Fields that several messages share: addresses, flows and terms.
 
 use super::cursor::{Reader, Writer};
-use super::{BufferTooShort, ParseError};
+use super::error::{BufferTooShort, ParseError};
 use crate::clock::micros;
-use crate::{Filter, Flow, Identification, Position, Terms};
+use crate::flow::Flow;
+use crate::identify::{Filter, Identification, Position};
+use crate::terms::Terms;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 /// The offset that stands for the payload's last four bytes.
 const AT_END: u16 = 0xffff;
 
-/// A value that may not be 0.
+/// `value`, or an error if it is 0.
 pub(super) fn nonzero<T: PartialEq + From<u8>>(
     value: T,
     field: &'static str,
@@ -19,7 +21,7 @@ pub(super) fn nonzero<T: PartialEq + From<u8>>(
     if value == T::from(0) { Err(ParseError::Field(field)) } else { Ok(value) }
 }
 
-/// Bytes of an address field.
+/// The address family of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
@@ -63,7 +65,7 @@ fn write_bare(w: &mut Writer<'_>, address: SocketAddr) -> Result<(), BufferTooSh
     w.put(&address.port().to_be_bytes())
 }
 
-/// One family byte, then both ends.
+/// Reads one family byte, then both endpoints.
 pub(super) fn read_flow(r: &mut Reader<'_>) -> Result<Flow, ParseError> {
     let family = Family::read(r)?;
     Ok(Flow {
@@ -72,7 +74,7 @@ pub(super) fn read_flow(r: &mut Reader<'_>) -> Result<Flow, ParseError> {
     })
 }
 
-/// Where the ends are of two families, IPv6 maps the IPv4 one.
+/// Writes a flow. If its endpoints differ in family, the IPv4 one becomes IPv4-mapped.
 pub(super) fn write_flow(w: &mut Writer<'_>, flow: &Flow) -> Result<(), BufferTooShort> {
     let ends = [flow.source, flow.destination];
     let v4 = ends.iter().all(SocketAddr::is_ipv4);

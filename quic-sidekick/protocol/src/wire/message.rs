@@ -1,8 +1,9 @@
-//! What is said inside of a seal (SPEC.md, section 4.3).
+//! Messages inside a seal (SPEC.md, section 4.3).
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::nonzero;
-use super::{BufferTooShort, ParseError, SEAL_LEN};
+use super::header::SEAL_LEN;
 
 const QUACK: u8 = 1;
 const POLL: u8 = 2;
@@ -11,88 +12,88 @@ const EPOCH: u8 = 4;
 const BYE: u8 = 5;
 const SHORT_QUACK: u8 = 6;
 
-/// Bytes of a quACK without its sums.
+/// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
-/// The same of a short one.
+/// The length of a short quACK without its sums, in bytes.
 const SHORT_QUACK_LEN: usize = 5;
-/// The most sums that a quACK can have.
+/// The most sums that a quACK can carry.
 const MAX_SUMS: usize = 255;
 
 /// The longest message in bytes, before it is sealed.
 pub(crate) const MAX_MESSAGE_LEN: usize = QUACK_LEN + 4 * MAX_SUMS;
 
-/// One message. Epochs are numbered from 1; the first begins with the session.
+/// A message. Epochs are numbered from 1; the first begins with the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message<'a> {
-    /// Proxy: this is what I have seen.
+    /// The proxy reports the packets that it counted.
     Quack(Quack<'a>),
-    /// Proxy: the same, in fewer bytes.
+    /// The proxy reports them in fewer bytes.
     ShortQuack(ShortQuack<'a>),
-    /// Sender: a quACK at once, please.
+    /// The sender requests a quACK.
     Poll(Poll),
-    /// Sender: this epoch is of no more use, begin the next.
+    /// The sender requests a new epoch.
     NewEpoch {
         /// The epoch to end, not 0.
         epoch: u16,
     },
-    /// Proxy: this is the epoch that runs now.
+    /// The proxy announces the current epoch.
     Epoch {
         /// The epoch, not 0.
         epoch: u16,
     },
-    /// Either side: the session is over.
+    /// Either side ends the session.
     Bye,
 }
 
-/// A request for a quACK now.
+/// A request for an immediate quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll {
-    /// The epoch that the sender is in, not 0.
+    /// The sender's current epoch, not 0.
     pub epoch: u16,
-    /// Comes back in the answer; not 0.
+    /// The answer repeats it; not 0.
     pub token: u16,
-    /// How many sums the answer shall carry, 0 for as many as the threshold.
+    /// The number of sums to answer with; 0 for the threshold.
     pub sums: u8,
 }
 
 impl Poll {
-    /// The length in bytes of the datagram that carries it.
+    /// The length in bytes of a datagram with a poll.
     pub const SEALED_LEN: usize = SEAL_LEN + 6;
 }
 
 /// A cumulative report of the epoch's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quack<'a> {
-    /// The epoch that it reports, not 0.
+    /// The reported epoch, not 0.
     pub epoch: u16,
-    /// The token of the poll that it answers, 0 if none.
+    /// The token of the poll that this answers, or 0.
     pub token: u16,
-    /// Time between the last packet's arrival and this quACK, in microseconds.
+    /// The time from the last packet's arrival to this quACK, in microseconds.
     pub age_us: u32,
     /// The first identifier of the epoch; 0 while `count` is 0.
     pub first: u32,
-    /// The identifier that was seen last; 0 while `count` is 0.
+    /// The identifier of the last packet; 0 while `count` is 0.
     pub last: u32,
-    /// Packets seen in the epoch, modulo 2^32.
+    /// Packets counted in the epoch, modulo 2^32.
     pub count: u32,
     /// The power sums, lowest power first.
     pub sums: Sums<'a>,
 }
 
-/// A cumulative report of the packets of the epoch that runs, sent as soon as the last of them
-/// arrived. It leaves out what the sender of the epoch's packets knows.
+/// A cumulative report of the current epoch's packets, sent as soon as the last of them arrived. It
+/// omits the fields that the sender knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortQuack<'a> {
-    /// Packets seen in the epoch, modulo 2^16.
+    /// Packets counted in the epoch, modulo 2^16.
     pub count: u16,
-    /// The identifier that was seen last, modulo 2^16.
+    /// The identifier of the last packet, modulo 2^16.
     pub last: u16,
     /// The power sums, lowest power first.
     pub sums: Sums<'a>,
 }
 
-/// Power sums, either words to be written or bytes as they were read.
+/// Power sums: words to write, or bytes as received.
 #[derive(Clone, Copy, Debug)]
 pub struct Sums<'a>(Repr<'a>);
 
@@ -103,13 +104,13 @@ enum Repr<'a> {
 }
 
 impl<'a> Sums<'a> {
-    /// Sums to be written; past the 255th they do not fit and are left out.
+    /// Sums to write. Sums after the 255th do not fit and are ignored.
     #[must_use]
     pub fn new(words: &'a [u32]) -> Self {
         Self(Repr::Words(words.get(..MAX_SUMS).unwrap_or(words)))
     }
 
-    /// How many there are: 0 to 255.
+    /// The number of sums, 0 to 255.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -118,7 +119,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there is no sum.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -143,7 +144,7 @@ impl PartialEq for Sums<'_> {
 impl Eq for Sums<'_> {}
 
 impl Quack<'_> {
-    /// The length in bytes of the datagram that carries a quACK of so many sums.
+    /// The length in bytes of a datagram with a quACK of `sums` sums.
     #[must_use]
     pub fn sealed_len(sums: usize) -> usize {
         SEAL_LEN + QUACK_LEN + 4 * sums
@@ -157,7 +158,7 @@ pub(crate) fn low(number: u32) -> u16 {
 }
 
 impl ShortQuack<'_> {
-    /// The length in bytes of the datagram that carries a short quACK of so many sums.
+    /// The length in bytes of a datagram with a short quACK of `sums` sums.
     #[must_use]
     pub fn sealed_len(sums: usize) -> usize {
         SEAL_LEN + SHORT_QUACK_LEN + 4 * sums
@@ -165,10 +166,10 @@ impl ShortQuack<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads a message from what a seal held.
+    /// Reads a message from the plaintext of a seal.
     ///
     /// # Errors
-    /// [`ParseError`] says what is wrong; nothing of the message is to be believed then.
+    /// [`ParseError`] states what is wrong. The receiver must ignore the whole message then.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(bytes);
         let message = match r.u8()? {
@@ -189,7 +190,7 @@ impl<'a> Message<'a> {
             BYE => Self::Bye,
             SHORT_QUACK => {
                 let (count, last) = (r.u16()?, r.u16()?);
-                // The seal vouches for the length.
+                // The seal authenticates the length.
                 let sums = match r.rest().as_chunks::<4>() {
                     ([], _) | (_, [_, ..]) => return Err(ParseError::Truncated),
                     (sums, []) if sums.len() > MAX_SUMS => return Err(ParseError::TrailingBytes),
@@ -203,10 +204,10 @@ impl<'a> Message<'a> {
         Ok(message)
     }
 
-    /// Writes the message to the front of `out` and gives its length in bytes.
+    /// Writes the message to the front of `out` and returns its length in bytes.
     ///
     /// # Errors
-    /// [`BufferTooShort`]; what was written so far is of no use then.
+    /// [`BufferTooShort`]; the contents of `out` are then unspecified.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
         let mut w = Writer::new(out);
         match self {

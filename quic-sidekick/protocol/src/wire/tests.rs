@@ -1,7 +1,8 @@
-use super::path::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
+use super::discovery::{Answer, HANDLE_LEN, MARKER_LEN, Marker, NONCE_LEN, Reply};
 use super::*;
 use crate::{Filter, Flow, Identification, Position, Terms};
 use proptest::prelude::*;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -35,8 +36,8 @@ fn flow() -> impl Strategy<Value = Flow> {
     ]
 }
 
-/// Emitting and parsing are each other's inverse; what is cut is not believed, and what does not
-/// fit is not written.
+/// Emitting and parsing are inverse. A truncated input does not parse, and a short buffer returns
+/// an error.
 fn round_trip<T: PartialEq + fmt::Debug>(
     value: &T,
     emit: impl Fn(&T, &mut [u8]) -> Result<usize, BufferTooShort>,
@@ -55,9 +56,9 @@ fn datagram(value: Datagram<'_>) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let len = value.emit(&mut buffer).unwrap();
     assert_eq!(Datagram::parse(&buffer[..len]), Ok(value));
-    // A sealed message has no length of its own: whether it is whole, the seal knows.
+    // A sealed message has no length field: the seal detects truncation.
     let shortest = if matches!(value, Datagram::Sealed { .. }) { SEAL_LEN + 1 } else { len };
-    // An ACCEPT has either of two lengths; which one it must have, the handshake knows.
+    // An ACCEPT has either of two lengths; the handshake checks which.
     let accepts = [Pattern::Unpinned, Pattern::Pinned].map(|pattern| 5 + pattern.accept_len());
     for cut in 0..len {
         let whole =
@@ -66,7 +67,7 @@ fn datagram(value: Datagram<'_>) {
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
     if !matches!(value, Datagram::Sealed { .. }) {
-        assert!(Datagram::parse(&buffer[..=len]).is_err(), "a byte more");
+        assert!(Datagram::parse(&buffer[..=len]).is_err(), "a trailing byte");
     }
 }
 
@@ -75,24 +76,32 @@ fn message(value: Message<'_>) {
     let len = value.emit(&mut buffer).unwrap();
     assert_eq!(Message::parse(&buffer[..len]), Ok(value));
     for cut in 0..len {
-        // A short quACK has no length of its own: whether it has all sums, the seal knows.
+        // A short quACK has no length field: the seal detects missing sums.
         if !(matches!(value, Message::ShortQuack(_)) && cut > 5 && cut % 4 == 1) {
             assert_eq!(Message::parse(&buffer[..cut]), Err(ParseError::Truncated));
         }
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
-    assert!(Message::parse(&buffer[..=len]).is_err(), "a byte more");
+    assert!(Message::parse(&buffer[..=len]).is_err(), "a trailing byte");
 }
 
 proptest! {
     #[test]
-    fn every_datagram_reads_back(number: u32, flow in flow(), cookie in 1..=u8::MAX, byte: u8, sequence: u32, len in 17usize..1100) {
+    fn every_datagram_reads_back(
+        number: u32,
+        flow in flow(),
+        cookie in 1..=u8::MAX,
+        byte: u8,
+        sequence: u32,
+        len in 17usize..1100,
+    ) {
         let (session, cookie) = (SessionNumber(number), Cookie([cookie; Cookie::LEN]));
         let bytes = vec![byte; 1100];
         for pattern in [Pattern::Unpinned, Pattern::Pinned] {
             let handshake = &bytes[..pattern.hello_len()];
-            datagram(Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
-            datagram(Datagram::Hello(Hello { session, flow, cookie: Cookie::NONE, pattern, handshake }));
+            for cookie in [cookie, Cookie::NONE] {
+                datagram(Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }));
+            }
             datagram(Datagram::Accept { session, handshake: &bytes[..pattern.accept_len()] });
         }
         let echo = [byte; ECHO_LEN];
@@ -108,15 +117,19 @@ proptest! {
 
     #[test]
     fn every_message_reads_back(
-        epoch in 1..=u16::MAX, token in 1..=u16::MAX, words: [u32; 4], sums in prop::collection::vec(any::<u32>(), 1..255),
+        epoch in 1..=u16::MAX,
+        token in 1..=u16::MAX,
+        words: [u32; 4],
+        sums in prop::collection::vec(any::<u32>(), 1..255),
     ) {
         message(Message::Poll(Poll { epoch, token, sums: 7 }));
         message(Message::NewEpoch { epoch });
         message(Message::Epoch { epoch });
         message(Message::Bye);
         let [age_us, first, last, count] = words;
-        message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums: Sums::new(&sums) }));
-        message(Message::ShortQuack(ShortQuack { count: epoch, last: token, sums: Sums::new(&sums) }));
+        let sums = Sums::new(&sums);
+        message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums }));
+        message(Message::ShortQuack(ShortQuack { count: epoch, last: token, sums }));
     }
 
     #[test]
@@ -126,28 +139,41 @@ proptest! {
         prop_assert_eq!(Accept::parse(&accept.emit().unwrap()), Ok(accept));
         if terms.threshold > 1 {
             let less = Accept { kept_sums: terms.threshold - 1, ..accept };
-            prop_assert_eq!(Accept::parse(&less.emit().unwrap()), Err(ParseError::Field("kept sums")));
+            let parsed = Accept::parse(&less.emit().unwrap());
+            prop_assert_eq!(parsed, Err(ParseError::Field("kept sums")));
         }
     }
 
     #[test]
-    fn what_goes_the_path_reads_back(handle: [u8; HANDLE_LEN], nonce: [u8; NONCE_LEN], flow in flow(), port in 1..=u16::MAX) {
+    fn every_discovery_datagram_reads_back(
+        handle: [u8; HANDLE_LEN],
+        nonce: [u8; NONCE_LEN],
+        flow in flow(),
+        port in 1..=u16::MAX,
+    ) {
         for reply in [Reply::Path, Reply::Adjacent(port)] {
-            round_trip(&Marker { handle, nonce, reply }, Marker::emit, |bytes| Marker::parse(bytes).ok());
+            let marker = Marker { handle, nonce, reply };
+            round_trip(&marker, Marker::emit, |bytes| Marker::parse(bytes).ok());
         }
-        let answer = Answer { handle, nonce, proxy: flow.source, flow, cookie: Cookie([7; Cookie::LEN]) };
+        let cookie = Cookie([7; Cookie::LEN]);
+        let answer = Answer { handle, nonce, proxy: flow.source, flow, cookie };
         round_trip(&answer, Answer::emit, |bytes| Answer::parse(bytes).ok());
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let len = answer.emit(&mut buffer).unwrap();
         prop_assert!(len <= MARKER_LEN, "no answer is longer than its marker");
         prop_assert!(Answer::is_one(&buffer[..len]) && Marker::parse(&buffer[..len]).is_err());
         let len = Marker { handle, nonce, reply: Reply::Path }.emit(&mut buffer).unwrap();
-        prop_assert!(len == MARKER_LEN && !Answer::is_one(&buffer[..len]) && Datagram::parse(&buffer[..len]).is_err());
+        let marker = &buffer[..len];
+        prop_assert_eq!(len, MARKER_LEN);
+        prop_assert!(!Answer::is_one(marker) && Datagram::parse(marker).is_err());
     }
 
-    /// Parsing is total, and what it accepts it can write again, byte for byte.
+    /// Parsing is total. Emitting what it accepted gives the same bytes.
     #[test]
-    fn any_bytes_are_something_or_an_error(mut bytes in prop::collection::vec(any::<u8>(), 0..1100), kind in 0u8..16) {
+    fn any_bytes_parse_or_return_an_error(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..1100),
+        kind in 0u8..16,
+    ) {
         let _ = (Datagram::parse(&bytes), Accept::parse(&bytes), parse_hello_payload(&bytes));
         let mut again = [0; 1200];
         if let Ok(message) = Message::parse(&bytes) {
@@ -194,7 +220,7 @@ fn a_hello_is_longer_than_any_answer() {
 }
 
 #[test]
-fn the_layout_is_the_specification_s() {
+fn the_layout_is_as_specified() {
     let quack = Quack {
         epoch: 1,
         token: 3,
@@ -226,7 +252,7 @@ fn the_layout_is_the_specification_s() {
 }
 
 #[test]
-fn forbidden_values_are_named() {
+fn errors_name_the_invalid_field() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
     assert_eq!(Message::parse(&[7]), Err(ParseError::Type(7)));

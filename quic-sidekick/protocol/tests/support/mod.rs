@@ -1,4 +1,4 @@
-//! Packets in, fields out: runs tshark with the dissector.
+//! Runs tshark with the dissector: packets in, fields out.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -9,8 +9,7 @@ use std::process::Command;
 
 pub(crate) const PROXY_PORT: u16 = 5252;
 
-/// What the dissector calls the fields that the vectors have; three that name a kind, and one what
-/// is wrong.
+/// The dissector's names for the vectors' fields. Three name a kind, and one the error.
 const FIELDS: [&str; 37] = [
     "path_type",
     "handle",
@@ -68,7 +67,7 @@ pub(crate) fn is_derived(field: &str) -> bool {
     DERIVED.contains(&field)
 }
 
-/// A UDP datagram, of whose payload so many bytes are in the capture.
+/// A UDP datagram, of which the capture holds `captured` bytes of payload.
 #[derive(Clone)]
 pub(crate) struct Packet {
     pub(crate) from: u16,
@@ -82,7 +81,7 @@ impl Packet {
         Self { from, to, captured: payload.len(), payload }
     }
 
-    /// A record of a capture file: IPv4 without link layer, all checksums left out.
+    /// A record of a capture file: IPv4 without link layer, and without checksums.
     fn record(&self) -> Vec<u8> {
         let udp = u16::try_from(8 + self.payload.len()).unwrap();
         let hosts = if self.from == PROXY_PORT || self.from == 443 { [254, 1] } else { [1, 254] };
@@ -102,7 +101,7 @@ impl Packet {
     }
 }
 
-/// What tshark shows of a packet.
+/// A packet's fields as tshark shows them.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) protocols: String,
@@ -115,7 +114,7 @@ impl Row {
         self.fields.get(field).unwrap_or_else(|| panic!("no field {field} was asked for"))
     }
 
-    /// Those fields that are there.
+    /// The fields that are present.
     pub(crate) fn fields(&self) -> BTreeMap<String, Vec<String>> {
         self.fields
             .iter()
@@ -125,7 +124,7 @@ impl Row {
     }
 }
 
-/// One notation for what tshark shows: bytes without colons, all numbers decimal.
+/// Normalises tshark's notation: bytes without colons, all numbers decimal.
 fn plain(field: &str, value: &str) -> String {
     match value.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).unwrap().to_string(),
@@ -138,7 +137,7 @@ fn plain(field: &str, value: &str) -> String {
 pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("dissector-{test}"));
-    // Its own folder of settings: the user's may load other dissectors.
+    // A settings folder of its own: the user's may load other dissectors.
     fs::create_dir_all(&directory).unwrap();
     let (capture, keys) = (directory.join("capture.pcap"), directory.join("keys"));
     // Magic, version 2.4, no time zone, no accuracy, the longest packet, and the link type of bare
@@ -188,7 +187,7 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
             let mut cells = line.split('\t');
             let mut next = || cells.next().unwrap();
             let (protocols, expert) = (next().to_owned(), next());
-            // What Lua, and Wireshark itself, say when a dissector reads where nothing is.
+            // The messages of Lua and of Wireshark when a dissector reads past the end.
             assert!(!expert.contains("Lua") && !expert.contains("Exception"), "{test}: {line}");
             let cell = |field: &&&str| {
                 let values = next().split('|').filter(|value| !value.is_empty());
@@ -206,7 +205,7 @@ pub(crate) fn vectors() -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// What the dissector wants to know for all sessions of the vectors.
+/// The key log for all sessions of the vectors.
 pub(crate) fn keylog(vectors: &Value) -> String {
     let mut log = String::new();
     for h in vectors["handshakes"].as_array().unwrap() {

@@ -1,16 +1,16 @@
-//! Measuring two things in turns.
+//! Alternating measurement of two functions.
 
 use crate::figures::Figures;
 use criterion::Criterion;
 use std::time::{Duration, Instant};
 
-/// Turns that a sample is cut into.
+/// Turns per sample.
 const TURNS: u64 = 8;
-/// Samples that criterion takes, after it has warmed up.
+/// Criterion's samples after warming up.
 const SAMPLES: usize = 30;
 
 impl Figures {
-    /// Measures `ours` and `baseline` in turns; each handles so many `items` at a call.
+    /// Measures `ours` and `baseline` in turns. Each handles `items` per call.
     pub(crate) fn measure(
         &mut self,
         criterion: &mut Criterion,
@@ -39,7 +39,7 @@ impl Figures {
             });
         });
         group.finish();
-        // A name that the user's filter leaves out has none.
+        // A name that the user's filter excludes has no samples.
         let first = samples.len().saturating_sub(SAMPLES);
         let Some(samples) = samples.get(first..).filter(|samples| !samples.is_empty()) else {
             return;

@@ -1,19 +1,18 @@
-//! What comes out, for machines: `target/bench.json`.
+//! The results in machine-readable form: `target/bench.json`.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// What was measured so far.
+/// The results so far.
 pub(crate) struct Figures {
-    /// What stood in the file before.
+    /// The previous contents of the file.
     before: Vec<Value>,
     measured: Vec<Value>,
 }
 
 impl Figures {
-    /// Reads what is there, so that a file that cannot be read is noticed before anything is
-    /// measured.
+    /// Reads the file, so that an unreadable one is detected before measuring.
     pub(crate) fn begin() -> io::Result<Self> {
         let before = match fs::read_to_string(path()) {
             Ok(text) => serde_json::from_str(&text)?,
@@ -23,8 +22,7 @@ impl Figures {
         Ok(Self { before, measured: Vec::new() })
     }
 
-    /// Adds a figure, beside that of what it is measured against; the ratio says how many times
-    /// better ours is.
+    /// Adds a figure with its baseline. The ratio states how many times better ours is.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -39,7 +37,7 @@ impl Figures {
         }));
     }
 
-    /// Puts the figures into `target/bench.json`, in the place of those with the same names.
+    /// Writes the figures to `target/bench.json`, replacing those with the same names.
     pub(crate) fn write(self) -> io::Result<()> {
         let Self { mut before, measured } = self;
         before.retain(|old| !measured.iter().any(|new| new["name"] == old["name"]));
@@ -52,7 +50,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// In the workspace's target directory: benchmarks are started in the package's.
+/// The file in the workspace's target directory. Cargo runs benchmarks in the package's.
 fn path() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let workspace =

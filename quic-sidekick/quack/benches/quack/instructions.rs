@@ -1,11 +1,10 @@
-//! How many instructions the same work takes, counted by valgrind's callgrind: figures that a busy
-//! machine does not move.
+//! The number of instructions, counted by valgrind's callgrind. A busy machine does not affect it.
 //!
-//! It starts itself under valgrind, once for each piece of work. Valgrind knows no AVX-512, so that
-//! there is nothing of that.
+//! The program starts itself under valgrind, once for each piece of work. Valgrind does not support
+//! AVX-512, so that is left out.
 
 mod figures;
-#[allow(dead_code, reason = "the other benchmark's work is here, too")]
+#[allow(dead_code, reason = "the other benchmark shares the module")]
 mod work;
 
 use figures::Figures;
@@ -14,7 +13,7 @@ use std::env;
 use std::process::{Command, ExitCode};
 use work::{Decoding, Inserting};
 
-/// A name, and how many packets it is about.
+/// A name, and its number of packets.
 const CASES: [(&str, usize); 5] = [
     ("insert_batch/t20", Inserting::PACKETS),
     ("insert_single/t20", Inserting::PACKETS),
@@ -43,7 +42,8 @@ fn main() -> ExitCode {
             let count = |set: &str| Some(f64::from(collect(case, set)?) / items as f64);
             let (Some(ours), Some(textbook)) = (count(set.name()), count("textbook")) else {
                 eprintln!(
-                    "valgrind could not count {case} with {set}; `.ci/deps bench` installs it, or says what to install"
+                    "valgrind could not count {case} with {set}; \
+                     `.ci/deps bench` installs it, or reports what to install"
                 );
                 return ExitCode::FAILURE;
             };
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What callgrind collected while `measured` ran.
+/// The instructions that callgrind counted while `measured` ran.
 fn collect(case: &str, set: &str) -> Option<u32> {
     let output = Command::new("valgrind")
         .args([
@@ -72,12 +72,12 @@ fn collect(case: &str, set: &str) -> Option<u32> {
         .args(["--measure", case, set])
         .output()
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let (_, collected) = said.split_once("Collected : ")?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let (_, collected) = stderr.split_once("Collected : ")?;
     collected.split_whitespace().next()?.parse().ok()
 }
 
-/// The work between the marks, after a round that warms up what it needs.
+/// Runs the measured work, after a warm-up round.
 fn run(case: &str, set: &str) {
     let chosen = InstructionSet::available().find(|available| available.name() == set);
     let ours = set != "textbook";
@@ -101,7 +101,7 @@ fn run(case: &str, set: &str) {
     measured(&mut work);
 }
 
-/// Callgrind begins and ends with this function.
+/// Callgrind counts inside this function only.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();

@@ -1,6 +1,5 @@
-//! What the sums and the decoder cost, each beside the textbook code: run in turns in one process,
-//! so that a busy or slow machine slows both. `make bench` writes what comes out into
-//! `target/bench.json`.
+//! The cost of sums and decoder, alternating with the textbook code in one process, so that a busy
+//! or slow machine slows both. `make bench` writes the results to `target/bench.json`.
 
 mod beside;
 mod figures;

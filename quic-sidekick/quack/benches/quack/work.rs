@@ -1,6 +1,6 @@
-//! The work that is measured.
+//! The measured work.
 
-#![allow(clippy::expect_used, reason = "a benchmark that cannot run says why")]
+#![allow(clippy::expect_used, reason = "a benchmark that cannot run reports why")]
 
 use sidekick_quack::{Decoder, Fate, Identifier, InstructionSet, PowerSums, PowerSumsOf, textbook};
 use std::hint::black_box;
@@ -15,7 +15,7 @@ pub(crate) fn ciphertext() -> impl Iterator<Item = u64> {
     })
 }
 
-/// Packets that go into sums.
+/// Insertion of packets.
 #[allow(clippy::large_enum_variant, reason = "there are few")]
 pub(crate) enum Inserting {
     Of16(Sums<u16>),
@@ -49,7 +49,7 @@ macro_rules! each {
 }
 
 impl Inserting {
-    /// As many as a ring's block may hold.
+    /// As many packets as a ring's block may hold.
     pub(crate) const PACKETS: usize = 1024;
 
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are wanted")]
@@ -78,7 +78,7 @@ impl Inserting {
     }
 }
 
-/// A quACK against a log.
+/// Decoding of a quACK.
 pub(crate) struct Decoding {
     log: Vec<u32>,
     missing: usize,

@@ -1,34 +1,35 @@
-//! The roots of a polynomial without trying candidates: Cantor and Zassenhaus' way of splitting it.
+//! The roots of a polynomial without testing candidates, by the algorithm of Cantor and Zassenhaus.
 //!
-//! For a chosen `a`, every root `r` for which `r + a` is a square is a root of `(x + a)^((p-1)/2) -
-//! 1`, and no other is. The greatest common divisor of that (taken modulo the polynomial, by
-//! repeated squaring) and the polynomial is a part of it, with about half of its roots. The parts
-//! are split again with other `a`, until each has one root.
+//! For a chosen `a`, a root `r` of the polynomial is also a root of `(x + a)^((p-1)/2) - 1` exactly
+//! if `r + a` is a square. The greatest common divisor of the two therefore has about half of the
+//! roots. (The power is computed modulo the polynomial, by repeated squaring.) The parts are split
+//! again with other `a`, until each has one root.
 //!
-//! What this costs does not depend on the log, and looking roots up in a log is cheap; [`pays`]
-//! says when.
+//! The cost does not depend on the log, and looking up roots in a log is cheap. [`pays`] decides
+//! when to use it.
 
+use crate::batch::Batch;
 use crate::field::Field;
 use crate::vector::InstructionSet;
 use alloc::vec::Vec;
 use core::mem;
 
-/// So many shifts `a` are tried in all: three times what is needed on average, or more. Two roots
-/// by chance withstand all about once in 2^14 times, and who chooses the roots can see to it; then
-/// the candidates are tried one by one.
+/// The number of shifts `a` to try: at least three times the average need. Two random roots
+/// withstand all of them about once in 2^14 times, and an attacker can choose such roots. Then the
+/// candidates are tested one by one.
 const fn shifts(degree: usize) -> usize {
     8 + 3 * degree
 }
 
-/// Polynomials of a higher degree are not split.
+/// The highest degree of a polynomial to split.
 pub(super) const MAX_DEGREE: usize = 8;
 
-/// Whether finding this many roots and looking them up is faster than trying so many candidates.
+/// Whether finding `degree` roots and looking them up is faster than testing `candidates`.
 ///
-/// One root is there to be read. Splitting costs in proportion to the square of the degree, a
-/// candidate in proportion to the degree and the less the wider the vectors are, and looking up
-/// costs little. Measured on a Xeon of 2019 at 3.1 GHz (microseconds for trying, then for splitting
-/// and looking up):
+/// A single root needs no splitting. Splitting costs in proportion to the square of the degree. A
+/// candidate costs in proportion to the degree, and less with wider vectors. Looking up costs
+/// little. Measured on a Xeon of 2019 at 3.1 GHz (microseconds for testing, then for splitting and
+/// looking up):
 ///
 /// | degree, candidates | portable | AVX2 | AVX-512 |
 /// |---|---|---|---|
@@ -38,15 +39,15 @@ pub(super) const MAX_DEGREE: usize = 8;
 /// | 3 of 8000 | 50, 16 | 14, 13 | 6.5, 11 |
 /// | 5 of 4000 | 37, 35 | 9.3, 36 | 4.5, 34 |
 /// | 8 of 16000 | 224, 104 | 48, 95 | 24, 87 |
-pub(super) fn pays<F: Field>(set: InstructionSet, degree: usize, candidates: usize) -> bool {
+pub(super) fn pays<F: Batch>(set: InstructionSet, degree: usize, candidates: usize) -> bool {
     match degree {
         1 => candidates >= 64,
         _ => degree <= MAX_DEGREE && candidates >= F::crossover(set) * degree * degree,
     }
 }
 
-/// Where polynomials are split. All of them are monic, with the lowest power first and the leading
-/// 1 in place.
+/// The workspace for splitting. All polynomials are monic, lowest power first, with the leading 1
+/// in place.
 #[derive(Debug)]
 pub(super) struct Factoring<F> {
     parts: Vec<Vec<F>>,
@@ -66,8 +67,9 @@ impl<F: Field> Factoring<F> {
         }
     }
 
-    /// Finds all roots of a polynomial that is given less its leading 1, highest power first. False
-    /// if it does not split into different linear factors, or was not seen to.
+    /// Finds all roots of a polynomial, given without its leading 1 and highest power first.
+    /// Returns false if it does not split into distinct linear factors, or the shifts did not
+    /// suffice.
     pub(super) fn find_roots(&mut self, polynomial: &[F]) -> bool {
         self.roots.clear();
         while let Some(part) = self.parts.pop() {
@@ -97,9 +99,8 @@ impl<F: Field> Factoring<F> {
         true
     }
 
-    /// Replaces the part by two. The `whole` has to have as many different roots as its degree:
-    /// anything else that hostile sums can make of it is noticed after the first power, at the cost
-    /// of that.
+    /// Replaces a part by two. The `whole` polynomial must have as many distinct roots as its
+    /// degree. The first power detects others, which forged sums can cause.
     fn split(&mut self, part: &[F], whole: bool, shifts: &mut usize) -> bool {
         let mut power = self.spare.pop().unwrap_or_default();
         let mut divisor = self.spare.pop().unwrap_or_default();
@@ -124,7 +125,7 @@ impl<F: Field> Factoring<F> {
             }
         }
         if split {
-            // What is left of the part: it divides evenly.
+            // The rest of the part: it divides evenly.
             power.clear();
             power.extend_from_slice(part);
             let mut quotient = self.spare.pop().unwrap_or_default();
@@ -138,8 +139,8 @@ impl<F: Field> Factoring<F> {
         split
     }
 
-    /// Given `x^((p-1)/2)` modulo the part, of degree 2 or more: whether `x^p` is `x`, as it is for
-    /// every element and so modulo every product of different `x - r`, and modulo nothing else.
+    /// Whether `x^p` is `x` modulo the part, given `x^((p-1)/2)` modulo the part, of degree 2 or
+    /// more. This holds for products of distinct `x - r`, and for no other polynomial.
     fn has_all_roots(&mut self, power: &[F], part: &[F]) -> bool {
         square(power, &mut self.product);
         self.product.insert(0, F::ZERO);
@@ -181,7 +182,7 @@ fn square<F: Field>(factor: &[F], product: &mut Vec<F>) {
     }
 }
 
-/// Leaves of `dividend` the remainder by a monic `divisor`, without leading zeros.
+/// Reduces `dividend` to its remainder by a monic `divisor`, without leading zeros.
 fn divide<F: Field>(dividend: &mut Vec<F>, divisor: &[F], mut quotient: Option<&mut Vec<F>>) {
     let degree = divisor.len().saturating_sub(1);
     if let Some(quotient) = &mut quotient {
@@ -206,8 +207,8 @@ fn divide<F: Field>(dividend: &mut Vec<F>, divisor: &[F], mut quotient: Option<&
     }
 }
 
-/// Leaves in `a` the monic greatest common divisor (Euclid's algorithm); `a` is monic and `b` of a
-/// lower degree.
+/// Replaces `a` by the monic greatest common divisor (Euclid's algorithm). `a` is monic, and `b` of
+/// a lower degree.
 fn greatest_common_divisor<F: Field>(a: &mut Vec<F>, b: &mut Vec<F>) {
     while b.last() == Some(&F::ZERO) {
         b.pop();
@@ -225,8 +226,8 @@ fn greatest_common_divisor<F: Field>(a: &mut Vec<F>, b: &mut Vec<F>) {
 /// `1 / a`: `a` to the power of `p - 2`, which is twice `(p - 1) / 2` less 1.
 fn inverse<F: Field>(a: F) -> F {
     let mut power = F::ONE;
-    // p - 2 = 2 · ((p - 1) / 2 - 1) + 1, and (p - 1) / 2 - 1 has the bits of (p - 1) / 2 but for a
-    // borrow; it is simpler to keep a to the power of h and of h - 1 side by side.
+    // p - 2 = 2 · (h - 1) + 1 with h = (p - 1) / 2. It is simplest to keep a to the power of h and
+    // of h - 1 side by side.
     let mut less = F::ONE;
     let mut started = false;
     for bit in (0..F::HALF_BITS).rev() {
@@ -252,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
     use std::vec;
 
-    /// The monic polynomial with these roots, less its leading 1, highest power first.
+    /// The monic polynomial with these roots, without its leading 1, highest power first.
     fn with_roots<F: Field>(roots: &[F]) -> Vec<F> {
         let mut polynomial = vec![F::ONE];
         for &root in roots {
@@ -273,7 +274,7 @@ mod tests {
         let split = factoring.find_roots(&polynomial);
         let distinct = roots.windows(2).all(|pair| pair[0] != pair[1]);
         prop_assert!(distinct || !split);
-        // Some withstand all shifts.
+        // Some polynomials withstand all shifts.
         prop_assume!(split || !distinct);
         if !split {
             return Ok(());
@@ -285,18 +286,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn polynomials_of_16_bits_split(roots in prop::collection::vec(any::<u16>(), 1..=MAX_DEGREE)) {
+        fn polynomials_of_16_bits_split(
+            roots in prop::collection::vec(any::<u16>(), 1..=MAX_DEGREE),
+        ) {
             finds_what_was_put_in(roots)?;
         }
 
         #[test]
-        fn polynomials_of_32_bits_split(roots in prop::collection::vec(any::<u32>(), 1..=MAX_DEGREE), twice: bool) {
+        fn polynomials_of_32_bits_split(
+            roots in prop::collection::vec(any::<u32>(), 1..=MAX_DEGREE),
+            twice: bool,
+        ) {
             let roots = if twice { [roots.as_slice(), &roots[..1]].concat() } else { roots };
             finds_what_was_put_in(roots.into_iter().take(MAX_DEGREE).collect())?;
         }
 
         #[test]
-        fn polynomials_of_64_bits_split(roots in prop::collection::vec(any::<u64>(), 1..=MAX_DEGREE)) {
+        fn polynomials_of_64_bits_split(
+            roots in prop::collection::vec(any::<u64>(), 1..=MAX_DEGREE),
+        ) {
             finds_what_was_put_in(roots)?;
         }
 
@@ -314,8 +322,8 @@ mod tests {
         assert!(factoring.find_roots(&with_roots(&[5_u32, 80_000, 3, 4_000_000_000, 0])));
         factoring.roots.sort_unstable();
         assert_eq!(factoring.roots, [0, 3, 5, 80_000, 4_000_000_000]);
-        // For each shift up to 23, and so for all that are tried, both or neither of them, shifted,
-        // are squares.
+        // For every shift that is tried, up to 23, both or neither of these roots, shifted, are
+        // squares.
         assert!(!Factoring::new().find_roots(&with_roots(&[32_586_u16, 48_370])));
         assert!(!factoring.find_roots(&with_roots(&[7_u32, 7])), "twice the same");
     }
@@ -327,7 +335,7 @@ mod tests {
         let mut factoring = Factoring::new();
         assert!(!factoring.find_roots(&[0, u32::PRIME - 2]));
         assert!(!factoring.find_roots(&[u32::PRIME - 7, u32::PRIME - 2, 14]));
-        assert!(factoring.find_roots(&with_roots(&[7_u32])), "it can be used again");
+        assert!(factoring.find_roots(&with_roots(&[7_u32])), "the workspace is reusable");
         assert_eq!(factoring.roots, [7]);
         let mut product = with_roots(&[7_u32, 9]);
         divide_by_root(&mut product, 7);

@@ -1,6 +1,7 @@
-//! Identifiers that are missing or logged more than once: the rare case, told apart with care.
+//! The rare case: identifiers that are missing or logged more than once.
 
-use super::{DecodeError, Fate};
+use crate::error::DecodeError;
+use crate::fate::Fate;
 use crate::field::Field;
 use crate::vector::portable::evaluate;
 use alloc::vec::Vec;
@@ -13,13 +14,13 @@ pub(super) struct Multiplicities<I> {
     roots: Vec<Root<I>>,
 }
 
-/// A missing identifier that stands in the log.
+/// A missing identifier that is in the log.
 #[derive(Debug)]
 struct Root<I> {
     value: I,
-    /// How many packets with it are missing.
+    /// The number of missing packets with it.
     missing: usize,
-    /// How many packets with it the log holds.
+    /// The number of packets with it in the log.
     logged: usize,
 }
 
@@ -28,8 +29,8 @@ impl<I: Field> Multiplicities<I> {
         Self { quotient: Vec::with_capacity(degree), roots: Vec::with_capacity(degree) }
     }
 
-    /// Given the packets whose identifiers are roots of the polynomial (those marked as missing),
-    /// checks that the log accounts for every root, and marks what cannot be told apart.
+    /// Checks that the log accounts for every root, and marks ambiguous packets. `fates` marks the
+    /// packets whose identifiers are roots of the polynomial as missing.
     pub(super) fn settle(
         &mut self,
         polynomial: &[I],
@@ -73,8 +74,8 @@ impl<I: Field> Multiplicities<I> {
     }
 }
 
-/// Divides a polynomial, given less its leading 1 and highest power first, by `x - root` (synthetic
-/// division). The remainder is dropped: for a root it is 0.
+/// Divides a polynomial, given without its leading 1 and highest power first, by `x - root`
+/// (synthetic division). It drops the remainder, which is 0 for a root.
 pub(super) fn divide<I: Field>(polynomial: &mut Vec<I>, root: I) {
     let mut carry = I::ONE;
     for coefficient in polynomial.iter_mut() {

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// The same properties for each width, against arithmetic in the next wider integers.
+/// The same properties for each width, compared with arithmetic in the next wider integers.
 macro_rules! properties {
     ($name:ident, $type:ty, $wide:ty) => {
         mod $name {
@@ -9,7 +9,7 @@ macro_rules! properties {
 
             const P: $wide = <$type as Field>::PRIME as $wide;
 
-            /// Elements, with the edges of the range more often than chance would have them.
+            /// Elements, with the edges of the range more often than by chance.
             fn any_element() -> impl Strategy<Value = $type> {
                 let prime = <$type as Field>::PRIME;
                 prop_oneof![0..6 as $type, prime - 6..prime, 0..prime]
@@ -17,7 +17,11 @@ macro_rules! properties {
 
             proptest! {
                 #[test]
-                fn arithmetic_agrees_with_wide_integers(a in any_element(), b in any_element(), c in any_element()) {
+                fn arithmetic_agrees_with_wide_integers(
+                    a in any_element(),
+                    b in any_element(),
+                    c in any_element(),
+                ) {
                     let [wa, wb, wc] = [a, b, c].map(<$wide>::from);
                     prop_assert_eq!(<$wide>::from(<$type>::add(a, b)), (wa + wb) % P);
                     prop_assert_eq!(<$wide>::from(<$type>::sub(a, b)), (wa + P - wb) % P);
@@ -26,26 +30,42 @@ macro_rules! properties {
                 }
 
                 #[test]
-                fn identifiers_past_the_modulus_wrap(identifier in prop_oneof![any::<$type>(), <$type>::MAX - 80..=<$type>::MAX]) {
-                    prop_assert_eq!(<$wide>::from(identifier.element()), <$wide>::from(identifier) % P);
+                fn identifiers_past_the_modulus_wrap(
+                    identifier in prop_oneof![any::<$type>(), <$type>::MAX - 80..=<$type>::MAX],
+                ) {
+                    let element = <$wide>::from(identifier.element());
+                    prop_assert_eq!(element, <$wide>::from(identifier) % P);
                 }
 
                 #[test]
-                fn totals_reduce(pairs in prop::collection::vec((any_element(), any_element()), 0..=MAX_THRESHOLD), c in any_element()) {
-                    let total = pairs.iter().map(|&(a, b)| <$type>::product(a, b)).fold(0, |total, product| total + product);
-                    let naive = |sum, &(a, b): &($type, $type)| (sum + <$wide>::from(a) * <$wide>::from(b) % P) % P;
-                    prop_assert_eq!(<$wide>::from(<$type>::reduce(total, c)), pairs.iter().fold(<$wide>::from(c), naive) % P);
+                fn totals_reduce(
+                    pairs in prop::collection::vec(
+                        (any_element(), any_element()),
+                        0..=MAX_THRESHOLD,
+                    ),
+                    c in any_element(),
+                ) {
+                    let total =
+                        pairs.iter().fold(0, |total, &(a, b)| total + <$type>::product(a, b));
+                    let reduced = <$wide>::from(<$type>::reduce(total, c));
+                    let naive = |sum, &(a, b): &($type, $type)| {
+                        (sum + <$wide>::from(a) * <$wide>::from(b) % P) % P
+                    };
+                    prop_assert_eq!(reduced, pairs.iter().fold(<$wide>::from(c), naive) % P);
                 }
 
                 #[test]
-                fn lazy_sums_settle(start in any_element(), steps in prop::collection::vec((any::<bool>(), any_element()), 0..50)) {
+                fn lazy_sums_settle(
+                    start in any_element(),
+                    steps in prop::collection::vec((any::<bool>(), any_element()), 0..50),
+                ) {
                     let (mut lazy, mut naive) = (start.lazy(), <$wide>::from(start));
                     for (take, element) in steps {
                         if take {
-                            <$type>::take(&mut lazy, element);
+                            <$type>::subtract(&mut lazy, element);
                             naive = (naive + P - <$wide>::from(element)) % P;
                         } else {
-                            <$type>::put(&mut lazy, element);
+                            <$type>::accumulate(&mut lazy, element);
                             naive = (naive + <$wide>::from(element)) % P;
                         }
                     }
@@ -74,8 +94,7 @@ properties!(of_16_bits, u16, u32);
 properties!(of_32_bits, u32, u64);
 properties!(of_64_bits, u64, u128);
 
-/// Fermat's test to the bases that settle every number of 64 bits (the first twelve primes), in its
-/// strong form.
+/// Fermat's test in its strong form, to the first twelve primes: they decide every 64-bit number.
 fn is_prime(n: u64) -> bool {
     let bases = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
     if n < 2 || bases.iter().any(|&base| n != base && n.is_multiple_of(base)) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{MODULUS, textbook};
+use crate::{MAX_THRESHOLD, MODULUS, textbook};
 use proptest::prelude::*;
 use std::string::ToString;
 
@@ -38,7 +38,11 @@ proptest! {
     }
 
     #[test]
-    fn removing_undoes_inserting(kept in any_identifiers(), passing in any_identifiers(), start: u32) {
+    fn removing_undoes_inserting(
+        kept in any_identifiers(),
+        passing in any_identifiers(),
+        start: u32,
+    ) {
         let mut sums = PowerSums::from_parts(start, &[1, 2, 3, 4, 5, 6]).unwrap();
         sums.insert_many(&kept);
         let before = sums.clone();
@@ -68,13 +72,18 @@ proptest! {
         sent.difference_into(&received, &mut reused).unwrap();
         prop_assert_eq!(&reused, &difference);
         if !missing.is_empty() {
-            prop_assert_eq!(received.difference_into(&sent, &mut reused), Err(MoreReceivedThanSent));
+            let result = received.difference_into(&sent, &mut reused);
+            prop_assert_eq!(result, Err(MoreReceivedThanSent));
             prop_assert_eq!(&reused, &difference, "an error must change nothing");
         }
     }
 
     #[test]
-    fn a_smaller_threshold_is_a_prefix(large in 1..60usize, small in 1..60usize, identifiers in any_identifiers()) {
+    fn a_smaller_threshold_is_a_prefix(
+        large in 1..60usize,
+        small in 1..60usize,
+        identifiers in any_identifiers(),
+    ) {
         let mut sums = sums_of(large, &identifiers);
         let expected = sums_of(small.min(large), &identifiers);
         let mut prefix = vec![0; small];
@@ -116,7 +125,7 @@ fn the_count_wraps() {
     assert_eq!(sums.count(), u32::MAX - 1);
 }
 
-/// 2^30 elements are never reached in a test; this is what happens then.
+/// No test adds 2^30 elements, so this one sets the count that triggers a reduction.
 #[test]
 fn sums_that_were_never_reduced_are_reduced_in_time() {
     use crate::field::Field;

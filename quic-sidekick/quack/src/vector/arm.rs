@@ -1,15 +1,15 @@
 //! NEON with double precision, which every 64-bit ARM has. The one module of this target with
 //! `unsafe` code.
 //!
-//! A value of [`Neon`] comes only from `detect`, so that whoever holds one may call what needs the
-//! instructions. Memory is reached only through references to arrays of the very size that an
+//! A value of [`Neon`] comes only from `detect`, so its holder may call functions that need the
+//! instructions. Memory accesses go only through references to arrays of exactly the size that an
 //! instruction reads or writes.
 
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::kernel::{self, Simd};
-use super::{Narrow, WIDEST};
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use crate::fate::{Fate, Found};
 use alloc::vec::Vec;
 #[allow(clippy::wildcard_imports, reason = "a dozen long names")]
 use core::arch::aarch64::*;
@@ -172,7 +172,7 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn blend(self, _bit: usize, clear: float64x2_t, set: float64x2_t) -> float64x2_t {
-        // Of two lanes only the bit 0 tells apart. SAFETY: `self` proves that the processor has the
+        // Bit 0 alone distinguishes two lanes. SAFETY: `self` proves that the processor has the
         // instruction, which touches registers only.
         unsafe { vcopyq_laneq_f64::<1, 1>(clear, set) }
     }

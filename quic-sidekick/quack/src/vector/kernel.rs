@@ -1,38 +1,36 @@
-//! The one algorithm behind every vector instruction set: modular multiplication by fused
-//! multiply-add.
+//! The algorithm for every vector instruction set: modular multiplication by fused multiply-add.
 //!
-//! An element is a double, centred: an integer of absolute value at most `(1/2 + 2^-20) p`. With `p
-//! = S - e`, where `S` is `2^32` and `e` is 5 (or `2^16` and 15), the product of `y` and `x` is
-//! reduced by four instructions:
+//! An element is a centred double: an integer of absolute value at most `(1/2 + 2^-20) p`. With `p
+//! = S - e`, where `S` is `2^32` and `e` is 5 (or `2^16` and 15), four instructions reduce the
+//! product of `y` and `x`:
 //!
 //! ```text
-//! a = fma(y, x · S/p, M)      M = 1.5 · S · 2^52: what is added to it is rounded to a multiple of S,
-//! q = a - M                   which is here q = S · n with n the integer nearest to yx/p;
-//! u = fma(y, x, -q)           yx - Sn, exactly: an integer of at most 36 bits, though yx may have 64;
+//! a = fma(y, x · S/p, M)      M = 1.5 · S · 2^52 rounds the sum to a multiple of S;
+//! q = a - M                   q = S · n with n the integer nearest to yx/p;
+//! u = fma(y, x, -q)           yx - Sn, exactly: at most 36 bits, though yx may have 64;
 //! r = fma(q, e/S, u)          yx - Sn + en = yx - pn, the remainder.
 //! ```
 //!
-//! `x · S/p` is rounded twice, so that it and the quotient are wrong by at most 2^-52 of
-//! themselves. With `y` up to `(1 + 2^-20) p`, which Horner's rule makes of it, `|yx/p|` is at most
-//! `2^32` and `n` is the nearest integer or, within 2^-20 of the middle between two, the other one:
-//! `|r| <= (1/2 + 2^-20) p`. In Newton's identities `y` is a total of up to 255 elements, below
-//! 2^39, and `|r| <= (1/2 + 2^-13) p`, which is then the `x` of products with elements and leaves
-//! them as they should be. Nothing else is rounded: `q`, `u` and `r` are integers that fit a
-//! significand. The factor `x` stays the same over all powers of an identifier, so that `x · S/p`
-//! is found once.
+//! `x · S/p` is rounded twice, so that it and the quotient have a relative error of at most 2^-52.
+//! With `y` up to `(1 + 2^-20) p`, as in Horner's rule, `|yx/p|` is at most `2^32`. Then `n` is the
+//! nearest integer or, within 2^-20 of the middle between two, the other one: `|r| <= (1/2 + 2^-20)
+//! p`. In Newton's identities `y` is a total of up to 255 elements, below 2^39, and `|r| <= (1/2 +
+//! 2^-13) p`. That `r` is then the `x` of products with elements, which stay within the bound.
+//! Nothing else is rounded: `q`, `u` and `r` are integers that fit a significand. The factor `x` is
+//! the same for all powers of an identifier, so `x · S/p` is computed once.
 //!
-//! Integer instructions need seven: they multiply 32 bits by 32, leave 64, and have no way to keep
-//! the 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would
-//! take four instructions as well.
+//! Integer code needs seven instructions: they multiply 32 bits by 32 into 64, and cannot keep the
+//! 33rd bit of a lazy remainder. AVX-512 IFMA (52 by 52 bits, low and high half apart) would need
+//! four as well.
 
-use super::{Narrow, WIDEST};
-use crate::MAX_THRESHOLD;
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use crate::fate::{Fate, Found};
+use crate::threshold::MAX_THRESHOLD;
 use alloc::vec::Vec;
 
-/// Thresholds up to this one need less room, which costs less to clear.
+/// The room for usual thresholds: smaller buffers are faster to clear.
 pub(super) const USUAL: usize = 32;
-/// Room for every threshold.
+/// The room for every threshold.
 pub(super) const MOST: usize = MAX_THRESHOLD.next_multiple_of(WIDEST);
 
 /// Vectors of doubles. A value of the type is the proof that the machine has the instructions.
@@ -46,9 +44,9 @@ pub(super) trait Simd: Copy {
     fn splat(self, x: f64) -> Self::V;
     /// The first integers of `words`; lanes past its end are 0.
     fn load(self, words: &[u32]) -> Self::V;
-    /// The first doubles; without enough of them, anything.
+    /// Loads doubles. If there are too few, the result is unspecified.
     fn read(self, doubles: &[f64]) -> Self::V;
-    /// Puts the lanes there; without enough room, nowhere.
+    /// Stores the lanes. If there is not enough room, stores nothing.
     fn write(self, doubles: &mut [f64], v: Self::V);
     /// `a + b`
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
@@ -64,13 +62,14 @@ pub(super) trait Simd: Copy {
     fn sub_above(self, x: Self::V, bound: Self::V, amount: Self::V) -> Self::V;
     /// The lanes whose index has the bit `2^bit` from `set`, the others from `clear`.
     fn blend(self, bit: usize, clear: Self::V, set: Self::V) -> Self::V;
-    /// The sum of the lanes of each of [`LANES`](Self::LANES) vectors; without so many, anything.
+    /// The sum of the lanes of each of [`LANES`](Self::LANES) vectors. If there are fewer, the
+    /// result is unspecified.
     fn sum_rows(self, rows: &[Self::V]) -> Self::V;
     /// The first lane.
     fn first(self, v: Self::V) -> f64;
-    /// Adds integers to so many sums (modulo 2^64), or takes them away.
+    /// Adds the lanes' integers to as many sums (modulo 2^64), or subtracts them.
     fn accumulate<const TAKE: bool>(self, sums: &mut [i64], v: Self::V);
-    /// A bit for each lane, the first lowest, that is 0, `p` or `-p`.
+    /// A mask of the lanes that are 0, `p` or `-p`; the first lane is the lowest bit.
     fn multiples(self, v: Self::V, p: Self::V) -> u32;
 }
 
@@ -108,14 +107,13 @@ impl<S: Simd> Modulus<S> {
         }
     }
 
-    /// Centres what is at most one modulus too large.
+    /// Centres a value that is at most one modulus too large.
     #[inline(always)]
     fn centred(self, x: S::V) -> S::V {
         self.simd.sub_above(x, self.half, self.prime)
     }
 
-    /// Takes up to [`Simd::LANES`] identifiers; the rest of the vector is 0, of which every power
-    /// is 0.
+    /// Loads up to [`Simd::LANES`] identifiers. The other lanes are 0, and so are their powers.
     #[inline(always)]
     fn load<F: Narrow>(self, identifiers: &[F]) -> S::V {
         let words = match F::words(identifiers) {
@@ -131,13 +129,13 @@ impl<S: Simd> Modulus<S> {
         self.centred(words)
     }
 
-    /// What [`mul`](Self::mul) wants to know of its second factor.
+    /// The scaled second factor for [`mul`](Self::mul).
     #[inline(always)]
     fn scaled(self, x: S::V) -> S::V {
         self.simd.mul(x, self.scale)
     }
 
-    /// `y · x`, where `scaled` belongs to `x`.
+    /// `y · x`, where `scaled` is `scaled(x)`.
     #[inline(always)]
     fn mul(self, y: S::V, x: S::V, scaled: S::V) -> S::V {
         let simd = self.simd;
@@ -154,7 +152,7 @@ impl<S: Simd> Modulus<S> {
     }
 }
 
-/// The powers of one identifier, several to a vector.
+/// Adds the powers of one identifier, several per vector.
 #[inline(always)]
 pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(
     simd: S,
@@ -163,8 +161,8 @@ pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(
 ) {
     let modulus = Modulus::<S>::of::<F>(simd);
     let x: u32 = identifier.into();
-    // After the round for bit b the lanes hold the powers 1 to 2^(b+1), again and again, and `step`
-    // the last of them.
+    // After the round for bit b the lanes repeat the powers 1 to 2^(b+1), and `step` is the last of
+    // them.
     let mut step = modulus.centred(simd.splat(f64::from(x)));
     let mut powers = step;
     let mut bit = 0;
@@ -185,13 +183,13 @@ pub(super) fn insert_one<S: Simd, F: Narrow, const TAKE: bool>(
     }
 }
 
-/// Vectors of a batch that go side by side, each with a chain of odd and one of even powers: the
-/// four instructions of one multiplication wait for each other, sixteen cycles in all on most
-/// machines, and two can begin in a cycle.
+/// The parallel vectors of a batch, each with a chain of odd and one of even powers. The four
+/// instructions of a multiplication depend on each other, sixteen cycles in all on most machines,
+/// and two can begin per cycle.
 const ABREAST: usize = 4;
 
-/// The powers of many identifiers, several identifiers to a vector. They are at most 2^19, so that
-/// the elements of a row add up to less than 2^51, exactly. `ROWS` is the room for sums, at least
+/// Adds the powers of many identifiers, several identifiers per vector. There are at most 2^19, so
+/// that a row's elements add up exactly, to less than 2^51. `ROWS` is the room for sums, at least
 /// `threshold` rounded up to an even number.
 #[inline(always)]
 pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: bool>(
@@ -205,7 +203,7 @@ pub(super) fn insert_many<S: Simd, F: Narrow, const ROWS: usize, const TAKE: boo
     let zero = simd.splat(0.0);
     let mut rows = [zero; ROWS];
     for group in identifiers.chunks(ABREAST * S::LANES) {
-        // No closures: what is not inlined may not use the instructions.
+        // No closures: a function that is not inlined cannot use the instructions.
         let mut odd = [zero; ABREAST];
         let (mut square, mut scaled) = (odd, odd);
         for i in 0..ABREAST {
@@ -251,9 +249,9 @@ fn centred<F: Narrow>(element: F) -> f64 {
     f64::from(word) - if word > prime / 2 { f64::from(prime) } else { 0.0 }
 }
 
-/// Newton's identities ([`portable::newton`](super::portable::newton) says which), all identities
-/// to come in vectors. `ROOM` is the room for sums, a multiple of [`WIDEST`], and `SHIFTED` is
-/// larger by that.
+/// Newton's identities (see [`portable::newton`](super::portable::newton)), with all later
+/// identities in vectors. `ROOM` is the room for sums, a multiple of [`WIDEST`], and `SHIFTED` is
+/// `ROOM + WIDEST`.
 #[inline(always)]
 pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize>(
     simd: S,
@@ -262,8 +260,7 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     polynomial: &mut Vec<F>,
 ) -> bool {
     let modulus = Modulus::<S>::of::<F>(simd);
-    // In front of the sums zeros, so that a whole vector can be added where only a part of it
-    // belongs.
+    // Zeros precede the sums, so that a whole vector can be added where only a part of it belongs.
     let mut shifted = [0.0; SHIFTED];
     let mut totals = [0.0; ROOM];
     for ((shifted, total), &sum) in shifted.iter_mut().skip(WIDEST).zip(&mut totals).zip(sums) {
@@ -282,7 +279,7 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
         let coefficient = modulus.mul(simd.splat(total), inverse, modulus.scaled(inverse));
         let scaled = modulus.scaled(coefficient);
         *lane = simd.first(coefficient);
-        // Its part in all identities to come.
+        // Its part in all later identities.
         let first = (j + 1) / S::LANES * S::LANES;
         let mut place = first;
         while place < used {
@@ -295,7 +292,7 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     }
     #[allow(clippy::cast_possible_truncation, reason = "centred elements are integers of 33 bits")]
     polynomial.extend(coefficients.iter().take(missing).map(|&c| F::from_centred(c as i64)));
-    // What is past the last sum does not count.
+    // Ignore the lanes past the last sum.
     let one = simd.splat(1.0);
     let mut place = missing / S::LANES * S::LANES;
     let mut agree = true;
@@ -310,7 +307,7 @@ pub(super) fn newton<S: Simd, F: Narrow, const ROOM: usize, const SHIFTED: usize
     agree
 }
 
-/// Vectors of candidates that go side by side.
+/// The parallel vectors of candidates.
 const CANDIDATES_ABREAST: usize = 8;
 
 /// Evaluates the polynomial at every identifier (Horner's rule). `ROOM` is the room for
@@ -349,7 +346,7 @@ pub(super) fn mark_roots<S: Simd, F: Narrow, const ROOM: usize>(
         for (i, &value) in values.iter().enumerate() {
             roots |= u64::from(simd.multiples(value, modulus.prime)) << (i * S::LANES);
         }
-        // Few groups hold one.
+        // Few groups contain a root.
         while roots != 0 {
             // Lanes past the end of the log are no packets.
             let index = roots.trailing_zeros() as usize;

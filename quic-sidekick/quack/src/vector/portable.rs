@@ -1,28 +1,27 @@
-//! What every machine can do, in integers.
+//! The portable code, in integers.
 
-use crate::decode::{Fate, Found, Identities};
+use crate::fate::{Fate, Found, Identities};
 use crate::field::Field;
 use core::mem;
 
-/// How many multiplications go on side by side: powers of one identifier, or identifiers of one
-/// batch. Each has to wait for the one before it, so that one alone would leave most of a processor
-/// idle.
+/// The number of parallel multiplications: powers of one identifier, or identifiers of one batch.
+/// Each waits for the one before, so that a single chain would leave most of a processor idle.
 const SIDE_BY_SIDE: usize = 8;
 
-/// From so many candidates, times the square of the degree, a polynomial is better split than
-/// tried.
+/// The number of candidates, divided by the square of the degree, from which splitting a polynomial
+/// is faster.
 pub(crate) const CROSSOVER: usize = 150;
 
 #[inline]
 fn combine<F: Field, const TAKE: bool>(sum: &mut F::Lazy, element: F) {
     if TAKE {
-        F::take(sum, element);
+        F::subtract(sum, element);
     } else {
-        F::put(sum, element);
+        F::accumulate(sum, element);
     }
 }
 
-/// The powers of one identifier.
+/// Adds the powers of one identifier to the sums, or subtracts them.
 pub(crate) fn insert_one<F: Field, const TAKE: bool>(
     sums: &mut [F::Lazy],
     threshold: usize,
@@ -44,7 +43,7 @@ pub(crate) fn insert_one<F: Field, const TAKE: bool>(
     }
 }
 
-/// [`Field::insert_many`]
+/// [`Batch::insert_many`](crate::batch::Batch::insert_many)
 pub(crate) fn insert_many<F: Field, const TAKE: bool>(
     sums: &mut [F::Lazy],
     threshold: usize,
@@ -67,13 +66,13 @@ pub(crate) fn insert_many<F: Field, const TAKE: bool>(
     }
 }
 
-/// [`Field::newton`]
+/// [`Batch::newton`](crate::batch::Batch::newton)
 ///
-/// With `x^m + c₁x^(m-1) + … + c_m` the polynomial and `s₁, s₂, …` the power sums of its roots,
+/// For the polynomial `x^m + c₁x^(m-1) + … + c_m` and the power sums `s₁, s₂, …` of its roots,
 ///
 /// ```text
 /// k·c_k + c_(k-1)·s₁ + … + c₁·s_(k-1) + s_k = 0   for k ≤ m, which gives each c_k in turn, and
-/// c_m·s_(k-m) + … + c₁·s_(k-1) + s_k = 0          for k > m, which the sums left over have to satisfy.
+/// c_m·s_(k-m) + … + c₁·s_(k-1) + s_k = 0          for k > m, as the remaining sums must satisfy.
 /// ```
 pub(crate) fn newton<F: Field>(sums: &[F], missing: usize, identities: &mut Identities<F>) -> bool {
     let Identities { totals, polynomial } = identities;
@@ -85,8 +84,7 @@ pub(crate) fn newton<F: Field>(sums: &[F], missing: usize, identities: &mut Iden
         let Some((&mut total, later)) = mem::take(&mut rest).split_first_mut() else { break };
         let coefficient = F::mul(F::reduce(total, F::ZERO), negated_inverse);
         polynomial.push(coefficient);
-        // Its part in all identities to come: they do not wait for each other, only the next
-        // coefficient for the first.
+        // Its part in all later identities. Only the next coefficient waits for the first of them.
         for (total, &sum) in later.iter_mut().zip(sums) {
             *total = *total + F::product(coefficient, sum);
         }
@@ -95,7 +93,7 @@ pub(crate) fn newton<F: Field>(sums: &[F], missing: usize, identities: &mut Iden
     rest.iter().all(|&total| F::reduce(total, F::ZERO) == F::ZERO)
 }
 
-/// [`Field::mark_roots`]
+/// [`Batch::mark_roots`](crate::batch::Batch::mark_roots)
 pub(crate) fn mark_roots<F: Field>(
     polynomial: &[F],
     identifiers: &[F],
@@ -117,7 +115,7 @@ pub(crate) fn mark_roots<F: Field>(
     }
 }
 
-/// [`Field::look_up`]
+/// [`Batch::look_up`](crate::batch::Batch::look_up)
 #[inline(always)]
 pub(crate) fn look_up<F: Field>(
     roots: &[F],
@@ -127,7 +125,7 @@ pub(crate) fn look_up<F: Field>(
 ) {
     const TOGETHER: usize = 64;
     for (identifiers, fates) in identifiers.chunks(TOGETHER).zip(fates.chunks_mut(TOGETHER)) {
-        // Few hold any, so that the comparisons come first, without a branch.
+        // Few chunks contain a root, so compare first, without branches.
         let mut any = false;
         for &root in roots {
             for &identifier in identifiers {
@@ -144,8 +142,8 @@ pub(crate) fn look_up<F: Field>(
     }
 }
 
-/// The values at several points (Horner's rule) of a polynomial, given less its leading 1, highest
-/// power first.
+/// The values of a polynomial at several points, by Horner's rule. It is given without its leading
+/// 1, highest power first.
 pub(crate) fn evaluate<F: Field, const N: usize>(polynomial: &[F], points: [F; N]) -> [F; N] {
     let mut values = [F::ONE; N];
     for &coefficient in polynomial {

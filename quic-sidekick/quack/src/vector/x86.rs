@@ -1,16 +1,17 @@
 //! AVX-512 and AVX2 with FMA. The one module of this target with `unsafe` code.
 //!
-//! Two facts make all of it sound. First, a value of [`Avx2`] or [`Avx512`] comes only from its
-//! `detect`, after the processor said that it has the instructions (or the compiler, that it may
-//! assume them): whoever holds one may call what needs them. Second, memory is reached only through
-//! references to arrays of the very size that an instruction reads or writes, by instructions that
-//! ask for no alignment.
+//! Two facts make it sound. First, a value of [`Avx2`] or [`Avx512`] comes only from its `detect`,
+//! after the processor or the compilation target confirmed the instructions. So the holder of a
+//! value may call functions that need them. Second, memory accesses go only through references to
+//! arrays of exactly the size that an instruction reads or writes, by instructions without
+//! alignment requirements.
 
 #![allow(unsafe_code, reason = "intrinsics; see above, and each block")]
 
 use super::kernel::{self, Simd};
-use super::{Narrow, WIDEST, portable};
-use crate::decode::{Fate, Found};
+use super::narrow::{Narrow, WIDEST};
+use super::portable;
+use crate::fate::{Fate, Found};
 use alloc::vec::Vec;
 #[allow(clippy::wildcard_imports, reason = "two dozen long names")]
 use core::arch::x86_64::*;
@@ -50,8 +51,8 @@ impl Avx2 {
     }
 }
 
-/// The kernel, compiled for a set of instructions: functions that carry them, and safe ways in for
-/// who holds the proof.
+/// The kernel, compiled for a set of instructions, with safe entry points for the holder of the
+/// proof.
 macro_rules! compiled_for {
     ($proof:ident, $features:literal) => {
         impl $proof {
@@ -69,7 +70,7 @@ macro_rules! compiled_for {
                     kernel::insert_one::<_, F, TAKE>(proof, sums, identifier);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // function asks for.
+                // function requires.
                 unsafe { compiled::<F, TAKE>(self, sums, identifier) }
             }
 
@@ -89,7 +90,7 @@ macro_rules! compiled_for {
                     kernel::insert_many::<_, F, ROWS, TAKE>(proof, sums, threshold, identifiers);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if threshold <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, TAKE>(self, sums, threshold, identifiers);
@@ -115,7 +116,7 @@ macro_rules! compiled_for {
                     kernel::newton::<_, F, ROOM, SHIFTED>(proof, sums, missing, polynomial)
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if sums.len() <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }, { kernel::USUAL + WIDEST }>(
@@ -136,7 +137,7 @@ macro_rules! compiled_for {
                 fates: &mut [Fate],
                 found: &mut Found<F>,
             ) {
-                // The compiler makes vectors of the portable code.
+                // The compiler vectorises the portable code.
                 #[target_feature(enable = $features)]
                 fn compiled<F: Narrow>(
                     roots: &[F],
@@ -147,7 +148,7 @@ macro_rules! compiled_for {
                     portable::look_up(roots, identifiers, fates, found);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // function asks for.
+                // function requires.
                 unsafe { compiled(roots, identifiers, fates, found) }
             }
 
@@ -169,7 +170,7 @@ macro_rules! compiled_for {
                     kernel::mark_roots::<_, F, ROOM>(proof, polynomial, identifiers, fates, found);
                 }
                 // SAFETY: `self` proves that the processor has the features, which is all that the
-                // functions ask for.
+                // functions require.
                 unsafe {
                     if polynomial.len() <= kernel::USUAL {
                         compiled::<F, { kernel::USUAL }>(
@@ -197,7 +198,7 @@ macro_rules! compiled_for {
 compiled_for!(Avx512, "avx512f,avx512dq,avx512vl");
 compiled_for!(Avx2, "avx2,fma");
 
-/// The first words; those that there are not are 0.
+/// The first words, padded with 0.
 #[inline(always)]
 fn first<const N: usize>(words: &[u32]) -> [u32; N] {
     if let Some(first) = words.first_chunk() {
@@ -305,12 +306,12 @@ impl Simd for Avx512 {
         // SAFETY: `self` proves that the processor has the instructions, which touch registers
         // only.
         unsafe {
-            // Neighbouring lanes, so that each half of 128 bits holds a part of both rows.
+            // Add neighbouring lanes, so that each 128-bit half holds a part of both rows.
             let ab = _mm512_add_pd(_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
             let cd = _mm512_add_pd(_mm512_unpacklo_pd(c, d), _mm512_unpackhi_pd(c, d));
             let ef = _mm512_add_pd(_mm512_unpacklo_pd(e, f), _mm512_unpackhi_pd(e, f));
             let gh = _mm512_add_pd(_mm512_unpacklo_pd(g, h), _mm512_unpackhi_pd(g, h));
-            // Then neighbouring halves, twice.
+            // Then add neighbouring halves, twice.
             const EVEN: i32 = 0b10_00_10_00;
             const ODD: i32 = 0b11_01_11_01;
             let abcd = _mm512_add_pd(
@@ -377,8 +378,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load(self, words: &[u32]) -> __m256d {
         let words = &first::<4>(words);
-        // The bits of 2^52 with the integer below them are 2^52 and the integer: these instructions
-        // convert none that has no sign.
+        // AVX2 converts no unsigned integers. The bits of 2^52, with the integer in the low
+        // bits, are the double 2^52 plus the integer.
         const FLOOR: f64 = (1_u64 << 52) as f64;
         // SAFETY: `self` proves that the processor has the instructions; the load reads the 16
         // bytes of the array.
@@ -466,7 +467,7 @@ impl Simd for Avx2 {
         // SAFETY: `self` proves that the processor has the instructions, which touch registers
         // only.
         unsafe {
-            // Neighbouring lanes, so that each half of 128 bits holds a part of both rows; then the
+            // Add neighbouring lanes, so that each 128-bit half holds a part of both rows; then the
             // halves.
             let (ab, cd) = (_mm256_hadd_pd(a, b), _mm256_hadd_pd(c, d));
             let (low, high) =
@@ -485,9 +486,9 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn accumulate<const TAKE: bool>(self, sums: &mut [i64], v: __m256d) {
         let Some(sums) = sums.first_chunk_mut::<4>() else { return };
-        // No instruction converts to integers of 64 bits. An integer below 2^51 (and a row's sum is
-        // below) added to 1.5 · 2^52 stands in the low bits of what results, in two's complement,
-        // once the bits of 1.5 · 2^52 are taken off.
+        // No instruction converts to 64-bit integers. Add the integer, which is below 2^51 as a
+        // row's sum is, to 1.5 · 2^52. The low bits of the result, less the bits of 1.5 · 2^52, are
+        // its two's complement.
         const MIDDLE: f64 = (3_u64 << 51) as f64;
         const BITS: i64 = MIDDLE.to_bits().cast_signed();
         // SAFETY: `self` proves that the processor has the instructions; those on memory read and

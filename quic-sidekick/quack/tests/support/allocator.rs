@@ -1,16 +1,15 @@
-//! What something asks of the allocator: how often, and how much it holds in the end. For the tests
-//! of all crates.
+//! Measures use of the allocator: requests, and bytes held in the end. For the tests of all crates.
 
-#![allow(dead_code, reason = "each test uses its own part of this")]
+#![allow(dead_code, reason = "each test uses a part of this")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Per thread, so that what the test runner does beside the test is not counted.
+    // Per thread, to exclude the test runner's other threads.
     /// Requests for memory.
     static REQUESTS: Cell<usize> = const { Cell::new(0) };
-    /// Bytes asked for less bytes given back, while that is watched.
+    /// Bytes allocated less bytes freed, while measured.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static WATCHED: Cell<bool> = const { Cell::new(false) };
 }
@@ -47,14 +46,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often `work` asks for memory.
+/// The number of allocation requests of `work`.
 pub(crate) fn requests_during(work: impl FnOnce()) -> usize {
     let before = REQUESTS.get();
     work();
     REQUESTS.get() - before
 }
 
-/// What `work` gives, and by how many bytes more is held after it than before.
+/// The result of `work`, and by how many bytes it increases the memory held.
 pub(crate) fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
     let before = LIVE.get();
     WATCHED.set(true);

@@ -1,4 +1,4 @@
-//! Every instruction set of the machine against the textbook, to the bit.
+//! Compares every instruction set of the machine with the textbook, bit by bit.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,8 +10,7 @@ use sidekick_quack::{
     DecodeError, DecoderOf, Fate, Identifier, InstructionSet, MAX_THRESHOLD, PowerSumsOf, textbook,
 };
 
-/// From a seed, so that long lists need no long strategy: SplitMix64, of which the high bits are
-/// taken.
+/// Identifiers from a seed, by SplitMix64's high bits: a long list needs only a short strategy.
 pub fn identifiers<I: Identifier + TryFrom<u64, Error: std::fmt::Debug>>(
     seed: u64,
     length: usize,
@@ -23,7 +22,7 @@ pub fn identifiers<I: Identifier + TryFrom<u64, Error: std::fmt::Debug>>(
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         let word = (mixed ^ mixed >> 31) >> (64 - I::BITS);
         let most = u64::MAX >> (64 - I::BITS);
-        // The edges of the range more often than chance would have them.
+        // The edges of the range more often than by chance.
         let word = match state % 16 {
             0 => most - word % 64,
             1 => word % 4,
@@ -62,7 +61,7 @@ pub fn inserting_and_removing<I: Identifier + Default + TryFrom<u64, Error: std:
     }
 }
 
-/// What is to be said of each packet of a log of which some are missing: by counting.
+/// The fate of each packet of a log, by counting.
 pub fn exact_fates<I: Identifier>(log: &[I], missing: &[I]) -> Vec<Fate> {
     let count = |identifiers: &[I], element: u64| {
         identifiers

@@ -1,7 +1,7 @@
 //! Fewer acknowledgements.
 //!
-//! quiche acknowledges with the next datagram that it is asked for. A receiver whose sender learns
-//! from a proxy what has passed can wait: each acknowledgement is a packet on a path that may be
+//! quiche acknowledges with the next datagram that it sends. A receiver whose sender learns from a
+//! proxy which packets passed can wait. Each acknowledgement is a packet on a path that may be
 //! slow, metered or half duplex.
 
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use crate::packet::Epoch;
 use crate::{BufFactory, Connection};
 
-/// When a receiver acknowledges, and what waits for it.
+/// When a receiver acknowledges, and the packets that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Acks {
-    /// After so many packets; 0 and 1 are quiche's own way.
+    /// The number of packets to acknowledge at once. 0 and 1 mean quiche's own way.
     packets: u64,
     delay: Duration,
     waiting: u64,
     due: Option<Instant>,
-    /// One is due, and nothing was sent since: what comes in must not defer it again.
+    /// An acknowledgement is due and unsent. Further packets must not defer it.
     owed: bool,
 }
 
@@ -32,21 +32,21 @@ impl Acks {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Acknowledges 1-RTT packets after so many of them, or so long after the first, whichever
-    /// comes sooner. With 0 or 1 packet each is acknowledged as soon as anything is sent, as quiche
-    /// does it.
+    /// Acknowledges 1-RTT packets after a number of them, or a delay after the first, whichever
+    /// comes sooner. With 0 or 1 packets, quiche acknowledges each with the next datagram, as
+    /// usual.
     ///
-    /// The delay is at most the one that the handshake has announced (`Config::set_max_ack_delay`,
-    /// 25 ms unless set), for the sender reckons with it (RFC 9000, section 13.2.1). Gaps wait,
-    /// too: a sender without help finds losses later by as much, and one whose window is clocked by
-    /// acknowledgements sends in bursts. So this is for receivers whose senders have a proxy.
+    /// The delay is at most the one announced in the handshake (`Config::set_max_ack_delay`, 25 ms
+    /// by default), because the sender relies on it (RFC 9000, section 13.2.1). Acknowledgements of
+    /// gaps wait, too: a sender without a proxy detects losses later by as much, and one that is
+    /// clocked by acknowledgements sends in bursts. So use it only where the sender has a proxy.
     pub fn sidekick_acknowledge(&mut self, packets: u64, delay: Duration) {
         let announced = Duration::from_millis(self.local_transport_params.max_ack_delay);
         self.sidekick.acks.packets = packets;
         self.sidekick.acks.delay = delay.min(announced);
     }
 
-    /// A packet was received and noted: its acknowledgement waits if it may.
+    /// Lets the acknowledgement of a received packet wait, if allowed.
     pub(crate) fn sidekick_defer_ack(&mut self, epoch: Epoch, now: Instant) {
         let space = &mut self.pkt_num_spaces[epoch];
         let acks = &mut self.sidekick.acks;
@@ -62,7 +62,7 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Has the next `send` acknowledge what has waited long enough.
+    /// Makes the next `send` acknowledge packets that waited long enough.
     pub(super) fn sidekick_acks_due(&mut self, now: Instant) {
         if self.sidekick.acks.due.is_some_and(|due| due <= now) {
             self.sidekick.acks.owe();
@@ -70,7 +70,8 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// A datagram was made; quiche has put what it owed into it, if there was room.
+    /// Records that a datagram was made. It includes the acknowledgement that was due, if there was
+    /// room.
     pub(super) fn sidekick_acks_sent(&mut self) {
         self.sidekick.acks.owed &= self.pkt_num_spaces[Epoch::Application].ack_elicited;
     }

@@ -1,18 +1,18 @@
-//! Datagrams that go out once more, byte for byte as they were.
+//! Datagrams that are sent again, byte for byte.
 //!
 //! *Re-injection*: a 1-RTT packet that was lost before the proxy is sent again with the same
-//! ciphertext. To the receiver it is the packet, a little late; quiche's congestion control never
-//! hears of a loss. Only its loss detection is held back for that packet, for as long as the second
+//! ciphertext. The receiver sees the same packet, a little later. quiche's congestion control never
+//! learns of the loss. Only the loss detection of that packet waits, for as long as the second
 //! attempt may take ([`Connection::sidekick_resend`]).
 //!
-//! *The handshake*: a lost first flight costs a second, for nobody knows the round-trip time yet
-//! (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
+//! *The handshake*: a lost first flight costs a second, because the round-trip time is still
+//! unknown (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
 //! milliseconds later, and twice more ([`Connection::sidekick_repeat_handshake`],
-//! [`with_repeated_handshakes`]). What arrives twice is dropped by the packet number; a server that
+//! [`with_repeated_handshakes`]). The receiver drops a second copy by its packet number. A server that
 //! answers first flights with Retry answers each copy.
 //!
-//! Either is encrypted once and sent as often as needed, which is what a network may do to any
-//! datagram (RFC 9000, section 21.9): nothing about it is new to a receiver.
+//! Either is encrypted once and sent several times. A network may do the same to any datagram (RFC
+//! 9000, section 21.9), so a receiver must handle it.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,18 +21,19 @@ use std::time::{Duration, Instant};
 use crate::recovery::Recovery;
 use crate::{BufFactory, Connection, SendInfo, MIN_CLIENT_INITIAL_LEN};
 
-/// Datagrams that wait to be sent again; what finds no room is not.
+/// The most datagrams that wait to be sent again. Further ones are dropped.
 const MAX_WAITING: usize = 256;
-/// Datagrams of a handshake that are kept; a client has two or three.
+/// The most datagrams of a handshake that are kept. A client has two or three.
 const MAX_FLIGHT: usize = 8;
-/// How long after a handshake datagram was sent it is sent again, if nothing says that it arrived.
+/// The delays after which a handshake datagram is sent again, unless something shows that it
+/// arrived.
 const REPEATS: [Duration; 3] = [Duration::from_millis(5), Duration::from_millis(20), Duration::from_millis(80)];
 
 /// Types of packets with a long header (RFC 9000, section 17.2).
 const INITIAL: u8 = 0;
 const HANDSHAKE: u8 = 2;
 
-/// The type of the packet that comes first in a datagram, if its header is a long one.
+/// The type of the first packet in a datagram, if it has a long header.
 fn long_type(datagram: &[u8]) -> Option<u8> {
     datagram.first().filter(|first| **first & 0x80 != 0).map(|first| first >> 4 & 3)
 }
@@ -64,7 +65,7 @@ pub fn with_repeated_handshakes<R>(create: impl FnOnce() -> R) -> R {
 struct Flight {
     datagram: Vec<u8>,
     path_id: usize,
-    /// Nothing had come from the server before.
+    /// Sent before anything arrived from the server.
     first: bool,
     sent: Instant,
     repeats: usize,
@@ -80,7 +81,7 @@ impl Flight {
     }
 }
 
-/// What is sent again.
+/// The datagrams that are sent again.
 #[derive(Debug)]
 pub(super) struct Again {
     waiting: VecDeque<Waiting>,
@@ -92,7 +93,7 @@ pub(super) struct Again {
 struct Waiting {
     path_id: usize,
     datagram: Vec<u8>,
-    /// Of a 1-RTT packet.
+    /// The packet number of a 1-RTT packet.
     packet_number: Option<u64>,
 }
 
@@ -111,12 +112,12 @@ impl Again {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Has a client send the datagrams of its handshake again after 5, 20 and 80 ms, as long as
-    /// nothing says that they arrived: the first flight until the server is heard, acknowledgements
-    /// of an incomplete answer until it is complete (a server that hears nothing doubles the time
-    /// until it sends its answer again), the rest until the server confirms the handshake. Call it
-    /// before the first `send`. A server never repeats: until it knows the client's address it may
-    /// not (RFC 9000, section 8.1).
+    /// Makes a client send the datagrams of its handshake again after 5, 20 and 80 ms, unless
+    /// something shows that they arrived. It repeats the first flight until the server answers,
+    /// acknowledgements of an incomplete answer until that is complete, and the rest until the
+    /// server confirms the handshake. (A server without an acknowledgement doubles the time before
+    /// it retransmits its answer.) Call it before the first `send`. A server never repeats: before
+    /// it knows the client's address it must not (RFC 9000, section 8.1).
     pub fn sidekick_repeat_handshake(&mut self, repeat: bool) {
         self.sidekick.again.repeat_handshake = repeat;
         if !repeat {
@@ -124,13 +125,13 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Has the next call of `send` give out a datagram of a 1-RTT packet once more: `datagram` as
-    /// the log had it under this path and packet number. False if there is no need, since the
-    /// packet is acknowledged or was declared lost, or no room.
+    /// Makes the next call of `send` return a datagram of a 1-RTT packet again: `datagram` as
+    /// logged under this path and packet number. Returns false if there is no need, because the
+    /// packet is acknowledged or was declared lost, or if there is no room.
     ///
-    /// Until a loss would be noticed had the packet been sent now for the first time, neither
-    /// packets acknowledged after it nor time make it a loss. The peer may take its time to
-    /// acknowledge (`max_ack_delay`), since the packet fills a gap. It stays in flight.
+    /// For as long as loss detection would take for a packet sent now, neither later
+    /// acknowledgements nor time make this packet a loss. That includes the peer's `max_ack_delay`,
+    /// because the packet fills a gap. It stays in flight.
     pub fn sidekick_resend(
         &mut self,
         path_id: usize,
@@ -141,8 +142,7 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick_forget_left_paths();
         let full = self.sidekick.again.waiting.len() >= MAX_WAITING;
         let Ok(path) = self.paths.get_mut(path_id) else { return false };
-        // RFC 9000, section 8.1: until a server knows the client's address, its packets are
-        // counted.
+        // RFC 9000, section 8.1 limits what a server sends before it knows the client's address.
         if full || !path.active() || (self.is_server && !path.verified_peer_address) {
             return false;
         }
@@ -158,15 +158,15 @@ impl<F: BufFactory> Connection<F> {
         held
     }
 
-    /// How many packets on the connection's present paths were sent again in vain: they were
-    /// acknowledged too soon for the second attempt to be the one that arrived, or before packets
-    /// that were sent earlier than that.
+    /// The number of packets on the connection's present paths that were sent again needlessly:
+    /// they were acknowledged too soon for the second attempt, or before packets that were sent
+    /// earlier than that attempt.
     pub fn sidekick_needless(&self) -> u64 {
         self.early_losses().map(|losses| losses.needless).sum()
     }
 
-    /// Keeps a datagram that begins with a long header for its repetitions. Early data and probes
-    /// are not repeated.
+    /// Keeps a datagram that begins with a long header, to repeat it. Early data and probes are not
+    /// repeated.
     pub(super) fn sidekick_keep_flight(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
         let heard = self.sidekick_heard_of_server();
         let again = &mut self.sidekick.again;
@@ -178,21 +178,21 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Whether anything has come from the server that answers a first flight: Retry and Version
-    /// Negotiation do, too, but quiche does not count them.
+    /// Whether anything arrived from the server in answer to a first flight. Retry and Version
+    /// Negotiation would count, but quiche does not count them.
     fn sidekick_heard_of_server(&self) -> bool {
         self.recv_count > 0 || self.did_retry || self.did_version_negotiation
     }
 
-    /// Drops what waits for a path that the connection has left: its datagrams would link one with
-    /// the other.
+    /// Drops datagrams that wait for a path that the connection left: on another path they would
+    /// link the two.
     fn sidekick_forget_left_paths(&mut self) {
         let paths = &self.paths;
         let active = |path_id| paths.get(path_id).is_ok_and(|path| path.active());
         self.sidekick.again.waiting.retain(|next| active(next.path_id));
     }
 
-    /// Puts the repetitions that are due where the next `send` takes them from.
+    /// Queues the repetitions that are due for the next `send`.
     pub(super) fn sidekick_repeat(&mut self, now: Instant) {
         if self.sidekick.again.flight.is_empty() {
             return;
@@ -201,7 +201,7 @@ impl<F: BufFactory> Connection<F> {
         let answered = self.is_established();
         let Again { waiting, flight, .. } = &mut self.sidekick.again;
         flight.retain_mut(|sent| {
-            // What the server has, or has no more use for, is not repeated.
+            // Do not repeat what the server has or no longer needs.
             let settled = (heard && sent.first) || (answered && sent.is_initial());
             if confirmed || settled || sent.due().is_none() {
                 return false;
@@ -210,7 +210,7 @@ impl<F: BufFactory> Connection<F> {
                 sent.repeats += 1;
                 let mut datagram = sent.datagram.clone();
                 if sent.is_initial() && datagram.len() < MIN_CLIENT_INITIAL_LEN {
-                    // The padding was added behind the record (RFC 9000, section 14.1).
+                    // The padding was added after the record (RFC 9000, section 14.1).
                     datagram.resize(MIN_CLIENT_INITIAL_LEN, 0);
                 }
                 waiting.push_back(Waiting { path_id: sent.path_id, datagram, packet_number: None });
@@ -219,7 +219,7 @@ impl<F: BufFactory> Connection<F> {
         });
     }
 
-    /// Writes the next datagram that goes out again on this path.
+    /// Writes the next datagram to send again on this path.
     pub(super) fn sidekick_send_again(
         &mut self,
         path_id: usize,
@@ -230,7 +230,7 @@ impl<F: BufFactory> Connection<F> {
             return None;
         }
         self.sidekick_forget_left_paths();
-        // One that does not fit must not hold up the others.
+        // A datagram that does not fit must not block the others.
         let fits = |next: &Waiting| next.path_id == path_id && next.datagram.len() <= out.len();
         let next = self.sidekick.again.waiting.iter().position(fits)?;
         let len = self.sidekick.again.waiting.get(next)?.datagram.len();

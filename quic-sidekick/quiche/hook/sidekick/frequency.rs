@@ -1,5 +1,5 @@
-//! Asks a receiver that is not ours for fewer acknowledgements: QUIC ACK frequency
-//! (draft-ietf-quic-ack-frequency-07), tried with quinn.
+//! Requests fewer acknowledgements from a receiver without the hook: QUIC ACK frequency
+//! (draft-ietf-quic-ack-frequency-07), tested with quinn.
 
 use std::time::{Duration, Instant};
 
@@ -7,32 +7,33 @@ use super::State;
 use crate::recovery::RecoveryOps;
 use crate::{BufFactory, Connection};
 
-/// The transport parameter `min_ack_delay`: who announces it can be asked.
+/// The transport parameter `min_ack_delay`, by which a peer offers to accept requests.
 const MIN_ACK_DELAY: u64 = 0xff04_de1b;
 /// The type of the frame.
 const ACK_FREQUENCY: u64 = 0xaf;
-/// The request goes out so many times, for quiche would not know it in a lost packet. Its number
-/// tells the copies from a new request; and if all are lost, the receiver does as before.
+/// The number of copies of a request, because quiche does not retransmit the frame if a packet is
+/// lost. The sequence number distinguishes copies from a new request. If all are lost, the receiver
+/// continues as before.
 const COPIES: u32 = 5;
-/// The usual way (RFC 9000, section 13.2.2): every second packet.
+/// The default (RFC 9000, section 13.2.2): acknowledge every second packet.
 const USUAL_THRESHOLD: u64 = 1;
-/// What is out of order is told at once, as it is without a request.
+/// Acknowledge reordered packets at once, as without a request.
 const REORDERING_THRESHOLD: u64 = 1;
 
-/// More than these cannot be asked for: what the draft bounds delays by, in microseconds, and as
-/// many packets as make no difference.
+/// The largest values that can be requested: the draft's limit on delays, in microseconds, and more
+/// packets than make a difference.
 const MAX_DELAY_US: u64 = (1 << 24) - 1;
 const MAX_THRESHOLD: u64 = 1 << 20;
 
-/// What is asked of the receiver.
+/// A request for acknowledgements.
 #[derive(Debug, Default)]
 pub(super) struct Frequency {
     request: Option<Request>,
     next_sequence: u64,
-    /// The longest delay that was asked for. A request for less may be lost, and one on its way is
-    /// in force or not: loss detection reckons with this.
+    /// The longest delay requested. Loss detection uses it, because a request for less may be lost
+    /// or not yet in effect.
     longest: Duration,
-    /// The packet that is being made has the request in it.
+    /// Whether the packet under construction carries the request.
     written: bool,
 }
 
@@ -42,14 +43,13 @@ struct Request {
     threshold: u64,
     delay: Duration,
     copies: u32,
-    /// Between two copies.
+    /// The time between two copies.
     interval: Duration,
     next: Instant,
 }
 
 impl State {
-    /// Writes a request for the receiver into a 1-RTT packet, if it is time for one, and returns
-    /// how many bytes that took.
+    /// Writes a request into a 1-RTT packet if one is due, and returns its length in bytes.
     pub(crate) fn ask(&mut self, b: &mut octets::OctetsMut, left: usize, now: Instant) -> usize {
         self.frequency.write(b, left, now)
     }
@@ -62,8 +62,8 @@ impl Frequency {
         let delay_us = u64::try_from(request.delay.as_micros()).unwrap_or(u64::MAX).min(MAX_DELAY_US);
         let fields = [ACK_FREQUENCY, request.sequence, request.threshold, delay_us, REORDERING_THRESHOLD];
         let len = fields.iter().map(|field| octets::varint_len(*field)).sum();
-        // A frame of quiche's own has to follow, a PING if nothing else: it makes no packet of ours
-        // alone.
+        // A frame of quiche's own must follow, at least a PING, so that no packet contains only
+        // ours.
         if len + 1 > left || fields.iter().any(|field| b.put_varint(*field).is_err()) {
             return 0;
         }
@@ -71,7 +71,7 @@ impl Frequency {
         len
     }
 
-    /// A 1-RTT packet was made.
+    /// Records that a 1-RTT packet was made.
     pub(super) fn sent(&mut self, now: Instant) {
         if !std::mem::take(&mut self.written) {
             return;
@@ -83,7 +83,7 @@ impl Frequency {
     }
 }
 
-/// The value of a transport parameter that is a number, in the form of RFC 9000, section 18.
+/// The value of a numeric transport parameter, in the encoding of RFC 9000, section 18.
 fn parameter(parameters: &[u8], wanted: u64) -> Option<u64> {
     let mut b = octets::Octets::with_slice(parameters);
     while b.cap() > 0 {
@@ -97,15 +97,15 @@ fn parameter(parameters: &[u8], wanted: u64) -> Option<u64> {
 }
 
 impl<F: BufFactory> Connection<F> {
-    /// Asks the peer to acknowledge after so many packets, or so long after the first, whichever
-    /// comes sooner; and what is out of order at once. False if it has not offered to be asked, or
-    /// the handshake is not over. The delay is at least the shortest that the peer offers and at
-    /// most 16 s, and loss detection reckons with it from now on, also if less is asked for later.
+    /// Requests that the peer acknowledge after a number of packets, or a delay after the first,
+    /// whichever comes sooner; and reordered packets at once. Returns false if the peer does not
+    /// offer this, or the handshake is not complete. The delay is at least the peer's minimum and
+    /// at most 16 s. Loss detection uses it from now on, even if a later request is for less.
     pub fn sidekick_ask_for_acks(&mut self, packets: u64, delay: Duration, now: Instant) -> bool {
         self.sidekick_request(packets.saturating_sub(1), Some(delay), now)
     }
 
-    /// Asks the peer to acknowledge as it would have unasked.
+    /// Requests that the peer acknowledge as by default.
     pub fn sidekick_ask_for_usual_acks(&mut self, now: Instant) -> bool {
         self.sidekick_request(USUAL_THRESHOLD, None, now)
     }
@@ -117,8 +117,8 @@ impl<F: BufFactory> Connection<F> {
         let Some(least) = parameter(self.handshake.quic_transport_params(), MIN_ACK_DELAY) else { return false };
         let usual = Duration::from_millis(self.peer_transport_params.max_ack_delay);
         let least = Duration::from_micros(least);
-        // The shortest cannot be longer than the usual; who says so is not to decide when timeouts
-        // expire.
+        // The minimum must not exceed the default. A peer that claims otherwise must not control
+        // when timeouts expire.
         if least > usual {
             return false;
         }
@@ -130,7 +130,7 @@ impl<F: BufFactory> Connection<F> {
             path.recovery.update_max_ack_delay(frequency.longest);
         }
         let Ok(path) = self.paths.get_active_mut() else { return false };
-        // Also where there is nothing else to send.
+        // Send it even if there is nothing else to send.
         path.needs_ack_eliciting = true;
         let sequence = frequency.next_sequence;
         frequency.next_sequence += 1;
@@ -141,7 +141,7 @@ impl<F: BufFactory> Connection<F> {
 }
 
 #[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 mod tests {
     use super::*;
     use crate::test_utils::{self, Pipe};
@@ -187,7 +187,7 @@ mod tests {
             if len == 0 {
                 continue;
             }
-            // quiche may have nothing to send after all: then it is written again.
+            // If quiche sends no packet after all, the request is written again.
             assert_eq!(frequency.write(&mut octets::OctetsMut::with_slice(&mut [0; 100]), 100, now), len);
             frequency.sent(now);
             copies += 1;
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(copies, COPIES);
     }
 
-    /// A connection whose peer would be asked with its next packets.
+    /// A connection whose next packets carry a request.
     fn asking(pmtud: bool) -> Pipe {
         let mut config = Pipe::default_config("cubic").unwrap();
         config.enable_dgram(true, 10, 10);
@@ -218,7 +218,7 @@ mod tests {
             threshold: 99,
             delay: Duration::from_millis(50),
             copies: COPIES,
-            // Where there are probes, every packet that may carry it does.
+            // Besides probes, every packet that may carry it does.
             interval: Duration::from_secs(u64::from(!pmtud)),
             next: Instant::now(),
         });
@@ -226,7 +226,8 @@ mod tests {
         pipe
     }
 
-    /// Who offered nothing is not asked; and quiche, which does not know the frame, says so.
+    /// A peer without the offer receives no request. quiche, which does not know the frame, rejects
+    /// it.
     #[test]
     fn quiche_does_not_offer_to_be_asked() {
         let mut pipe = asking(false);

@@ -1,8 +1,8 @@
-//! Events of ours in the connection's own qlog file.
+//! The hook's events in the connection's own qlog file.
 //!
-//! They go through the writer that `Connection::set_qlog` was given, with times that count from the
-//! same moment as those of quiche's events. What cannot be written is lost, like an event of
-//! quiche's: a full disk does not end a connection.
+//! They use the writer of `Connection::set_qlog`, with times relative to the same moment as
+//! quiche's events. An event that cannot be written is lost, as with quiche's: a full disk does not
+//! end a connection.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -17,8 +17,8 @@ impl<F: BufFactory> Connection<F> {
     /// Writes an event to the connection's qlog file, if it has one and its level includes
     /// `importance`.
     ///
-    /// `name` is namespace, colon, event type. `data` is called only if the event is written; it
-    /// should give a structure or a map, since readers take an event's data for an object.
+    /// `name` is the namespace, a colon and the event type. `data` is called only if the event is
+    /// written. It should return a structure or a map, because readers expect an object.
     pub fn sidekick_qlog<D: Serialize>(
         &mut self,
         name: &str,
@@ -42,8 +42,8 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Writes what has changed of a path's window and flight, which quiche does after every loss
-    /// that it finds itself.
+    /// Writes the changes of a path's window and flight, as quiche does after every loss that it
+    /// detects itself.
     pub(super) fn sidekick_qlog_metrics(&mut self, path_id: usize, now: Instant) {
         if let (Some(streamer), Ok(path)) = (&mut self.qlog.streamer, self.paths.get_mut(path_id)) {
             path.recovery.maybe_qlog(streamer, now);

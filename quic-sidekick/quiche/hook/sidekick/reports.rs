@@ -1,10 +1,9 @@
-//! What becomes of a proxy's reports: the receiver confirms each, or refutes it.
+//! The fate of a proxy's reports: the receiver confirms or refutes each.
 //!
-//! A report has data sent again at once, but moves no congestion controller. The controller hears
-//! of the loss when the receiver has acknowledged later packets, as without a proxy. A packet that
-//! is acknowledged instead comes back into the flight first, so that the connection takes it for
-//! what it is: a packet that arrived. A wrong report thus costs the repetition alone, and nothing
-//! of it remains.
+//! A report triggers a retransmission at once, but affects no congestion controller. The controller
+//! learns of the loss when the receiver has acknowledged later packets, as without a proxy. If the
+//! packet is acknowledged instead, it first returns to the flight, so that the connection treats it
+//! as an arrived packet. A wrong report thus costs only the retransmission.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -15,20 +14,19 @@ use super::Reaction;
 use crate::frame::Frame;
 use crate::ranges::RangeSet;
 
-/// Reports per path on which the receiver's word is still to come. While there are as many, no more
-/// are acted on.
+/// The most reports per path that await the receiver's confirmation. Further ones are ignored.
 pub(super) const MAX_OPEN: usize = 4096;
-/// The same as bytes, in congestion windows.
+/// The same limit in bytes, in congestion windows.
 const MAX_OPEN_WINDOWS: usize = 2;
-/// What any connection may send before it knows the path, in bytes (RFC 9002, section 7.2).
+/// The initial window in bytes (RFC 9002, section 7.2).
 const INITIAL_WINDOW: usize = 14_720;
-/// Packets per path that are on their way again as they were.
+/// The most packets per path that are sent again unchanged and in flight.
 const MAX_HELD: usize = 1024;
-/// Confirmed losses whose acknowledgement is still looked for, per path; past it, the lowest packet
-/// number is forgotten.
+/// The most confirmed losses per path whose acknowledgement may still arrive. Past it, the lowest
+/// packet number is dropped.
 pub(super) const MAX_CONFIRMED: usize = 1024;
 
-/// A packet that was declared lost, as it was.
+/// The state of a packet before it was declared lost.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) reaction: Reaction,
@@ -41,13 +39,13 @@ pub(crate) struct Report {
     pub(crate) frames: SmallVec<[Frame; 1]>,
 }
 
-/// A packet that was sent again as it was.
+/// A packet that was sent again unchanged.
 #[derive(Debug)]
 struct Held {
-    /// When it was first sent again, and which packet was the last before.
+    /// When it was first sent again, and the last packet before.
     resent: Instant,
     last: u64,
-    /// Until when only the latest attempt counts.
+    /// The time until which only the latest attempt counts.
     until: Instant,
     attempts: u64,
 }
@@ -56,7 +54,7 @@ struct Held {
 #[derive(Debug, Default)]
 pub(crate) struct EarlyLosses {
     open: BTreeMap<u64, Report>,
-    /// Bytes of these packets.
+    /// The total size of these packets in bytes.
     open_bytes: usize,
     confirmed: BTreeSet<u64>,
     pub(super) declared: u64,
@@ -68,12 +66,12 @@ pub(crate) struct EarlyLosses {
 }
 
 impl EarlyLosses {
-    /// Whether a packet of `size` bytes may be declared lost, with such a congestion window.
+    /// Whether a packet of `size` bytes may be declared lost, with this congestion window.
     ///
-    /// What is declared lost leaves the flight, and makes room for more. The receiver has not
-    /// confirmed that it left the path. So no more than two windows of it wait for the receiver's
-    /// word, however much a proxy reports; at half of the packets lost, one does. An initial window
-    /// may always wait.
+    /// A packet declared lost leaves the flight and makes room for more, before the receiver
+    /// confirms that it left the path. So at most two windows of such packets await confirmation,
+    /// whatever a proxy reports; at half of the packets lost, one does. An initial window may
+    /// always wait.
     pub(crate) fn has_room(&self, size: usize, window: usize) -> bool {
         let most = (MAX_OPEN_WINDOWS * window).max(INITIAL_WINDOW);
         self.open.len() < MAX_OPEN && self.open_bytes + size <= most
@@ -86,18 +84,18 @@ impl EarlyLosses {
         self.declared += 1;
     }
 
-    /// Whether the receiver's word on this packet is still to come, so that its record has to stay.
+    /// Whether this packet awaits confirmation, so that its record must stay.
     pub(crate) fn is_open(&self, packet_number: u64) -> bool {
         self.open.contains_key(&packet_number)
     }
 
-    /// The lowest packet number of those, if it is below `in_flight`, the lowest of all in flight.
+    /// The lowest such packet number, if it is below `in_flight`, the lowest of all in flight.
     pub(crate) fn least_open(&self, in_flight: impl FnOnce() -> Option<u64>) -> Option<u64> {
         let least = *self.open.keys().next()?;
         in_flight().is_none_or(|in_flight| least < in_flight).then_some(least)
     }
 
-    /// Takes a report whose fate is known.
+    /// Removes a report whose fate is known.
     fn close(&mut self, packet_number: u64) -> Option<Report> {
         let report = self.open.remove(&packet_number)?;
         self.open_bytes = self.open_bytes.saturating_sub(report.size);
@@ -108,12 +106,12 @@ impl EarlyLosses {
         self.is_open(packet_number) || self.confirmed.contains(&packet_number)
     }
 
-    /// Whether this packet may go out again: what becomes of each attempt has to be seen.
+    /// Whether this packet may be sent again: the fate of each attempt must be observable.
     pub(crate) fn may_hold(&self, packet_number: u64) -> bool {
         self.held.len() < MAX_HELD || self.held.contains_key(&packet_number)
     }
 
-    /// A packet goes out again, behind `last`; a loss of it is not looked for before `until`.
+    /// Records that a packet is sent again, after `last`. Loss detection ignores it until `until`.
     pub(crate) fn hold(&mut self, packet_number: u64, last: u64, now: Instant, until: Instant) {
         let first = Held { resent: now, last, until, attempts: 0 };
         let held = self.held.entry(packet_number).or_insert(first);
@@ -121,9 +119,8 @@ impl EarlyLosses {
         held.attempts += 1;
     }
 
-    /// Whether a packet's second attempt is under way. If so, `look_again` is brought to its end;
-    /// BBR2's loss detection prefers the time of the next packet that may be lost, and looks again
-    /// then.
+    /// Whether a packet's second attempt is in flight. If so, sets `look_again` to its end. BBR2's
+    /// loss detection prefers the time of the next packet that may be lost, and checks again then.
     pub(crate) fn holds(&mut self, packet_number: u64, now: Instant, look_again: &mut Option<Instant>) -> bool {
         let Some(until) = self.held.get(&packet_number).map(|held| held.until) else { return false };
         if until <= now {
@@ -134,13 +131,12 @@ impl EarlyLosses {
         true
     }
 
-    /// These ranges are acknowledged, over a path whose shortest round trip is `min_rtt`, when
-    /// packets up to `known` were acknowledged before.
+    /// Handles acknowledged ranges, on a path whose shortest round trip is `min_rtt`, when packets
+    /// up to `known` were acknowledged before.
     ///
-    /// Both attempts at a packet look the same, but they arrive in their turns. When the first was
-    /// lost, the receiver acknowledges what was sent between both attempts before it has the
-    /// second. When it was not, it acknowledges the packet before them. A proxy cannot make the one
-    /// look like the other.
+    /// Both attempts at a packet look the same, but they arrive in order. If the first was lost,
+    /// the receiver acknowledges packets sent between the attempts before it has the second. If
+    /// not, it acknowledges the packet before them. A proxy cannot disguise one case as the other.
     pub(crate) fn release(
         &mut self,
         ranges: &RangeSet,
@@ -154,8 +150,8 @@ impl EarlyLosses {
                 let Some(Held { resent, last, attempts, .. }) = self.held.remove(&packet_number) else { break };
                 let passed = known.is_some_and(|known| known > packet_number);
                 let too_soon = min_rtt.is_some_and(|rtt| now < resent + rtt);
-                // One in the middle between both: what is near either may have changed places with
-                // it.
+                // Use the packet in the middle between both: packets near either may be reordered
+                // with it.
                 let middle = packet_number + last.saturating_sub(packet_number).div_ceil(2);
                 if passed && !too_soon {
                     continue;
@@ -170,8 +166,8 @@ impl EarlyLosses {
         }
     }
 
-    /// Takes the early losses that these ranges acknowledge: with the report, if the receiver had
-    /// not confirmed it.
+    /// Removes the early losses that these ranges acknowledge, each with its report if the receiver
+    /// had not confirmed it.
     pub(crate) fn take_acknowledged(&mut self, ranges: &RangeSet) -> Vec<(u64, Option<Report>)> {
         let mut acknowledged = Vec::new();
         if self.open.is_empty() && self.confirmed.is_empty() {
@@ -191,8 +187,8 @@ impl EarlyLosses {
         acknowledged
     }
 
-    /// Takes the reports that are confirmed when `largest` is acknowledged, by the thresholds of
-    /// end-to-end loss detection: `packets` acknowledged since, or sent no later than
+    /// Removes the reports that the acknowledgement of `largest` confirms, by the thresholds of
+    /// end-to-end loss detection: `packets` acknowledged later, or sent no later than
     /// `sent_before`.
     pub(crate) fn take_confirmed(
         &mut self,

@@ -1,5 +1,5 @@
-//! The hook from the inside: what both recoveries keep about packets that were declared lost early.
-#![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+//! Tests of the hook's internals: the state of both recoveries for packets declared lost early.
+#![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 
 use smallvec::smallvec;
 
@@ -17,7 +17,7 @@ const REACTIONS: [Reaction; 3] = [Reaction::Loss, Reaction::NearLoss { ratio: 0.
 const ESTABLISHED: HandshakeStatus =
     HandshakeStatus { has_handshake_keys: true, peer_verified_address: true, completed: true };
 
-/// One recovery and the time.
+/// A recovery and the time.
 struct Sender {
     recovery: Recovery,
     now: Instant,
@@ -29,7 +29,7 @@ impl Sender {
         Self::with_window(controller, 10)
     }
 
-    /// With an initial window of so many packets.
+    /// A sender with an initial window of `packets`.
     fn with_window(controller: &str, packets: usize) -> Self {
         let mut config = Config::new(crate::PROTOCOL_VERSION).unwrap();
         config.set_cc_algorithm_name(controller).unwrap();
@@ -85,8 +85,8 @@ impl Sender {
         }
     }
 
-    /// Receives an ACK frame with these packet numbers a round trip after the last packet; returns
-    /// the spurious losses that the stock code saw.
+    /// Receives an ACK frame with these packet numbers, a round trip after the last packet. Returns
+    /// the spurious losses that quiche's code detected.
     fn ack(&mut self, numbers: impl IntoIterator<Item = u64>) -> usize {
         self.now += RTT;
         let mut ranges = RangeSet::new(64);
@@ -96,7 +96,7 @@ impl Sender {
         outcome.unwrap().spurious_losses
     }
 
-    /// Has the controller take the flow for one that its application limits.
+    /// Makes the controller consider the flow application-limited.
     fn app_limit(&mut self) {
         if let Recovery::Legacy(recovery) = &mut self.recovery {
             recovery.congestion.app_limited = true;
@@ -129,8 +129,8 @@ impl Sender {
         }
     }
 
-    /// The stream offsets of the frames that wait to be resent, which are the packet numbers they
-    /// were sent in.
+    /// The stream offsets of the frames that wait to be resent, which equal their original packet
+    /// numbers.
     fn take_lost(&mut self) -> Vec<u64> {
         let lost = std::iter::from_fn(|| self.recovery.next_lost_frame(Epoch::Application));
         let mut offsets: Vec<_> = lost
@@ -261,7 +261,7 @@ fn acknowledged_after_all_is_counted_and_changes_no_threshold() {
         sender.lose(&[1, 5], reaction);
         let in_flight = sender.recovery.bytes_in_flight();
         assert_eq!(sender.ack(20..30), 0);
-        // The stock code has meanwhile given up the packets below the packet threshold.
+        // quiche's code has declared the packets below the packet threshold lost.
         let after = sender.recovery.bytes_in_flight();
         assert!(after < in_flight);
         assert_eq!(sender.ack([1]), 0);
@@ -275,8 +275,7 @@ fn acknowledged_after_all_is_counted_and_changes_no_threshold() {
     });
 }
 
-/// A wrong report leaves nothing behind but the repetition: what the receiver has is as if nobody
-/// had reported it.
+/// A wrong report has no effect but the retransmission: the recovery's state is as without it.
 #[test]
 fn a_refuted_report_leaves_no_trace() {
     each(|mut sender, reaction| {
@@ -298,7 +297,7 @@ fn a_refuted_report_leaves_no_trace() {
             assert_eq!(sender.recovery.delivery_rate(), untold.recovery.delivery_rate());
             assert_eq!(sender.recovery.lost_count(), 0);
             assert_eq!(sender.take_lost(), numbers);
-            // What is acknowledged need not be resent: the connection hears of it.
+            // Acknowledged frames need not be resent: the connection learns of them.
             let acknowledged = |sender: &mut Sender| {
                 std::iter::from_fn(|| sender.recovery.next_acked_frame(Epoch::Application)).count()
             };
@@ -308,8 +307,8 @@ fn a_refuted_report_leaves_no_trace() {
     });
 }
 
-/// The first attempt that arrives is acknowledged before what was sent behind it, the second one
-/// after that.
+/// The receiver acknowledges a first attempt before packets sent after it, and a second one after
+/// them.
 #[test]
 fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
     for controller in CONTROLLERS {
@@ -318,7 +317,7 @@ fn which_attempt_has_arrived_shows_in_what_was_acknowledged_before() {
             (&[&[0, 1, 2], &[0, 1, 2, 3, 4]], 1, 0),
             // The second attempt fills a gap.
             (&[&[0, 1, 2, 4], &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]], 0, 0),
-            // One acknowledgement for all of them says nothing.
+            // One acknowledgement for all of them is inconclusive.
             (&[&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]], 0, 1),
         ] {
             let mut sender = Sender::new(controller);
@@ -343,14 +342,14 @@ fn as_many_reports_as_can_be_judged_are_acted_on() {
         sender.send(most + 10);
         let all: Vec<_> = (0..most + 10).collect();
         assert_eq!(sender.lose(&all, reaction) as u64, most);
-        // The receiver's word on some makes room for others.
+        // The receiver's confirmation of some makes room for others.
         sender.ack(0..10);
         assert_eq!(sender.lose(&[most + 5], reaction), 1);
     });
 }
 
-/// A proxy that reports everything as lost cannot have more than two windows sent before the
-/// receiver's word.
+/// A proxy that reports everything as lost makes the sender send at most two windows before the
+/// receiver's confirmation.
 #[test]
 fn two_windows_at_most_wait_for_the_receiver_s_word() {
     each(|mut sender, reaction| {
@@ -402,7 +401,7 @@ fn controllers_react_once_per_round_trip() {
         let before = sender.recovery.cwnd() as f64;
         sender.lose(&[3], reaction);
         sender.lose(&[5], reaction);
-        assert_eq!(sender.recovery.cwnd() as f64, before, "the proxy's word alone");
+        assert_eq!(sender.recovery.cwnd() as f64, before, "the proxy's report alone");
         // Nothing that would let the window grow.
         sender.app_limit();
         sender.ack([0, 1, 2, 4, 6, 7, 8, 9]);
@@ -411,7 +410,7 @@ fn controllers_react_once_per_round_trip() {
     }
 }
 
-/// BBR2 leaves its startup phase upon heavy loss, or when the bandwidth grows no more.
+/// BBR2 leaves startup upon heavy loss, or when the bandwidth stops growing.
 #[test]
 fn bbr2_does_not_hear_of_neutered_packets() {
     let startup_exit = |reaction| {
@@ -423,7 +422,7 @@ fn bbr2_does_not_hear_of_neutered_packets() {
             for number in sent.clone().filter(lost) {
                 assert_eq!(sender.lose(&[number], reaction), 1);
             }
-            // One after the other, so that each loss is confirmed by itself.
+            // One after the other, so that each loss is confirmed separately.
             for number in sent.filter(|number| !lost(number)) {
                 sender.ack([number]);
                 sender.now -= RTT;
@@ -525,14 +524,14 @@ fn controller_is_found_by_name() {
     assert_eq!("cubic-rfc9438".parse(), Ok(CongestionControlAlgorithm::CubicRfc9438));
 }
 
-/// A near loss must not leave a gap at a bottleneck behind the proxy: its repair does not wait for
-/// the pacer, and does not move the others' schedule.
+/// A near loss must not leave a gap at a bottleneck behind the proxy. Its repair does not wait for
+/// the pacer, and does not move the schedule of other packets.
 #[test]
 fn the_repair_of_neutered_packets_is_not_paced() {
     for (reaction, at_once) in [(Reaction::Neutered, 3), (Reaction::Loss, 0)] {
         let mut sender = Sender::new("bbr2_gcongestion");
         let began = sender.now;
-        // More than the burst that is not paced anyway.
+        // More than the unpaced initial burst.
         sender.send(20);
         let paced = sender.recovery.get_next_release_time();
         assert_ne!(paced.time(began), None);
@@ -545,8 +544,8 @@ fn the_repair_of_neutered_packets_is_not_paced() {
     }
 }
 
-/// What a probe has sent again and the receiver has acknowledged need not be resent, though it was
-/// declared lost: its stream must not hold up the others. In quiche 0.30.0 it does.
+/// A probe resent data, and the receiver acknowledged it, so it need not be resent although it was
+/// declared lost. Its stream must not block the others. In quiche 0.30.0 it does.
 #[test]
 fn a_stream_with_nothing_left_to_resend_blocks_no_other() {
     const BULK: usize = 100_000;

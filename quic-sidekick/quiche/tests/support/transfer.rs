@@ -1,7 +1,7 @@
 //! An upload from a client to a server over an emulated path, in virtual time.
 //!
-//! This file is a module twice over: once for the hooked crate and once for the stock one. The
-//! module above it imports the one that is meant as `engine`.
+//! This file is a module twice: once for the hooked crate and once for the pristine one. The parent
+//! module imports either as `engine`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const STREAM: u64 = 0;
 /// A transfer that takes longer than this hangs.
 const LIMIT: u64 = 600_000 * MILLISECOND;
 
-/// A path and what to send over it. Times are in nanoseconds, probabilities in 1/1000.
+/// A path and the amount of data to send. Times are in nanoseconds, probabilities in 1/1000.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub controller: &'static str,
@@ -27,15 +27,15 @@ pub struct Scenario {
     pub ack_loss: u64,
     pub near_delay: u64,
     pub far_delay: u64,
-    /// Up to so much is added to the delay of each datagram: datagrams overtake each other.
+    /// The largest extra delay of a datagram, which reorders datagrams.
     pub jitter: u64,
-    /// Bytes per millisecond, and the queue before them.
+    /// The bottleneck's rate in bytes per millisecond, and its queue.
     pub rate: u64,
     pub queue: u64,
 }
 
 impl Scenario {
-    /// 10 Mbit/s, 60 ms round trip of which 10 ms are near, no loss, no reordering.
+    /// 10 Mbit/s, a round trip of 60 ms (10 ms of it near), no loss, no reordering.
     pub fn new(controller: &'static str, seed: u64) -> Self {
         Self {
             controller,
@@ -53,13 +53,14 @@ impl Scenario {
     }
 }
 
-/// Help from the path. The methods are called in virtual time, with the client's connection.
+/// Assistance from the path. The methods are called in virtual time, with the client's connection.
 pub trait Assist {
-    /// Nothing was sent yet.
+    /// Called before anything is sent.
     fn begin(&mut self, _client: &mut Connection) {}
-    /// The handshake is done.
+    /// Called when the handshake is complete.
     fn attach(&mut self, _client: &mut Connection) {}
-    /// The client has sent a datagram; it reaches the proxy at the given time, or never.
+    /// Called when the client sends a datagram, which reaches the proxy at the given time, or
+    /// never.
     fn sent(
         &mut self,
         _client: &mut Connection,
@@ -68,7 +69,7 @@ pub trait Assist {
         _at_proxy: Option<u64>,
     ) {
     }
-    /// When `act` wants to be called.
+    /// When `act` is due.
     fn due(&self) -> Option<u64> {
         None
     }
@@ -80,25 +81,25 @@ pub struct Unassisted;
 
 impl Assist for Unassisted {}
 
-/// What happened.
+/// The outcome of a transfer.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// When the server had it all, in nanoseconds.
+    /// When the server had all data, in nanoseconds.
     pub finished: u64,
     /// Time, sender (true: the client) and size of each datagram until then.
     pub datagrams: Vec<(u64, bool, usize)>,
     pub received: Vec<u8>,
-    /// Losses that the client found end to end.
+    /// Losses that the client detected end to end.
     pub lost: usize,
 }
 
-/// What is uploaded.
+/// The uploaded data.
 pub fn payload(bytes: usize) -> Vec<u8> {
     let mut state = 7;
     (0..bytes).map(|_| next_random(&mut state).to_le_bytes()[0]).collect()
 }
 
-/// Uploads, and returns what happened and the client as it is then.
+/// Uploads, and returns the outcome and the client's final connection.
 pub fn upload(scenario: &Scenario, assist: &mut dyn Assist) -> (Outcome, Connection) {
     let mut transfer = Transfer::new(scenario, World::enter(scenario.seed).unwrap());
     transfer.run(assist);
@@ -118,11 +119,11 @@ struct Transfer<'a> {
     server: Connection,
     now: u64,
     random: u64,
-    /// Datagrams on their way, by time of arrival and a running number; true: to the server.
+    /// Datagrams in flight, by time of arrival and a sequence number; true: to the server.
     flying: BTreeMap<(u64, u64), (bool, Vec<u8>)>,
     launched: u64,
     link_free: u64,
-    /// When the client's pacer lets the next datagram go.
+    /// When the client's pacer releases the next datagram.
     release: Option<u64>,
     to_send: Vec<u8>,
     sent: usize,
@@ -208,8 +209,8 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Until when the client has to wait, if it paces and the time has not come. BBR2 takes the
-    /// time at which a datagram is made for the time at which it leaves.
+    /// Until when the client must wait, if it paces. BBR2 assumes that a datagram is sent when it
+    /// is made.
     fn paced_until(&self) -> Option<u64> {
         let release = self.client.get_next_release_time()?.time(instant())?;
         let wait = release.saturating_duration_since(instant());
@@ -243,7 +244,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    /// Goes to the next thing that happens, and lets it happen.
+    /// Advances to the next event, and handles it.
     fn advance(&mut self, assist: &mut dyn Assist) {
         let after = |wait: Duration| self.now + u64::try_from(wait.as_nanos()).unwrap();
         let client = self.client.timeout().map(after);
@@ -288,7 +289,7 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// A client and a server that have said nothing yet.
+/// A client and a server before their first datagram.
 pub fn ends(controller: &str) -> (Connection, Connection) {
     let mut config = config(controller);
     let (client_id, server_id) =

@@ -1,5 +1,5 @@
-//! What somebody tries who is not on the path: he knows both ends of the flow, sends anything from
-//! any address, and sees none of the answers that do not come to him.
+//! Attacks from off the path: the attacker knows both endpoints of the flow, sends anything from
+//! any address, and receives only the answers to its own address.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -10,18 +10,18 @@ fn victim() -> SocketAddr {
     VICTIM.parse().unwrap()
 }
 
-/// The proxy's machine, which announces an address of each family.
+/// The proxy's addresses, one announced for each family.
 fn both_families() -> Addresses {
     let own: [IpAddr; 2] = ["192.0.2.254".parse().unwrap(), "2001:db8::fe".parse().unwrap()];
     Addresses {
         announced: own.map(|ip| (0, SocketAddr::new(ip, 5252))).to_vec(),
-        own: own.to_vec(),
+        local: own.to_vec(),
         broadcast: vec!["192.0.2.255".parse().unwrap()],
         loopback: Vec::new(),
     }
 }
 
-/// Every kind of datagram that can be made without keys.
+/// Every kind of datagram that an attacker can make without keys.
 fn datagrams(b: &Bench) -> Vec<Vec<u8>> {
     let (session, flow) = (SessionNumber(77), b.flow);
     let mut made = Vec::new();
@@ -49,16 +49,16 @@ fn datagrams(b: &Bench) -> Vec<Vec<u8>> {
     made
 }
 
-/// SPEC.md, section 6.2: nobody draws more bytes from the proxy than he sends, and nothing is kept
-/// for him.
+/// SPEC.md, section 6.2: a peer without a proof receives no more bytes than it sends, and leaves no
+/// state.
 #[test]
-fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
+fn unproven_peers_get_no_more_bytes_than_they_send_and_leave_no_state() {
     let mut b = bench(ObserverConfig::default());
     for datagram in datagrams(&b) {
         for from in [victim(), b.flow.source, peer()] {
             assert!(b.observer.handle_input(from, &datagram, b.now).is_err());
             let mut drawn = 0;
-            while let Some((transmit, bytes)) = b.heard() {
+            while let Some((transmit, bytes)) = b.next_sent() {
                 assert_eq!((transmit.to, transmit.from), (from, None));
                 drawn += bytes.len();
             }
@@ -77,29 +77,29 @@ fn strangers_draw_no_more_bytes_than_they_send_and_leave_no_state() {
             (b.flow, nonce) = (flow, nonce + 1);
             let (transmit, _) = b.mark(nonce, reply).unwrap();
             assert!(transmit.len <= MARKER_LEN && transmit.to == flow.source);
-            assert_eq!(b.heard(), None, "one answer for one marker");
+            assert_eq!(b.next_sent(), None, "one answer for one marker");
         }
     }
     assert_eq!((b.observer.sessions(), b.observer.stats().sessions_opened), (0, 0));
     assert!(b.observer.waiting.capacity() <= 4096);
 }
 
-/// A cookie that he was given, for an address that is his, opens nothing for somebody else's flow.
+/// A valid cookie for the attacker's own address opens no session for another's flow.
 #[test]
-fn a_session_is_for_one_s_own_flow() {
+fn a_cookie_opens_no_session_for_another_flow() {
     let mut b = bench(ObserverConfig::default());
     let own = "203.0.113.66:6666".parse().unwrap();
-    // His own cookie, and our flow.
+    // The attacker's cookie and our flow.
     assert_eq!(b.hello_of(own, 1, Terms::default()), Err(HandleError::Refused));
-    let (_, bytes) = b.heard().unwrap();
+    let (_, bytes) = b.next_sent().unwrap();
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::Refuse { why: Refusal::Taken, .. })));
-    // His own cookie, and our address.
+    // The attacker's cookie and our address.
     assert_eq!(b.hello_from(peer(), 1, Terms::default()).0, Err(HandleError::Unproven));
     assert!(
-        b.heard().is_some_and(|(transmit, _)| transmit.to == peer()),
+        b.next_sent().is_some_and(|(transmit, _)| transmit.to == peer()),
         "the cookie for it goes there"
     );
-    // The cookie of a marker through his own path, and our flow.
+    // The cookie of a marker on the attacker's path and our flow.
     let ours = b.flow;
     b.flow.source = own;
     b.cookie = b.mark(1, Reply::Path).unwrap().1.cookie;
@@ -108,25 +108,25 @@ fn a_session_is_for_one_s_own_flow() {
     assert_eq!(b.observer.sessions(), 0);
 }
 
-/// Another program behind the same NAT has our address, but not our path.
+/// Another program behind the same NAT shares our address, but not our path.
 #[test]
-fn a_flow_that_was_proven_along_its_path_is_not_taken_by_who_only_shares_the_address() {
+fn a_shared_address_takes_no_flow_whose_path_was_proven() {
     let mut b = bench(ObserverConfig::default());
     b.hello_along_path(1).unwrap();
     b.poll(1, 1, 1).unwrap();
-    assert!(b.heard().is_some());
+    assert!(b.next_sent().is_some());
 
     let neighbour = "192.0.2.1:6000".parse().unwrap();
     assert_eq!(b.hello_of(neighbour, 2, Terms::default()), Err(HandleError::Refused));
-    while b.heard().is_some() {}
-    b.see(7, 0);
+    while b.next_sent().is_some() {}
+    b.capture(7, 0);
     b.poll(1, 1, 2).unwrap();
     assert_eq!(b.with_quack(1, |quack| quack.count), Some(1));
 }
 
-/// He has seen everything that was ever said, too, and repeats it or changes it.
+/// The attacker has also recorded every message, and repeats or alters them.
 #[test]
-fn what_was_said_before_or_is_altered_changes_nothing() {
+fn replayed_and_altered_datagrams_change_nothing() {
     let mut b = bench(ObserverConfig::default());
     b.open(1, Terms::default());
     let mut buffer = [0; MAX_DATAGRAM_LEN];
@@ -139,15 +139,15 @@ fn what_was_said_before_or_is_altered_changes_nothing() {
         assert!(matches!(outcome, Err(HandleError::Forged)), "byte {byte}: {outcome:?}");
     }
     assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Ok(()));
-    assert!(b.heard().is_some_and(|(transmit, _)| transmit.to == peer()));
+    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.to == peer()));
     assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Err(HandleError::Replay));
-    assert_eq!(b.heard(), None);
+    assert_eq!(b.next_sent(), None);
     assert_eq!(
         b.observer.handle_input(victim(), &buffer[..len], b.now),
         Err(HandleError::UnknownSession)
     );
-    assert!(b.heard().is_some_and(|(transmit, _)| transmit.len < len));
-    assert_eq!(b.heard(), None);
+    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.len < len));
+    assert_eq!(b.next_sent(), None);
 }
 
 /// SPEC.md, section 6.1: an answer goes only where a sender on the marker's interface can be.
@@ -170,30 +170,31 @@ fn markers_with_impossible_addresses_are_not_answered() {
     assert_eq!(b.observer.stats().markers_refused, u64::from(nonce));
     b.flow = Flow { source, destination };
     let (transmit, _) = b.mark(nonce + 1, Reply::Path).unwrap();
-    assert_eq!(transmit.interface, Some(0), "it leaves where the marker came in");
+    assert_eq!(transmit.interface, Some(0), "it leaves where the marker arrived");
 }
 
-/// Nothing that the forger of a marker has chosen goes out, but the addresses.
+/// An answer contains nothing that an attacker chose but the addresses.
 #[test]
-fn an_answer_repeats_no_bytes_of_a_forger_s_choice() {
+fn an_answer_contains_no_bytes_of_an_attackers_choice() {
     let mut b = bench(ObserverConfig::default());
     for reply in [Reply::Path, Reply::Adjacent(53)] {
         let (handle, nonce) = (*b"twenty bytes of text", *b"and sixteen more");
         let mut buffer = [0; MARKER_LEN];
         Marker { handle, nonce, reply }.emit(&mut buffer).unwrap();
         b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
-        let Some((_, bytes)) = b.heard() else { continue };
+        let Some((_, bytes)) = b.next_sent() else { continue };
         for text in [&handle[..], &nonce[..]] {
             let repeated =
                 bytes.windows(4).filter(|window| text.windows(4).any(|part| part == *window));
             assert_eq!(repeated.count(), 0, "{bytes:?}");
         }
         let answer = Answer::parse(&bytes).unwrap();
-        assert_eq!((answer.handle, answer.nonce), (handle, nonce), "its flow's sender reads it");
+        assert_eq!((answer.handle, answer.nonce), (handle, nonce), "the flow's sender can read it");
     }
 }
 
-/// SPEC.md, section 6.1: a flood of markers draws bytes at a fixed rate, to one address and to all.
+/// SPEC.md, section 6.1: a flood of markers causes answers at a fixed rate, to one address and to
+/// all.
 #[test]
 fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
     let drawn = |sources: u32| {
@@ -206,7 +207,7 @@ fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
             let nonce = u128::from(number).to_be_bytes();
             Marker { handle: [3; 20], nonce, reply: Reply::Path }.emit(&mut buffer).unwrap();
             b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
-            while let Some((transmit, _)) = b.heard() {
+            while let Some((transmit, _)) = b.next_sent() {
                 bytes += transmit.len;
             }
             b.now += Duration::from_secs(1) / 20_000;
@@ -215,14 +216,14 @@ fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
         assert_eq!(stats.markers + stats.markers_deferred, 20_000 * u64::from(seconds));
         bytes / usize::try_from(seconds).unwrap()
     };
-    // 20 and 250 answers a second, and what may come at once, over ten seconds.
+    // 20 and 250 answers per second over ten seconds, plus the bursts.
     assert!(drawn(1) <= (20 + 7) * MARKER_LEN);
     assert!(drawn(10_000) <= (250 + 26) * MARKER_LEN);
 }
 
-/// A neighbour takes all places of the address, and cannot prove a path.
+/// A neighbour uses up all sessions of the address, and cannot prove a path.
 #[test]
-fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
+fn a_sender_with_a_proven_path_displaces_one_without() {
     let limit = 4;
     let mut b =
         bench(ObserverConfig { max_sessions_per_source: limit, ..ObserverConfig::default() });
@@ -231,16 +232,16 @@ fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
     for port in &taken {
         b.flow.source.set_port(*port);
         b.hello_of(neighbour, (*port).into(), Terms::default()).unwrap();
-        // All but the last speak.
+        // All but the last are confirmed.
         if port != taken.last().unwrap() {
-            b.say_from(
+            b.send_from(
                 neighbour,
                 (*port).into(),
                 Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }),
             )
             .unwrap();
         }
-        while b.heard().is_some() {}
+        while b.next_sent().is_some() {}
     }
     b.flow.source.set_port(4000);
     assert_eq!(
@@ -248,7 +249,7 @@ fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
         Err(HandleError::Refused),
         "no more than he has proven"
     );
-    while b.heard().is_some() {}
+    while b.next_sent().is_some() {}
     for number in 1..=u32::try_from(limit).unwrap() {
         b.flow.source.set_port(4000 + u16::try_from(number).unwrap());
         b.hello_along_path(number).unwrap();
@@ -261,15 +262,15 @@ fn a_sender_that_has_proven_its_path_takes_the_place_of_one_that_has_not() {
     });
     assert_eq!(stayed.count(), 0);
     b.flow.source.set_port(4999);
-    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those have proven as much");
+    assert_eq!(b.hello_along_path(99), Err(HandleError::Refused), "those proved as much");
 }
 
-/// The one whose path is proven has not spoken yet, as its first message under seal is on its way.
+/// The sender with the proven path is still unconfirmed: its first sealed message is in flight.
 #[test]
-fn a_flow_that_was_proven_along_its_path_is_not_taken_before_its_sender_speaks() {
+fn an_unconfirmed_session_with_a_proven_path_keeps_its_flow() {
     let neighbour = "192.0.2.1:6000".parse().unwrap();
     let poll = Message::Poll(Poll { epoch: 1, token: 1, sums: 0 });
-    // He comes after it, or is there already.
+    // The attacker comes after it, or before.
     for before in [false, true] {
         let mut b = bench(ObserverConfig::default());
         if before {
@@ -277,40 +278,43 @@ fn a_flow_that_was_proven_along_its_path_is_not_taken_before_its_sender_speaks()
         }
         b.hello_along_path(1).unwrap();
         if before {
-            b.say_from(neighbour, 2, poll).unwrap();
+            b.send_from(neighbour, 2, poll).unwrap();
         } else {
             assert_eq!(b.hello_of(neighbour, 2, Terms::default()), Err(HandleError::Refused));
         }
         b.observer.table.check();
-        while b.heard().is_some() {}
-        assert_eq!(b.see(7, 0), Observed::NoSession, "nobody's yet; he was there before: {before}");
+        while b.next_sent().is_some() {}
+        assert_eq!(
+            b.capture(7, 0),
+            Observed::NoSession,
+            "no session counts yet; attacker first: {before}"
+        );
         b.poll(1, 1, 2).unwrap();
-        assert_eq!(b.see(8, 0), Observed::Counted);
+        assert_eq!(b.capture(8, 0), Observed::Counted);
         b.observer.table.check();
     }
-    // Without a word of it the flow is free again.
+    // Without its first message the flow is free again.
     let mut b = bench(ObserverConfig::default());
     b.hello_along_path(1).unwrap();
     b.now += PROOF_TIMEOUT;
     b.observer.on_timeout(b.now);
     b.observer.table.check();
     b.hello_of(neighbour, 2, Terms::default()).unwrap();
-    b.say_from(neighbour, 2, poll).unwrap();
-    assert_eq!(b.see(7, 0), Observed::Counted);
+    b.send_from(neighbour, 2, poll).unwrap();
+    assert_eq!(b.capture(7, 0), Observed::Counted);
 }
 
-/// Who has a thousand sessions of his own cannot tell the number of the next, and what he tries
-/// draws no more than he sends.
+/// An attacker with a thousand sessions cannot predict the number of the next, and gets no more
+/// bytes than it sends by trying.
 #[test]
-fn session_numbers_are_not_guessed() {
+fn session_numbers_are_unpredictable() {
     let numbers = |seed: u8| {
         let mut observer = Observer::new(ObserverConfig::default(), [seed; 32]).unwrap();
         (0..1000).map(|_| observer.numbers.next_u32()).collect::<Vec<u32>>()
     };
     let (ours, others) = (numbers(1), numbers(2));
     assert_eq!(ours.iter().filter(|number| others.contains(number)).count(), 0);
-    // No two differ by what two before them differed by, as those of a counter or a linear
-    // generator would.
+    // No difference of two numbers repeats, as it would with a counter or a linear generator.
     let steps: Vec<u32> = ours.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     let mut distinct = steps.clone();
     distinct.sort_unstable();
@@ -322,9 +326,9 @@ fn session_numbers_are_not_guessed() {
     let (stats, ciphertext) = (*b.observer.stats(), [3; 40]);
     let known = b.seals[&1].0;
     let mut draw = |session: SessionNumber, from: SocketAddr| {
-        let outcome =
-            b.hear_from(from, Datagram::Sealed { session, sequence: 1, ciphertext: &ciphertext });
-        let drawn = b.heard().map_or(0, |(_, bytes)| bytes.len());
+        let outcome = b
+            .receive_from(from, Datagram::Sealed { session, sequence: 1, ciphertext: &ciphertext });
+        let drawn = b.next_sent().map_or(0, |(_, bytes)| bytes.len());
         (outcome, drawn)
     };
     for guess in ours.into_iter().map(SessionNumber).filter(|guess| *guess != known) {
@@ -333,8 +337,8 @@ fn session_numbers_are_not_guessed() {
             assert!(outcome == Err(HandleError::UnknownSession) && drawn < ciphertext.len());
         }
     }
-    // The right one, from where its sender is: it takes a key, too.
+    // The right number from the right address also needs a key.
     assert_eq!(draw(known, peer()), (Err(HandleError::Forged), 0));
     assert_eq!(b.observer.stats().forged, stats.forged + 1);
-    assert_eq!(b.poll(1, 1, 9), Ok(()), "the session goes on");
+    assert_eq!(b.poll(1, 1, 9), Ok(()), "the session continues");
 }

@@ -1,4 +1,4 @@
-//! Anything in any order.
+//! Random sequences of events.
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is said in whatever order: the tables agree with each other and the limits hold.
+    /// After any sequence of events the tables agree with each other, and the limits hold.
     #[test]
     fn any_sequence_keeps_the_limits(steps in prop::collection::vec(step(), 1..100)) {
         let mut b = bench(ObserverConfig { max_sessions: 4, ..ObserverConfig::default() });
@@ -48,19 +48,20 @@ proptest! {
                     let _ = b.poll(id.into(), epoch(id, right), 4);
                 }
                 Step::NewEpoch(id, right) if known(&b, id) => {
-                    let begun = b.say(id.into(), Message::NewEpoch { epoch: epoch(id, right) }).is_ok();
-                    epochs[usize::from(id)] += u16::from(begun);
+                    let request = Message::NewEpoch { epoch: epoch(id, right) };
+                    epochs[usize::from(id)] += u16::from(b.send(id.into(), request).is_ok());
                 }
                 Step::Bye(id) if known(&b, id) => {
-                    let _ = b.say(id.into(), Message::Bye);
+                    let _ = b.send(id.into(), Message::Bye);
                 }
                 Step::Move(id, port) if known(&b, id) => {
                     let from = SocketAddr::from(([192, 0, 2, 1], 6000 + u16::from(port)));
-                    let _ = b.say_from(from, id.into(), Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }));
+                    let poll = Poll { epoch: 1, token: 1, sums: 0 };
+                    let _ = b.send_from(from, id.into(), Message::Poll(poll));
                 }
                 Step::See(id, port) => {
                     b.flow.source.set_port(4000 + u16::from(port));
-                    b.see(id, 0);
+                    b.capture(id, 0);
                 }
                 Step::Mark(nonce) => {
                     b.mark(nonce, Reply::Path);
@@ -74,7 +75,7 @@ proptest! {
                 }
                 _ => {}
             }
-            while b.heard().is_some() {}
+            while b.next_sent().is_some() {}
             b.observer.table.check();
             prop_assert!(b.observer.sessions() <= 4);
             prop_assert_eq!(b.observer.poll_timeout().is_none(), b.observer.sessions() == 0);

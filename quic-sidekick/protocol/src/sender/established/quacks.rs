@@ -1,28 +1,30 @@
-//! How the sender reads quACKs (SPEC.md, sections 7.2 to 7.4).
+//! Reading of quACKs (SPEC.md, sections 7.2 to 7.4).
 
-use super::timeouts::SILENCE;
+use super::probe::SILENCE;
 use super::{Established, is_ahead};
+use crate::sender::effects::{Context, Transition};
+use crate::sender::error::HandleError;
 use crate::sender::history::LossRule;
-use crate::sender::reconcile::{Outcome, Window};
+use crate::sender::last_quack::Outcome;
+use crate::sender::reconcile::Window;
 use crate::sender::rtt::Sample;
-use crate::sender::session::{Context, Transition};
-use crate::sender::{Assistance, HandleError, Reason};
+use crate::sender::status::{Assistance, Reason};
 use crate::wire::{Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 
-/// quACKs in a row that do not decode before the sender asks for a new epoch.
+/// quACKs in a row that do not decode before the sender requests a new epoch.
 const UNDECODABLE_LIMIT: u32 = 3;
-/// New epochs in a row without a quACK that decodes before the sender gives the proxy up.
+/// New epochs in a row without a quACK that decodes before the sender gives up the proxy.
 const FRUITLESS_LIMIT: u32 = 3;
-/// Packets that an answer to a poll may lack, one after the other, before their loss is doubted.
+/// Packets in a row that answers to polls may lack before the sender doubts that they pass the
+/// proxy.
 const TAIL_LIMIT: usize = 16;
-/// As many are doubted when they take longer than [`SILENCE`].
+/// The limit if nothing was reported for [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
 
 impl Established {
-    /// The whole quACK that a short one stands for. Where that is unclear, because the epoch's
-    /// first packet is not known or the last does not fit, the sender polls for a whole one, but
-    /// not more often than an answer takes.
+    /// Completes a short quACK. If the epoch's first packet is unknown, or the last one matches
+    /// none, the sender polls for a whole quACK, at most once per retry interval.
     pub(super) fn complete<'a>(
         &mut self,
         short: &ShortQuack<'a>,
@@ -33,16 +35,16 @@ impl Established {
             return Err(HandleError::Outdated);
         }
         let whole = self.reconciler.aligned_count().and_then(|settled| {
-            // A sender keeps less than 2^16 packets that are not settled.
+            // A sender keeps fewer than 2^16 unsettled packets.
             let more = u32::from(short.count.wrapping_sub(low(settled)));
             let last = self.history.ending(short.last, more, short.sums.len())?;
             let (epoch, count) = (self.epoch.number, settled.wrapping_add(more));
             Some(Quack { epoch, token: 0, age_us: 0, first: 0, last, count, sums: short.sums })
         });
         if whole.is_none() {
-            // Until the near RTT is measured, polls are under way that another would disturb.
+            // Until the near RTT is measured, another poll would invalidate the outstanding one.
             let interval = self.near_rtt.retry_interval();
-            let again = self.epoch.probe.last_polled().map(|asked| asked + interval);
+            let again = self.epoch.probe.last_polled.map(|sent| sent + interval);
             let measured = self.near_rtt.smoothed().is_some();
             if measured && again.is_none_or(|again| again <= context.now) {
                 self.poll(context);
@@ -51,7 +53,7 @@ impl Established {
         whole.ok_or(HandleError::Outdated)
     }
 
-    /// A quACK came in a datagram of `len` bytes.
+    /// Handles a quACK from a datagram of `len` bytes.
     pub(super) fn on_quack(
         &mut self,
         quack: &Quack<'_>,
@@ -85,7 +87,7 @@ impl Established {
         if self.renewing.is_some() || !is_ahead(quack.epoch, self.epoch.number) {
             return Ok(());
         }
-        // The quACK has to be sound before it changes anything.
+        // Validate the quACK before it changes anything.
         if self.reconciler.load(quack, self.granted.threshold.into()).is_err() {
             context.stats.malformed += 1;
             return Err(HandleError::Impossible);
@@ -94,7 +96,7 @@ impl Established {
         if context.has_left() { Err(HandleError::Outdated) } else { Ok(()) }
     }
 
-    /// Loads a quACK of this epoch; returns when the poll was sent that it answers.
+    /// Loads a quACK of this epoch, and returns when the poll that it answers was sent.
     fn load(
         &mut self,
         quack: &Quack<'_>,
@@ -105,7 +107,7 @@ impl Established {
         if quack.epoch != self.epoch.number || self.renewing.is_some() || !newer {
             return Err(HandleError::Outdated);
         }
-        // Sums that the sender did not ask for only cost time.
+        // Ignore sums that the sender did not request: they only cost time.
         let most = self.granted.threshold.max(self.epoch.wanted_sums);
         if self.reconciler.load(quack, most.into()).is_err() {
             context.stats.malformed += 1;
@@ -123,7 +125,7 @@ impl Established {
         Ok(answered)
     }
 
-    /// Reads the loaded quACK against the packets sent.
+    /// Decodes the loaded quACK against the packets sent.
     fn reconcile(
         &mut self,
         quack: &Quack<'_>,
@@ -174,7 +176,8 @@ impl Established {
         }
     }
 
-    /// A quACK decoded. `last_sent`: when its last packet was sent, if that is news.
+    /// Records that a quACK decoded. `last_sent`: when its last packet was sent, if this is its
+    /// first report.
     fn on_decoded(&mut self, quack: &Quack<'_>, last_sent: Option<Instant>, now: Instant) {
         self.fruitless = 0;
         self.unasked_since = None;
@@ -191,7 +194,7 @@ impl Established {
         }
     }
 
-    /// Asks for a new epoch. When several in a row brought nothing, the sender gives the proxy up.
+    /// Requests a new epoch. After several in a row without success, the sender gives up the proxy.
     fn renew_or_give_up(&mut self, context: &mut Context<'_>) {
         if self.fruitless >= FRUITLESS_LIMIT {
             context.leave(Transition::Failed(Reason::Unintelligible));
@@ -200,8 +203,8 @@ impl Established {
         }
     }
 
-    /// Chance does not lose so many packets in a row. Either the proxy is slow, or the packets do
-    /// not pass it (any more).
+    /// Records more missing packets in a row than random loss explains. Either the proxy is slow,
+    /// or the packets do not pass it.
     fn doubt_path(&mut self, context: &mut Context<'_>) {
         self.epoch.doubtful = true;
         if self.is_without_progress(context.now) {
@@ -213,9 +216,9 @@ impl Established {
         now.saturating_duration_since(self.epoch.last_progress) >= SILENCE
     }
 
-    /// The answer to a poll counts no packet. What was sent a probe timeout before the poll passed
-    /// before the epoch began, or is lost, or does not pass the proxy. The end-to-end mechanism
-    /// deals with all three.
+    /// Handles an answer to a poll that reports no packet. Packets sent a probe timeout before the
+    /// poll passed before the epoch began, are lost, or do not pass the proxy. The end-to-end
+    /// mechanism covers all three cases.
     fn on_empty_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
         let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
         self.epoch.tail_declared += self.history.forget_until(until);
@@ -224,8 +227,8 @@ impl Established {
         }
     }
 
-    /// The answer to a poll decoded. Packets that it lacks, although they were sent a probe timeout
-    /// before the poll, are lost (SPEC.md, section 7.4).
+    /// Handles an answer to a poll that decoded. Packets that it lacks, although they were sent a
+    /// probe timeout before the poll, are lost (SPEC.md, section 7.4).
     fn on_answer(&mut self, polled_at: Instant, context: &mut Context<'_>) {
         let Some(until) = polled_at.checked_sub(self.near_rtt.probe_timeout()) else { return };
         let tail = self.epoch.tail_declared + self.history.unseen_until(until);
@@ -238,12 +241,12 @@ impl Established {
         }
     }
 
-    /// How long a packet that was declared lost may still turn up in the proxy's sums.
+    /// How long the proxy may still report a packet that was declared lost.
     fn grace(&self) -> Duration {
         4 * self.near_rtt.loss_delay() + 3 * self.granted.every.unwrap_or_default()
     }
 
-    /// Declares lost what has waited long enough (SPEC.md, section 7.3).
+    /// Declares suspects lost that have waited long enough (SPEC.md, section 7.3).
     fn declare_lost(&mut self, grace: Duration, context: &mut Context<'_>) {
         let rule = LossRule {
             packet_threshold: context.config.packet_threshold,

@@ -9,8 +9,8 @@ fn near(delay_ms: u32, loss_percent: u64) -> Near {
     Near { delay: delay_ms * MS, jitter: Duration::ZERO, loss_percent }
 }
 
-/// Sends a packet every millisecond, and all of them arrive; of the messages, those of the first
-/// `lost` milliseconds do not.
+/// Sends a packet every millisecond, without loss. The messages of the first `lost` milliseconds
+/// are lost.
 fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     for ms in 0..millis {
         s.near.loss_percent = if ms < lost { 100 } else { 0 };
@@ -19,8 +19,8 @@ fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     }
 }
 
-/// Two HELLOs make it unclear which of them was answered, by RETRY and by ACCEPT, and the next
-/// quACK is not the answer to the first poll.
+/// After two HELLOs it is unclear which one RETRY and ACCEPT answer, and the next quACK does not
+/// answer the first poll.
 #[test]
 fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     for poll in [true, false] {
@@ -33,7 +33,7 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
             (1, 1),
             "ACCEPT has just come"
         );
-        // The proxy hears the poll, and its answer is lost.
+        // The proxy receives the poll, and its answer is lost.
         stream_while_messages_are_lost(&mut s, 15, 5);
         assert_eq!(s.sender.near_rtt(), None);
         stream_while_messages_are_lost(&mut s, 1000, 0);
@@ -43,7 +43,7 @@ fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     }
 }
 
-/// However long an answer takes, some poll is left to stand until it comes.
+/// However long an answer takes, some poll stays outstanding until it arrives.
 #[test]
 fn a_long_near_rtt_is_measured() {
     for delay in (50..=450).step_by(25) {
@@ -56,7 +56,7 @@ fn a_long_near_rtt_is_measured() {
 
 /// A queue delays every packet, a radio only some.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+#[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
 fn a_queue_stands_while_no_packet_passes_without_delay() {
     let (now, mut rtt) = (std::time::Instant::now(), NearRtt::default());
     rtt.sample(Sample::Handshake(MS), now);
@@ -68,7 +68,7 @@ fn a_queue_stands_while_no_packet_passes_without_delay() {
     assert_eq!(sample(2 * MS), Some(Duration::ZERO));
     let mut last = Some(Duration::ZERO);
     for _ in 0..16 {
-        assert_eq!(last, Some(Duration::ZERO), "the shortest is one of the last sixteen");
+        assert_eq!(last, Some(Duration::ZERO), "the shortest is among the last sixteen");
         last = sample(40 * MS);
     }
     assert_eq!(last, Some(38 * MS));

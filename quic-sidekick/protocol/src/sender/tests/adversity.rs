@@ -2,10 +2,10 @@
 
 use super::rtt::NearRtt;
 use super::*;
-use crate::sender::established::SILENCE;
+use crate::sender::established::probe::SILENCE;
 use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
-use crate::{Filter, Identification, Observed, ObserverConfig, Position};
+use crate::{Filter, Identification, Observed, ObserverConfig, Position, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,7 +26,7 @@ fn assisted(near: Near) -> Simulation {
     s
 }
 
-/// Has the sender hear something, as if from the proxy and under seal.
+/// Injects a message, as if from the proxy and sealed.
 fn inject(s: &mut Simulation, message: Message<'_>, sequence: u32) -> Result<(), HandleError> {
     let now = s.now;
     let outcome = s.sender.inject(message, sequence, 100, now);
@@ -34,8 +34,8 @@ fn inject(s: &mut Simulation, message: Message<'_>, sequence: u32) -> Result<(),
     outcome
 }
 
-/// A sender that has joined epoch 1 of a proxy, which is silent from then on.
-fn joined(near: Near, kept_sums: u8) -> Simulation {
+/// A sender in epoch 1 of a proxy that is silent from then on.
+fn established(near: Near, kept_sums: u8) -> Simulation {
     let max_threshold = kept_sums.min(40);
     let observer = ObserverConfig { kept_sums, max_threshold, ..ObserverConfig::default() };
     let mut s = Simulation::new(configured(), observer, near, 3);
@@ -52,7 +52,7 @@ fn send(s: &mut Simulation) -> u32 {
 }
 
 #[test]
-fn sessions_do_not_pile_up_at_a_proxy_beside_the_path() {
+fn sessions_do_not_accumulate_at_a_proxy_off_the_path() {
     let mut s = simulation(near(1));
     s.on_path = false;
     for second in 0..120 {
@@ -66,7 +66,7 @@ fn sessions_do_not_pile_up_at_a_proxy_beside_the_path() {
 }
 
 #[test]
-fn a_proxy_that_forgets_the_session_and_dies_is_no_assistance() {
+fn a_proxy_that_restarts_and_dies_does_not_assist() {
     let mut s = assisted(near(1));
     s.proxy = None;
     let joined = s.sender.established().unwrap();
@@ -100,7 +100,7 @@ fn a_slow_flow_on_a_long_near_segment_keeps_its_epoch() {
 }
 
 #[test]
-fn a_burst_lost_after_an_idle_while_does_not_move_the_proxy_off_the_path() {
+fn a_burst_lost_after_an_idle_period_does_not_end_the_session() {
     let mut s = assisted(near(5));
     s.run(10_000 * MS);
     for _ in 0..32 {
@@ -127,7 +127,7 @@ fn a_slow_flow_that_leaves_the_path_is_not_declared_lost() {
 }
 
 #[test]
-fn a_flow_that_comes_in_on_another_interface_is_counted_there() {
+fn a_flow_that_moves_to_another_interface_is_counted_there() {
     let mut s = assisted(near(1));
     s.interface = 5;
     s.stream(4000, MS);
@@ -139,8 +139,8 @@ fn a_flow_that_comes_in_on_another_interface_is_counted_there() {
 }
 
 #[test]
-fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
-    let mut s = joined(near(1), 80);
+fn answers_with_too_few_sums_are_not_requested_repeatedly() {
+    let mut s = established(near(1), 80);
     let ids: Vec<u32> = (0..60).map(|_| send(&mut s)).collect();
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let sums = [5; 10];
@@ -163,12 +163,12 @@ fn answers_with_too_few_sums_are_not_asked_for_again_and_again() {
     assert!(s.sender.stats().polls < 100, "{:?}", s.sender.stats());
 }
 
-/// A proxy may delay its answers, but a claim that it waited makes the near segment no shorter than
-/// it is.
+/// A proxy may delay its answers, but a claimed waiting time cannot make the near segment shorter
+/// than it is.
 #[test]
 fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
     for age_us in [u32::MAX, 39_999, 40_001] {
-        let mut s = joined(near(20), 20);
+        let mut s = established(near(20), 20);
         let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
         let mut first = None;
         for sequence in 0..60 {
@@ -187,7 +187,7 @@ fn a_claimed_waiting_time_does_not_shrink_the_near_rtt() {
 }
 
 #[test]
-fn a_goodbye_goes_before_the_next_session() {
+fn a_bye_precedes_the_next_session() {
     let mut s = assisted(near(5));
     let (flow, now) = (s.flow, s.now);
     s.sender.stop();
@@ -214,7 +214,7 @@ fn migration_ends_one_session_and_begins_another() {
 }
 
 #[test]
-fn a_refused_sender_asks_ever_more_rarely() {
+fn a_refused_sender_backs_off() {
     let mut s = simulation(near(1));
     let full = ObserverConfig { max_sessions: 1, ..ObserverConfig::default() };
     let mut proxy = proxy(full, 3);
@@ -231,12 +231,12 @@ fn a_refused_sender_asks_ever_more_rarely() {
 }
 
 #[test]
-fn a_long_good_time_is_no_credit_for_lies() {
+fn a_long_good_period_is_no_credit_for_lies() {
     let mut s = assisted(near(1));
-    s.sender.distrust.declared(100_000);
+    s.sender.distrust.record_declared(100_000);
     let mut lies = 0;
     while s.sender.assistance() == Assistance::Assisted {
-        s.sender.distrust.declared(1);
+        s.sender.distrust.record_declared(1);
         s.sender.on_spurious(1);
         lies += 1;
     }
@@ -244,7 +244,7 @@ fn a_long_good_time_is_no_credit_for_lies() {
 }
 
 #[test]
-fn addresses_of_dual_stack_sockets_are_those_on_the_wire() {
+fn ipv4_mapped_addresses_equal_ipv4_ones() {
     let mut s = simulation(near(1));
     let mut proxy = proxy(ObserverConfig::default(), 1);
     let mapped = Flow {
@@ -257,10 +257,9 @@ fn addresses_of_dual_stack_sockets_are_those_on_the_wire() {
     assert_eq!(proxy.observe(&s.flow, 0, Payload::whole(&[0x40; 30]), now), Observed::Counted);
 }
 
-/// Somebody has seen that there is a session, or has guessed its number, and says that the proxy
-/// has forgotten it.
+/// An attacker that knows the session's number claims that the proxy lost it.
 #[test]
-fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
+fn a_claim_that_the_session_is_unknown_is_verified() {
     let mut s = assisted(near(5));
     let stats = s.sender.stats();
     for _ in 0..100 {
@@ -270,9 +269,9 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
     let after = s.sender.stats();
     assert_eq!((after.epochs, s.proxy.as_ref().unwrap().stats().hellos), (stats.epochs, 2));
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
-    // The claims go on for a second: one doubt at its beginning, and one at its end.
+    // The claims continue for a second: one doubt at its beginning, one at its end.
     assert!(after.polls - stats.polls <= 2, "{} polls", after.polls - stats.polls);
-    // When it is true, nothing authentic comes.
+    // If the claim is true, no authentic message arrives.
     s.stream(1000, MS);
     s.proxy = Some(proxy(ObserverConfig::default(), 77));
     s.stream(300, MS);
@@ -280,16 +279,16 @@ fn a_claim_that_the_session_is_unknown_has_to_stand_the_test() {
     assert_eq!(s.proxy.as_ref().unwrap().sessions(), 1);
 }
 
-/// The claim that the session is unknown, as anyone can make it who knows the number.
+/// Injects the claim that the session is unknown. Anyone who knows the number can forge it.
 fn claim(s: &mut Simulation) {
     let Some(joined) = s.sender.established() else { return };
     let (unknown, now) = (Datagram::UnknownSession { session: joined.remote_number }, s.now);
     let _ = s.sender.inject_datagram(unknown, 5, now);
 }
 
-/// Polls that a flow sends of itself in a while, and with a claim for each of its packets.
+/// Counts polls over a period, without claims and with one for each packet.
 #[test]
-fn a_flood_of_claims_that_the_session_is_unknown_draws_two_polls_a_second() {
+fn a_flood_of_claims_that_the_session_is_unknown_causes_two_polls_a_second() {
     for delay in [1, 5, 50] {
         let polls = [false, true].map(|forged| {
             let mut s = assisted(near(delay));
@@ -311,10 +310,10 @@ fn a_flood_of_claims_that_the_session_is_unknown_draws_two_polls_a_second() {
     }
 }
 
-/// A false claim goes before a true one. The later the restart, the less is left of the interval
+/// A false claim precedes a true one. The later the restart, the less remains of the interval
 /// between doubts.
 #[test]
-fn a_restart_behind_a_false_claim_is_noticed_soon() {
+fn a_restart_after_a_false_claim_is_detected_soon() {
     for (after, flooded) in
         [0, 100, 500, 900, 1100].into_iter().flat_map(|ms| [(ms, false), (ms, true)])
     {
@@ -357,7 +356,7 @@ fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
 }
 
 #[test]
-fn who_has_not_seen_the_hello_cannot_answer_it() {
+fn an_attacker_that_did_not_see_the_hello_cannot_answer_it() {
     let mut s = simulation(near(5));
     let session = s.sender.handshaking().unwrap().number;
     let cookie = crate::wire::Cookie([1; 20]);
@@ -375,12 +374,12 @@ fn who_has_not_seen_the_hello_cannot_answer_it() {
         assert_eq!(s.sender.inject_datagram(accept, 116, now), Err(HandleError::Forged));
     }
     s.stream(200, MS);
-    assert_eq!(s.sender.assistance(), Assistance::Assisted, "and it has done no harm");
+    assert_eq!(s.sender.assistance(), Assistance::Assisted, "the forged answers do no harm");
 }
 
-/// Two proxies behind one address, for example: each gives a cookie that the other does not know.
+/// Two proxies behind one address, for example, reject each other's cookies.
 #[test]
-fn one_retry_is_acted_on_at_once_and_no_more() {
+fn only_the_first_retry_triggers_a_hello_at_once() {
     let mut s = simulation(near(5));
     s.proxy = None;
     let mut hellos = 0;
@@ -405,9 +404,9 @@ fn one_retry_is_acted_on_at_once_and_no_more() {
     assert_eq!(hellos, 1);
 }
 
-/// A proxy that grants what it was not asked for cannot be meant.
+/// A proxy must not grant more than requested.
 #[test]
-fn more_than_was_asked_for_is_not_taken() {
+fn terms_that_exceed_the_requested_ones_are_rejected() {
     use crate::keys::Responder;
     use crate::wire::{Accept, Pattern};
     let asked = Terms::default();
@@ -445,9 +444,9 @@ fn more_than_was_asked_for_is_not_taken() {
     }
 }
 
-/// A proxy whose quACKs are nonsense is not asked for one epoch after the other.
+/// A proxy whose quACKs never decode does not cause epoch after epoch.
 #[test]
-fn a_proxy_that_makes_no_sense_is_given_up() {
+fn a_proxy_with_undecodable_quacks_is_given_up() {
     let mut s = assisted(near(1));
     let mut sequence = 1 << 20;
     for _ in 0..2000 {
@@ -466,7 +465,7 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
                 sums: Sums::new(&sums),
             };
             let _ = inject(&mut s, Message::Quack(quack), sequence);
-            if joined_is_renewing(&mut s) {
+            if is_renewing(&mut s) {
                 let _ = inject(&mut s, Message::Epoch { epoch: epoch + 1 }, sequence + 1);
                 sequence += 1;
             }
@@ -474,20 +473,20 @@ fn a_proxy_that_makes_no_sense_is_given_up() {
         if s.sender.assistance() == Assistance::Unassisted(Reason::Unintelligible) {
             assert_eq!(s.declared, []);
             let undecodable = s.sender.stats().undecodable;
-            assert!(undecodable <= 12, "{undecodable} quACKs were not understood until then");
+            assert!(undecodable <= 12, "{undecodable} quACKs did not decode until then");
             return;
         }
     }
     panic!("{} after {:?}", s.sender.assistance(), s.sender.stats());
 }
 
-fn joined_is_renewing(s: &mut Simulation) -> bool {
+fn is_renewing(s: &mut Simulation) -> bool {
     s.sender.established().is_some_and(|joined| joined.is_renewing())
 }
 
-/// A socket that listens on every address of both families does not know which it will send from.
+/// A wildcard socket does not know the source address of its datagrams.
 #[test]
-fn a_flow_from_any_address_is_that_of_its_destination_s_family() {
+fn a_wildcard_source_has_the_destinations_family() {
     let mut s = simulation(near(1));
     let any = Flow { source: "[::]:4000".parse().unwrap(), destination: s.flow.destination };
     let (mut proxy, now) = (proxy(ObserverConfig::default(), 1), s.now);
@@ -506,7 +505,7 @@ fn without_polls_and_timed_quacks_silence_proves_nothing() {
     assert_eq!(s.sender.stats().epochs, 1);
 }
 
-/// The sums of an ordinary quACK tell of 20 packets; those that the proxy keeps tell of this burst.
+/// The sums of an ordinary quACK identify 20 packets. The proxy's kept sums identify this burst.
 #[test]
 fn a_hundred_losses_in_a_row_need_no_new_epoch() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(10), 4);
@@ -524,8 +523,7 @@ fn a_hundred_losses_in_a_row_need_no_new_epoch() {
     assert!(slowest.is_some_and(|after| after < 10 * MS + 60 * MS + 30 * MS), "{slowest:?}");
 }
 
-/// A quACK costs what is new since the one before, and the few that were missing then, however long
-/// the flow has gone on.
+/// A quACK costs as much as the new packets and those missing before, however long the flow lasts.
 #[test]
 fn a_quack_costs_what_has_changed() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1), 5);
@@ -535,17 +533,16 @@ fn a_quack_costs_what_has_changed() {
         s.stream(1000, MS);
         let candidates = (s.sender.established().unwrap().reconciler.work - before)
             / usize::from(Terms::default().threshold);
-        // Where nothing is missing, one sum tells, and that is hardly any work.
+        // If nothing is missing, one sum decides, which is hardly any work.
         assert!((300..700).contains(&candidates), "{candidates} candidates in thousand {thousand}");
     }
 }
 
-/// What a forger can make the sender compute: candidates times sums, over all attempts to decode
-/// one quACK.
+/// The work that a forged quACK causes: candidates times sums, over all attempts to decode it.
 #[test]
 fn a_forged_quack_costs_a_bounded_amount_of_work() {
     for packets in [200, 1000, 8000] {
-        let mut s = joined(near(1), 255);
+        let mut s = established(near(1), 255);
         let ids: Vec<u32> = (0..packets).map(|_| send(&mut s)).collect();
         let sums = [5; 255];
         for missing in [1, 10, 127] {
@@ -557,8 +554,8 @@ fn a_forged_quack_costs_a_bounded_amount_of_work() {
             let before = s.sender.established().unwrap().reconciler.work;
             let _ = inject(&mut s, Message::Quack(quack), sequence);
             let work = s.sender.established().unwrap().reconciler.work - before;
-            // The plain attempt, the budget for others, and the one that exceeds it; a quACK's sums
-            // are cut to 128.
+            // The first attempt, the budget of further ones, and the one that exceeds it. At most
+            // 128 sums of a quACK count.
             assert!(work <= (1 << 19) + 2 * 8200 * 128, "{packets} packets: {work}");
         }
     }
@@ -566,7 +563,7 @@ fn a_forged_quack_costs_a_bounded_amount_of_work() {
 
 #[test]
 fn a_late_answer_to_a_request_for_an_epoch_is_ignored() {
-    let mut s = joined(near(1), 80);
+    let mut s = established(near(1), 80);
     let now = s.now;
     let epoch = |epoch| Message::Epoch { epoch };
     s.sender.established().unwrap().renew(now);
@@ -580,7 +577,7 @@ fn a_late_answer_to_a_request_for_an_epoch_is_ignored() {
 
 #[test]
 fn an_older_quack_is_ignored() {
-    let mut s = joined(near(1), 80);
+    let mut s = established(near(1), 80);
     for (sequence, outcome) in [
         (5, Ok(())),
         (9, Ok(())),
@@ -594,10 +591,9 @@ fn an_older_quack_is_ignored() {
     }
 }
 
-/// A connection that has said all it had to say before the proxy was found, or after, and then is
-/// silent.
+/// A connection that sent its packets before the proxy was found, or after, and then is idle.
 #[test]
-fn an_idle_flow_asks_little_and_keeps_its_proxy() {
+fn an_idle_flow_polls_rarely_and_keeps_its_proxy() {
     for packets in [1, 3, 40] {
         let mut s = simulation(near(1));
         for _ in 0..packets {
@@ -620,8 +616,8 @@ fn an_idle_flow_asks_little_and_keeps_its_proxy() {
 
 #[test]
 fn a_proxy_that_reports_but_never_answers_is_polled_once_a_second() {
-    let mut s = joined(near(1), 80);
-    // As if the HELLO had been repeated.
+    let mut s = established(near(1), 80);
+    // As if the sender had retransmitted the HELLO.
     s.sender.established().unwrap().near_rtt = NearRtt::default();
     let mut seen = sidekick_quack::PowerSums::new(20).unwrap();
     let mut first = None;

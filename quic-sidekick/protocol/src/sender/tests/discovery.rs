@@ -1,9 +1,9 @@
-//! The sender finds its proxies by itself, loses them and finds them again.
+//! The sender discovers proxies, loses them and discovers them again.
 
 use super::*;
 use crate::testing::{Near, Simulation, proxy};
 use crate::wire::MAX_DATAGRAM_LEN;
-use crate::wire::path::Marker;
+use crate::wire::discovery::Marker;
 use crate::{Addresses, Observer, ObserverConfig, SecretKey};
 
 const MS: Duration = Duration::from_millis(1);
@@ -26,21 +26,20 @@ fn translated(port: u16) -> Flow {
 #[test]
 fn a_proxy_on_the_path_is_found_within_a_few_near_rtts() {
     let mut s = discovering(near(5, 0), 1);
-    // Marker, HELLO and POLL, each with its answer; a quACK 30 ms after the first packet that
-    // counts.
+    // Marker, HELLO and POLL, each with its answer; then a quACK 30 ms after the first counted
+    // packet.
     s.stream(3 * 10 + 30 + 10, MS);
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
     let (proxy, key) = s.sender.proxy().unwrap();
     assert_eq!((proxy, key), (PROXY.parse().unwrap(), s.proxy.as_ref().unwrap().public_key()));
     s.stream(60_000, MS);
-    assert_eq!(s.sender.stats().markers, 3, "no more markers than are needed");
+    assert_eq!(s.sender.stats().markers, 3, "no more markers than necessary");
     let lost = s.send(Some(true));
     s.stream(40, MS);
     assert_eq!(s.declared.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), [lost]);
 }
 
-/// The NAT gives the flow and the adjacent socket other addresses, and lets in only what was asked
-/// for.
+/// The NAT translates the flow and the adjacent socket, and admits only answers.
 #[test]
 fn a_proxy_beyond_a_nat_is_found() {
     let mut s = discovering(near(5, 0), 2);
@@ -52,7 +51,7 @@ fn a_proxy_beyond_a_nat_is_found() {
 }
 
 #[test]
-fn proxies_are_found_although_most_is_lost() {
+fn proxies_are_found_despite_heavy_loss() {
     for seed in 0..100 {
         let mut s = discovering(near(5, 30), seed);
         for _ in 0..30_000 {
@@ -82,9 +81,9 @@ fn without_a_proxy_markers_become_rare() {
     assert!(before <= 9 && s.sender.stats().markers - before <= 14, "{:?}", s.sender.stats());
 }
 
-/// SPEC.md, section 7.9: a NAT that forgets its mappings gives the flow another port.
+/// SPEC.md, section 7.9: a NAT that loses its mappings gives the flow another port.
 #[test]
-fn a_rebound_flow_is_found_again_by_itself() {
+fn a_rebound_flow_is_assisted_again() {
     let mut s = discovering(near(5, 0), 4);
     s.open = false;
     s.translated = Some(translated(31_000));
@@ -121,7 +120,7 @@ fn a_restarted_proxy_is_found_again_within_a_second() {
 }
 
 #[test]
-fn only_the_pinned_proxy_is_believed() {
+fn only_the_pinned_proxy_is_accepted() {
     for (pinned, found) in [([6; 32], true), ([9; 32], false)] {
         let config =
             SenderConfig { key: Some(SecretKey(pinned).public()), ..SenderConfig::default() };
@@ -136,9 +135,9 @@ fn only_the_pinned_proxy_is_believed() {
     }
 }
 
-/// Whoever is not on the path has not seen the marker.
+/// An attacker off the path has not seen the marker.
 #[test]
-fn an_answer_to_what_was_not_asked_is_not_believed() {
+fn an_answer_without_a_marker_is_rejected() {
     let mut s = discovering(near(5, 0), 6);
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let now = s.now;
@@ -163,19 +162,18 @@ fn an_answer_to_what_was_not_asked_is_not_believed() {
     assert_eq!(s.sender.stats().forged, 512);
 }
 
-/// Two proxies on one path: packets reach the first, and of these the second.
+/// Two proxies on one path. Packets reach the first, then the second.
 struct Chain {
     sender: Sender,
     proxies: [(SocketAddr, Observer); 2],
-    /// Of 100 packets, so many are lost before each.
+    /// The percentage of packets lost before each.
     loss: [u32; 2],
-    /// One way, from the one before.
+    /// The one-way delay from the previous node.
     delay: [Duration; 2],
     flow: Flow,
     now: Instant,
     random: Numbers,
-    /// What is on its way: when it arrives, to which proxy (or from it, to the sender), and whether
-    /// along the path.
+    /// Datagrams in flight: when they arrive, to or from which proxy, and whether along the path.
     travelling: Vec<(Instant, Way, Vec<u8>)>,
     declared: Vec<u64>,
     lost: u64,
@@ -302,7 +300,7 @@ impl Chain {
 
 /// SPEC.md, section 7.8.
 #[test]
-fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
+fn the_nearest_of_several_proxies_that_see_the_losses_is_selected() {
     for (loss, kept) in [([4, 0], 0), ([0, 4], 1), ([2, 2], 1), ([12, 1], 0)] {
         let mut chain = Chain::new(loss);
         chain.stream(3000);
@@ -317,23 +315,23 @@ fn of_several_proxies_the_nearest_is_kept_that_sees_the_losses() {
             "{loss:?}: {choice}"
         );
         assert_eq!(chain.sender.proxy().map(|(proxy, _)| proxy), Some(choice.proxy));
-        assert_eq!(chain.proxies[1 - kept].1.sessions(), 0, "{loss:?}: the other was told goodbye");
+        assert_eq!(chain.proxies[1 - kept].1.sessions(), 0, "{loss:?}: the other session ended");
         let once: std::collections::BTreeSet<_> = chain.declared.iter().collect();
-        assert_eq!(once.len(), chain.declared.len(), "{loss:?}: no loss is told twice");
+        assert_eq!(once.len(), chain.declared.len(), "{loss:?}: each loss is reported once");
     }
 }
 
 #[test]
-fn of_several_proxies_without_losses_the_farthest_is_kept() {
+fn the_farthest_of_several_proxies_without_losses_is_selected() {
     let mut chain = Chain::new([0, 0]);
     chain.stream(12_000);
     let choice = chain.sender.selection().unwrap();
     assert_eq!((choice.proxy, choice.reason), (chain.proxies[1].0, SelectionReason::Farthest));
 }
 
-/// A proxy that has answered the marker and is gone, or cannot be reached where it says it is.
+/// A proxy answers the marker and then is gone, or is unreachable at the address that it announces.
 #[test]
-fn a_proxy_that_answers_markers_and_nothing_else_is_not_waited_for() {
+fn a_proxy_that_answers_only_markers_does_not_block_the_search() {
     let mut s = discovering(near(5, 0), 8);
     s.stream(12, MS);
     let silent = s.proxy.take();
@@ -346,11 +344,11 @@ fn a_proxy_that_answers_markers_and_nothing_else_is_not_waited_for() {
     assert_eq!(s.sender.assistance(), Assistance::Assisted);
 }
 
-/// A farther proxy that is found later is compared by what both see from then on.
+/// A farther proxy that is discovered later is compared by the losses from then on.
 #[test]
-fn what_was_seen_before_there_was_a_choice_does_not_count() {
+fn losses_before_the_comparison_do_not_count() {
     let mut chain = Chain::new([0, 6]);
-    // The farther one does not answer at first.
+    // The farther proxy does not answer at first.
     let address = chain.proxies[1].0;
     chain.proxies[1].1 = Observer::new(ObserverConfig::default(), [1; 32]).unwrap();
     chain.loss = [6, 0];

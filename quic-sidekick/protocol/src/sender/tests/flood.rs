@@ -1,4 +1,4 @@
-//! A million datagrams that mean nothing, or nearly something, at either socket.
+//! A million invalid or almost valid datagrams at either socket.
 
 use super::*;
 use crate::ObserverConfig;
@@ -8,7 +8,7 @@ use crate::wire::MAX_DATAGRAM_LEN;
 const MS: Duration = Duration::from_millis(1);
 const DATAGRAMS: u32 = 1_000_000;
 
-/// Real datagrams of both directions, as they go over the wire.
+/// Real datagrams of both directions.
 fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
     let mut recorded = Vec::new();
     let mut buffer = [0; MAX_DATAGRAM_LEN];
@@ -29,7 +29,7 @@ fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
     recorded
 }
 
-/// No panic, no growth, and the session goes on.
+/// Nothing panics, memory does not grow, and the session continues.
 #[test]
 fn a_million_datagrams_change_nothing() {
     let near = Near { delay: MS, jitter: Duration::ZERO, loss_percent: 0 };
@@ -59,8 +59,8 @@ fn a_million_datagrams_change_nothing() {
             if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
         let _ = proxy.handle_input(from, &datagram, now);
         while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-            assert!(transmit.to != peer || from == peer, "nobody is told what another has asked");
-            assert!(transmit.len <= datagram.len(), "{datagram:?} draws {} bytes", transmit.len);
+            assert!(transmit.to != peer || from == peer, "answers go only to the peer that asked");
+            assert!(transmit.len <= datagram.len(), "{datagram:?} causes {} bytes", transmit.len);
         }
         let from = if random.next_u32().is_multiple_of(2) { port } else { peer };
         let _ = s.sender.handle_input(from, &datagram, now);

@@ -1,15 +1,15 @@
-//! Packets that pass the proxy while its system has no room for them: they are no losses, and the
-//! proxy knows.
+//! Packets that the proxy's system drops before the proxy observes them are not lost, and the proxy
+//! knows that.
 
 use super::*;
-use crate::ObserverConfig;
 use crate::testing::{Near, Simulation, configured};
 use crate::wire::{Message, Quack, Sums};
+use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// An assisted flow, by time or by number of packets.
+/// An assisted flow, with quACKs by time or by number of packets.
 fn assisted(every_packets: Option<NonZeroU16>, loss_percent: u64, seed: u64) -> Simulation {
     let every = every_packets.is_none().then_some(30 * MS);
     let terms = Terms { every, every_packets, ..Terms::default() };
@@ -22,10 +22,10 @@ fn assisted(every_packets: Option<NonZeroU16>, loss_percent: u64, seed: u64) -> 
     s
 }
 
-/// Lets so many packets pass that the proxy does not get to see, and perhaps knows of.
-fn pass_unseen(s: &mut Simulation, packets: usize, told: bool) {
+/// Sends `packets` that the proxy does not observe. `reported`: its system reports them as dropped.
+fn pass_unseen(s: &mut Simulation, packets: usize, reported: bool) {
     s.run(50 * MS);
-    if told {
+    if reported {
         s.proxy.as_mut().unwrap().missed(s.interface);
     }
     s.on_path = false;
@@ -35,7 +35,7 @@ fn pass_unseen(s: &mut Simulation, packets: usize, told: bool) {
 }
 
 #[test]
-fn what_a_proxy_knows_to_have_missed_is_not_declared_lost() {
+fn packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
     for every_packets in [None, NonZeroU16::new(2), NonZeroU16::new(32)] {
         for packets in [1, 3, 20, 150] {
             for seed in 0..24 {
@@ -47,7 +47,7 @@ fn what_a_proxy_knows_to_have_missed_is_not_declared_lost() {
                     s.stream(300, MS);
                 }
                 assert_eq!(s.false_alarms(), [], "{what}");
-                // It goes on to help, in spite of what has happened.
+                // Assistance continues afterwards.
                 s.near.loss_percent = 0;
                 s.stream(2000, MS);
                 assert_eq!(s.sender.assistance(), Assistance::Assisted, "{what}");
@@ -60,9 +60,9 @@ fn what_a_proxy_knows_to_have_missed_is_not_declared_lost() {
     }
 }
 
-/// That is what telling is for.
+/// The counterpart: without a report of the drops.
 #[test]
-fn what_a_proxy_has_missed_without_knowing_is_declared_lost() {
+fn packets_that_a_proxy_drops_without_a_report_are_declared_lost() {
     let mut s = assisted(None, 0, 1);
     pass_unseen(&mut s, 5, false);
     s.stream(300, MS);
@@ -70,15 +70,15 @@ fn what_a_proxy_has_missed_without_knowing_is_declared_lost() {
     assert_eq!(s.sender.stats().epochs, 1);
 }
 
-/// The sender learns of the new epoch by the next poll at the latest.
+/// The sender learns of the new epoch with its next poll at the latest.
 #[test]
-fn an_epoch_that_was_announced_in_vain_is_announced_again() {
+fn an_epoch_whose_announcement_was_lost_is_announced_again() {
     let mut s = assisted(None, 0, 1);
     s.run(50 * MS);
     s.proxy.as_mut().unwrap().missed(0);
     s.near.loss_percent = 100;
     for _ in 0..3 {
-        // Messages are lost, the packets are not.
+        // Messages are lost, but no packets.
         s.send(Some(false));
         s.run(MS);
     }
@@ -91,7 +91,7 @@ fn an_epoch_that_was_announced_in_vain_is_announced_again() {
     assert_eq!(s.false_alarms(), []);
 }
 
-/// Epochs without end are no help, whoever begins them.
+/// Endless epochs are useless, whichever side begins them.
 #[test]
 fn a_proxy_that_only_begins_epochs_is_given_up() {
     let mut s = assisted(None, 0, 1);
@@ -107,13 +107,13 @@ fn a_proxy_that_only_begins_epochs_is_given_up() {
         assert!(begun < 100);
     }
     assert_eq!(s.sender.assistance(), Assistance::Unassisted(Reason::Unintelligible));
-    assert!(begun > 20, "{begun}: it may take a while");
+    assert!(begun > 20, "{begun}: not at once");
     assert_eq!(s.declared, []);
 }
 
-/// A flood at the proxy makes gap after gap, with no time for a quACK between them.
+/// A flood at the proxy causes gap after gap, with no quACK between them.
 #[test]
-fn gaps_in_quick_succession_are_no_reason_to_give_a_proxy_up() {
+fn gaps_in_quick_succession_do_not_end_the_assistance() {
     for every_packets in [None, NonZeroU16::new(32)] {
         for apart in [2, 5, 9, 14, 40] {
             let mut s = assisted(every_packets, 0, 1);
@@ -139,7 +139,7 @@ fn gaps_in_quick_succession_are_no_reason_to_give_a_proxy_up() {
     }
 }
 
-/// A late announcement, and what was said before a newer one, are of no epoch that runs.
+/// A late announcement, and messages from before a newer one, belong to no current epoch.
 #[test]
 fn an_epoch_never_goes_back() {
     let mut s = assisted(None, 0, 1);
@@ -157,7 +157,7 @@ fn an_epoch_never_goes_back() {
         Quack { epoch: 2, token: 0, age_us: 0, first: 0, last: 0, count: 0, sums: Sums::new(&[0]) };
     assert_eq!(say(Message::Quack(quack), 8), Err(HandleError::Outdated));
     assert_eq!(say(Message::Quack(Quack { epoch: 3, ..quack }), 9), Ok(()));
-    // It says as much as the announcement, which was lost.
+    // It serves as the announcement, which was lost.
     let wrong = Quack { epoch: 5, sums: Sums::new(&[u32::MAX]), ..quack };
     assert_eq!(say(Message::Quack(wrong), 10), Err(HandleError::Impossible));
     assert_eq!(say(Message::Quack(Quack { epoch: 5, ..quack }), 10), Ok(()));

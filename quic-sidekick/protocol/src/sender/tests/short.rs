@@ -1,4 +1,4 @@
-//! What the sender makes of short quACKs (SPEC.md, sections 6.4 and 7.2).
+//! Handling of short quACKs (SPEC.md, sections 6.4 and 7.2).
 
 use super::*;
 use crate::sender::history::History;
@@ -24,7 +24,7 @@ fn simulation(loss_percent: u64, every_packets: u16, poll: bool, seed: u64) -> S
 }
 
 #[test]
-fn every_loss_is_found_from_reports_by_the_packet() {
+fn every_loss_is_detected_with_a_quack_per_few_packets() {
     for (seed, loss_percent) in (0..60).zip([0, 2, 10, 20].into_iter().cycle()) {
         for (every_packets, poll) in [(1, true), (2, true), (2, false), (8, false)] {
             let mut s = simulation(0, every_packets, poll, seed);
@@ -36,7 +36,7 @@ fn every_loss_is_found_from_reports_by_the_packet() {
             s.stream(100, MS);
             assert_eq!(s.false_alarms(), [0; 0], "seed {seed}");
             let stats = s.sender.stats();
-            // A new epoch leaves packets to the end-to-end mechanism.
+            // The end-to-end mechanism covers the packets before a new epoch.
             if stats.epochs == 1 {
                 assert_eq!(s.overlooked(from), [0; 0], "seed {seed}");
             }
@@ -50,7 +50,7 @@ fn every_loss_is_found_from_reports_by_the_packet() {
     }
 }
 
-/// The sums of the first so many identifiers, and their number.
+/// The first power sums of the identifiers, and their count.
 fn sums_of(identifiers: &[u32], sums: usize) -> (Vec<u32>, u32) {
     let mut counted = PowerSums::new(sums).unwrap();
     counted.insert_many(identifiers);
@@ -58,10 +58,10 @@ fn sums_of(identifiers: &[u32], sums: usize) -> (Vec<u32>, u32) {
 }
 
 #[test]
-fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
+fn without_the_epochs_first_packet_the_sender_polls() {
     let mut s = simulation(0, 2, false, 1);
     s.run(30 * MS);
-    // From now on the network swallows what the proxy says about packets.
+    // From now on the network drops the proxy's quACKs.
     let identifiers: Vec<u32> = (0..40)
         .map(|_| {
             s.send(Some(true));
@@ -74,8 +74,8 @@ fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
     let short = ShortQuack { count: 40, last: low(identifiers[39]), sums: Sums::new(&sums) };
     let sender = &mut s.sender;
     for sequence in 100..110 {
-        let said = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
-        assert_eq!(said, Err(HandleError::Outdated));
+        let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, now + 100 * MS);
+        assert_eq!(outcome, Err(HandleError::Outdated));
     }
     assert_eq!((sender.stats().polls, sender.history().pending.len()), (polls + 1, 40));
     let token = sender.established().unwrap().poll_waits.as_ref().unwrap().token;
@@ -84,7 +84,7 @@ fn without_the_epoch_s_first_packet_the_sender_asks_for_it() {
         Quack { epoch: 1, token, age_us: 9, first, last, count: 40, sums: Sums::new(&sums) };
     sender.inject(Message::Quack(quack), 110, 50, now + 110 * MS).unwrap();
     assert!(sender.history().is_empty());
-    // What is sent after it may be told of in short.
+    // Later packets may be reported in short.
     let payload = [7; 40];
     s.sender.on_sent(1000, Payload::whole(&payload), now + 120 * MS);
     let (sums, _) = sums_of(&[&identifiers[..], &[0x0707_0707]].concat(), 4);
@@ -112,18 +112,18 @@ fn a_late_short_quack_of_the_epoch_before_is_ignored() {
     );
     sender.inject(Message::Epoch { epoch: epoch + 1 }, newest + 10, 20, now).unwrap();
     let undecodable = sender.stats().undecodable;
-    // Nor is it a reason to ask for what the epoch begins with.
+    // Nor does it trigger a poll for the epoch's first packet.
     let (polls, later) = (sender.stats().polls, now + 1000 * MS);
     assert_eq!(sender.inject(short, newest + 7, 50, later), Err(HandleError::Outdated));
     assert_eq!((sender.stats().undecodable, sender.stats().polls), (undecodable, polls));
     assert_eq!(sender.inject(short, newest + 11, 50, later), Err(HandleError::Outdated));
-    assert_eq!(sender.stats().polls, polls + 1, "one of this epoch is");
+    assert_eq!(sender.stats().polls, polls + 1, "a quACK of this epoch does");
 }
 
-/// Its last packet is one that had been given up, and shares half its identifier with one that is
-/// far too late for the count.
+/// Its last packet was given up, and shares half its identifier with one that is far too late for
+/// the count.
 #[test]
-fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
+fn an_ambiguous_short_quack_triggers_a_poll() {
     for poll in [false, true] {
         let mut s = simulation(0, 2, poll, 3);
         s.stream(100, MS);
@@ -138,8 +138,8 @@ fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
         let short = ShortQuack { count: low(settled) + 1, last: 40, sums: Sums::new(&[5; 20]) };
         let later = s.now + 100 * MS;
         for sequence in 1000..1010 {
-            let said = sender.inject(Message::ShortQuack(short), sequence, 50, later);
-            assert_eq!(said, Err(HandleError::Outdated));
+            let outcome = sender.inject(Message::ShortQuack(short), sequence, 50, later);
+            assert_eq!(outcome, Err(HandleError::Outdated));
         }
         assert_eq!((sender.stats().polls, sender.stats().undecodable), (polls + 1, 0));
         assert_eq!(
@@ -151,28 +151,28 @@ fn what_cannot_be_told_apart_is_asked_for_as_a_whole() {
 }
 
 proptest! {
-    /// Whichever packets share the low half of their identifiers: all that a quACK counts are among
-    /// its candidates, and no more others than its sums can tell apart.
+    /// Whichever packets share the low half of their identifiers: the candidates include all
+    /// packets that a quACK counts, and no more others than its sums can identify.
     #[test]
-    fn the_packet_that_is_meant_by_half_an_identifier_is_found(
+    fn half_an_identifier_names_the_right_packet(
         ids in prop::collection::vec(0u32..6, 1..60),
         lost in prop::collection::vec(any::<bool>(), 60),
         last in any::<prop::sample::Index>(),
         sums in 1usize..20,
     ) {
-        #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+        #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
         let now = Instant::now();
         let mut history = History::default();
         for (index, low) in (0u32..).zip(&ids) {
             history.push(index << 16 | low, index.into(), now);
         }
         let last = last.index(ids.len());
-        let counted: Vec<usize> = (0..=last).filter(|index| *index == last || !lost[*index]).collect();
-        prop_assume!(last + 1 - counted.len() <= sums);
-        let more = u32::try_from(counted.len()).unwrap();
+        let counted = (0..=last).filter(|index| *index == last || !lost[*index]).count();
+        prop_assume!(last + 1 - counted <= sums);
+        let more = u32::try_from(counted).unwrap();
         let meant = history.ending(u16::try_from(ids[last]).unwrap(), more, sums).unwrap();
         let position = history.pending.iter().position(|entry| entry.identifier == meant).unwrap();
         prop_assert!(position >= last, "{position} instead of {last}");
-        prop_assert!(position + 1 - counted.len() <= sums);
+        prop_assert!(position + 1 - counted <= sums);
     }
 }

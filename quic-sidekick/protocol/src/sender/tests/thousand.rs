@@ -1,4 +1,4 @@
-//! A thousand near segments, each with its own mixture of everything that goes wrong.
+//! A thousand near segments, each with its own mix of impairments.
 
 use super::*;
 use crate::testing::{Near, Simulation, configured, key, proxy};
@@ -7,10 +7,10 @@ use std::num::NonZeroU16;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// No packet that the proxy had counted is declared lost by the quACK that says so, whatever
-/// happens to packets, messages, the proxy and the path. The seed that fails is named, and replays.
+/// No quACK makes the sender declare a packet lost that the proxy had counted, whatever happens to
+/// packets, messages, the proxy and the path. A failure names its seed, which replays it.
 #[test]
-fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
+fn no_packet_that_the_proxy_counted_is_declared_lost() {
     let (mut declared, mut received, mut assisted) = (0, 0, 0);
     for seed in 0..1000 {
         let mut draw = Numbers::new(key(seed ^ 0x5eed));
@@ -26,7 +26,7 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
             config.terms.identification.position = Position::End;
         }
         if below(3) == 0 {
-            // What is due by the number of packets is said in short.
+            // quACKs by number of packets are short.
             let packets = u16::try_from(1 + below(8)).unwrap();
             (config.terms.every_packets, config.terms.every) = (NonZeroU16::new(packets), None);
         }
@@ -52,7 +52,7 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
         s.run(Duration::from_secs(1));
         for (tag, after) in &s.declared {
             let sent = s.sent_at[usize::try_from(*tag).unwrap()];
-            // The quACK that the sender has acted on left the proxy so much earlier at most.
+            // The quACK that the sender acted on left the proxy at most this much earlier.
             let reported = sent + *after - s.near.delay - s.near.jitter;
             let counted = s.counted.get(tag).copied();
             assert!(
@@ -61,7 +61,7 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
                 counted.map(|counted| reported - counted)
             );
         }
-        // Received is what was counted; a tag never counts twice, which the simulation asserts.
+        // Only counted packets are received. The simulation asserts that no tag repeats.
         let uncounted: Vec<_> =
             s.received.iter().filter(|tag| !s.counted.contains_key(tag)).collect();
         assert!(uncounted.is_empty(), "seed {seed}: {uncounted:?} were not counted");
@@ -69,15 +69,15 @@ fn no_packet_is_declared_lost_that_the_proxy_had_counted() {
         declared += s.declared.len();
         assisted += usize::from(s.sender.assistance() == Assistance::Assisted);
     }
-    // What is asserted is not empty.
+    // The assertions cover many packets.
     assert!(declared > 100_000, "{declared} packets were declared lost");
-    assert!(received > 4 * declared, "{received} packets were known to have been received");
+    assert!(received > 4 * declared, "{received} packets were reported as received");
     assert!(assisted > 900, "{assisted} of 1000 were assisted at the end");
 }
 
-/// With one lost packet and silence after it, the loss is known by the poll.
+/// After one lost packet and silence, the poll reveals the loss.
 #[test]
-fn a_lone_loss_is_known_within_two_and_a_half_near_rtts() {
+fn a_lone_loss_is_detected_within_two_and_a_half_near_rtts() {
     for one_way in [1, 2, 5, 10, 25, 100, 300] {
         let near = Near { delay: one_way * MS, jitter: Duration::ZERO, loss_percent: 0 };
         let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 3);

@@ -1,21 +1,20 @@
 //! CUBIC as in RFC 9438, and path-aware CUBIC (PACUBIC) on top of it.
 //!
-//! quiche's own CUBIC follows a draft and undoes reductions that it takes for spurious. This one
+//! quiche's own CUBIC follows a draft and undoes reductions that it considers spurious. This one
 //! follows the RFC to the letter and undoes nothing (section 4.9 leaves that open), so that it can
 //! serve as the published baseline.
 //!
-//! PACUBIC: let r be the round-trip time of the near segment divided by that of the whole path. A
+//! PACUBIC: let r be the near segment's round-trip time divided by that of the whole path. A
 //! connection that ended at the proxy would have r times the window, and a loss on the near segment
-//! would cost it r (1 - beta) of the whole. So such a loss is answered with beta* = 1 - r (1 -
-//! beta), and the way back is C* = C / r³.
+//! would cost it r (1 - beta) of the whole. So PACUBIC answers such a loss with beta* = 1 - r (1 -
+//! beta), and recovers with C* = C / r³.
 //!
-//! Two windows keep the two kinds of losses apart, as a proxy that splits the connection would: one
-//! answers the losses behind the proxy, exactly as in the RFC, the other those before it; the
-//! smaller is the congestion window, and only the one that limits the flow grows. Frequent near
-//! losses can then not hide the far ones, nor hasten the way back from them. To the near window a
-//! round trip is one of the near segment: that is how often it answers losses, how long its
-//! recovery takes, and how often it grows by alpha in the region in which Reno would do better
-//! (section 4.3).
+//! Two windows separate the two kinds of losses, as a proxy that splits the connection would. One
+//! answers the losses behind the proxy, exactly as in the RFC; the other those before it. The
+//! smaller is the congestion window, and only the one that limits the flow grows. So frequent near
+//! losses can neither hide the far ones nor hasten the recovery from them. For the near window a
+//! round trip is one of the near segment. That determines how often it answers losses, how long its
+//! recovery takes, and how often it grows by alpha in the Reno-friendly region (section 4.3).
 //!
 //! With r = 1, and with no near loss, PACUBIC is RFC 9438. Windows are in bytes, times in seconds;
 //! the RFC counts windows in segments, hence the divisions by the segment size.
@@ -44,25 +43,25 @@ pub(crate) static CUBIC_RFC9438: CongestionControlOps = CongestionControlOps {
 
 /// Multiplicative decrease factor, section 4.6.
 const BETA: f64 = 0.7;
-/// Aggressiveness of the window's growth in segments per cubic second, section 5.1.
+/// Aggressiveness of the window's growth, in segments per cubic second, section 5.1.
 const C: f64 = 0.4;
-/// A near segment shorter than this fraction of the path is treated as this; C* stays finite.
+/// The smallest fraction of the path that a near segment counts as, so that C* stays finite.
 const MIN_NEAR_RATIO: f64 = 0.01;
-/// Segments per round trip at which an additive increase that goes with beta gets Reno's average
-/// window, section 4.3.
+/// The additive increase, in segments per round trip, that with beta gives Reno's average window,
+/// section 4.3.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// One window and the variables of section 4.1.2 that go with it.
+/// A window and its variables of section 4.1.2.
 #[derive(Debug)]
 struct Window {
-    /// The window itself; fractions of a byte count.
+    /// The window in bytes, with fractions.
     bytes: f64,
     /// r, or 1 for the window of the far segment.
     ratio: f64,
-    /// The latest loss that it has answered.
+    /// The latest loss that it answered.
     answered: Option<Instant>,
-    /// When the present stage of congestion avoidance began, moved on by the time spent limited by
-    /// the application.
+    /// When the current stage of congestion avoidance began, moved forward by application-limited
+    /// time.
     epoch_start: Option<Instant>,
     /// The window before the latest reduction.
     prior: f64,
@@ -89,10 +88,10 @@ impl Window {
         self.c() * (t - self.k).powi(3) * segment + self.w_max
     }
 
-    /// Begins a stage of congestion avoidance, sections 4.2 and 4.3: right after the reduction,
-    /// since QUIC's recovery is a period of time and not another way of sending (RFC 9002, section
+    /// Begins a stage of congestion avoidance, sections 4.2 and 4.3, right after the reduction:
+    /// QUIC's recovery is a period of time and not another way of sending (RFC 9002, section
     /// 7.3.2). Without a congestion event before it (HyStart++ ended slow start), K is 0 and the
-    /// growth convex from here, section 4.10.
+    /// growth is convex from here, section 4.10.
     fn begin_stage(&mut self, segment: f64, now: Instant) {
         if self.w_max == 0.0 {
             self.w_max = self.bytes;
@@ -105,7 +104,7 @@ impl Window {
         self.epoch_start = Some(now);
     }
 
-    /// Answers a loss that came when the window was `cwnd`, sections 4.6 and 4.7.
+    /// Answers a loss at a window of `cwnd`, sections 4.6 and 4.7.
     fn reduce(&mut self, cwnd: f64, segment: f64, now: Instant) {
         let beta = 1.0 - self.ratio * (1.0 - BETA);
         // Fast convergence.
@@ -116,17 +115,17 @@ impl Window {
         self.begin_stage(segment, now);
     }
 
-    /// Sections 4.2 to 4.5, for bytes that were acknowledged.
+    /// Grows the window for acknowledged bytes, sections 4.2 to 4.5.
     fn grow(&mut self, acked: f64, segment: f64, rtt: f64, now: Instant) {
         if self.epoch_start.is_none() {
             self.begin_stage(segment, now);
         }
         let t = self.epoch_start.map_or(0.0, |start| now.saturating_duration_since(start).as_secs_f64());
         let bytes = self.bytes;
-        // What a round trip, of the near segment for its window, carries.
+        // The bytes of a round trip; for the near window, one of the near segment.
         let round = bytes * self.ratio;
 
-        // Section 4.3. From Reno's window before the reduction on, Reno's growth.
+        // Section 4.3. Past the window before the reduction, grow as Reno.
         self.w_est += self.alpha * segment * acked / round;
         if self.w_est >= self.prior {
             self.alpha = 1.0;
@@ -142,20 +141,20 @@ impl Window {
     }
 }
 
-/// Both windows, and what they have in common.
+/// Both windows and their common state.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Set for the duration of one call of `congestion_event`.
+    /// The near ratio of the current call of `congestion_event`.
     near_ratio: Option<f64>,
-    /// Answers losses found anywhere.
+    /// The window that answers losses anywhere.
     far: Window,
-    /// Answers losses on the near segment, since there was one.
+    /// The window that answers losses on the near segment, after the first one.
     near: Option<Window>,
-    /// The congestion window as it was left; if it is another, someone else has changed it.
+    /// The congestion window as last published, to detect a change by other code.
     left: usize,
-    /// Since when the application has been limiting the flow.
+    /// When the application began to limit the flow.
     limited_since: Option<Instant>,
-    /// Since when the near window has been.
+    /// When the near window began to limit the flow.
     near_since: Option<Instant>,
     last_ack: Option<Instant>,
 }
@@ -169,13 +168,13 @@ impl Default for State {
 }
 
 impl State {
-    /// Says where the loss of the next congestion event happened: on the near segment, with this
+    /// Sets where the loss of the next congestion event happened: on the near segment, with this
     /// ratio, or anywhere.
     pub(super) fn set_near_ratio(&mut self, ratio: Option<f64>) {
         self.near_ratio = ratio.filter(|ratio| *ratio > 0.0).map(|ratio| ratio.clamp(MIN_NEAR_RATIO, 1.0));
     }
 
-    /// Takes over a window that was set elsewhere: at first, and with another segment size.
+    /// Adopts a window that other code set: initially, and with another segment size.
     fn follow(&mut self, cwnd: usize) {
         if cwnd != self.left {
             self.far.bytes = cwnd as f64;
@@ -188,19 +187,19 @@ impl State {
         self.near.as_ref().map_or(self.far.bytes, |near| near.bytes.min(self.far.bytes))
     }
 
-    /// Counts the time of an application-limited phase out of t, section 4.2.
+    /// Excludes the time of an application-limited phase from t, section 4.2.
     fn end_limited_phase(&mut self, now: Instant) {
         let Some(since) = self.limited_since.take() else { return };
         let stages = [Some(&mut self.far), self.near.as_mut()].into_iter().flatten();
         for start in stages.filter_map(|window| window.epoch_start.as_mut()) {
-            // A stage may have begun since.
+            // The stage may have begun later.
             *start += now.saturating_duration_since(since.max(*start));
         }
     }
 
-    /// Counts the time in which the near window has been the limit out of the far window's t,
-    /// likewise. Not so a round trip and less: near losses that are made up for at once do not slow
-    /// its growth.
+    /// Excludes the time in which the near window was the limit from the far window's t, likewise.
+    /// Times up to a round trip still count, so that near losses that are repaired at once do not
+    /// slow its growth.
     fn end_near_phase(&mut self, rtt: Duration, now: Instant) {
         let since = self.near_since.take();
         if let (Some(since), Some(start)) = (since, self.far.epoch_start.as_mut()) {
@@ -212,13 +211,13 @@ impl State {
     }
 }
 
-/// Makes the smaller window the connection's. It grows by whole segments, so that no packet is sent
-/// just to fill a few bytes.
+/// Publishes the smaller window as the connection's. It grows by whole segments, so that no packet
+/// is sent just to fill a few bytes.
 fn publish(r: &mut Congestion) {
     let segment = r.max_datagram_size as f64;
     let (old, new) = (r.congestion_window as f64, r.cubic_rfc9438_state.bytes());
     let published = if new < old { new } else { old + ((new - old) / segment).floor() * segment };
-    // A float becomes an integer by saturation: no window grows past what a `usize` can hold.
+    // The cast saturates, so no window exceeds a `usize`.
     #[allow(clippy::cast_possible_truncation, reason = "fractions of a byte are of no use, and the cast saturates")]
     let published = published as usize;
     r.congestion_window = published;
@@ -227,7 +226,7 @@ fn publish(r: &mut Congestion) {
 
 fn on_packet_sent(r: &mut Congestion, sent_bytes: usize, bytes_in_flight: usize, now: Instant) {
     let state = &mut r.cubic_rfc9438_state;
-    // Idle until now: not part of t either. An application-limited phase that already runs includes
+    // Idle time is not part of t, either. An application-limited phase that already runs includes
     // it.
     if sent_bytes > 0 && bytes_in_flight == 0 && state.limited_since.is_none() {
         state.limited_since = state.last_ack;
@@ -262,7 +261,7 @@ fn on_packet_acked(
     }
     let state = &mut r.cubic_rfc9438_state;
     if r.app_limited {
-        // No growth that was not made use of, section 5.8.
+        // An unused window does not grow, section 5.8.
         state.limited_since.get_or_insert(now);
         return;
     }
@@ -279,7 +278,7 @@ fn on_packet_acked(
             publish(r);
             return;
         }
-        // What the far window does not let it use is no growth, either.
+        // Nor does the near window where the far one limits the flow.
         near.bytes = near.bytes.min(state.far.bytes + segment);
     }
     state.end_near_phase(rtt, now);
@@ -308,9 +307,9 @@ fn congestion_event(
     let segment = r.max_datagram_size as f64;
     let state = &mut r.cubic_rfc9438_state;
     state.follow(r.congestion_window);
-    // From the window rather than the flight: an application-limited flow has not grown it.
+    // Reduce from the window, not the flight: an application-limited flow did not grow it.
     let cwnd = r.congestion_window as f64;
-    // Once per round trip, of the segment that it is about.
+    // Once per round trip of the segment in question.
     let answered = |window: &Window| window.answered.is_some_and(|at| largest_lost.time_sent <= at);
     let reduced_near = state.near.as_ref().filter(|near| answered(near)).map(|near| near.prior);
     if let Some(ratio) = state.near_ratio.take() {
@@ -326,7 +325,7 @@ fn congestion_event(
     if in_recovery {
         return;
     }
-    // A near loss in the same round trip has been answered, too: this answer takes its place.
+    // This answer replaces that to a near loss in the same round trip.
     let cwnd = reduced_near.map_or(cwnd, |prior| prior.min(state.far.bytes).max(cwnd));
     state.far.reduce(cwnd, segment, now);
     state.near_since = None;

@@ -1,4 +1,4 @@
-//! A receiver that acknowledges seldom, and a sender that takes a proxy's word instead.
+//! A receiver that acknowledges less often, and a sender that uses a proxy's reports instead.
 #![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
 
 use super::*;
@@ -20,7 +20,7 @@ fn pipe(controller: &str) -> Pipe {
     pipe
 }
 
-/// So many datagrams of the client, with an ack-eliciting packet each.
+/// `count` datagrams of the client, with an ack-eliciting packet each.
 fn datagrams(pipe: &mut Pipe, count: usize) -> Vec<(Vec<u8>, SendInfo)> {
     let mut one = || {
         pipe.client.send_ack_eliciting().unwrap();
@@ -29,7 +29,7 @@ fn datagrams(pipe: &mut Pipe, count: usize) -> Vec<(Vec<u8>, SendInfo)> {
     (0..count).flat_map(|_| one()).collect()
 }
 
-/// The datagrams with which the server answers each of these.
+/// The number of datagrams with which the server answers each of these.
 fn answers(pipe: &mut Pipe, datagrams: Vec<(Vec<u8>, SendInfo)>) -> Vec<usize> {
     let mut answer = |datagram| {
         test_utils::process_flight(&mut pipe.server, vec![datagram]).unwrap();
@@ -44,7 +44,7 @@ fn acknowledgements_wait_for_as_many_packets_as_said() {
     pipe.server.sidekick_acknowledge(4, Duration::from_secs(1));
     let sent = datagrams(&mut pipe, 9);
     assert_eq!(answers(&mut pipe, sent), [0, 0, 0, 1, 0, 0, 0, 1, 0]);
-    // What is lost does not hurry it.
+    // A loss does not hasten it.
     let mut sent = datagrams(&mut pipe, 4);
     sent.remove(1);
     assert_eq!(answers(&mut pipe, sent), [0, 0, 1]);
@@ -55,7 +55,8 @@ fn acknowledgements_wait_for_as_many_packets_as_said() {
     }
 }
 
-/// An event loop reads what there is before it sends: what came last must not defer what is due.
+/// An event loop reads all input before it sends. The last packet must not defer a due
+/// acknowledgement.
 #[test]
 fn what_is_due_stays_due_until_it_is_sent() {
     let mut pipe = pipe("cubic");
@@ -82,7 +83,7 @@ fn acknowledgements_wait_for_as_long_as_said_and_announced() {
         let due = pipe.server.sidekick.due().unwrap();
         let wait = Duration::from_millis(granted);
         assert!(due >= before + wait && due <= Instant::now() + wait);
-        // The event loop is woken for it.
+        // The timeout wakes the event loop.
         assert!(pipe.server.timeout_instant().unwrap() <= due);
         pipe.server.sidekick_on_timeout(due - Duration::from_nanos(1));
         assert!(test_utils::emit_flight(&mut pipe.server).is_err());
@@ -113,19 +114,18 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
         assert!(grown > window, "{controller}: {window} {grown}");
         assert_eq!((in_flight, still), (outstanding, outstanding), "a byte each");
         assert_eq!(client.sidekick_rtt(0), rtt);
-        // Twice is once; so are numbers that were never sent, and paths that do not exist.
+        // A second report changes nothing, nor do unknown numbers or paths.
         assert_eq!(client.sidekick_received(0, &numbers, now) + client.sidekick_received(9, &numbers, now), 0);
         assert_eq!(client.sidekick_received(0, &[u64::MAX], now), 0);
 
-        // There is room for more, although nothing was acknowledged, and the probe timeout runs.
+        // There is room for more, although no packet was acknowledged, and the probe timeout runs.
         written += client.stream_send(0, &content[written..], true).unwrap();
         let second = test_utils::emit_flight(client).unwrap();
         assert!(second.len() > first.len(), "{controller}");
         let path = client.paths.get_active().unwrap();
         assert!(matches!(&path.recovery, Recovery::Legacy(recovery) if recovery.loss_detection_timer().is_some()));
 
-        // A packet that was lost behind the proxy is found by the acknowledgements, and the window
-        // answers.
+        // Acknowledgements reveal a packet lost behind the proxy, and the window reacts.
         let lost = numbers.len() / 2;
         let arrive = first.into_iter().enumerate().filter(|(index, _)| *index != lost).map(|(_, sent)| sent);
         test_utils::process_flight(&mut pipe.server, arrive.chain(second).collect()).unwrap();
@@ -134,7 +134,7 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
         assert_eq!(pipe.client.stats().lost, 1, "{controller}");
         assert!(figures(&pipe.client).0 < grown);
         assert_eq!(figures(&pipe.client).1, 0);
-        // All of it arrives.
+        // All packets arrive.
         pipe.advance().unwrap();
         let mut received = 0;
         let mut buffer = [0; 65535];
@@ -151,7 +151,7 @@ fn what_a_proxy_has_makes_room_and_is_kept() {
     }
 }
 
-/// A receiver that says nothing any more is not sent more and more.
+/// The data sent to a silent receiver is bounded.
 #[test]
 fn a_silent_receiver_ends_the_trust_in_the_proxy() {
     let mut pipe = pipe("cubic");

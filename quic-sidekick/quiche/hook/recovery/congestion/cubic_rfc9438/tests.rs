@@ -1,4 +1,5 @@
-//! The controller against the formulas of RFC 9438, which are written here once more, in segments.
+//! Compares the controller with the formulas of RFC 9438, implemented here independently, in
+//! segments.
 
 use std::time::Duration;
 
@@ -7,13 +8,13 @@ use crate::CongestionControlAlgorithm;
 
 const RTT: Duration = Duration::from_millis(200);
 
-/// W_cubic(t) of a curve that leads from `start` to `w_max` segments.
+/// W_cubic(t) of a curve from `start` to `w_max` segments.
 fn w_cubic(t: f64, start: f64, w_max: f64, c: f64) -> f64 {
     let k = ((w_max - start) / c).cbrt();
     c * (t - k).powi(3) + w_max
 }
 
-/// A sender with a window of so many segments that has left slow start, and whose window is full.
+/// A sender after slow start with a full window of `segments`.
 fn sender(segments: usize, rtt: Duration) -> TestSender {
     let mut sender = TestSender::new(CongestionControlAlgorithm::CubicRfc9438, false);
     sender.update_rtt(rtt);
@@ -22,7 +23,7 @@ fn sender(segments: usize, rtt: Duration) -> TestSender {
     sender
 }
 
-/// The same with slow start over, without a loss.
+/// The same, with slow start ended without a loss.
 fn sender_past_slow_start(segments: usize, rtt: Duration) -> TestSender {
     let mut sender = sender(segments, rtt);
     let window = sender.congestion_window;
@@ -30,14 +31,13 @@ fn sender_past_slow_start(segments: usize, rtt: Duration) -> TestSender {
     sender
 }
 
-/// Sends whole segments as long as the window has room.
+/// Sends whole segments while the window has room.
 fn fill(sender: &mut TestSender) {
     let segment = sender.max_datagram_size;
     while sender.bytes_in_flight + segment <= sender.congestion_window {
         sender.send_packet(segment);
     }
-    // The last bytes of the window do not hold a segment; that does not make the flow
-    // application-limited.
+    // The rest of the window is too small for a segment; the flow is still not application-limited.
     sender.update_app_limited(false);
 }
 
@@ -48,7 +48,7 @@ fn lose_one(sender: &mut TestSender, near_ratio: Option<f64>) {
     sender.lose_n_packets(1, segment, None);
 }
 
-/// Acknowledges what was sent before the recovery began. The window stays.
+/// Acknowledges the packets sent before the recovery began. The window stays.
 fn end_recovery(sender: &mut TestSender) {
     let segment = sender.max_datagram_size;
     let before = sender.congestion_window;
@@ -58,7 +58,7 @@ fn end_recovery(sender: &mut TestSender) {
     fill(sender);
 }
 
-/// Acknowledgements come one by one, evenly over each round trip.
+/// Runs for `time`, with single acknowledgements spread evenly over each round trip.
 fn run(sender: &mut TestSender, rtt: Duration, time: Duration) {
     let segment = sender.max_datagram_size;
     let end = sender.time + time;
@@ -77,7 +77,7 @@ fn segments(sender: &TestSender) -> f64 {
 #[track_caller]
 fn assert_within_a_segment(sender: &TestSender, expected: f64) {
     let found = segments(sender);
-    assert!((found - expected).abs() <= 1.0, "window is {found} segments, RFC 9438 says {expected}");
+    assert!((found - expected).abs() <= 1.0, "window is {found} segments, RFC 9438 expects {expected}");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn reno_friendly_region_grows_by_alpha_and_then_by_one() {
 
 #[test]
 fn near_loss_scales_the_reduction_and_the_curve() {
-    // A round trip so long that Reno would do worse.
+    // A round trip so long that Reno would be slower.
     let rtt = RTT;
     for ratio in [0.25, 0.5] {
         let mut sender = sender_past_slow_start(200, rtt);
@@ -129,7 +129,7 @@ fn near_loss_scales_the_reduction_and_the_curve() {
         let reduced = 200.0 * (1.0 - ratio * (1.0 - 0.7));
         assert_within_a_segment(&sender, reduced);
         end_recovery(&mut sender);
-        // Before the plateau and on it; behind it, the far window limits.
+        // Before the plateau and on it. Past it, the far window is the limit.
         let c = 0.4 / ratio.powi(3);
         let k = ((200.0 - reduced) / c).cbrt();
         for halves in 1..=2 {
@@ -151,7 +151,7 @@ fn ratio_of_one_is_rfc_9438() {
     assert_eq!(near.congestion_window, plain.congestion_window);
 }
 
-/// After a near loss, Reno's growth is that of a connection over the near segment alone.
+/// After a near loss, the Reno-friendly growth is that of a connection over the near segment alone.
 #[test]
 fn reno_friendly_region_counts_round_trips_of_the_near_segment() {
     let (rtt, ratio) = (Duration::from_millis(40), 0.25);
@@ -168,7 +168,7 @@ fn reno_friendly_region_counts_round_trips_of_the_near_segment() {
     }
 }
 
-/// Near losses neither hasten the way back from a far one nor hide the next.
+/// Near losses neither hasten the recovery from a far one nor hide the next.
 #[test]
 fn far_losses_are_answered_as_without_near_ones() {
     let mut sender = sender(100, RTT);
@@ -190,7 +190,7 @@ fn far_losses_are_answered_as_without_near_ones() {
     assert_within_a_segment(&sender, 0.7 * before);
 }
 
-/// A window that was set by the near losses' rate alone would be 20 segments here.
+/// The near losses' rate alone would set a window of 20 segments here.
 #[test]
 fn frequent_near_losses_leave_the_window_to_the_far_segment() {
     let rtt = Duration::from_millis(52);
@@ -203,7 +203,7 @@ fn frequent_near_losses_leave_the_window_to_the_far_segment() {
     assert!(segments(&sender) > 50.0, "{}", segments(&sender));
 }
 
-/// Slow start goes on where near losses leave room for it, at its own pace.
+/// Slow start continues where near losses leave room for it, at its own pace.
 #[test]
 fn near_losses_do_not_end_slow_start() {
     let (mut sender, mut without) = (sender(20, RTT), sender(20, RTT));
@@ -218,8 +218,7 @@ fn near_losses_do_not_end_slow_start() {
     assert!(with > 0.9 * without, "in a round trip {with}-fold, and not {without}-fold");
 }
 
-/// While near losses are the limit, the far window's time stands still: it goes on from where it
-/// was.
+/// While near losses are the limit, the far window's time stands still, and then continues.
 #[test]
 fn the_far_window_does_not_jump_when_near_losses_cease() {
     let mut sender = sender(100, RTT);
@@ -233,7 +232,7 @@ fn the_far_window_does_not_jump_when_near_losses_cease() {
     }
     let far = sender.cubic_rfc9438_state.far.bytes / sender.max_datagram_size as f64;
     assert!(segments(&sender) < 0.5 * far, "near losses are the limit: {}, {far}", segments(&sender));
-    // The near window comes back within a few seconds; the far one goes on from there.
+    // The near window recovers within a few seconds; then the far one continues.
     for _ in 0..40 {
         let before = segments(&sender);
         run(&mut sender, RTT, RTT);
@@ -243,7 +242,7 @@ fn the_far_window_does_not_jump_when_near_losses_cease() {
     assert!(segments(&sender) > far, "it came back");
 }
 
-/// A near loss in a phase that the application limits begins its stage then, not later.
+/// A near loss in an application-limited phase begins its stage then, not later.
 #[test]
 fn a_near_loss_in_a_limited_phase_is_made_up_for() {
     let mut sender = sender_past_slow_start(400, RTT);

@@ -1,8 +1,9 @@
 //! Early loss for the controllers of the legacy stack (Reno and both CUBICs).
 //!
-//! A packet declared lost early goes the way of any lost packet: it is marked, its frames go to the
-//! retransmission queue, and it leaves the flight. The controller hears of it when the receiver has
-//! confirmed the loss; until then the record stays, for the packet may be acknowledged after all.
+//! A packet declared lost early is treated like any lost packet: it is marked, its frames are
+//! queued for retransmission, and it leaves the flight. The controller learns of it when the
+//! receiver confirms the loss. Until then the record stays, because the packet may be acknowledged
+//! after all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -16,7 +17,7 @@ use crate::recovery::{HandshakeStatus, RecoveryOps, Sent, GRANULARITY, MAX_PTO_P
 use crate::sidekick::{EarlyLosses, Reaction, Report};
 use crate::CongestionControlAlgorithm;
 
-/// What stays in flight of a packet that a proxy has, in bytes.
+/// The bytes that stay in flight of a packet that a proxy has.
 const RESIDUE: usize = 1;
 
 /// Packets that were in flight.
@@ -26,7 +27,7 @@ struct Loss {
     bytes: usize,
 }
 
-/// Confirmed losses, as the controller wants to hear of them.
+/// Confirmed losses, grouped for the controller.
 struct Event {
     reaction: Reaction,
     at: Instant,
@@ -58,8 +59,8 @@ impl LegacyRecovery {
         let loss_delay = self.rtt_stats.loss_delay(self.time_thresh);
         let epoch = &mut self.epochs[Epoch::Application];
         epoch.correct_loss_time(loss_delay);
-        // A probe that is known to be lost need not wait for the next timeout, which comes twice as
-        // late, or for room in the window (RFC 9002, section 7.5).
+        // A probe known to be lost need not wait for the next timeout, which is twice as long, or
+        // for room in the window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
             epoch.loss_probes = epoch.loss_probes.max(loss.packets.min(MAX_PTO_PROBES_COUNT));
         }
@@ -67,7 +68,7 @@ impl LegacyRecovery {
         declared
     }
 
-    /// Lets go of the window of packets that a proxy has; see `Connection::sidekick_received`.
+    /// Releases the window of packets that a proxy has; see `Connection::sidekick_received`.
     pub(crate) fn sidekick_received(&mut self, packet_numbers: &[u64], now: Instant) -> usize {
         let patience = 2 * self.pto() + self.rtt_stats.max_ack_delay;
         let outstanding = |packet: &Sent| packet.time_acked.is_none() && packet.time_lost.is_none();
@@ -100,7 +101,7 @@ impl LegacyRecovery {
         if received > 0 {
             let bytes = newly_acked.iter().map(|packet| packet.size).sum();
             let in_flight = self.bytes_in_flight.get();
-            // The controller alone: what is measured of the path is measured by acknowledgements.
+            // Only the controller learns of it: acknowledgements alone measure the path.
             (self.congestion.cc_ops.on_packets_acked)(
                 &mut self.congestion,
                 in_flight,
@@ -113,8 +114,8 @@ impl LegacyRecovery {
         received
     }
 
-    /// Holds the loss detection of a packet of the Application space that goes out again; see
-    /// `Connection::sidekick_resend`. False if it is not outstanding, or too many are held.
+    /// Suspends the loss detection of a packet of the Application space that is sent again; see
+    /// `Connection::sidekick_resend`. Returns false if it is not outstanding, or too many are held.
     pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
         let rtt = &self.rtt_stats;
         let delay = rtt.latest_rtt.max(rtt.rtt()).mul_f64(self.time_thresh) + rtt.max_ack_delay;
@@ -131,13 +132,13 @@ impl LegacyRecovery {
         held
     }
 
-    /// Ends the back-off of the probe timeout, as an acknowledgement does.
+    /// Resets the back-off of the probe timeout, as an acknowledgement does.
     #[cfg(test)]
     pub(crate) fn sidekick_end_backoff(&mut self) {
         self.pto_count = 0;
     }
 
-    /// Leaves the window no room, as a reaction to losses does.
+    /// Shrinks the window below the flight, as a reaction to losses does.
     #[cfg(test)]
     pub(crate) fn sidekick_shrink_window(&mut self) {
         self.congestion.congestion_window = self.bytes_in_flight.get() / 2;
@@ -148,7 +149,7 @@ impl LegacyRecovery {
         &self.epochs[Epoch::Application].sidekick
     }
 
-    /// The controller's name, as applications choose it.
+    /// The controller's name, as for applications.
     pub(crate) fn sidekick_congestion_control(&self) -> Option<&'static str> {
         let controllers = [
             ("reno", CongestionControlAlgorithm::Reno),
@@ -161,7 +162,7 @@ impl LegacyRecovery {
         controllers.into_iter().find(|(_, algorithm)| ours(*algorithm)).map(|(name, _)| name)
     }
 
-    /// Tells the controller, in the order in which the stock loss detection does.
+    /// Reports losses to the controller, in the order of quiche's own loss detection.
     fn react(&mut self, event: &Event) {
         let Event { reaction, at, bytes, largest } = event;
         let congestion = &mut self.congestion;
@@ -178,7 +179,7 @@ impl LegacyRecovery {
         congestion.cubic_rfc9438_state.set_near_ratio(None);
     }
 
-    /// Takes from an ACK frame what it says of reports. Runs before the frame is applied.
+    /// Resolves reports by an ACK frame. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let min_rtt = self.min_rtt();
         let known = self.epochs[epoch].largest_acked_packet;
@@ -186,8 +187,8 @@ impl LegacyRecovery {
         self.take_back(ranges, epoch, now);
     }
 
-    /// Has the controller hear of the reports that the receiver has confirmed by now. Runs where
-    /// the stock code does that for the losses that were just found end to end.
+    /// Reports the losses that the receiver confirmed to the controller. Runs where quiche's code
+    /// does so for the losses that it just detected end to end.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
         let delay = self.rtt_stats.latest_rtt.max(self.rtt_stats.rtt()).mul_f64(self.time_thresh);
         let sent_before = now.checked_sub(delay.max(GRANULARITY));
@@ -199,7 +200,7 @@ impl LegacyRecovery {
             let packet = index.ok().and_then(|index| sent_packets.get(index));
             let Some(packet) = packet.filter(|packet| packet.in_flight && packet.size > 0) else { continue };
             let largest = packet.clone();
-            // The near window answers as if it had done so when the proxy said so.
+            // The near window answers as of the time of the proxy's report.
             let at = if matches!(report.reaction, Reaction::NearLoss { .. }) { report.reported } else { now };
             match events.last_mut().filter(|event| event.at == at && event.reaction == report.reaction) {
                 Some(event) => (event.bytes, event.largest) = (event.bytes + largest.size, largest),
@@ -210,15 +211,15 @@ impl LegacyRecovery {
             }
         }
         events.iter().for_each(|event| self.react(event));
-        // Stock CUBIC takes an episode for spurious that lost few packets by this count.
+        // quiche's CUBIC considers an episode with few lost packets, by this count, spurious.
         self.congestion.lost_count += confirmed.len();
     }
 
-    /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
+    /// Restores a packet that was declared lost and is now acknowledged: it arrived.
     ///
-    /// The stock code would take it for reordering and wait longer for every loss from then on; a
-    /// wrong report says nothing about the order on the path. Where the receiver had confirmed the
-    /// loss, the reduction of the window is undone as the stock code would.
+    /// quiche's code would treat it as reordering and wait longer for every later loss, but a wrong
+    /// report is no evidence of reordering on the path. If the receiver had confirmed the loss, the
+    /// reduction of the window is undone as quiche's code would.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, in_flight_count, .. } = &mut self.epochs[epoch];
         let mut undo = false;
@@ -248,7 +249,7 @@ impl LegacyRecovery {
 }
 
 impl RecoveryEpoch {
-    /// Marks one packet lost. Returns whether it was there to lose.
+    /// Marks one packet lost. Returns whether it was outstanding.
     fn lose_early(
         &mut self,
         number: u64,
@@ -286,8 +287,8 @@ impl RecoveryEpoch {
         true
     }
 
-    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for
-    /// may be gone.
+    /// Recomputes when the next packet is declared lost by time, because the packet that determined
+    /// it may be gone.
     fn correct_loss_time(&mut self, loss_delay: Duration) {
         if self.loss_time.is_none() {
             return;

@@ -1,9 +1,10 @@
 //! Early loss for the controllers of the gcongestion stack (BBR2).
 //!
-//! The packet leaves the flight at once, unless the loss is congestion. When the receiver has
-//! confirmed it, BBR2 hears of it as of any loss, or the packet is neutered: the bandwidth sampler
-//! forgets it, so that a loss on the near segment neither lowers BBR2's bounds nor ends its search
-//! for bandwidth. Until then the record stays, for the packet may be acknowledged after all.
+//! The packet leaves the flight at once, unless the loss is congestion. When the receiver confirms
+//! the loss, BBR2 learns of it as of any loss, or the packet is neutered. Then the bandwidth
+//! sampler forgets it, so that a loss on the near segment neither lowers BBR2's bounds nor ends its
+//! search for bandwidth. Until then the record stays, because the packet may be acknowledged after
+//! all.
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, unused_qualifications)]
 #![warn(clippy::all, clippy::cast_possible_truncation, clippy::expect_used, clippy::unwrap_used)]
 
@@ -22,8 +23,8 @@ struct Loss {
     bytes: usize,
 }
 
-/// Whether a packet leaves the flight before the receiver has confirmed its loss. BBR2 sends what
-/// the flight has room for: where the loss is congestion, it must have no more room than without a
+/// Whether a packet leaves the flight before the receiver confirms its loss. BBR2 sends as much as
+/// the flight has room for. If the loss is congestion, it must have no more room than without a
 /// proxy.
 fn leaves_at_once(reaction: Reaction) -> bool {
     reaction != Reaction::Congestion
@@ -58,8 +59,8 @@ impl GRecovery {
         let loss_delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh());
         let epoch = &mut self.epochs[Epoch::Application];
         epoch.correct_loss_time(loss_delay);
-        // A probe that is known to be lost need not wait for the next timeout, which comes twice as
-        // late, or for room in the window (RFC 9002, section 7.5).
+        // A probe known to be lost need not wait for the next timeout, which is twice as long, or
+        // for room in the window (RFC 9002, section 7.5).
         if self.pto_count > 0 {
             epoch.loss_probes = epoch.loss_probes.max(lost.packets.min(MAX_PTO_PROBES_COUNT));
         }
@@ -67,9 +68,9 @@ impl GRecovery {
         declared
     }
 
-    /// Holds the loss detection of a packet of the Application space that goes out again, and lets
-    /// it go at once; see `Connection::sidekick_resend`. False if it is not outstanding, or too
-    /// many are held.
+    /// Suspends the loss detection of a packet of the Application space that is sent again, and
+    /// releases it at once; see `Connection::sidekick_resend`. Returns false if it is not
+    /// outstanding, or too many are held.
     pub(crate) fn sidekick_hold(&mut self, number: u64, now: Instant) -> bool {
         let delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()) + self.rtt_stats.max_ack_delay;
         let epoch = &mut self.epochs[Epoch::Application];
@@ -86,7 +87,7 @@ impl GRecovery {
         held
     }
 
-    /// A packet has gone out again.
+    /// Records that a packet was sent again.
     pub(crate) fn sidekick_resent(&mut self) {
         self.pacer.sidekick_repaired();
     }
@@ -96,7 +97,7 @@ impl GRecovery {
         &self.epochs[Epoch::Application].sidekick
     }
 
-    /// Takes from an ACK frame what it says of reports. Runs before the frame is applied.
+    /// Resolves reports by an ACK frame. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let min_rtt = self.min_rtt();
         let known = self.epochs[epoch].largest_acked_packet;
@@ -104,9 +105,8 @@ impl GRecovery {
         self.take_back(ranges, epoch, now);
     }
 
-    /// Adds the reports that the receiver has confirmed by now to the losses that were just found
-    /// end to end, or forgets the packets. Runs when these are out of the flight, before BBR2 hears
-    /// of them.
+    /// Adds the losses that the receiver confirmed to those just detected end to end, or neuters
+    /// the packets. Runs when these have left the flight, before BBR2 learns of them.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
         let sent_before = now.checked_sub(self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()));
         let packets = self.loss_thresh.pkt_thresh();
@@ -126,15 +126,15 @@ impl GRecovery {
                 *pkts_in_flight = pkts_in_flight.saturating_sub(1);
             }
         }
-        // The sampler wants them in order: the last one stands for all.
+        // The sampler requires them in order: the last one represents all.
         self.lost_reuse.sort_unstable_by_key(|packet| packet.packet_number);
         self.lost_count += confirmed.len();
     }
 
-    /// Has what was declared lost, and is now acknowledged, be as it was before: it did arrive.
+    /// Restores a packet that was declared lost and is now acknowledged: it arrived.
     ///
-    /// The stock code would take it for reordering and wait longer for every loss from then on; a
-    /// wrong report says nothing about the order on the path.
+    /// quiche's code would treat it as reordering and wait longer for every later loss, but a wrong
+    /// report is no evidence of reordering on the path.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, pkts_in_flight, .. } = &mut self.epochs[epoch];
         for (number, report) in sidekick.take_acknowledged(ranges) {
@@ -162,7 +162,7 @@ impl GRecovery {
 }
 
 impl RecoveryEpoch {
-    /// Marks one packet lost. Returns whether it was there to lose.
+    /// Marks one packet lost. Returns whether it was outstanding.
     fn lose_early(
         &mut self,
         number: u64,
@@ -197,8 +197,8 @@ impl RecoveryEpoch {
         true
     }
 
-    /// Recomputes when the next packet is to be declared lost by time, as the packet it was set for
-    /// may be gone.
+    /// Recomputes when the next packet is declared lost by time, because the packet that determined
+    /// it may be gone.
     fn correct_loss_time(&mut self, loss_delay: Duration) {
         if self.loss_time.is_none() {
             return;

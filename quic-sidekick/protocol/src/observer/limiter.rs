@@ -1,16 +1,16 @@
-//! Limits on work and bytes that strangers can cause (SPEC.md, sections 6.1 and 6.2): a rate for
-//! all sources together, and a rate for each.
+//! Rate limits on the work and bytes that unproven peers can cause (SPEC.md, sections 6.1 and 6.2):
+//! one for all sources together, and one for each.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The rate of all sources together, and how many may come at once after a rest.
+/// The rate of all sources together, and its burst.
 const ALL: Pace = Pace { interval: Duration::from_millis(4), burst: 256 };
-/// The same for the sources that share a place in the table.
+/// The rate of the sources that share a slot, and its burst.
 const EACH: Pace = Pace { interval: Duration::from_millis(50), burst: 64 };
-/// Places in the table. A secret key decides which sources share one.
-const PLACES: usize = 256;
+/// Slots of the table. A secret key decides which sources share one.
+const SLOTS: usize = 256;
 
 #[derive(Clone, Copy, Debug)]
 struct Pace {
@@ -19,8 +19,8 @@ struct Pace {
 }
 
 impl Pace {
-    /// When the next one is due after one at `now`, or `None` if there are too many; `until` is
-    /// what the last call returned.
+    /// When the next event is due after one at `now`, or `None` if there are too many. `until` is
+    /// the last return value.
     fn next(self, until: Option<Instant>, now: Instant) -> Option<Instant> {
         let from = until.map_or(now, |until| until.max(now));
         let admitted = from.saturating_duration_since(now) < self.interval * self.burst;
@@ -28,8 +28,8 @@ impl Pace {
     }
 }
 
-/// Admits one event of a source at a time. Events are of `CLASSES` kinds, each with rates of its
-/// own, so that none keeps out another.
+/// A rate limiter for events by source. Each of the `CLASSES` kinds has rates of its own, so that
+/// no kind starves another.
 #[derive(Debug)]
 pub(super) struct Limiter<const CLASSES: usize> {
     classes: Box<[Class; CLASSES]>,
@@ -37,28 +37,28 @@ pub(super) struct Limiter<const CLASSES: usize> {
     key: [u8; 16],
 }
 
-/// When the next event is due: of all sources, and of those that share a place.
+/// When the next event is due: of all sources, and of those that share a slot.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     all: Option<Instant>,
-    each: [Option<Instant>; PLACES],
+    each: [Option<Instant>; SLOTS],
 }
 
 impl<const CLASSES: usize> Limiter<CLASSES> {
-    /// A limiter that has admitted nothing, one of so many that share the rate of all sources.
-    /// `key` hides which sources share a place.
+    /// A limiter that shares the rate of all sources with the other `shards`. `key` hides which
+    /// sources share a slot.
     pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
-        let class = Class { all: None, each: [None; PLACES] };
+        let class = Class { all: None, each: [None; SLOTS] };
         let shards = u32::from(shards.max(1));
         let all = Pace { interval: ALL.interval * shards, burst: ALL.burst.div_ceil(shards) };
         Self { classes: Box::new([class; CLASSES]), all, key }
     }
 
-    /// Admits an event of this source and class, a number below `CLASSES`, or returns false.
+    /// Admits an event of this source and class (below `CLASSES`), or returns false.
     pub(super) fn admit(&mut self, source: IpAddr, class: usize, now: Instant) -> bool {
         let mut hasher = DefaultHasher::new();
         (self.key, super::table::site(source)).hash(&mut hasher);
-        let index = usize::try_from(hasher.finish()).unwrap_or(0) % PLACES;
+        let index = usize::try_from(hasher.finish()).unwrap_or(0) % SLOTS;
         let Some(Class { all, each }) = self.classes.get_mut(class) else { return false };
         let Some(each) = each.get_mut(index) else { return false };
         match (EACH.next(*each, now), self.all.next(*all, now)) {
@@ -76,8 +76,8 @@ mod tests {
     use super::*;
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
-    fn nobody_takes_more_than_a_share() {
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn a_source_exceeds_neither_its_rate_nor_that_of_all() {
         let now = Instant::now();
         let mut limiter = Limiter::<2>::new([1; 16], 1);
         let of = |last: u8| IpAddr::from([192, 0, 2, last]);
@@ -87,8 +87,8 @@ mod tests {
         assert_eq!(admitted(&mut limiter, of(1), now), 64);
         let others: usize = (2..200).map(|last| admitted(&mut limiter, of(last), now)).sum();
         assert_eq!(others, 256 - 64, "all together");
-        assert!(limiter.admit(of(1), 1, now), "the other class has its own");
-        assert!(!limiter.admit(of(201), 2, now), "there is no third");
+        assert!(limiter.admit(of(1), 1, now), "the other class has its own rate");
+        assert!(!limiter.admit(of(201), 2, now), "there is no third class");
         assert_eq!(
             admitted(&mut limiter, of(1), now + Duration::from_secs(1)),
             20,
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
     fn shards_share_the_rate_of_all() {
         let now = Instant::now();
         let admitted = |shards: u16| {
@@ -107,13 +107,13 @@ mod tests {
             let first = sources.clone().filter(|source| limiter.admit(*source, 0, begin)).count();
             (first, sources.filter(|source| limiter.admit(*source, 0, later)).count())
         };
-        // One each 16 ms.
+        // One event per 16 ms.
         assert_eq!((admitted(1), admitted(4)), ((256, 250), (256 / 4, 1000_usize.div_ceil(16))));
     }
 
     #[test]
-    #[allow(clippy::disallowed_methods, reason = "any instant will do for a start")]
-    fn addresses_that_one_host_can_take_share_a_rate() {
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn the_addresses_of_a_prefix_share_a_rate() {
         let now = Instant::now();
         let mut limiter = Limiter::<1>::new([1; 16], 1);
         let admitted = (0..1000u16).filter(|last| {

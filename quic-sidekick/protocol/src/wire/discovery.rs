@@ -1,81 +1,81 @@
-//! Datagrams on the flow's own path, by which a sender finds proxies (SPEC.md, section 4.1).
+//! Datagrams on the flow's own path, by which a sender discovers proxies (SPEC.md, section 4.1).
 //!
-//! Their first byte lies in 4..15, which RFC 9443 leaves unused beside QUIC, STUN, DTLS, TURN and
-//! RTP: the receiver of the flow drops a marker, and a sender's transport an answer that nobody
-//! takes out before.
+//! Their first byte is in 4..15, which RFC 9443 leaves unused beside QUIC, STUN, DTLS, TURN and
+//! RTP. So the flow's receiver drops a marker, and the sender's transport drops an answer that the
+//! application does not intercept.
 
 use super::cursor::{Reader, Writer};
+use super::error::{BufferTooShort, ParseError};
 use super::fields::{read_address, read_flow, write_address, write_flow};
-use super::{BufferTooShort, Cookie, ParseError, VERSION};
-use crate::Flow;
+use super::header::{Cookie, VERSION};
+use crate::flow::Flow;
 use std::net::SocketAddr;
 
 /// The first byte of a marker.
 pub const MARKER_BYTE: u8 = 5;
 /// The first byte of an answer.
 pub const ANSWER_BYTE: u8 = 6;
-/// Tells these datagrams from others that begin with the same byte.
+/// Distinguishes these datagrams from others with the same first byte.
 const MAGIC: [u8; 8] = *b"Sidekick";
 
-/// Bytes of the handle.
+/// The length of a handle in bytes.
 pub const HANDLE_LEN: usize = 20;
-/// Bytes of the nonce.
+/// The length of a nonce in bytes.
 pub const NONCE_LEN: usize = 16;
 
 /// The length of every marker in bytes; no answer is longer.
 pub const MARKER_LEN: usize = 128;
 
-/// Masks handle or nonce of an answer, or removes the mask: XOR with the cookie's MAC, repeated.
+/// Masks the handle or nonce of an answer, or removes the mask: XOR with the cookie's MAC,
+/// repeated.
 ///
-/// Anyone can send a marker from a forged address. Without the mask, the proxy would then send
-/// bytes of the forger's choice to that address. The forger cannot predict the MAC.
+/// Anyone can send a marker from a forged address. Without the mask, the proxy would send bytes of
+/// the attacker's choice to that address. An attacker cannot predict the MAC.
 fn mask(bytes: &mut [u8], cookie: &Cookie) {
     for (byte, mask) in bytes.iter_mut().zip(cookie.mac().iter().cycle()) {
         *byte ^= mask;
     }
 }
 
-/// How a sender wants to be answered.
+/// Which way a proxy sends its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// From the proxy's own address, to this port at the flow's source address: the port of the
-    /// adjacent socket, not 0.
+    /// From the proxy's own address to the adjacent socket: this port, not 0, at the flow's source
+    /// address.
     Adjacent(u16),
-    /// Along the flow's path: from the receiver's address and port to the flow's source, as a NAT
-    /// or firewall on the way lets it through.
+    /// Along the flow's path, from the receiver's address and port to the flow's source. A NAT or
+    /// firewall on the way lets it through.
     Path,
 }
 
-/// Sender: is there a proxy on this path?
+/// A sender's query for a proxy on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The sender's choice; it comes back at the same place, behind the first byte. A receiving
-    /// socket that several QUIC connections share finds the one that is meant by it, as by a
-    /// connection ID.
+    /// Chosen by the sender. The answer repeats it behind its first byte. Where several QUIC
+    /// connections share a socket, it identifies the connection, as a connection ID does.
     pub handle: [u8; HANDLE_LEN],
-    /// Random. An answer proves with it that it comes from the path.
+    /// Random. An answer that repeats it comes from the path.
     pub nonce: [u8; NONCE_LEN],
-    /// How to answer.
+    /// Which way to answer.
     pub reply: Reply,
 }
 
-/// Proxy: there is. On the wire, handle and nonce are masked.
+/// A proxy's answer to a marker. On the wire, handle and nonce are masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The marker's.
     pub handle: [u8; HANDLE_LEN],
     /// The marker's.
     pub nonce: [u8; NONCE_LEN],
-    /// Where the proxy is reached.
+    /// The address of the proxy's port.
     pub proxy: SocketAddr,
-    /// The flow as the proxy sees it, which differs from what the sender knows if a NAT lies
-    /// between.
+    /// The flow as the proxy sees it. A NAT on the way makes it differ from the sender's view.
     pub flow: Flow,
-    /// Proves that who has it receives at the flow's source.
+    /// Proves that its holder receives at the flow's source.
     pub cookie: Cookie,
 }
 
-/// Reads what both kinds begin with.
+/// Reads the fields that both kinds begin with.
 fn read_head(
     r: &mut Reader<'_>,
     first: u8,
@@ -109,11 +109,11 @@ fn write_head(
 }
 
 impl Marker {
-    /// Reads a marker from a whole datagram, which has [`MARKER_LEN`] bytes at least; what follows
-    /// the fields is not looked at.
+    /// Reads a marker from a complete datagram of at least [`MARKER_LEN`] bytes. Bytes after the
+    /// fields are ignored.
     ///
     /// # Errors
-    /// [`ParseError`] says why it is none.
+    /// [`ParseError`] states why the datagram is not valid.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(datagram);
         let (handle, nonce) = read_head(&mut r, MARKER_BYTE)?;
@@ -127,10 +127,10 @@ impl Marker {
         Ok(Self { handle, nonce, reply })
     }
 
-    /// Writes the marker to the front of `out` and gives its length, [`MARKER_LEN`].
+    /// Writes the marker to the front of `out` and returns its length, [`MARKER_LEN`].
     ///
     /// # Errors
-    /// [`BufferTooShort`]; what was written so far is of no use then.
+    /// [`BufferTooShort`]; the contents of `out` are then unspecified.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
         let mut w = Writer::new(out);
         write_head(&mut w, MARKER_BYTE, &self.handle, &self.nonce)?;
@@ -145,19 +145,19 @@ impl Marker {
 }
 
 impl Answer {
-    /// Whether a datagram is an answer and nothing else: it begins with its first byte and has the
-    /// name of the protocol in its place. [`Answer::parse`] may still find that it is a bad one.
+    /// Whether a datagram is an answer, by its first byte and the protocol's name in its place.
+    /// [`Answer::parse`] may still reject it.
     #[must_use]
     pub fn is_one(datagram: &[u8]) -> bool {
-        // Every packet that a proxy sees is asked: nearly all end at their first byte.
+        // A proxy checks every packet; the first byte decides nearly all.
         datagram.first() == Some(&ANSWER_BYTE)
             && datagram.get(1 + HANDLE_LEN..).is_some_and(|rest| rest.starts_with(&MAGIC))
     }
 
-    /// Reads an answer from a whole datagram.
+    /// Reads an answer from a complete datagram.
     ///
     /// # Errors
-    /// [`ParseError`] says why it is none.
+    /// [`ParseError`] states why the datagram is not valid.
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let mut r = Reader::new(datagram);
         let (mut handle, mut nonce) = read_head(&mut r, ANSWER_BYTE)?;
@@ -173,11 +173,11 @@ impl Answer {
         Ok(Self { handle, nonce, proxy, flow, cookie })
     }
 
-    /// Writes the answer to the front of `out` and gives its length in bytes, [`MARKER_LEN`] at
-    /// most.
+    /// Writes the answer to the front of `out` and returns its length in bytes, at most
+    /// [`MARKER_LEN`].
     ///
     /// # Errors
-    /// [`BufferTooShort`]; what was written so far is of no use then.
+    /// [`BufferTooShort`]; the contents of `out` are then unspecified.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, BufferTooShort> {
         let mut w = Writer::new(out);
         let (mut handle, mut nonce) = (self.handle, self.nonce);

@@ -1,0 +1,92 @@
+//! Markers that the proxy answered, and answers that wait to be sent (SPEC.md, section 6.1).
+
+use super::limiter::Limiter;
+use super::peer::Transmit;
+use crate::flow::Flow;
+use crate::identify::Payload;
+use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// The number of recent nonces that are remembered, so that a marker captured on two interfaces
+/// gets one answer.
+const RECENT: usize = 64;
+
+/// The markers answered recently.
+#[derive(Debug)]
+pub(super) struct Answered {
+    nonces: Vec<[u8; NONCE_LEN]>,
+    next: usize,
+    limiter: Limiter<1>,
+}
+
+impl Answered {
+    /// No marker yet. The arguments are those of [`Limiter::new`].
+    pub(super) fn new(key: [u8; 16], shards: u16) -> Self {
+        Self { nonces: Vec::new(), next: 0, limiter: Limiter::new(key, shards) }
+    }
+
+    pub(super) fn contains(&self, nonce: &[u8; NONCE_LEN]) -> bool {
+        self.nonces.contains(nonce)
+    }
+
+    /// Records an answer to this source, or returns false if its rate is exhausted.
+    pub(super) fn record(
+        &mut self,
+        nonce: [u8; NONCE_LEN],
+        source: SocketAddr,
+        now: Instant,
+    ) -> bool {
+        let admitted = self.limiter.admit(source.ip(), 0, now);
+        if admitted {
+            match self.nonces.get_mut(self.next) {
+                Some(oldest) => *oldest = nonce,
+                None => self.nonces.push(nonce),
+            }
+            self.next = (self.next + 1) % RECENT;
+        }
+        admitted
+    }
+}
+
+/// An answer that waits to be sent, and its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OutgoingAnswer {
+    pub(super) answer: Answer,
+    pub(super) reply: Reply,
+    /// The interface on which the marker arrived.
+    pub(super) interface: u32,
+}
+
+impl OutgoingAnswer {
+    /// Writes the answer, to send from the proxy's port to the adjacent socket, or along the flow's
+    /// path.
+    pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
+        let len = self.answer.emit(out).ok()?;
+        let Flow { source, destination } = self.answer.flow;
+        let (to, from) = match self.reply {
+            Reply::Adjacent(port) => (SocketAddr::new(source.ip(), port), None),
+            Reply::Path => (source, Some(destination)),
+        };
+        Some(Transmit {
+            to,
+            local_ip: None,
+            from,
+            interface: Some(self.interface),
+            in_session: false,
+            len,
+        })
+    }
+}
+
+/// Whether a datagram's first byte is that of a marker or an answer, as hardly any packet's is.
+#[inline]
+pub(super) fn may_be_ours(payload: Payload<'_>) -> bool {
+    matches!(payload.head().first(), Some(&(MARKER_BYTE | ANSWER_BYTE)))
+}
+
+/// Reads a marker, if the datagram is one.
+pub(super) fn marker(payload: Payload<'_>) -> Option<Marker> {
+    let first = payload.head().first() == Some(&MARKER_BYTE);
+    first.then(|| Marker::parse(payload.head()).ok()).flatten()
+}

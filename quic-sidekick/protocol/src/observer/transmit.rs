@@ -1,0 +1,91 @@
+//! Writing of the proxy's datagrams.
+
+use super::Observer;
+use super::outgoing::{Bare, Outgoing};
+use super::peer::Transmit;
+use super::session::Withheld;
+use crate::wire::{Datagram, Message};
+
+impl Observer {
+    /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
+    /// returns its destination. Call it until it returns `None`, after each call of a method that
+    /// takes a time.
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        while let Some(next) = self.waiting.pop_front() {
+            if let Some(transmit) = self.emit(next, out) {
+                return Some(self.sent(transmit));
+            }
+        }
+        while self.closing {
+            let Some(index) = self.table.any() else {
+                self.closing = false;
+                break;
+            };
+            let Some(mut session) = self.table.remove(index).filter(|session| session.confirmed)
+            else {
+                continue;
+            };
+            if let Some(len) = session.emit(&Message::Bye, out) {
+                return Some(self.sent(session.poll_transmit(len)));
+            }
+        }
+        None
+    }
+
+    fn sent(&mut self, transmit: Transmit) -> Transmit {
+        self.stats.bytes_sent += u64::try_from(transmit.len).unwrap_or(u64::MAX);
+        transmit
+    }
+
+    /// Writes a message. Returns `None` if it is obsolete, or `out` is too short.
+    fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
+        Some(match message {
+            Outgoing::Accept(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                let agreed = &session.agreed;
+                let accept =
+                    Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
+                // A confirmed session keeps no answer: its sender has it.
+                session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
+            }
+            Outgoing::Epoch(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                let epoch = session.epoch;
+                let len = session.emit(&Message::Epoch { epoch }, out)?;
+                session.poll_transmit(len)
+            }
+            Outgoing::Quack(number) => {
+                let (_, session) = self.table.by_number(number)?;
+                match session.emit_quack(out) {
+                    Ok(len) => {
+                        let transmit = session.poll_transmit(len?);
+                        session.quacks += 1;
+                        self.stats.quacks_sent += 1;
+                        transmit
+                    }
+                    Err(Withheld) => {
+                        self.stats.quacks_withheld += 1;
+                        return None;
+                    }
+                }
+            }
+            Outgoing::Bare(to, bare) => {
+                let datagram = match bare {
+                    Bare::Retry(session, echo, cookie) => Datagram::Retry { session, echo, cookie },
+                    Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
+                    Bare::UnknownSession(session) => Datagram::UnknownSession { session },
+                };
+                let len = datagram.emit(out).ok()?;
+                Transmit {
+                    to: to.address,
+                    local_ip: to.local_ip,
+                    from: None,
+                    interface: None,
+                    in_session: false,
+                    len,
+                }
+            }
+            Outgoing::Answer(answer) => return answer.emit(out),
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! A sender's status and measurements.
+
+use super::Sender;
+use super::last_quack::LastQuack;
+use super::selector::Selection;
+use super::session::ProxySession;
+use super::status::{Assistance, Reason, SenderStats};
+use crate::keys::PublicKey;
+use crate::terms::Terms;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+impl Sender {
+    /// Whether a proxy assists the flow, and if not, why.
+    #[must_use]
+    pub fn assistance(&self) -> Assistance {
+        if self.stood_down {
+            return Assistance::Unassisted(Reason::StoodDown);
+        }
+        if let Some(stopped) = self.stopped {
+            return stopped.assistance;
+        }
+        let live = || self.sessions.iter().filter(|session| session.is_live());
+        if live().any(|session| session.assistance == Assistance::Assisted) {
+            return Assistance::Assisted;
+        }
+        if live().any(|session| session.assistance == Assistance::Seeking) {
+            return Assistance::Seeking;
+        }
+        let reason = live().find_map(|session| match session.assistance {
+            Assistance::Unassisted(reason) => Some(reason),
+            _ => None,
+        });
+        match reason.or(self.last_reason) {
+            Some(reason) => Assistance::Unassisted(reason),
+            None if self.flow.is_some() && self.search.has_failed() => {
+                Assistance::Unassisted(Reason::NotFound)
+            }
+            None => Assistance::Seeking,
+        }
+    }
+
+    /// Counters since the sender was created.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        let mut stats = self.stats;
+        self.sessions.iter().for_each(|session| stats += session.stats);
+        stats
+    }
+
+    /// The leading session: the selected one, or the farthest of those that report.
+    fn leading(&self) -> Option<&ProxySession> {
+        let reporting = self.sessions.iter().filter(|session| session.is_assisted());
+        reporting.max_by_key(|session| session.smoothed_rtt())
+    }
+
+    /// The smoothed round-trip time of the near segment, once measured.
+    #[must_use]
+    pub fn near_rtt(&self) -> Option<Duration> {
+        if let Some(stopped) = self.stopped {
+            return stopped.near_rtt;
+        }
+        let measured = self.sessions.iter().filter_map(ProxySession::smoothed_rtt).max();
+        self.leading().and_then(ProxySession::smoothed_rtt).or(measured)
+    }
+
+    /// The excess of the near segment's smoothed round-trip time over the shortest of the last ten
+    /// seconds. A queue causes it, or a radio.
+    #[must_use]
+    pub fn near_queueing(&self) -> Option<Duration> {
+        self.leading()?.near_rtt()?.queueing()
+    }
+
+    /// The least excess of the near segment's last 16 round-trip times over the shortest of the
+    /// last ten seconds. Only a queue causes it: a radio does not delay all packets.
+    #[must_use]
+    pub fn near_standing_queue(&self) -> Option<Duration> {
+        self.leading()?.near_rtt()?.standing()
+    }
+
+    /// The terms granted, during a session.
+    #[must_use]
+    pub fn granted(&self) -> Option<&Terms> {
+        self.leading()
+            .and_then(ProxySession::granted)
+            .or_else(|| self.sessions.iter().find_map(ProxySession::granted))
+    }
+
+    /// The leading proxy and its key.
+    #[must_use]
+    pub fn proxy(&self) -> Option<(SocketAddr, PublicKey)> {
+        if let Some(stopped) = self.stopped {
+            return stopped.proxy;
+        }
+        let leading = self.leading()?;
+        Some((leading.proxy, leading.key?))
+    }
+
+    /// The selected proxy and the reason; `None` until there was a choice between several.
+    #[must_use]
+    pub fn selection(&self) -> Option<Selection> {
+        self.selector.made
+    }
+
+    /// What the latest quACK led to; [`SenderStats::quacks_received`] counts them.
+    #[must_use]
+    pub fn last_quack(&self) -> Option<&LastQuack> {
+        self.last_quack.as_ref()
+    }
+}
