@@ -8,9 +8,9 @@
 //! The hook can also carry datagrams that are not QUIC on the connection's own path, to find a
 //! proxy there ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
 //!
-//! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), release congestion
-//! window for packets that a proxy has ([`Connection::sidekick_received`]), acknowledge less often
-//! ([`Connection::sidekick_acknowledge`]) and ask the peer to
+//! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), and release congestion
+//! window for packets that a proxy has ([`Connection::sidekick_received`]). It can acknowledge less
+//! often ([`Connection::sidekick_acknowledge`]), and ask the peer to
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
 //! Everything is off until the application calls [`Connection::sidekick_log`],
@@ -86,7 +86,7 @@ pub enum Reaction {
     /// As to any loss.
     Loss,
     /// As to a loss from congestion. For BBR2 the packet stays in flight until the loss is
-    /// confirmed, as without a proxy, so that a packet dropped by a queue before the proxy makes no
+    /// confirmed, as without a proxy. So a packet that a queue before the proxy dropped makes no
     /// room. For the other controllers it is a [`Loss`](Self::Loss).
     Congestion,
     /// As to a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its

@@ -71,8 +71,8 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Removes and returns the datagrams with a first byte from 4 to 15 that `recv` received since
-    /// the last call, on one of the connection's paths by their addresses. The first eight are
-    /// kept. Anyone may have sent them.
+    /// the last call. Their addresses are those of one of the connection's paths. The first eight
+    /// are kept. Anyone may have sent them.
     pub fn sidekick_drain_beside(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
         self.sidekick.beside.heard.drain(..)
     }
