@@ -1,23 +1,28 @@
-# The two commands are `make demo` and `make test`; both install or name what they need (`make deps`).
-# They share one build profile. Checking other feature sets and quiche's own tests still compiles BoringSSL a few times.
+# Begin with `make demo`. `make check` is for every commit, `make test` for a whole branch. Each installs or names what it
+# needs (`make deps`).
+#
+# All of them share one build of BoringSSL: quic-sidekick/quiche/Cargo.toml says how.
 
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build interop demo demo-audio figures bench fuzz test test-arm64 deb test-deb test-netem-vm format lint unit upstream clean
+.PHONY: help deps build-deps build programs interop demo demo-audio figures bench fuzz check test test-arm64 deb test-deb \
+	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
-	@echo "make demo    upload a file over an emulated lossy path, with and without a Sidekick proxy (three minutes)"
-	@echo "make demo-audio  make a call over an emulated lossy path, with and without a Sidekick proxy (two minutes)"
-	@echo "make figures every experiment in virtual time, on a page in target/figures (under half an hour)"
-	@echo "make test    format, lints, and every test"
-	@echo "make test-netem-vm   the lab over the kernel's own netem, in a virtual machine (three or four minutes)"
-	@echo "make interop run against other people's HTTP/3 servers, which it fetches from their registries (twenty minutes); interop/RESULTS.md is its table"
-	@echo "make bench   what the quACK and the proxy cost beside textbook code, and a sender's packet beside stock quiche's; writes target/bench.json (twenty minutes)"
-	@echo "make fuzz    the fuzz targets, briefly (two minutes); quic-sidekick/fuzz/run RUNS runs them longer"
-	@echo "make test-arm64   the quACK, the protocol and the proxy on an emulated 64-bit ARM (eleven minutes of processor time, most of it building; Debian 12)"
-	@echo "make deb     the proxy's packages for Debian, amd64 and arm64, in target/deb (eight minutes, Debian 12); make test-deb tests them"
-	@echo "make deps    install what build and tests need (as root on Debian or Ubuntu), or say what to install"
+	@echo "make demo         upload a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
+	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
+	@echo "make check        format, lints and unit tests: before a commit"
+	@echo "make test         everything that can be tested: before a merge"
+	@echo "make figures      run every experiment in virtual time (half an hour); the page is in target/figures"
+	@echo "make interop      run against other HTTP/3 stacks (20 minutes); docs/interop-results.md is the table"
+	@echo "make bench        compare costs with textbook code and stock quiche; writes target/bench.json (20 minutes)"
+	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
+	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in target/deb"
+	@echo "make test-deb     test these packages"
+	@echo "make test-arm64   test the quACK, the protocol and the proxy on an emulated 64-bit ARM"
+	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
+	@echo "make deps         install what build and tests need (Debian or Ubuntu, as root), or name it"
 
 deps:
 	@.ci/deps test
@@ -26,22 +31,28 @@ deps:
 build-deps:
 	@.ci/deps
 
+# With the tests, although nobody runs them here: without them their dependencies would have other features, and cargo would
+# compile most of the workspace twice.
 build: build-deps
-	$(CARGO) build --locked --workspace
+	$(CARGO) build --locked --workspace --lib --bins --tests
+
+# What the lab starts.
+programs: build-deps
+	$(CARGO) build --locked --bins -p sidekick-netem -p sidekick-proxy -p h3-upload -p audio
 
 # Four tries at a time, which two cores that have nothing else to do can bear. INTEROP="--peer quinn --case upload" for less; see --help and --list.
 interop: build
 	@.ci/deps interop
 	target/debug/sidekick-interop $(INTEROP)
 
-demo: build
+demo: programs
 	@target/debug/sidekick-lab demo
 
 # What is heard, and the plot, are in target/demo-audio.
-demo-audio: build
+demo-audio: programs
 	@target/debug/sidekick-lab demo-audio --out target/demo-audio
 
-figures: build
+figures: programs
 	target/debug/sidekick-lab figures --out target/figures
 
 # On one processor, each figure in turns with its baseline, since times on most machines are noise.
@@ -105,12 +116,20 @@ test: deps format lint unit fuzz upstream test-netem-vm
 		echo "not run: make test-arm64, which takes packages of Debian 12"; \
 	fi
 
+# What a commit can break without anybody waiting for long.
+check: format clippy
+	$(CARGO) test --locked --workspace --lib --bins
+
 format: build-deps
 	$(CARGO) fmt --all --check
 
-# Every feature combination that a user can choose is checked, not only the one that the workspace builds.
-lint: build-deps
+lint: clippy lint-features document
+
+clippy: build-deps
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+# Every combination of features that a user can choose, not only the one that the workspace builds.
+lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features qlog -- -D warnings
 	$(CARGO) clippy --locked -p quic-sidekick --all-targets --features tokio-quiche -- -D warnings
@@ -118,6 +137,8 @@ lint: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
+
+document: build-deps
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
 
 unit: deps build

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::peer::Peer;
-
-/// Stands for our own server where peers are named.
-pub(crate) const OURS: &str = "ours";
+use crate::peer::{OURS, Peer};
 
 /// Run the sender against HTTP/3 servers that other people wrote, over an emulated path with and
 /// without a Sidekick proxy.

@@ -10,7 +10,9 @@ use serde::Deserialize;
 use sidekick_netem::programs::{last_line, why};
 
 use crate::case::Case;
-use crate::cli::OURS;
+
+/// The name of our own server among the peers.
+pub(crate) const OURS: &str = "ours";
 
 /// `peer.toml`.
 #[derive(Clone, Debug, Deserialize)]

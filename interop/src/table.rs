@@ -29,10 +29,13 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
     let mut notes = Notes::default();
     let _ = writeln!(
         text,
-        "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on quiche 0.30.0). The path is \
-         that of the scenario `upload-paper`, on\nthe backend `user`, and the loss that of its near segment. What passed had all bytes and their \
-         SHA-256\nright, a connection that the client closed without having heard of an error, and what its case is about; uploads of 1 MiB and more had the\nproxy's help to the end, \
-         where there was one.\n",
+        "# Against other people's HTTP/3 servers\n\n`{command}` wrote this (seed {}, quic-sidekick {} on \
+         quiche 0.30.0). The path is that of\nthe scenario `upload-paper`, on the backend `user`. \
+         The loss is that of its near segment.\n\nA try passed if all of this held:\n\n\
+         - All bytes and their SHA-256 were right.\n\
+         - The client closed the connection, and no error had been reported to it.\n\
+         - The connection did what its case is about.\n\
+         - In uploads of 1 MiB and more, the proxy, if there was one, helped to the end.\n",
         seed,
         env!("CARGO_PKG_VERSION"),
     );
@@ -69,7 +72,7 @@ fn late(text: &mut String, peers: &[Peer], results: &Results) {
         let overruns: u64 = measured.iter().map(|measured| measured.overruns).sum();
         let lost = match overruns {
             0 => String::new(),
-            _ => format!(" ({overruns} frames that nobody was to lose were lost by it)"),
+            _ => format!(" ({overruns} frames lost by the machine itself)"),
         };
         Some(format!("{title} {median:.1} and {most:.1}{lost}"))
     };
@@ -82,7 +85,8 @@ fn late(text: &mut String, peers: &[Peer], results: &Results) {
     if !shares.is_empty() {
         let _ = writeln!(
             text,
-            "Frames that the machine which ran it put on the wire more than a millisecond late, in percent of a passed try's (median and most):\n{}.\n",
+            "The machine that ran it sent some frames more than a millisecond late. Their share of a \
+             passed\ntry's frames, in percent (median and most):\n{}.\n",
             shares.join(", ")
         );
     }
@@ -211,8 +215,10 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     let Some(first) = served.first() else { return };
     let _ = writeln!(
         text,
-        "## 10 MiB down from our own server, which is helped: Mbit/s\n\n{} % loss on the short and fast segment of that path, or on the other; the server is on the hooked \
-         quiche, the client that of the downloads above,\nwithout help. In brackets, how many losses the server found early.\n",
+        "## 10 MiB down from our own server, which is helped: Mbit/s\n\nThe loss is {} % on the short \
+         and fast segment of that path, or on the other. The server is on the\nhooked quiche. The \
+         client is that of the downloads above, without help. In brackets: losses that\nthe server \
+         detected early.\n",
         first.loss_percent
     );
     let _ = write!(text, "| sender |");
@@ -337,8 +343,8 @@ mod tests {
             "| auto | 9.16 (150) |",
             "1. 1\\. it \\<b\\>broke \\</b\\> off\n2. it has none\n",
             &format!(
-                "(median and most):\n{title} 1.5 and 9.0 (3 frames that nobody was to lose were lost by it), \
-                 our server 9.2 and 9.2 (150 frames that nobody was to lose were lost by it).\n"
+                "(median and most):\n{title} 1.5 and 9.0 (3 frames lost by the machine itself), \
+                 our server 9.2 and 9.2 (150 frames lost by the machine itself).\n"
             ),
         ] {
             assert!(text.contains(line), "{line}\n{text}");

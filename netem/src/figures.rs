@@ -26,6 +26,7 @@ pub mod pool;
 pub mod quantity;
 pub mod reference;
 pub mod sender;
+pub mod sheet;
 pub mod store;
 
 use plan::Plan;

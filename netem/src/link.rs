@@ -2,7 +2,7 @@
 //!
 //! A packet meets, in this order: random loss, outages, the MTU, corruption, duplication (each for
 //! itself), then the queue with its discipline in front of a rate limit or a trace, and at last the
-//! delay with its jitter, or the luck to be spared it. The caller passes the time with each call,
+//! delay with its jitter, or the draws to be spared it. The caller passes the time with each call,
 //! as a [`Duration`] since any fixed start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
@@ -21,13 +21,13 @@ use std::time::Duration;
 mod codel;
 mod config;
 mod counters;
-mod dice;
 mod fifo;
 mod frame;
 mod jitter;
 mod loss;
 mod outage;
 mod queue;
+mod random_streams;
 mod red;
 mod trace;
 mod transmitter;
@@ -42,14 +42,14 @@ pub use outage::{Outage, Outages};
 pub use red::RedParameters;
 pub use trace::{Trace, TraceError};
 
-use dice::Dice;
 use loss::LossState;
 use queue::{Line, Queue};
+use random_streams::RandomStreams;
 use transmitter::Transmitter;
 
 /// Packets that have begun to leave, by arrival and then by their order.
 #[derive(Debug)]
-struct Way<P> {
+struct InFlight<P> {
     packets: BTreeMap<(Duration, u64), P>,
     /// Packets that ever began.
     begun: u64,
@@ -61,11 +61,11 @@ struct Way<P> {
 #[derive(Debug)]
 pub struct Link<P> {
     config: LinkConfig,
-    dice: Dice,
+    random: RandomStreams,
     loss: LossState,
     queue: Queue<P>,
     transmitter: Transmitter,
-    way: Way<P>,
+    in_flight: InFlight<P>,
     counters: LinkCounters,
 }
 
@@ -74,11 +74,11 @@ impl<P: Frame> Link<P> {
     /// differ in the stream, which must be below 2^32.
     pub fn new(config: LinkConfig, seed: u64, stream: u64) -> Self {
         Self {
-            dice: Dice::new(seed, stream),
+            random: RandomStreams::new(seed, stream),
             loss: LossState::default(),
             queue: Queue::new(&config),
             transmitter: Transmitter::new(&config),
-            way: Way { packets: BTreeMap::new(), begun: 0, latest: Duration::ZERO },
+            in_flight: InFlight { packets: BTreeMap::new(), begun: 0, latest: Duration::ZERO },
             counters: LinkCounters::default(),
             config,
         }
@@ -88,8 +88,8 @@ impl<P: Frame> Link<P> {
     /// that of the first.
     pub fn push(&mut self, now: Duration, mut packet: P) -> Verdict {
         self.counters.packets += 1;
-        let luck = self.dice.luck();
-        if self.loss.strikes(self.config.loss, self.config.loss_model, &luck) {
+        let draws = self.random.draw();
+        if self.loss.strikes(self.config.loss, self.config.loss_model, &draws) {
             self.counters.lost_random += 1;
             return Verdict::LostAtRandom;
         }
@@ -101,11 +101,11 @@ impl<P: Frame> Link<P> {
             self.counters.lost_mtu += 1;
             return Verdict::TooLarge;
         }
-        if self.config.corrupt.strikes(luck.corrupt) {
+        if self.config.corrupt.strikes(draws.corrupt) {
             self.counters.corrupted += 1;
-            packet.corrupt(luck.corrupt_place);
+            packet.corrupt(draws.corrupt_place);
         }
-        let second = self.config.duplicate.strikes(luck.duplicate).then(|| packet.clone());
+        let second = self.config.duplicate.strikes(draws.duplicate).then(|| packet.clone());
         let verdict = self.enqueue(now, packet);
         if let Some(second) = second {
             self.counters.duplicated += 1;
@@ -117,7 +117,7 @@ impl<P: Frame> Link<P> {
     /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain
     /// yet; `None` when the link is empty.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        let arrival = self.way.packets.keys().next().map(|&(arrival, _)| arrival);
+        let arrival = self.in_flight.packets.keys().next().map(|&(arrival, _)| arrival);
         let start = self.queue.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {
             // What still waits cannot arrive first, unless it may overtake.
@@ -131,7 +131,7 @@ impl<P: Frame> Link<P> {
     /// The oldest packet that has arrived by `now`, if any.
     pub fn pop(&mut self, now: Duration) -> Option<P> {
         self.start_transmissions(now);
-        let next = self.way.packets.first_entry().filter(|next| next.key().0 <= now)?;
+        let next = self.in_flight.packets.first_entry().filter(|next| next.key().0 <= now)?;
         let packet = next.remove();
         self.counters.delivered += 1;
         self.counters.delivered_bytes += packet.bytes();
@@ -160,7 +160,7 @@ impl<P: Frame> Link<P> {
 
     /// Packets accepted and not yet popped, nor dropped by CoDel.
     pub fn in_flight(&self) -> usize {
-        self.queue.len() + self.way.packets.len()
+        self.queue.len() + self.in_flight.packets.len()
     }
 
     fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
@@ -170,7 +170,7 @@ impl<P: Frame> Link<P> {
             busy: !self.queue.is_empty() || self.transmitter.ready_at(now) > now,
             idle_since: (self.queue.is_empty() && idle_at <= now).then_some(idle_at),
         };
-        let (verdict, marked) = self.queue.offer(now, packet, line, self.dice.red());
+        let (verdict, marked) = self.queue.offer(now, packet, line, self.random.red());
         self.counters.marked += u64::from(marked);
         match verdict {
             Verdict::QueueFull => self.counters.lost_queue += 1,
@@ -198,16 +198,16 @@ impl<P: Frame> Link<P> {
 
     fn send(&mut self, start: Duration, packet: P) {
         let end = self.transmitter.send(start, packet.bytes());
-        let arrival = if self.config.reorder.strikes(self.dice.reorder()) {
+        let arrival = if self.config.reorder.strikes(self.random.reorder()) {
             self.counters.reordered += 1;
             end
         } else {
-            let delay = self.config.jitter.delay(self.config.delay, self.dice.jitter());
-            self.way.latest = self.way.latest.max(end + delay);
-            self.way.latest
+            let delay = self.config.jitter.delay(self.config.delay, self.random.jitter());
+            self.in_flight.latest = self.in_flight.latest.max(end + delay);
+            self.in_flight.latest
         };
-        self.way.packets.insert((arrival, self.way.begun), packet);
-        self.way.begun += 1;
+        self.in_flight.packets.insert((arrival, self.in_flight.begun), packet);
+        self.in_flight.begun += 1;
     }
 }
 

@@ -17,6 +17,7 @@ mod error;
 mod faults;
 mod flow;
 mod segment;
+mod setting;
 mod settings;
 mod sidekick;
 

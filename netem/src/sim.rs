@@ -163,15 +163,17 @@ impl Middle {
         let dies_after =
             (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
         let tally = Tally::new(2 * (scenario.near.delay + scenario.far.delay));
-        let addresses = ((PROXY_NEAR, PROXY_PORT).into(), RECEIVER.into());
-        Proxy::new(addresses, (seed, observes), dies_after, tally, schedule)
+        let address = (PROXY_NEAR, PROXY_PORT).into();
+        Proxy::new(address, RECEIVER.into(), seed, observes, dies_after, tally, schedule)
     }
 
     /// Runs the whole path between two hosts.
     fn drive(
         &mut self,
-        (sender, receiver): (&mut dyn Node, &mut dyn Node),
-        (world, seed): (&World, u64),
+        sender: &mut dyn Node,
+        receiver: &mut dyn Node,
+        world: &World,
+        seed: u64,
         limit: Option<Duration>,
         watch: &mut dyn FnMut(Duration, u64),
     ) -> Result<Duration, SimError> {

@@ -179,13 +179,13 @@ fn heavy_loss_and_bursts_are_hardly_heard_either() {
 }
 
 #[test]
-fn the_readme_shows_the_table_as_it_is() {
+fn the_results_show_the_table_as_it_is() {
     let snapshot = include_str!("snapshots/calls__what_help_spares_a_call_and_costs_it.snap");
-    let readme = include_str!("../../README.md");
+    let results = include_str!("../../docs/results.md");
     let rows = snapshot.lines().skip_while(|line| !line.starts_with("de-jitter")).skip(1);
     for (name, figures) in rows.filter_map(|line| line.split_at_checked(24)) {
         let figures: Vec<_> = figures.split_whitespace().collect();
         let row = format!("| {} | {} |", name.trim(), figures.join(" | "));
-        assert!(readme.contains(&row), "README.md lacks {row}");
+        assert!(results.contains(&row), "docs/results.md lacks {row}");
     }
 }

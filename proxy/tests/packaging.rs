@@ -10,7 +10,7 @@ use sidekick_proxy::monitor::status::Status;
 
 const ALERTS: &str = include_str!("../packaging/alerts.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana.json");
-const NOTES: &str = include_str!("../OPERATORS.md");
+const NOTES: &str = include_str!("../../docs/operate.md");
 
 /// All that a proxy may export, whatever wire it speaks.
 fn exported() -> BTreeSet<String> {

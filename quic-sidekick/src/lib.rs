@@ -11,29 +11,24 @@
 //! Five lines beside those that are there already:
 //!
 //! ```no_run
-//! use quic_sidekick::{Config, Mode, Sidekick, quiche};
-//! # use std::{net::UdpSocket, time::Instant};
-//! # fn run(mut conn: quiche::Connection, adjacent: UdpSocket) -> std::io::Result<()> {
-//! # let mut buf = [0; 1500];
-//! // Whatever proxy is found on the path; `Config::new` takes the address of one that is known.
-//! let config = Config::discover(Mode::Pacubic); // its controller: Mode::congestion_control
-//! let mut sidekick = Sidekick::new(config);
-//! sidekick.attach(&mut conn);
+//! use quic_sidekick::{Config, Driver, Mode, quiche};
+//! # use std::time::Instant;
+//! # fn run(mut conn: quiche::Connection) -> std::io::Result<()> {
+//! // Any proxy on the path. `Config::new` asks the proxy at a known address.
+//! // `Mode::congestion_control` names the controller that belongs to the mode.
+//! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
+//! sidekick.attach(&mut conn)?; // opens a UDP socket beside the connection's own
 //! loop {
-//!     // ... send all that `conn.send` gives, then:
-//!     sidekick.on_sent(&mut conn, Instant::now());
-//!     while let Some((len, proxy)) = sidekick.send(&mut buf) {
-//!         // What the network does not take is lost, as it could be anywhere: no error of it ends the connection.
-//!         let _ = adjacent.send_to(&buf[..len], proxy);
+//!     // ... pass to the connection what its own socket received, and its timeouts; then:
+//!     sidekick.receive(&mut conn, Instant::now());
+//!     loop {
+//!         // ... send all that `conn.send` returns, then:
+//!         if !sidekick.on_sent(&mut conn, Instant::now()) { break }
 //!     }
-//!     // ... wait for a datagram or for the earlier of `conn.timeout_instant()` and:
-//!     let deadline = sidekick.timeout_instant();
-//!     # let _ = deadline;
-//!     sidekick.on_timeout(&mut conn, Instant::now());
-//!     // ... and when a datagram has come to the adjacent socket:
-//!     let Ok((len, from)) = adjacent.recv_from(&mut buf) else { continue };
-//!     // True if it is worth asking `conn.send` again, as `on_sent` and `on_timeout` say, too:
-//!     let _again = sidekick.recv(&buf[..len], from, &mut conn, Instant::now());
+//!     // ... wait for the connection's socket, for the socket beside it, and until the earlier of
+//!     // both deadlines:
+//!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
+//!     # let _ = (socket, deadline);
 //! #   if conn.is_closed() { return Ok(()); }
 //! }
 //! # }
@@ -45,11 +40,12 @@
 //!
 //! # In a qlog file
 //! With the feature `qlog`, what the proxy told and what was done about it is in the connection's
-//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `QLOG.md` beside this crate
+//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `docs/protocol/QLOG.md`
 //! describes the events.
 
 mod auto;
 mod config;
+mod driver;
 mod qlog;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]
@@ -57,6 +53,7 @@ pub mod tokio_quiche;
 
 pub use auto::{Chosen, Why};
 pub use config::{Config, Mode, ParseModeError};
+pub use driver::{AdjacentSocket, Driver};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{

@@ -1,5 +1,5 @@
-//! What the plugin writes into the connection's qlog file. `QLOG.md` beside this crate says what
-//! each event means.
+//! What the plugin writes into the connection's qlog file. `docs/protocol/QLOG.md` describes the
+//! events.
 //!
 //! Without the feature `qlog` the same functions do nothing.
 
@@ -10,3 +10,19 @@ mod events;
 mod log;
 
 pub(crate) use log::Log;
+
+use quiche::sidekick::Reaction;
+use sidekick_protocol::Flow;
+
+/// Packets of a path that were lost before the proxy.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "qlog"), allow(dead_code, reason = "only the log reads it"))]
+pub(crate) struct Losses<'a> {
+    pub(crate) path_id: usize,
+    pub(crate) flow: Flow,
+    pub(crate) packets: &'a [u64],
+    /// `None` if they were sent again unchanged.
+    pub(crate) reaction: Option<Reaction>,
+    /// How many of them the connection declared lost.
+    pub(crate) declared: usize,
+}

@@ -1,7 +1,7 @@
 //! The plugin itself: between a connection's sent log and the protocol's sender.
 
 use crate::auto::{Auto, Chosen, Measured};
-use crate::qlog::Log;
+use crate::qlog::{Log, Losses};
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
@@ -62,9 +62,6 @@ const MAX_ACK_DELAY: Duration = Duration::from_millis(100);
 /// is asked for the usual ones, and losses before the proxy are left to the end-to-end mechanism.
 const MAX_UNFIT: u32 = 16;
 
-/// The longest datagram on the path of a connection: a marker.
-const BESIDE_LEN: usize = MARKER_LEN;
-
 /// The connection's own ID: a socket that several connections share hands them their packets by it,
 /// and answers to their markers, too.
 fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
@@ -73,19 +70,20 @@ fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
     handle
 }
 
-/// The sender's side of Sidekick for one connection, for an application with its own event loop.
+/// The sender's side of Sidekick for one connection, without I/O and without a clock.
 ///
-/// It does no I/O and reads no clock. The application owns one more UDP socket, the *adjacent* one,
-/// bound to the same local address as the connection's; it may serve several connections.
+/// Most event loops use [`Driver`](crate::Driver), which adds the *adjacent* UDP socket. Use this
+/// type where sockets are not the system's, or where several connections share an adjacent socket.
 ///
 /// # Order of calls
-/// [`attach`](Self::attach) once, before the handshake. After everything that `Connection::send`
-/// gave was sent, [`on_sent`](Self::on_sent): a packet that is held back any longer is taken for
-/// lost, so that a loop which paces asks `Connection::get_next_release_time` before it has a packet
-/// made. For a datagram of the adjacent socket [`recv`](Self::recv), at
-/// [`timeout_instant`](Self::timeout_instant) [`on_timeout`](Self::on_timeout). Each of the three
-/// says whether the connection has something to send again; most often it has not. After each of
-/// them, [`send`](Self::send) until it gives `None`.
+/// Call [`attach`](Self::attach) once, before the handshake. Call [`on_sent`](Self::on_sent) when
+/// all that `Connection::send` returned was sent: a packet that is held back any longer counts as
+/// lost. A loop that paces therefore asks `Connection::get_next_release_time` before it calls
+/// `Connection::send`. Pass a datagram of the adjacent socket to
+/// [`handle_input`](Self::handle_input), and call [`on_timeout`](Self::on_timeout) at
+/// [`poll_timeout`](Self::poll_timeout). Each of the three returns whether the connection has
+/// something to send again. After each, call [`poll_transmit`](Self::poll_transmit) until it
+/// returns `None`.
 #[derive(Debug)]
 pub struct Sidekick {
     config: Config,
@@ -126,7 +124,7 @@ impl Sidekick {
     }
 
     /// A sidekick whose random numbers follow from `seed`, for a simulation that must repeat.
-    /// Elsewhere take [`Sidekick::new`]: who can guess the numbers can pretend to be the proxy.
+    /// Elsewhere use [`Sidekick::new`]: anyone who predicts the seed can impersonate the proxy.
     #[must_use]
     pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {
         Self {
@@ -192,7 +190,7 @@ impl Sidekick {
         for packet in conn.sidekick_drain() {
             self.note(packet, now);
         }
-        for datagram in conn.sidekick_drain_beside() {
+        for datagram in conn.sidekick_drain_side_channel() {
             if let Err(error) = self.sender.handle_on_path(&datagram, now) {
                 tracing::debug!(%error, "an answer on the path was dropped");
             }
@@ -211,10 +209,10 @@ impl Sidekick {
 
     /// Hands markers to the connection, which sends them from its own address and port.
     fn mark<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
-        let mut marker = [0; BESIDE_LEN];
+        let mut marker = [0; MARKER_LEN];
         while let Some(len) = self.sender.transmit_on_path(&mut marker) {
             tracing::debug!("a marker goes onto the path");
-            conn.sidekick_send_beside(marker.get(..len).unwrap_or_default());
+            conn.sidekick_send_side_channel(marker.get(..len).unwrap_or_default());
             self.moved = true;
         }
     }
@@ -249,7 +247,7 @@ impl Sidekick {
     /// A datagram that came to the adjacent socket. What is not from a proxy, or not authentic, is
     /// counted and dropped. True if there is something for [`Connection::send`] now, such as
     /// packets that were lost.
-    pub fn recv<F: BufFactory>(
+    pub fn handle_input<F: BufFactory>(
         &mut self,
         datagram: &[u8],
         from: SocketAddr,
@@ -262,7 +260,7 @@ impl Sidekick {
         if let Err(error) = self.sender.handle_input(from, datagram, now) {
             tracing::debug!(%error, %from, "a datagram at the adjacent socket was dropped");
         }
-        self.qlog.quack_received(conn, &self.sender, (&before, from), now);
+        self.qlog.quack_received(conn, &self.sender, &before, from, now);
         if self.config.mode == Mode::AckReduction
             && self.sender.stats().quacks_received > before.quacks_received
         {
@@ -274,7 +272,7 @@ impl Sidekick {
 
     /// When [`Sidekick::on_timeout`] wants to be called.
     #[must_use]
-    pub fn timeout_instant(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.sender.poll_timeout()
     }
 
@@ -343,7 +341,9 @@ impl Sidekick {
                 None => {
                     self.reinject(conn, path_id, now);
                     declared += self.lost.len();
-                    self.qlog.early_loss(conn, (path_id, flow), &self.lost, None, declared, now);
+                    let packets = self.lost.as_slice();
+                    let losses = Losses { path_id, flow, packets, reaction: None, declared };
+                    self.qlog.early_loss(conn, losses, now);
                     std::mem::swap(&mut self.lost, &mut self.late);
                     self.late.clear();
                     Reaction::Neutered
@@ -352,7 +352,9 @@ impl Sidekick {
             };
             if !self.lost.is_empty() {
                 let early = conn.sidekick_early_lost(path_id, &self.lost, reaction, now);
-                self.qlog.early_loss(conn, (path_id, flow), &self.lost, Some(reaction), early, now);
+                let (packets, reaction) = (self.lost.as_slice(), Some(reaction));
+                let losses = Losses { path_id, flow, packets, reaction, declared: early };
+                self.qlog.early_loss(conn, losses, now);
                 declared += early;
             }
             if declared > 0 {
@@ -366,7 +368,7 @@ impl Sidekick {
         if assistance != self.logged {
             let proxy = self.sender.proxy().map(|(proxy, _)| proxy).or(self.config.proxy);
             tracing::info!(?proxy, %assistance, "assistance changed");
-            self.qlog.assistance_changed(conn, (self.logged, assistance), proxy, now);
+            self.qlog.assistance_changed(conn, self.logged, assistance, proxy, now);
             self.logged = assistance;
         }
         if let Some(choice) =
@@ -461,7 +463,7 @@ impl Sidekick {
 
     /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes,
     /// and gives its length and the proxy's address. The adjacent socket sends it.
-    pub fn send(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
         match self.sender.poll_transmit(out)? {
             (Target::Proxy(proxy), len) => Some((len, proxy)),
             // Markers were handed to the connection, each as soon as there was one.
@@ -469,7 +471,7 @@ impl Sidekick {
         }
     }
 
-    /// Says goodbye to the proxy; drain [`Sidekick::send`] once more.
+    /// Says goodbye to the proxy; drain [`Sidekick::poll_transmit`] once more.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.sender.stop();

@@ -24,61 +24,94 @@
 //! Without it the application does not compile; one of the errors says that tokio-quiche does not
 //! run on the hooked quiche.
 
-use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
+use crate::driver::{AdjacentSocket, Driver, bind};
+use crate::{Config, Status};
 use ::tokio_quiche::metrics::Metrics;
 use ::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
 use ::tokio_quiche::{ApplicationOverQuic, QuicResult};
-use sidekick_protocol::is_network_error;
+use quiche::sidekick::with_repeated_handshakes;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
 
-/// Wraps an application, so that a proxy's reports help its connection. The handle tells how that
-/// goes.
-///
-/// If the handshake is to be repeated (`Config::repeat_handshake`,
-/// [`Mode::Auto`](crate::Mode::Auto)), all clients that this process makes from here on do so:
-/// tokio-quiche lets no application near a connection before its handshake is over.
+/// Wraps an application, so that a proxy's reports help its connection. The handle reports how that
+/// goes. A client also connects through [`Handle::connect`].
 pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, Handle) {
     let proxy = config.proxy;
-    if config.repeats_handshake() {
-        quiche::sidekick::repeat_handshakes(true);
-    }
-    let sidekick = Sidekick::new(config);
-    let handle =
-        Handle { status: Arc::new(Mutex::new(sidekick.status())), socket_errors: Arc::default() };
-    (Assisted { app, sidekick, proxy, adjacent: None, handle: handle.clone() }, handle)
+    let repeats_handshake = config.repeats_handshake();
+    let driver = Driver::new(config);
+    let handle = Handle {
+        repeats_handshake,
+        shared: Arc::new(Shared {
+            status: Mutex::new(driver.status()),
+            socket_errors: AtomicU64::new(0),
+        }),
+    };
+    (Assisted { app, driver, proxy, handle: handle.clone() }, handle)
 }
 
-/// Tells how an assisted connection does, while it runs and after.
+/// Reports how an assisted connection does, while it runs and after.
 #[derive(Clone, Debug)]
 pub struct Handle {
-    status: Arc<Mutex<Status>>,
-    socket_errors: Arc<AtomicU64>,
+    repeats_handshake: bool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    status: Mutex<Status>,
+    socket_errors: AtomicU64,
 }
 
 impl Handle {
+    /// Awaits `connecting`, such as the future of `tokio_quiche::quic::connect_with_config`. If the
+    /// configuration asks for it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)),
+    /// the client that this future creates repeats the datagrams of its handshake: tokio-quiche
+    /// shows an application no connection before its handshake is over.
+    pub async fn connect<F: Future>(&self, connecting: F) -> F::Output {
+        let mut connecting = pin!(connecting);
+        poll_fn(|context| match self.repeats_handshake {
+            true => with_repeated_handshakes(|| connecting.as_mut().poll(context)),
+            false => connecting.as_mut().poll(context),
+        })
+        .await
+    }
+
     /// The status at this moment, or at the connection's end.
     #[must_use]
     pub fn status(&self) -> Status {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Errors that the network reported at the socket for the proxy. They end nothing, since anyone
     /// can forge them.
     #[must_use]
     pub fn socket_errors(&self) -> u64 {
-        self.socket_errors.load(Ordering::Relaxed)
+        self.shared.socket_errors.load(Ordering::Relaxed)
     }
 
-    /// Whether the network reported this error, which is counted then.
-    fn passes_over(&self, error: &io::Error) -> bool {
-        let network = is_network_error(error);
-        self.socket_errors.fetch_add(network.into(), Ordering::Relaxed);
-        network
+    fn publish(&self, driver: &Driver<UdpSocket>) {
+        *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner) = driver.status();
+        self.shared.socket_errors.store(driver.socket_errors(), Ordering::Relaxed);
+    }
+}
+
+impl AdjacentSocket for UdpSocket {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+
+    fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize> {
+        self.try_send_to(datagram, destination)
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.try_recv_from(buffer)
     }
 }
 
@@ -86,15 +119,10 @@ impl Handle {
 #[derive(Debug)]
 pub struct Assisted<A> {
     app: A,
-    sidekick: Sidekick,
+    driver: Driver<UdpSocket>,
     proxy: Option<SocketAddr>,
-    adjacent: Option<UdpSocket>,
     handle: Handle,
 }
-
-/// Datagrams taken in from the adjacent socket at a time, so that a flood there does not hold up
-/// the connection.
-const MAX_RECEIVED: usize = 32;
 
 /// Stands for the hooked quiche's connections; tokio-quiche's must be such. It is there for its
 /// message.
@@ -118,66 +146,9 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-impl<A> Assisted<A> {
-    /// The adjacent socket, on the address that the connection is sent from: the proxy looks for
-    /// the flow there. A proxy that is not known yet is reached as the server is.
-    fn open(&self, conn: &QuicheConnection) -> io::Result<UdpSocket> {
-        let path = conn.path_stats().find(|path| path.active);
-        let local = path.map(|path| path.local_addr.ip().to_canonical());
-        let v4 = self
-            .proxy
-            .map(|proxy| proxy.is_ipv4())
-            .or(local.map(|ip| ip.is_ipv4()))
-            .unwrap_or(true);
-        let unspecified =
-            if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
-        let ip = local.filter(|ip| ip.is_ipv4() == v4);
-        let socket = std::net::UdpSocket::bind((ip.unwrap_or(unspecified), 0))?;
-        socket.set_nonblocking(true)?;
-        UdpSocket::from_std(socket)
-    }
-
-    /// Sends what waits for the proxy, and publishes the status. A message that cannot be sent now
-    /// is as good as lost on the way, which the protocol reckons with.
-    fn flush(&mut self) {
-        let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some((len, proxy)) = self.sidekick.send(&mut message) {
-            let sent =
-                self.adjacent.as_ref().map(|socket| socket.try_send_to(&message[..len], proxy));
-            if let Some(Err(error)) = sent {
-                self.handle.passes_over(&error);
-                tracing::debug!(%error, %proxy, "a message to the proxy was not sent");
-            }
-        }
-        *self.handle.status.lock().unwrap_or_else(PoisonError::into_inner) = self.sidekick.status();
-    }
-
-    /// Takes in datagrams that wait at the adjacent socket; what is left wakes the worker again.
-    fn receive(&mut self, conn: &mut QuicheConnection) {
-        let mut datagram = [0; MAX_DATAGRAM_LEN + 1];
-        for _ in 0..MAX_RECEIVED {
-            let Some(socket) = &self.adjacent else { return };
-            match socket.try_recv_from(&mut datagram) {
-                // The worker sends after each of its rounds, whether or not there is a reason.
-                Ok((len, from)) => drop(self.sidekick.recv(&datagram[..len], from, conn, clock())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) if self.handle.passes_over(&error) => {
-                    tracing::debug!(%error, "the network reports an error at the socket for the proxy");
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => {
-                    tracing::warn!(%error, proxy = ?self.proxy, "the socket for the proxy failed: unassisted");
-                    self.sidekick.abandon();
-                    self.adjacent = None;
-                }
-            }
-        }
-    }
-}
-
-/// Resolves when the adjacent socket can be read or the sidekick's time has come. Cancel safe: it
-/// takes nothing in.
-async fn news(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
+/// Resolves when the adjacent socket is readable or the deadline is over. Cancel safe: it reads
+/// nothing.
+async fn wake(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
     let readable = async {
         match adjacent {
             // An error of the socket shows again when it is read.
@@ -203,18 +174,14 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         conn: &mut QuicheConnection,
         info: &HandshakeInfo,
     ) -> QuicResult<()> {
-        match self.open(conn) {
-            Ok(socket) => {
-                self.sidekick
-                    .set_adjacent_port(socket.local_addr().map_or(0, |local| local.port()));
-                self.adjacent = Some(socket);
-                self.sidekick.attach(conn);
-            }
+        match bind(self.proxy, conn).and_then(UdpSocket::from_std) {
+            Ok(socket) => self.driver.attach_with(conn, socket),
             Err(error) => {
                 tracing::warn!(%error, proxy = ?self.proxy, "no socket for the proxy: unassisted");
-                self.sidekick.abandon();
+                self.driver.abandon();
             }
         }
+        self.handle.publish(&self.driver);
         self.app.on_conn_established(conn, info)
     }
 
@@ -223,14 +190,17 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     }
 
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        // The worker has just sent: take note of it before the timers are read.
-        self.sidekick.on_sent(conn, clock());
-        self.flush();
-        let deadline = self.sidekick.timeout_instant();
+        // The worker has just sent. If there is more to send, it sends after the next round.
+        let again = self.driver.on_sent(conn, clock());
+        self.handle.publish(&self.driver);
+        if again {
+            return Ok(());
+        }
+        let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
         tokio::select! {
             result = self.app.wait_for_data(conn) => result,
             // `process_writes` comes next, and does the rest.
-            () = news(self.adjacent.as_ref(), deadline) => Ok(()),
+            () = wake(socket, deadline) => Ok(()),
         }
     }
 
@@ -239,9 +209,8 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     }
 
     fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        self.receive(conn);
-        self.sidekick.on_timeout(conn, clock());
-        self.flush();
+        self.driver.receive(conn, clock());
+        self.handle.publish(&self.driver);
         self.app.process_writes(conn)
     }
 
@@ -251,8 +220,8 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         metrics: &M,
         connection_result: &QuicResult<()>,
     ) {
-        self.sidekick.stop();
-        self.flush();
+        self.driver.stop();
+        self.handle.publish(&self.driver);
         self.app.on_conn_close(conn, metrics, connection_result);
     }
 }

@@ -170,7 +170,7 @@ fn upload_as(
 
         // The near segment is quicker than the far one: the proxy speaks first.
         let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some((len, _)) = sidekick.send(&mut message).filter(|_| with_proxy) {
+        while let Some((len, _)) = sidekick.poll_transmit(&mut message).filter(|_| with_proxy) {
             let _ = observer.handle_input(adjacent, &message[..len], Instant::now());
         }
         observer.on_timeout(Instant::now());
@@ -178,7 +178,8 @@ fn upload_as(
             let datagram = &mut message[..transmit.len];
             match transmit.from {
                 None => {
-                    let again = sidekick.recv(datagram, proxy_addr, &mut client, Instant::now());
+                    let again =
+                        sidekick.handle_input(datagram, proxy_addr, &mut client, Instant::now());
                     // What it says of the connection is so, where nothing was left to be sent
                     // before.
                     if !again && drained {
@@ -213,7 +214,7 @@ fn upload_as(
             let next = [
                 client.timeout_instant(),
                 server.timeout_instant(),
-                sidekick.timeout_instant(),
+                sidekick.poll_timeout(),
                 observer.poll_timeout(),
             ];
             let next = next.into_iter().flatten().min().unwrap();

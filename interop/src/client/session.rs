@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use boring::ssl::SslRef;
-use quic_sidekick::{MAX_DATAGRAM_LEN, Sidekick, Status};
+use quic_sidekick::{Driver, Status};
 use quiche::{Connection, PathEvent, QlogLevel, h3};
 
 use crate::cli::Cli;
@@ -31,8 +32,7 @@ pub(crate) struct Session {
     server: SocketAddr,
     /// The connection's own; the second one from a change of the port on.
     sockets: Vec<(Socket, SocketAddr)>,
-    adjacent: Socket,
-    help: Option<Sidekick>,
+    help: Option<Driver>,
     /// The plugin's word at the end, before it said goodbye.
     helped: Option<Status>,
     http: Option<h3::Connection>,
@@ -75,20 +75,20 @@ impl Session {
             let log = KeyUpdates { seen: Arc::clone(&key_updates), line: Vec::new() };
             conn.set_qlog_with_level(Box::new(log), String::new(), String::new(), QlogLevel::Base);
         }
-        let (adjacent, adjacent_address) = bound(SocketAddr::new(local.ip(), 0))?;
-        let help = cli.sidekick.map(|mode| {
-            let mut settings = quic_sidekick::Config::discover(mode);
-            settings.proxy = cli.proxy;
-            let mut help = Sidekick::new(settings);
-            help.set_adjacent_port(adjacent_address.port());
-            help.attach(&mut conn);
-            help
-        });
+        let help = match cli.sidekick {
+            Some(mode) => {
+                let mut settings = quic_sidekick::Config::discover(mode);
+                settings.proxy = cli.proxy;
+                let mut help = Driver::new(settings);
+                help.attach(&mut conn).context("cannot open a socket for the proxy")?;
+                Some(help)
+            }
+            None => None,
+        };
         Ok(Self {
             conn,
             server: cli.server,
             sockets: vec![(socket, local)],
-            adjacent,
             help,
             helped: None,
             http: None,
@@ -151,10 +151,8 @@ impl Session {
                 let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
             }
         }
-        while let Some((len, from)) = self.adjacent.receive(&mut self.buffer)? {
-            if let Some(help) = &mut self.help {
-                help.recv(self.buffer.get(..len).unwrap_or_default(), from, &mut self.conn, now());
-            }
+        if let Some(help) = &mut self.help {
+            help.receive(&mut self.conn, now());
         }
         Ok(())
     }
@@ -185,11 +183,7 @@ impl Session {
             self.outbox.send(&mut self.conn, now, put).context("the connection cannot send")?;
             let Some(help) = &mut self.help else { return Ok(()) };
             let again = help.on_sent(&mut self.conn, now());
-            let mut message = [0; MAX_DATAGRAM_LEN];
-            while let Some((len, proxy)) = help.send(&mut message) {
-                self.adjacent.send(message.get(..len).unwrap_or_default(), proxy);
-            }
-            if !again || self.outbox.release().is_some() {
+            if !again {
                 return Ok(());
             }
         }
@@ -200,22 +194,16 @@ impl Session {
         if self.http.is_none() && self.conn.is_in_early_data() {
             return Ok(());
         }
-        let help = self.help.as_ref().and_then(Sidekick::timeout_instant);
+        let help = self.help.as_ref().and_then(Driver::poll_timeout);
         let deadline = [self.conn.timeout_instant(), self.outbox.release(), help, until]
             .into_iter()
             .flatten()
             .min();
-        sockets::wait(
-            self.sockets.iter().map(|(socket, _)| socket).chain([&self.adjacent]),
-            deadline,
-        )?;
+        let adjacent = self.help.as_ref().and_then(Driver::socket).map(AsFd::as_fd);
+        let own = self.sockets.iter().map(|(socket, _)| socket.as_fd());
+        sockets::wait(own.chain(adjacent), deadline)?;
         if self.conn.timeout_instant().is_some_and(|at| at <= now()) {
             self.conn.on_timeout();
-        }
-        if let Some(help) = &mut self.help
-            && help.timeout_instant().is_some_and(|at| at <= now())
-        {
-            help.on_timeout(&mut self.conn, now());
         }
         Ok(())
     }
@@ -264,7 +252,7 @@ impl Session {
     }
 
     fn close(&mut self) -> anyhow::Result<()> {
-        self.helped = self.help.as_ref().map(Sidekick::status);
+        self.helped = self.help.as_ref().map(Driver::status);
         if let Some(help) = &mut self.help {
             help.stop();
         }
@@ -328,8 +316,8 @@ impl Session {
 
     /// Errors that the network reported at any of the sockets.
     pub(crate) fn socket_errors(&self) -> u64 {
-        let sockets = self.sockets.iter().map(|(socket, _)| socket);
-        sockets.chain([&self.adjacent]).map(Socket::errors).sum()
+        let own = self.sockets.iter().map(|(socket, _)| socket.errors());
+        own.chain(self.help.as_ref().map(Driver::socket_errors)).sum()
     }
 
     pub(crate) fn key_updates(&self) -> u32 {

@@ -74,11 +74,11 @@ impl AsFd for Socket {
 
 /// Waits until one of the sockets has something to read, or until `deadline`.
 pub(crate) fn wait<'a>(
-    sockets: impl IntoIterator<Item = &'a Socket>,
+    sockets: impl IntoIterator<Item = BorrowedFd<'a>>,
     deadline: Option<Instant>,
 ) -> io::Result<()> {
     let mut descriptors: Vec<_> =
-        sockets.into_iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
+        sockets.into_iter().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
     let timeout = deadline.map(|deadline| {
         let left = deadline.saturating_duration_since(now());
         Timespec {

@@ -34,8 +34,8 @@ fn main() -> ExitCode {
     let own = cli.sidekick.and_then(Mode::congestion_control);
     cli.options.cc = cli.options.cc.or(own.map(str::to_owned));
     let (mode, proxy) = (cli.sidekick, cli.proxy);
-    let helper: server::help::Helper<'_> = &|conn, local| match mode {
-        Some(mode) => sidekicked::Sidekicked::attach(conn, local, mode, proxy),
+    let helper: server::help::Helper<'_> = &|conn| match mode {
+        Some(mode) => sidekicked::Sidekicked::attach(conn, mode, proxy),
         None => Ok(None),
     };
     match server::serve::serve(&cli.options, helper) {

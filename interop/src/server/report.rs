@@ -5,7 +5,7 @@ use std::io::Write as _;
 use quiche::Connection;
 use serde::Serialize;
 
-use super::help::Help;
+use super::help::{Help, Helped};
 
 /// One JSON object on a line of standard output, under the names of the client's report.
 #[derive(Debug, Serialize)]
@@ -23,15 +23,6 @@ struct Packets {
     lost_end_to_end: usize,
     lost_early: u64,
     spurious: u64,
-}
-
-/// What the help has come to.
-pub(crate) struct Helped {
-    pub(crate) assisted: bool,
-    pub(crate) assistance: String,
-    pub(crate) lost_early: u64,
-    pub(crate) spurious: u64,
-    pub(crate) socket_errors: u64,
 }
 
 impl Report {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 
 use anyhow::Context as _;
 use quiche::{Connection, ConnectionId};
@@ -134,7 +135,7 @@ impl Server<'_> {
         }
         for client in self.clients.values_mut() {
             if let Some(help) = &mut client.help {
-                help.receive(&mut client.conn)?;
+                help.receive(&mut client.conn);
             }
         }
         Ok(())
@@ -159,7 +160,7 @@ impl Server<'_> {
         let Ok(mut conn) = quiche::accept(&id, None, self.local, from, &mut self.config) else {
             return Ok(None);
         };
-        let help = (self.helper)(&mut conn, self.local)?;
+        let help = (self.helper)(&mut conn)?;
         let number = self.next;
         self.next += 1;
         self.keys.insert(key, number);
@@ -173,12 +174,8 @@ impl Server<'_> {
 
     fn wait(&mut self) -> anyhow::Result<()> {
         let deadline = self.clients.values().filter_map(Client::deadline).min();
-        let adjacent = self
-            .clients
-            .values()
-            .filter_map(|client| client.help.as_ref())
-            .map(|help| help.socket());
-        sockets::wait([&self.socket].into_iter().chain(adjacent), deadline)?;
+        let adjacent = self.clients.values().filter_map(|client| client.help.as_ref()?.socket());
+        sockets::wait([self.socket.as_fd()].into_iter().chain(adjacent), deadline)?;
         for client in self.clients.values_mut() {
             client.on_timeout();
         }
@@ -208,7 +205,7 @@ impl Client {
                 return;
             }
             let again = self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn));
-            if !again || self.outbox.release().is_some() {
+            if !again {
                 return;
             }
         }
@@ -222,11 +219,6 @@ impl Client {
     fn on_timeout(&mut self) {
         if self.conn.timeout_instant().is_some_and(|at| at <= now()) {
             self.conn.on_timeout();
-        }
-        if let Some(help) = &mut self.help
-            && help.deadline().is_some_and(|at| at <= now())
-        {
-            help.on_timeout(&mut self.conn);
         }
     }
 }

@@ -2,86 +2,63 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
-use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Sidekick};
+use quic_sidekick::{Assistance, Config, Driver, Mode};
 use quiche::Connection;
 
-use crate::endpoint::sockets::{DATAGRAM, Socket, now};
-use crate::server::help::Help;
-use crate::server::report::Helped;
+use crate::endpoint::sockets::now;
+use crate::server::help::{Help, Helped};
 
 /// A connection's help, with an adjacent socket of its own.
 pub(crate) struct Sidekicked {
-    sidekick: Sidekick,
-    adjacent: Socket,
-    buffer: Vec<u8>,
+    driver: Driver,
 }
 
 impl Sidekicked {
     pub(crate) fn attach(
         conn: &mut Connection,
-        local: SocketAddr,
         mode: Mode,
         proxy: Option<SocketAddr>,
     ) -> io::Result<Option<Box<dyn Help>>> {
-        let adjacent = Socket::bind(SocketAddr::new(local.ip(), 0))?;
-        let mut sidekick = Sidekick::new(Config { proxy, ..Config::discover(mode) });
-        sidekick.set_adjacent_port(adjacent.local_addr()?.port());
-        sidekick.attach(conn);
-        Ok(Some(Box::new(Self { sidekick, adjacent, buffer: vec![0; DATAGRAM] })))
-    }
-
-    fn speak(&mut self) {
-        let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some((len, proxy)) = self.sidekick.send(&mut message) {
-            self.adjacent.send(message.get(..len).unwrap_or_default(), proxy);
-        }
+        let mut driver = Driver::new(Config { proxy, ..Config::discover(mode) });
+        driver.attach(conn)?;
+        Ok(Some(Box::new(Self { driver })))
     }
 }
 
 impl Help for Sidekicked {
-    fn socket(&self) -> &Socket {
-        &self.adjacent
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.driver.socket().map(AsFd::as_fd)
     }
 
-    fn receive(&mut self, conn: &mut Connection) -> io::Result<()> {
-        while let Some((len, from)) = self.adjacent.receive(&mut self.buffer)? {
-            self.sidekick.recv(self.buffer.get(..len).unwrap_or_default(), from, conn, now());
-        }
-        Ok(())
+    fn receive(&mut self, conn: &mut Connection) {
+        self.driver.receive(conn, now());
     }
 
     fn on_sent(&mut self, conn: &mut Connection) -> bool {
-        let again = self.sidekick.on_sent(conn, now());
-        self.speak();
-        again
+        self.driver.on_sent(conn, now())
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.sidekick.timeout_instant()
-    }
-
-    fn on_timeout(&mut self, conn: &mut Connection) {
-        self.sidekick.on_timeout(conn, now());
-        self.speak();
+        self.driver.poll_timeout()
     }
 
     fn helped(&self) -> Helped {
-        let status = self.sidekick.status();
+        let status = self.driver.status();
         Helped {
             assisted: status.assistance == Assistance::Assisted,
             assistance: status.assistance.to_string(),
             lost_early: status.stats.early_lost,
             spurious: status.stats.spurious,
-            socket_errors: self.adjacent.errors(),
+            socket_errors: self.driver.socket_errors(),
         }
     }
 }
 
 impl Drop for Sidekicked {
     fn drop(&mut self) {
-        self.sidekick.stop();
-        self.speak();
+        self.driver.stop();
     }
 }

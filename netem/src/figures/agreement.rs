@@ -5,9 +5,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::data::Sheet;
 use super::job::Case;
 use super::quantity::{Measure, Quantity, Results, Summary, measures};
+use super::sheet::Sheet;
 use crate::record::RunRecord;
 use crate::report::{MOST_LATE_PERCENT, late_percent};
 

@@ -3,38 +3,10 @@
 use super::draw::ratio;
 use super::model::{Entry, HeatMap, Part, Plot, Table};
 use super::quantity::{Results, Summary};
-
-/// What a part shows, in rows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sheet {
-    /// The columns' names.
-    pub columns: Vec<String>,
-    /// The rows.
-    pub rows: Vec<Vec<String>>,
-}
+use super::sheet::Sheet;
 
 /// What stands where nothing came of the runs.
 const NOTHING: &str = "–";
-
-impl Sheet {
-    fn new(columns: &[&str]) -> Self {
-        Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
-    }
-
-    /// As a CSV file.
-    ///
-    /// # Errors
-    ///
-    /// [`csv::Error`], if a row has not as many entries as there are columns.
-    pub fn csv(&self) -> Result<Vec<u8>, csv::Error> {
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&self.columns)?;
-        for row in &self.rows {
-            writer.write_record(row)?;
-        }
-        writer.into_inner().map_err(|error| error.into_error().into())
-    }
-}
 
 /// What a part shows as a reader wants it: medians with their ranges, a row for each x.
 #[must_use]

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::data::{self, Sheet};
+use super::data;
 use super::draw::{self, DrawError};
 use super::job::{Case, Job};
 use super::model::{Experiment, HeatMap, Part, Plot};
 use super::palette::Colour;
 use super::plan::Plan;
 use super::quantity::Results;
+use super::sheet::Sheet;
 
 const STYLE: &str = include_str!("page/style.css");
 /// Longest side of the drawing of a key in a legend.

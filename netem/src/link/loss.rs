@@ -1,6 +1,6 @@
 //! How losses follow each other.
 
-use super::dice::Luck;
+use super::random_streams::Draws;
 use crate::units::Percent;
 
 /// How losses follow each other. What [`super::LinkConfig::loss`] means is the model's business.
@@ -36,17 +36,17 @@ pub(super) struct LossState {
 
 impl LossState {
     /// Whether the next packet is lost.
-    pub(super) fn strikes(&mut self, loss: Percent, model: LossModel, luck: &Luck) -> bool {
+    pub(super) fn strikes(&mut self, loss: Percent, model: LossModel, draws: &Draws) -> bool {
         let lost = match (model, self.last) {
-            (LossModel::Correlated(chance), Some(last)) if chance.strikes(luck.loss_state) => last,
+            (LossModel::Correlated(chance), Some(last)) if chance.strikes(draws.loss_state) => last,
             (LossModel::GilbertElliott { bad_loss, .. }, _) if self.bad => {
-                bad_loss.strikes(luck.loss)
+                bad_loss.strikes(draws.loss)
             }
-            _ => loss.strikes(luck.loss),
+            _ => loss.strikes(draws.loss),
         };
         if let LossModel::GilbertElliott { to_bad, to_good, .. } = model {
             let turns = if self.bad { to_good } else { to_bad };
-            self.bad ^= turns.strikes(luck.loss_state);
+            self.bad ^= turns.strikes(draws.loss_state);
         }
         self.last = Some(lost);
         lost
@@ -55,7 +55,7 @@ impl LossState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dice::Dice;
+    use super::super::random_streams::RandomStreams;
     use super::*;
 
     const COUNT: usize = 400_000;
@@ -65,8 +65,8 @@ mod tests {
     }
 
     fn fates(loss: f64, model: LossModel, seed: u64) -> Vec<bool> {
-        let (mut state, mut dice) = (LossState::default(), Dice::new(seed, 0));
-        (0..COUNT).map(|_| state.strikes(percent(loss), model, &dice.luck())).collect()
+        let (mut state, mut streams) = (LossState::default(), RandomStreams::new(seed, 0));
+        (0..COUNT).map(|_| state.strikes(percent(loss), model, &streams.draw())).collect()
     }
 
     fn share(fates: &[bool]) -> f64 {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::CongestionControl;
-use super::settings::{MILLISECONDS, Setting, milliseconds};
+use super::setting::{MILLISECONDS, Setting, milliseconds};
 
 /// A second, plain flow over the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

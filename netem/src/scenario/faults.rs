@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ScenarioError;
-use super::settings::Setting;
+use super::setting::Setting;
 use crate::units::{BitRate, Percent};
 
 mod grammar;

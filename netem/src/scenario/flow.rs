@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::settings::{MILLISECONDS, Setting, milliseconds, switch, whole};
+use super::setting::{MILLISECONDS, Setting, milliseconds, switch, whole};
 
 /// What is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,18 +1,7 @@
-//! The one way from a text to a setting: names, meanings, parsers.
+//! All settings, by section.
 
+use super::setting::Setting;
 use super::{Scenario, ScenarioError, competitor, faults, flow, segment, sidekick};
-
-/// One setting of a section, which is kept in a `T`.
-pub(super) struct Setting<T> {
-    /// Its name within the section.
-    pub(super) key: &'static str,
-    /// The values it takes, in words.
-    pub(super) takes: &'static str,
-    /// What it means.
-    pub(super) meaning: &'static str,
-    /// Parses and stores a value; `None`, and nothing stored, if it is no value for this setting.
-    pub(super) store: fn(&mut T, &str) -> Option<()>,
-}
 
 /// A setting, for those who list them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,26 +87,3 @@ pub(super) fn unknown(name: &str) -> ScenarioError {
     let valid = settings().map(|setting| setting.name()).collect::<Vec<_>>().join(", ");
     ScenarioError::UnknownSetting { key: name.to_owned(), valid }
 }
-
-/// A whole number of a range.
-pub(super) fn whole(value: &str, least: u64, most: u64) -> Option<u64> {
-    value.parse().ok().filter(|number| (least..=most).contains(number))
-}
-
-/// `on` or `off`.
-pub(super) fn switch(value: &str) -> Option<bool> {
-    match value {
-        "on" | "true" => Some(true),
-        "off" | "false" => Some(false),
-        _ => None,
-    }
-}
-
-/// A number of milliseconds from 0 to 60000.
-pub(super) fn milliseconds(value: &str) -> Option<std::time::Duration> {
-    let ms: f64 = value.parse().ok()?;
-    (0.0..=60_000.0).contains(&ms).then(|| std::time::Duration::from_secs_f64(ms / 1000.0))
-}
-
-/// What [`milliseconds`] takes, in words.
-pub(super) const MILLISECONDS: &str = "milliseconds from 0 to 60000";

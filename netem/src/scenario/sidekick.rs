@@ -1,7 +1,7 @@
 //! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the
 //! matter with the proxy.
 
-use super::settings::{Setting, switch, whole};
+use super::setting::{Setting, switch, whole};
 
 /// What the sender does with a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

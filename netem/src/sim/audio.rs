@@ -37,7 +37,7 @@ pub(super) fn run(
     let mut receiver =
         Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
     let mut middle = Middle::new(scenario, seed, start, pcap, None)?;
-    let end = middle.drive((&mut sender, &mut receiver), (world, seed), None, watch)?;
+    let end = middle.drive(&mut sender, &mut receiver, world, seed, None, watch)?;
 
     let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first())
     else {

@@ -40,8 +40,10 @@ impl Proxy {
     /// observes, and answers at `address`, if nothing of `schedule` comes in between. `seed` is
     /// that of the run.
     pub(super) fn new(
-        (address, receiver): (SocketAddr, IpAddr),
-        (seed, observes): (u64, bool),
+        address: SocketAddr,
+        receiver: IpAddr,
+        seed: u64,
+        observes: bool,
         dies_after: Option<u64>,
         tally: Tally,
         schedule: &Schedule,
@@ -228,8 +230,8 @@ mod tests {
             destination: ([10, 77, 2, 2], 4433).into(),
         };
         let schedule = Schedule::new(now, scenario.faults);
-        let addresses = (address(), flow.destination.ip());
-        let proxy = Proxy::new(addresses, (1, true), None, Tally::new(MS), &schedule).unwrap();
+        let (receiver, tally) = (flow.destination.ip(), Tally::new(MS));
+        let proxy = Proxy::new(address(), receiver, 1, true, None, tally, &schedule).unwrap();
         let mut sender = Sender::new(config, [1; 32]);
         sender.set_adjacent_port(adjacent_port);
         sender.start(flow, now);

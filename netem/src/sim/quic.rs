@@ -1,10 +1,13 @@
 //! A QUIC connection in virtual time: pacing, acknowledgement policy, and a Sidekick beside it.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::{self, Connection, ConnectionId, RecvInfo};
-use quic_sidekick::{Sidekick, Status};
+use quic_sidekick::{AdjacentSocket, Driver, Status};
 
 use super::host::Endpoint;
 use super::packet::Packet;
@@ -51,11 +54,36 @@ impl AckPolicy {
     pub(super) const AT_ONCE: Self = Self { packets: 1, delay: Duration::ZERO };
 }
 
-/// The sender's side of Sidekick, with the socket it speaks through.
-pub(super) struct Help {
-    pub(super) sidekick: Sidekick,
-    pub(super) adjacent: SocketAddr,
+/// The adjacent socket: a queue for each direction.
+#[derive(Debug)]
+pub(super) struct Adjacent {
+    address: SocketAddr,
+    received: RefCell<VecDeque<Packet>>,
+    sent: RefCell<Vec<Packet>>,
 }
+
+impl AdjacentSocket for Adjacent {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+
+    fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize> {
+        self.sent.borrow_mut().push(Packet::new(self.address, destination, datagram));
+        Ok(datagram.len())
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let Some(packet) = self.received.borrow_mut().pop_front() else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        let length = buffer.len().min(packet.payload.len());
+        buffer[..length].copy_from_slice(&packet.payload[..length]);
+        Ok((length, packet.source))
+    }
+}
+
+/// The sender's side of Sidekick.
+pub(super) type Help = Driver<Adjacent>;
 
 /// A connection, its sockets, and the application on it.
 pub(super) struct Quic<A> {
@@ -76,7 +104,8 @@ impl<A: App> Quic<A> {
     /// The end at `local` of a new connection to `peer`, which sends nothing before `begin`.
     pub(super) fn connect(
         app: A,
-        (local, peer): (SocketAddr, SocketAddr),
+        local: SocketAddr,
+        peer: SocketAddr,
         config: &mut quiche::Config,
         session: Option<&[u8]>,
         begin: Instant,
@@ -93,7 +122,8 @@ impl<A: App> Quic<A> {
     /// The end at `local` of the connection that `peer` will make.
     pub(super) fn accept(
         app: A,
-        (local, peer): (SocketAddr, SocketAddr),
+        local: SocketAddr,
+        peer: SocketAddr,
         config: &mut quiche::Config,
         begin: Instant,
     ) -> Result<Self, String> {
@@ -125,17 +155,21 @@ impl<A: App> Quic<A> {
         self
     }
 
-    /// Takes help from the path.
-    pub(super) fn assist(mut self, mut help: Help) -> Self {
-        help.sidekick.attach(&mut self.conn);
-        help.sidekick.set_adjacent_port(help.adjacent.port());
+    /// Uses help from the path, with an adjacent socket at `address`.
+    pub(super) fn assist(mut self, mut help: Help, address: SocketAddr) -> Self {
+        let socket = Adjacent { address, received: RefCell::default(), sent: RefCell::default() };
+        help.attach_with(&mut self.conn, socket);
         self.help = Some(help);
         self
     }
 
     /// What became of the help.
     pub(super) fn status(&self) -> Option<Status> {
-        self.help.as_ref().map(|help| help.sidekick.status())
+        self.help.as_ref().map(Driver::status)
+    }
+
+    fn adjacent(&self) -> Option<&Adjacent> {
+        self.help.as_ref().and_then(Driver::socket)
     }
 
     /// Why this end gave up, if it did.
@@ -173,6 +207,19 @@ impl<A: App> Quic<A> {
             return;
         }
         (self.unacknowledged, self.acknowledge_at) = (0, None);
+        self.send_packets(now, out);
+        while self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now)) {
+            self.send_packets(now, out);
+        }
+        if self.conn.is_closed() && !self.app.is_done() {
+            self.fail(last_words(&self.conn));
+        }
+        if let Some(adjacent) = self.adjacent() {
+            out.append(&mut adjacent.sent.borrow_mut());
+        }
+    }
+
+    fn send_packets(&mut self, now: Instant, out: &mut Vec<Packet>) {
         loop {
             self.release = paced_until(&self.conn, now);
             if self.release.is_some() {
@@ -195,17 +242,11 @@ impl<A: App> Quic<A> {
                 }
             }
         }
-        if self.conn.is_closed() && !self.app.is_done() {
-            self.fail(last_words(&self.conn));
-        }
-        self.talk_to_proxy(now, out);
     }
 
-    fn talk_to_proxy(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        let Some(Help { sidekick, adjacent }) = &mut self.help else { return };
-        sidekick.on_sent(&mut self.conn, now);
-        while let Some((length, proxy)) = sidekick.send(self.buffer.as_mut_slice()) {
-            out.push(Packet::new(*adjacent, proxy, self.buffer.get(..length).unwrap_or_default()));
+    fn help_receives(&mut self, now: Instant) {
+        if let Some(help) = &mut self.help {
+            help.receive(&mut self.conn, now);
         }
     }
 
@@ -228,7 +269,7 @@ impl<A: App> Quic<A> {
 impl<A: App> Endpoint for Quic<A> {
     fn owns(&self, destination: SocketAddr) -> bool {
         destination == self.local
-            || self.help.as_ref().is_some_and(|help| help.adjacent == destination)
+            || self.adjacent().is_some_and(|adjacent| adjacent.address == destination)
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
@@ -238,14 +279,15 @@ impl<A: App> Endpoint for Quic<A> {
             if self.may_wait(work, now) {
                 return;
             }
-        } else if let Some(help) = &mut self.help {
-            help.sidekick.recv(&packet.payload, packet.source, &mut self.conn, now);
+        } else if let Some(adjacent) = self.adjacent() {
+            adjacent.received.borrow_mut().push_back(packet);
+            self.help_receives(now);
         }
         self.work_and_send(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let help = self.help.as_ref().and_then(|help| help.sidekick.timeout_instant());
+        let help = self.help.as_ref().and_then(Driver::poll_timeout);
         let own = [
             self.conn.timeout_instant(),
             self.release,
@@ -260,11 +302,7 @@ impl<A: App> Endpoint for Quic<A> {
         if self.conn.timeout_instant().is_some_and(|at| at <= now) {
             self.conn.on_timeout();
         }
-        if let Some(help) = &mut self.help
-            && help.sidekick.timeout_instant().is_some_and(|at| at <= now)
-        {
-            help.sidekick.on_timeout(&mut self.conn, now);
-        }
+        self.help_receives(now);
         self.work_and_send(now, out);
     }
 

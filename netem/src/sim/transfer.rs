@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::Connection;
-use quic_sidekick::{Assistance, Config as SidekickConfig, Mode as PluginMode, Sidekick};
+use quic_sidekick::{Assistance, Config as SidekickConfig, Driver, Mode as PluginMode};
 use virtual_time::World;
 
 use super::chain::Side;
@@ -53,7 +53,7 @@ pub(super) fn run(
         // The second flow is a plain one.
         let help = if number == 0 { help(scenario, seed) } else { None };
         clients.push(match help {
-            Some(help) => client.assist(help),
+            Some(help) => client.assist(help, (SENDER, ADJACENT_PORT).into()),
             None => client,
         });
         servers.push(server);
@@ -70,7 +70,7 @@ pub(super) fn run(
     let mut middle = Middle::new(scenario, seed, start, pcap, split)?;
     // Messages end of their own accord.
     let limit = scenario.flow.limit.filter(|_| scenario.flow.kind != FlowKind::Messages);
-    let end = middle.drive((&mut sender, &mut receiver), (world, seed), limit, watch)?;
+    let end = middle.drive(&mut sender, &mut receiver, world, seed, limit, watch)?;
 
     if end.is_zero() && scenario.flow.limit.is_none() {
         let what =
@@ -130,9 +130,9 @@ fn ends(
     let app = Client::new(flow, seed, begin);
     let session = if flow.zero_rtt { Some(tls::session(flow, cc)?) } else { None };
     let client_end =
-        Quic::connect(app, (client, server), &mut client_config, session.as_deref(), begin)?;
+        Quic::connect(app, client, server, &mut client_config, session.as_deref(), begin)?;
     let server_end =
-        Quic::accept(Server::new(flow, seed), (server, client), &mut server_config, begin)?;
+        Quic::accept(Server::new(flow, seed), server, client, &mut server_config, begin)?;
     Ok((client_end.acknowledge(client_acks), server_end.acknowledge(server_acks)))
 }
 
@@ -146,9 +146,9 @@ fn splice(
     let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
     let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
     let near =
-        Quic::accept(Half, (server, client), &mut tls::config(flow, Role::Server, cc)?, begin)?;
+        Quic::accept(Half, server, client, &mut tls::config(flow, Role::Server, cc)?, begin)?;
     let mut config = tls::config(flow, Role::Client, cc)?;
-    let far = Quic::connect(Half, (client, server), &mut config, None, begin)?;
+    let far = Quic::connect(Half, client, server, &mut config, None, begin)?;
     // Both halves receive data for somebody, and acknowledge as a receiver does.
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
     Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy)))
@@ -177,9 +177,7 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
     config.repeat_handshake = sidekick.repeat_handshake;
-    let mut sidekick = Sidekick::with_seed(config, seed_bytes(seed, "sidekick"));
-    sidekick.set_adjacent_port(ADJACENT_PORT);
-    Some(Help { sidekick, adjacent: (SENDER, ADJACENT_PORT).into() })
+    Some(Driver::with_seed(config, seed_bytes(seed, "sidekick")))
 }
 
 /// Writes down what the endpoints of the first flow know.

@@ -30,8 +30,10 @@ mod stock {
 mod figures;
 
 use figures::Figures;
-use quic_sidekick::{Config, MAX_DATAGRAM_LEN, Mode, Sidekick, quiche};
+use quic_sidekick::{AdjacentSocket, Config, Driver, MAX_DATAGRAM_LEN, Mode, quiche};
 use sidekick_protocol::{Flow, Observer, ObserverConfig, Payload};
+use std::cell::{Cell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::process::{Command, ExitCode};
@@ -127,7 +129,7 @@ fn run(controller: &str, help: &str) -> u64 {
             let (_, every) = FREQUENCIES.into_iter().find(|(name, _)| *name == every).unwrap();
             let mut helped = Helped::new(mode.parse().unwrap(), every);
             let packets = hooked::upload::upload(controller, files, &mut helped);
-            let status = helped.sidekick.status();
+            let status = helped.driver.status();
             // Otherwise the figure would be one without assistance.
             let wanted = every.map_or(100, |every| packets * 9 / 10 / u64::from(every.get()));
             assert!(status.stats.quacks_received > wanted, "{status:?}");
@@ -143,11 +145,10 @@ macro_rules! nobody {
     ($upload:path, $connection:ty) => {
         impl $upload for Nobody {
             fn attach(&mut self, _: &mut $connection) {}
-            fn sent(&mut self, _: &mut $connection, _: &mut Vec<Vec<u8>>) {}
-            fn received(&mut self, _: &mut $connection, _: &[u8]) -> bool {
+            fn receive(&mut self, _: &mut $connection, _: Option<Vec<u8>>) -> bool {
                 false
             }
-            fn timeout(&mut self, _: &mut $connection) {}
+            fn on_sent(&mut self, _: &mut $connection, _: &mut Vec<Vec<u8>>) {}
             fn next_timeout(&self) -> Option<Instant> {
                 None
             }
@@ -166,11 +167,36 @@ nobody!(stock::upload::Help, pristine::Connection);
 
 /// The plugin and its proxy.
 struct Helped {
-    sidekick: Sidekick,
+    driver: Driver<Memory>,
     observer: Observer,
     flow: Flow,
     proxy: SocketAddr,
     adjacent: SocketAddr,
+}
+
+/// An adjacent socket without a system behind it.
+struct Memory {
+    address: SocketAddr,
+    proxy: SocketAddr,
+    received: Cell<Option<Vec<u8>>>,
+    sent: RefCell<Vec<Vec<u8>>>,
+}
+
+impl AdjacentSocket for Memory {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+
+    fn send_to(&self, datagram: &[u8], _: SocketAddr) -> io::Result<usize> {
+        self.sent.borrow_mut().push(datagram.to_vec());
+        Ok(datagram.len())
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let datagram = self.received.take().ok_or(io::ErrorKind::WouldBlock)?;
+        buffer[..datagram.len()].copy_from_slice(&datagram);
+        Ok((datagram.len(), self.proxy))
+    }
 }
 
 impl Helped {
@@ -181,7 +207,7 @@ impl Helped {
         let mut config = Config::new(proxy, mode);
         config.every_packets = every.or(config.every_packets);
         Self {
-            sidekick: Sidekick::with_seed(config, [7; 32]),
+            driver: Driver::with_seed(config, [7; 32]),
             observer: Observer::new(ObserverConfig::default(), [3; 32]).unwrap(),
             flow: Flow { source: client, destination: server },
             proxy,
@@ -197,30 +223,23 @@ fn now() -> Instant {
 
 impl hooked::upload::Help for Helped {
     fn attach(&mut self, client: &mut quiche::Connection) {
-        self.sidekick.set_adjacent_port(self.adjacent.port());
-        self.sidekick.attach(client);
+        let (address, proxy) = (self.adjacent, self.proxy);
+        let (received, sent) = (Cell::default(), RefCell::default());
+        self.driver.attach_with(client, Memory { address, proxy, received, sent });
     }
 
-    fn sent(&mut self, client: &mut quiche::Connection, messages: &mut Vec<Vec<u8>>) {
-        self.sidekick.on_sent(client, now());
-        let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some((len, _)) = self.sidekick.send(&mut buffer) {
-            messages.push(buffer[..len].to_vec());
-        }
+    fn receive(&mut self, client: &mut quiche::Connection, message: Option<Vec<u8>>) -> bool {
+        self.driver.socket().unwrap().received.set(message);
+        self.driver.receive(client, now())
     }
 
-    fn received(&mut self, client: &mut quiche::Connection, message: &[u8]) -> bool {
-        self.sidekick.recv(message, self.proxy, client, now())
-    }
-
-    fn timeout(&mut self, client: &mut quiche::Connection) {
-        if self.sidekick.timeout_instant().is_some_and(|at| at <= now()) {
-            self.sidekick.on_timeout(client, now());
-        }
+    fn on_sent(&mut self, client: &mut quiche::Connection, messages: &mut Vec<Vec<u8>>) {
+        self.driver.on_sent(client, now());
+        messages.append(&mut self.driver.socket().unwrap().sent.borrow_mut());
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        self.sidekick.timeout_instant()
+        self.driver.poll_timeout()
     }
 
     fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {

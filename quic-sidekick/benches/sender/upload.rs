@@ -25,12 +25,11 @@ const QUEUE_BYTES: u32 = 65_000;
 /// A proxy on the path, and the sender's plugin.
 pub(crate) trait Help {
     fn attach(&mut self, client: &mut Connection);
+    /// The sender's work on a message of the proxy, and at a timeout. Returns whether it triggers
+    /// packets.
+    fn receive(&mut self, client: &mut Connection, message: Option<Vec<u8>>) -> bool;
     /// The sender's work after it sent. Returns its messages for the proxy.
-    fn sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
-    /// The sender's work on a message of the proxy. Returns whether it triggers packets.
-    fn received(&mut self, client: &mut Connection, message: &[u8]) -> bool;
-    /// The sender's work at its timeout.
-    fn timeout(&mut self, client: &mut Connection);
+    fn on_sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
     /// The sender's timeout.
     fn next_timeout(&self) -> Option<Instant>;
     /// The proxy's work on a datagram of the path, or on a message. Returns its messages.
@@ -75,15 +74,15 @@ fn work(
             client.recv(&mut datagram, info).unwrap();
         }
         Event::Message(message) => {
-            if !help.received(client, &message) {
-                return help.sent(client, &mut out.messages);
+            if !help.receive(client, Some(message)) {
+                return help.on_sent(client, &mut out.messages);
             }
         }
         Event::Time => {
             if client.timeout_instant().is_some_and(|at| at <= now()) {
                 client.on_timeout();
             }
-            help.timeout(client);
+            help.receive(client, None);
         }
     }
     if client.is_established() && body.written < body.content.len() {
@@ -102,7 +101,7 @@ fn work(
         let Ok((len, _)) = client.send(&mut buffer) else { break };
         out.datagrams.push(buffer[..len].to_vec());
     }
-    help.sent(client, &mut out.messages);
+    help.on_sent(client, &mut out.messages);
 }
 
 /// The sender's work while it counts. The profiler finds the function by its name, so it must not

@@ -49,7 +49,6 @@ struct upload {
     struct sockaddr_storage local; /* its two ends */
     struct sockaddr_storage remote;
     socklen_t local_len, remote_len;
-    int adjacent; /* Sidekick: for messages from and to the proxy */
     quiche_conn *conn;
     sidekick *help;
     quiche_h3_conn *http;
@@ -88,15 +87,8 @@ static void send_all(struct upload *up) {
             /* An error is about an earlier packet, and this one has not left. If it still does not, it is a lost one. */
             for (int attempt = 0; attempt < 2 && send(up->sock, packet, (size_t)len, 0) < 0; attempt++) note_error(up);
         }
-        /* Sidekick: what was sent, and what is to be said to the proxy. */
+        /* Sidekick: note what was sent, and send messages to the proxy. */
         again = sidekick_on_sent(up->help, up->conn);
-        uint8_t message[SIDEKICK_MAX_DATAGRAM_LEN];
-        struct sockaddr_storage proxy;
-        socklen_t proxy_len;
-        size_t len;
-        while ((len = sidekick_send(up->help, message, sizeof message, &proxy, &proxy_len)) > 0) {
-            if (sendto(up->adjacent, message, len, 0, (struct sockaddr *)&proxy, proxy_len) < 0) note_error(up);
-        }
     }
 }
 
@@ -115,14 +107,8 @@ static void receive_all(struct upload *up) {
         quiche_conn_recv(up->conn, datagram, (size_t)len, &info);
     }
     note_error(up);
-    /* Sidekick */
-    struct sockaddr_storage from;
-    socklen_t from_len = sizeof from;
-    while ((len = recvfrom(up->adjacent, datagram, sizeof datagram, MSG_DONTWAIT, (struct sockaddr *)&from, &from_len)) >= 0) {
-        sidekick_recv(up->help, up->conn, datagram, (size_t)len, (struct sockaddr *)&from, from_len);
-        from_len = sizeof from;
-    }
-    note_error(up);
+    /* Sidekick: read what the proxy reports. */
+    sidekick_receive(up->help, up->conn);
 }
 
 static quiche_h3_header header(const char *name, const char *value) {
@@ -211,13 +197,11 @@ static void wait_for_something(struct upload *up) {
     if (of_help < nanos) nanos = of_help;
     uint64_t of_packet = sidekick_release_as_nanos(up->conn);
     if (of_packet > 0 && of_packet < nanos) nanos = of_packet;
-    struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = up->adjacent, .events = POLLIN}};
+    struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = sidekick_fd(up->help), .events = POLLIN}};
     /* Rounded up, so that it is due when it is looked at. */
     uint64_t millis = nanos / 1000000 + (nanos % 1000000 > 0);
     poll(sockets, 2, millis > 60000 ? 60000 : (int)millis);
     if (quiche_conn_timeout_as_nanos(up->conn) == 0) quiche_conn_on_timeout(up->conn);
-    /* Sidekick: harmless when nothing is due. */
-    sidekick_on_timeout(up->help, up->conn);
 }
 
 /* Why there is no answer. */
@@ -253,37 +237,20 @@ static bool is_port(const char *text) {
     return end != text && *end == '\0' && port >= 1 && port <= 65535;
 }
 
-/* A UDP socket that is connected to the server, and another that is not. */
-static void open_sockets(struct upload *up, const char *host, const char *port) {
+/* A UDP socket that is connected to the server. */
+static void open_socket(struct upload *up, const char *host, const char *port) {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
     if (!is_port(port)) fail("%s is no port: name one of 1 to 65535", port);
     int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0) fail("%s port %s: %s", host, port, gai_strerror(error));
     up->sock = socket(found->ai_family, SOCK_DGRAM, 0);
-    up->adjacent = socket(found->ai_family, SOCK_DGRAM, 0);
-    if (up->sock < 0 || up->adjacent < 0) fail("no socket: %s", strerror(errno));
+    if (up->sock < 0) fail("no socket: %s", strerror(errno));
     if (connect(up->sock, found->ai_addr, found->ai_addrlen) < 0) fail("%s: %s", host, strerror(errno));
     memcpy(&up->remote, found->ai_addr, found->ai_addrlen);
     up->remote_len = found->ai_addrlen;
     freeaddrinfo(found);
     up->local_len = sizeof up->local;
     getsockname(up->sock, (struct sockaddr *)&up->local, &up->local_len);
-    /* Sidekick: at the same address, so that the proxy knows whose flow it is asked for. */
-    struct sockaddr_storage any = up->local;
-    if (any.ss_family == AF_INET6) {
-        ((struct sockaddr_in6 *)&any)->sin6_port = 0;
-    } else {
-        ((struct sockaddr_in *)&any)->sin_port = 0;
-    }
-    if (bind(up->adjacent, (struct sockaddr *)&any, up->local_len) < 0) fail("no socket: %s", strerror(errno));
-}
-
-/* Sidekick: the port of the adjacent socket. */
-static uint16_t adjacent_port(const struct upload *up) {
-    struct sockaddr_storage own;
-    socklen_t len = sizeof own;
-    getsockname(up->adjacent, (struct sockaddr *)&own, &len);
-    return ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
 }
 
 /* Sidekick: which proxy to ask for what. */
@@ -340,7 +307,7 @@ int main(int argc, char **argv) {
     if (up.file == NULL) fail("%s: %s", argv[optind], strerror(errno));
     up.host = name != NULL ? name : argv[optind + 1];
     up.name = argv[optind + 3];
-    open_sockets(&up, argv[optind + 1], argv[optind + 2]);
+    open_socket(&up, argv[optind + 1], argv[optind + 2]);
 
     sidekick_config *terms = choose(mode, proxy);
     quiche_config *config = configure(cafile, sidekick_config_congestion_control(terms));
@@ -349,8 +316,8 @@ int main(int argc, char **argv) {
     up.conn = quiche_connect(up.host, id, sizeof id, (struct sockaddr *)&up.local, up.local_len, (struct sockaddr *)&up.remote, up.remote_len, config);
     if (up.conn == NULL) fail("no connection can be made");
     up.help = sidekick_new(terms);
-    sidekick_attach(up.help, up.conn);
-    sidekick_set_adjacent_port(up.help, adjacent_port(&up));
+    int error = sidekick_attach(up.help, up.conn);
+    if (error != 0) fprintf(stderr, "upload: no socket for a proxy: %s\n", strerror(error));
 
     bool closing = false;
     while (!quiche_conn_is_closed(up.conn)) {
@@ -364,7 +331,7 @@ int main(int argc, char **argv) {
             sidekick_status told;
             sidekick_get_status(up.help, &told);
             sidekick_assistance(up.help, sentence, sizeof sentence);
-            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost, up.socket_errors);
+            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost, up.socket_errors + (unsigned long long)told.socket_errors);
             sidekick_stop(up.help);
             quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
             closing = true;

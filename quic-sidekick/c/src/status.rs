@@ -1,26 +1,25 @@
-//! What came of the help, for a program in C.
+//! The status of the help, for a program in C.
 
 use crate::sidekick;
 use quic_sidekick::Assistance;
 use std::ffi::c_char;
 use std::ptr;
 
-/// Whether a connection is helped, and what came of it. Counters are since it began.
+/// Whether a connection is assisted, and counters since it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct sidekick_status {
-    /// Whether it is helped now.
+    /// Whether a proxy assists it now.
     pub assisted: bool,
-    /// The near segment's smoothed round-trip time, in nanoseconds, or 0 as long as it was not
-    /// measured.
+    /// The near segment's smoothed round-trip time in nanoseconds; 0 before it was measured.
     pub near_rtt_nanos: u64,
-    /// Packets that were taken for lost, or sent again, by the proxy's word. quiche's own count of
-    /// lost packets does not contain them.
+    /// Packets that the help declared lost or sent again. quiche's own count of lost packets does
+    /// not contain them.
     pub early_lost: u64,
-    /// Of these, packets that the receiver has acknowledged after all.
+    /// Of these, packets that the receiver had received in their turn.
     pub spurious: u64,
-    /// quACKs received, and their bytes.
+    /// quACKs received.
     pub quacks: u64,
     /// Bytes of quACKs.
     pub quack_bytes: u64,
@@ -30,14 +29,17 @@ pub struct sidekick_status {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Errors that the network reported at the socket of the help. They end nothing, since anyone
+    /// can forge them.
+    pub socket_errors: u64,
 }
 
-/// Writes how it stands to `out`.
+/// Writes the status to `out`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mut sidekick_status) {
     // SAFETY: null or live, as the caller promises.
     let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return };
-    let status = sidekick.help.status();
+    let status = sidekick.driver.status();
     let told = sidekick_status {
         assisted: status.assistance == Assistance::Assisted,
         near_rtt_nanos: status
@@ -50,6 +52,7 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
         undecodable: status.stats.undecodable,
         epochs: status.stats.epochs,
         polls: status.stats.polls,
+        socket_errors: sidekick.driver.socket_errors(),
     };
     if !out.is_null() {
         // SAFETY: not null, and valid for writing, as the caller promises.
@@ -57,8 +60,8 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
     }
 }
 
-/// Writes a sentence for a user to `out`, such as "assisted by the proxy", with its zero byte at
-/// the end, cut to `len` bytes. Gives the bytes that the whole sentence has, without the zero byte.
+/// Writes a sentence for a user to `out`, such as "assisted by the proxy", with a zero byte at its
+/// end, cut to `len` bytes. Returns the length of the whole sentence, without the zero byte.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_assistance(
     sidekick: *const sidekick,
@@ -67,7 +70,7 @@ pub unsafe extern "C" fn sidekick_assistance(
 ) -> usize {
     // SAFETY: null or live, as the caller promises.
     let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return 0 };
-    let sentence = sidekick.help.status().assistance.to_string();
+    let sentence = sidekick.driver.status().assistance.to_string();
     if !out.is_null() && len > 0 {
         let written = sentence.len().min(len - 1);
         // SAFETY: there are `len` bytes at `out`, as the caller promises, and no more are written;

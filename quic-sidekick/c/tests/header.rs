@@ -1,13 +1,16 @@
 //! `include/quic_sidekick.h` is what cbindgen makes of this crate.
-//! `SIDEKICK_UPDATE=1 cargo test -p quic-sidekick-c --test header` writes it anew.
+//! `SIDEKICK_UPDATE=1 cargo test -p quic-sidekick-c --test header` rewrites it.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
 use std::path::Path;
 
-const HEAD: &str = "/* The plugin for programs that drive quiche by its C interface. Made by cbindgen from the crate quic-sidekick-c.
+const HEAD: &str = "\
+/* The plugin for programs that use quiche's C interface. cbindgen makes this file from the crate
+ * quic-sidekick-c.
  *
- * Each pointer has to be what its function asks for, or NULL, and a connection and its help are used by one thread at a time.
+ * Each pointer must be what its function asks for, or NULL. One thread at a time uses a connection
+ * and its help.
  */";
 
 #[test]

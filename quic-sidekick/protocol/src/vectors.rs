@@ -1,4 +1,4 @@
-//! `vectors.json`: test vectors for other implementations.
+//! `docs/protocol/vectors.json`: test vectors for other implementations.
 //!
 //! The code generates the file, and the test fails if the two differ. To accept a change, run
 //! `SIDEKICK_UPDATE=1 cargo test -p sidekick-protocol vectors`, and read the difference.
@@ -42,7 +42,7 @@ fn file() -> Json {
 
 #[test]
 fn the_vectors_match_the_code() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol/vectors.json");
     let expected = format!("{}\n", file());
     if std::env::var_os("SIDEKICK_UPDATE").is_some() {
         fs::write(&path, &expected).unwrap();

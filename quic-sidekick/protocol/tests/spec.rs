@@ -1,4 +1,4 @@
-//! Every MUST of SPEC.md names its tests, and those tests exist.
+//! Every MUST of SPEC.md, and every finding, names the tests that check the code; they exist.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
             tests_below(&path, found);
         } else if name.ends_with(".rs") {
             let text = fs::read_to_string(&path).unwrap();
-            // A test is a function after `#[test]`, with at most other attributes between.
+            // A test is a function behind `#[test]`, with at most other attributes between.
             for part in text.split("#[test]").skip(1) {
                 let name = part.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
                 found.extend(name.map(|(name, _)| name.to_owned()));
@@ -23,14 +23,14 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The statements of the specification, each from a MUST to the names of its tests.
+/// The statements of the specification: from one MUST to where its tests are named.
 fn statements(spec: &str) -> Vec<&str> {
     let body = spec.split_once("## 1.").unwrap().1;
     let mut rest = body;
     let mut found = Vec::new();
     while let Some(at) = rest.find("MUST") {
         rest = &rest[at..];
-        // Several MUSTs in one sentence share their tests.
+        // Several in one sentence have their tests in common.
         let end = rest.find("].").or_else(|| rest.find(".]")).map_or(rest.len(), |end| end + 2);
         found.push(&rest[..end]);
         rest = &rest[end..];
@@ -45,7 +45,7 @@ fn spec_and_tests() -> (String, BTreeSet<String>) {
     for folder in ["quic-sidekick", "proxy", "examples", "interop", "netem"] {
         tests_below(&here.join("../..").join(folder), &mut known);
     }
-    (fs::read_to_string(here.join("SPEC.md")).unwrap(), known)
+    (fs::read_to_string(here.join("../../docs/protocol/SPEC.md")).unwrap(), known)
 }
 
 #[test]
@@ -59,6 +59,25 @@ fn every_attack_names_its_tests() {
         assert!(tests.peek().is_some(), "no test is named for: {row}");
         for test in tests {
             assert!(known.contains(test), "there is no test {test}, which is named for: {row}");
+        }
+    }
+}
+
+#[test]
+fn every_finding_names_its_tests() {
+    let (_, known) = spec_and_tests();
+    let findings = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/findings.md");
+    let text = fs::read_to_string(findings).unwrap();
+    // A finding, what is done about it, and the tests; the peers' table has no third column.
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let columns =
+        rows.filter_map(|row| row.rsplit_once(" | ").filter(|(rest, _)| rest.contains(" | ")));
+    let named: Vec<_> = columns.map(|(_, tests)| tests).filter(|tests| *tests != "tests").collect();
+    assert!(named.len() >= 10, "{} findings", named.len());
+    for tests in named {
+        assert!(tests.contains('`'), "no test is named in: {tests}");
+        for test in tests.split('`').skip(1).step_by(2) {
+            assert!(known.contains(test), "there is no test {test}, which a finding names");
         }
     }
 }

@@ -13,7 +13,7 @@ fn an_independent_implementation_makes_the_same_vectors() {
         // Isolated from the user's Python settings.
         .arg("-I")
         .arg(directory.join("tests/vectors.py"))
-        .arg(directory.join("vectors.json"))
+        .arg(directory.join("../../docs/protocol/vectors.json"))
         .output()
         .unwrap_or_else(|error| {
             panic!("this test runs python3, which `.ci/deps test` installs: {error}")

@@ -133,19 +133,19 @@ pub const INSERTIONS: &[Insertion] = &[
         why: "a stream whose data to resend was acknowledged has nothing to send, and would block \
               the others for good",
     },
-    // Datagrams that are not QUIC, on the connection's path.
+    // The side channel: datagrams that are not QUIC, on the connection's own path.
     Insertion {
         file: "lib.rs",
         anchor: "let recv_pid = self.paths.path_id_from_addrs(&(info.to, info.from));",
         side: Side::Before,
-        line: "if self.sidekick_heard(buf, &info) { return Ok(len); }",
+        line: "if self.sidekick_intercept(buf, &info) { return Ok(len); }",
         why: "intercepts datagrams that are not QUIC before they count as broken packets",
     },
     Insertion {
         file: "lib.rs",
         anchor: "let send_path = self.paths.get_mut(send_pid)?;",
         side: Side::Before,
-        line: "if let Some(sent) = self.sidekick_speak(send_pid, out, now) { return Ok(sent); }",
+        line: "if let Some(sent) = self.sidekick_write_extra(send_pid, out, now) { return Ok(sent); }",
         why: "sends datagrams that are not QUIC from the connection's own address and port",
     },
     Insertion {

@@ -6,7 +6,8 @@
 //! acknowledgements show the loss ([`Connection::sidekick_early_lost`]).
 //!
 //! The hook can also carry datagrams that are not QUIC on the connection's own path, to find a
-//! proxy there ([`Connection::sidekick_send_beside`], [`Connection::sidekick_drain_beside`]).
+//! proxy there ([`Connection::sidekick_send_side_channel`],
+//! [`Connection::sidekick_drain_side_channel`]).
 //!
 //! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), and release congestion
 //! window for packets that a proxy has ([`Connection::sidekick_received`]). It can acknowledge less
@@ -16,9 +17,9 @@
 //! Everything is off until the application calls [`Connection::sidekick_log`],
 //! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
 //! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`] or
-//! [`repeat_handshakes`]. Without these calls a connection behaves like quiche's, except for the
-//! fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all others
-//! when the data that it must resend is acknowledged first.
+//! [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for
+//! the fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all
+//! others when the data that it must resend is acknowledged first.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
 //! send again, because the lost frames wait to be resent. Every call takes the time as an argument;
@@ -35,14 +36,14 @@ use crate::{BufFactory, Connection};
 
 mod acks;
 mod again;
-mod beside;
+mod side_channel;
 mod frequency;
 #[cfg(feature = "qlog")]
 mod qlog;
 mod reports;
 
-pub use again::repeat_handshakes;
-pub(crate) use beside::answered_connection;
+pub use again::with_repeated_handshakes;
+pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
 
 /// The number of leading bytes of a datagram that the log keeps.
@@ -266,7 +267,7 @@ impl<F: BufFactory> Connection<F> {
         } else {
             self.sidekick.frequency.sent(now);
             if let Some(packet_number) = self.next_pkt_num.checked_sub(1).filter(|_| self.sidekick.capacity > 0) {
-                self.sidekick_log_datagram((path_id, packet_number), datagram, false, now);
+                self.sidekick_log_datagram(path_id, packet_number, datagram, false, now);
             }
         }
     }
@@ -279,7 +280,8 @@ impl<F: BufFactory> Connection<F> {
 
     fn sidekick_log_datagram(
         &mut self,
-        (path_id, packet_number): (usize, u64),
+        path_id: usize,
+        packet_number: u64,
         datagram: &[u8],
         again: bool,
         now: Instant,
@@ -320,7 +322,7 @@ pub(crate) struct State {
     capacity: usize,
     dropped: u64,
     keep_datagrams: bool,
-    beside: beside::Beside,
+    side_channel: side_channel::SideChannel,
     again: again::Again,
     acks: acks::Acks,
     whole_packets: bool,

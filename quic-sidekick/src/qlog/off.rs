@@ -1,9 +1,9 @@
 //! Stands in for the log where it was not built in.
 
+use super::Losses;
 use crate::Config;
-use quiche::sidekick::Reaction;
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::{Assistance, Flow, Selection, Sender, SenderStats};
+use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -24,7 +24,8 @@ impl Log {
         &self,
         _: &mut Connection<F>,
         _: &Sender,
-        _: (&SenderStats, SocketAddr),
+        _: &SenderStats,
+        _: SocketAddr,
         _: Instant,
     ) {
     }
@@ -32,10 +33,7 @@ impl Log {
     pub(crate) fn early_loss<F: BufFactory>(
         &self,
         _: &mut Connection<F>,
-        _: (usize, Flow),
-        _: &[u64],
-        _: Option<Reaction>,
-        _: usize,
+        _: Losses<'_>,
         _: Instant,
     ) {
     }
@@ -52,7 +50,8 @@ impl Log {
     pub(crate) fn assistance_changed<F: BufFactory>(
         &self,
         _: &mut Connection<F>,
-        _: (Assistance, Assistance),
+        _: Assistance,
+        _: Assistance,
         _: Option<SocketAddr>,
         _: Instant,
     ) {

@@ -1,13 +1,13 @@
 //! Writes the events. Each is made only if the connection has a qlog file; a file that fails is
 //! quiche's own business.
 
+use super::Losses;
 use super::events::{
     AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
 };
 use crate::Config;
-use quiche::sidekick::Reaction;
 use quiche::{BufFactory, Connection, QlogLevel};
-use sidekick_protocol::{Assistance, Flow, Selection, Sender, SenderStats};
+use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -38,7 +38,8 @@ impl Log {
         &self,
         conn: &mut Connection<F>,
         sender: &Sender,
-        (before, from): (&SenderStats, SocketAddr),
+        before: &SenderStats,
+        from: SocketAddr,
         now: Instant,
     ) {
         let stats = sender.stats();
@@ -56,22 +57,20 @@ impl Log {
         }
     }
 
-    /// Writes which packets were declared lost. Of `lost`, `declared` were.
+    /// Writes which packets were declared lost.
     pub(crate) fn early_loss<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
-        (path_id, flow): (usize, Flow),
-        lost: &[u64],
-        reaction: Option<Reaction>,
-        declared: usize,
+        losses: Losses<'_>,
         now: Instant,
     ) {
+        let Losses { path_id, flow, packets, reaction, declared } = losses;
         if declared > 0 {
             conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
                 let known = |number: &u64| {
                     reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number)
                 };
-                let open = lost.iter().copied().filter(known);
+                let open = packets.iter().copied().filter(known);
                 EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
             });
         }
@@ -96,7 +95,8 @@ impl Log {
     pub(crate) fn assistance_changed<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
-        (old, new): (Assistance, Assistance),
+        old: Assistance,
+        new: Assistance,
         proxy: Option<SocketAddr>,
         now: Instant,
     ) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// The document, which is the schema.
-const DOCUMENT: &str = include_str!("../../QLOG.md");
+const DOCUMENT: &str = include_str!("../../../docs/protocol/QLOG.md");
 
 /// One event of a file.
 #[derive(Clone, Debug)]

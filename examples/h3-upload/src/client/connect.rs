@@ -187,7 +187,8 @@ async fn attempt(
         .or(proxies.first())
         .copied();
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
-    let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
+    let connecting = establish(plan, verifier, server, patience, driver);
+    let (started, seen) = sidekick.connect(connecting).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
 }
 

@@ -271,22 +271,25 @@ fn summary(report: &Report<'_>) -> String {
             format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key)
         });
         text += &proxy.unwrap_or_default();
-        let near = report
-            .near_rtt_ms
-            .map(|ms| format!(" of which {ms:.1} to the proxy"))
-            .unwrap_or_default();
-        let chosen = report.chosen.as_ref().map(|chosen| format!("; {chosen}")).unwrap_or_default();
-        text += &format!(
-            "  sidekick {}: {}{chosen}\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable\n  \
-             round trip {:.1} ms{near}\n",
-            report.mode,
-            report.assistance,
-            losses(lost_early),
-            report.quacks.received,
-            HumanBytes(report.quacks.bytes),
-            report.quacks.undecodable,
-            report.rtt_ms,
-        );
+        text += &format!("  sidekick {}: {}", report.mode, report.assistance);
+        // What the plugin would do, and what it found, is of interest only where a proxy reported.
+        if report.quacks.received > 0 {
+            if let Some(chosen) = &report.chosen {
+                text += &format!("; {chosen}");
+            }
+            text += &format!(
+                "\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable",
+                losses(lost_early),
+                report.quacks.received,
+                HumanBytes(report.quacks.bytes),
+                report.quacks.undecodable,
+            );
+        }
+        text += &format!("\n  round trip {:.1} ms", report.rtt_ms);
+        if let Some(near) = report.near_rtt_ms {
+            text += &format!(" of which {near:.1} to the proxy");
+        }
+        text.push('\n');
     }
     text + &format!("  sha256 {}\n", report.sha256)
 }
@@ -317,5 +320,48 @@ mod tests {
     fn one_loss_is_not_losses() {
         assert_eq!(losses(0), "0 losses found early");
         assert_eq!(losses(1), "1 loss found early");
+    }
+    #[test]
+    fn without_a_proxy_the_summary_is_silent_about_repairs() {
+        let report = |received| Report {
+            file: "file".to_owned(),
+            url: "https://upload.example/file".to_owned(),
+            bytes: 1,
+            time_s: 1.0,
+            goodput_mbit_s: 1.0,
+            sha256: "",
+            server_sha256: "",
+            cc: "bbr2",
+            mode: "auto".to_owned(),
+            chosen: Some("reinject: packets are lost before the proxy".to_owned()),
+            assisted: received > 0,
+            assistance: "the sentence".to_owned(),
+            proxy: None,
+            packets: Packets {
+                sent: 9,
+                received: 9,
+                retransmitted: 0,
+                lost_end_to_end: 0,
+                lost_early: 0,
+                spurious: 0,
+            },
+            quacks: Quacks {
+                received,
+                bytes: 0,
+                undecodable: 0,
+                epochs: 0,
+                polls: 0,
+                malformed: 0,
+            },
+            socket_errors: 0,
+            near_rtt_ms: None,
+            rtt_ms: 50.0,
+            server: ([192, 0, 2, 1], 443).into(),
+            found: "address",
+        };
+        let alone = summary(&report(0));
+        assert!(alone.contains("  sidekick auto: the sentence\n  round trip 50.0 ms\n"), "{alone}");
+        let helped = summary(&report(3));
+        assert!(helped.contains("the sentence; reinject: packets") && helped.contains("3 quACKs"));
     }
 }

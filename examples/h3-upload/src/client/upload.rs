@@ -121,7 +121,7 @@ pub(crate) async fn upload(
         outcome = request(plan, source, &link, &mut events, Arc::clone(&counted)) => outcome,
         _ = &mut stop => Err(anyhow!("stopped")),
         error = stalled(plan.stall_timeout, &counted, &link.seen) => Err(error),
-        never = watch(&progress, &counted, link.sidekick.as_ref()) => match never {},
+        never = watch(&progress, &counted, &link) => match never {},
     };
     progress.finish(counted.handed.load(Ordering::Relaxed));
     // Before the goodbye, which would put words of our own in the server's mouth.
@@ -131,20 +131,19 @@ pub(crate) async fn upload(
     outcome
 }
 
-/// Shows the progress until the upload ends.
-async fn watch(
-    progress: &Progress,
-    counted: &Counted,
-    sidekick: Option<&Handle>,
-) -> std::convert::Infallible {
+/// Shows the progress until the upload ends: bytes that the server has acknowledged, since what the
+/// connection has taken from the file may wait for minutes. Acknowledged packets hold a few bytes
+/// more than the file's.
+async fn watch(progress: &Progress, counted: &Counted, link: &Link) -> std::convert::Infallible {
     if progress.is_silent() {
         return pending().await;
     }
     let mut ticks = interval(TICK);
     loop {
         ticks.tick().await;
-        let early = sidekick.map(|handle| handle.status().stats.early_lost);
-        progress.show(counted.handed.load(Ordering::Relaxed), early);
+        let early = link.sidekick.as_ref().map(|handle| handle.status().stats.early_lost);
+        let acknowledged = link.seen.acknowledged.load(Ordering::Relaxed);
+        progress.show(acknowledged.min(counted.handed.load(Ordering::Relaxed)), early);
     }
 }
 

@@ -49,6 +49,8 @@ pub(crate) struct Seen {
     /// How many bytes the server has acknowledged, without what it brought about itself: an upload
     /// receives a fraction of what it sends, so a quarter of what came counts against it.
     pub(crate) taken: AtomicU64,
+    /// Bytes of packets that the server has acknowledged.
+    pub(crate) acknowledged: AtomicU64,
 }
 
 /// The wrapper: everything is handed on to `app`.
@@ -91,6 +93,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         let stats = conn.stats();
         let taken = stats.acked_bytes.saturating_sub(stats.recv_bytes / 4);
         self.seen.taken.fetch_max(taken, Ordering::Relaxed);
+        self.seen.acknowledged.store(stats.acked_bytes, Ordering::Relaxed);
         self.app.process_reads(conn)
     }
 

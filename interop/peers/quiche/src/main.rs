@@ -21,7 +21,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match server::serve::serve(&Cli::parse().options, &|_, _| Ok(None)) {
+    match server::serve::serve(&Cli::parse().options, &|_| Ok(None)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stock-quiche-server: {error:#}");

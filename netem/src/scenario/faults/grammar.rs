@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::ScenarioError;
-use super::super::settings::milliseconds;
+use super::super::setting::milliseconds;
 use super::{Event, Fault, Lie, Place};
 use crate::units::{BitRate, Percent};
 

@@ -1,6 +1,6 @@
 //! The settings of sections `near` and `far`.
 
-use super::super::settings::{MILLISECONDS, Setting, milliseconds, switch, whole};
+use super::super::setting::{MILLISECONDS, Setting, milliseconds, switch, whole};
 use super::{Queue, Segment, TraceFile};
 use crate::link::{JitterShape, Outage};
 use crate::units::{BitRate, Percent};

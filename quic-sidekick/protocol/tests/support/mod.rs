@@ -150,9 +150,10 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
     let mut command = Command::new("tshark");
     command.env("WIRESHARK_CONFIG_DIR", &directory).env("HOME", &directory);
     command.arg("-n").arg("-r").arg(&capture);
-    command
-        .arg("-X")
-        .arg(format!("lua_script:{}", crate_directory.join("wireshark/sidekick.lua").display()));
+    command.arg("-X").arg(format!(
+        "lua_script:{}",
+        crate_directory.join("../../docs/protocol/sidekick.lua").display()
+    ));
     if !keylog.is_empty() {
         command.arg("-o").arg(format!("sidekick.keylog:{}", keys.display()));
     }
@@ -200,7 +201,7 @@ pub(crate) fn shown(test: &str, packets: &[Packet], keylog: &str) -> Vec<Row> {
 }
 
 pub(crate) fn vectors() -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("vectors.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/protocol/vectors.json");
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 

@@ -8,14 +8,14 @@
 //! *The handshake*: a lost first flight costs a second, because the round-trip time is still
 //! unknown (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
 //! milliseconds later, and twice more ([`Connection::sidekick_repeat_handshake`],
-//! [`repeat_handshakes`]). The receiver drops a second copy by its packet number. A server that
-//! answers first flights with Retry answers each copy.
+//! [`with_repeated_handshakes`]). The receiver drops a second copy by its packet number. A server
+//! that answers first flights with Retry answers each copy.
 //!
 //! Either is encrypted once and sent several times. A network may do the same to any datagram (RFC
 //! 9000, section 21.9), so a receiver must handle it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::recovery::Recovery;
@@ -38,14 +38,26 @@ fn long_type(datagram: &[u8]) -> Option<u8> {
     datagram.first().filter(|first| **first & 0x80 != 0).map(|first| first >> 4 & 3)
 }
 
-/// Whether clients repeat their handshake from the beginning.
-static REPEAT_HANDSHAKES: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// Whether a client that this thread creates now repeats its handshake.
+    static REPEAT_HANDSHAKES: Cell<bool> = const { Cell::new(false) };
+}
 
-/// Enables [`Connection::sidekick_repeat_handshake`] for all connections that this process begins
-/// from now on. For event loops that do not pass a connection to the application before its
-/// handshake is complete, such as tokio-quiche's.
-pub fn repeat_handshakes(repeat: bool) {
-    REPEAT_HANDSHAKES.store(repeat, Relaxed);
+/// Calls `create`; the clients that it creates on this thread repeat the datagrams of their
+/// handshake, as [`Connection::sidekick_repeat_handshake`] asks of one. For event loops that show
+/// the application no connection before its handshake is over, such as tokio-quiche's.
+pub fn with_repeated_handshakes<R>(create: impl FnOnce() -> R) -> R {
+    /// Restores what was set before, also when `create` panics.
+    struct Restore(bool);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            REPEAT_HANDSHAKES.set(self.0);
+        }
+    }
+
+    let _restore = Restore(REPEAT_HANDSHAKES.replace(true));
+    create()
 }
 
 /// A datagram of the handshake.
@@ -87,7 +99,7 @@ struct Waiting {
 
 impl Default for Again {
     fn default() -> Self {
-        let repeat_handshake = REPEAT_HANDSHAKES.load(Relaxed);
+        let repeat_handshake = REPEAT_HANDSHAKES.get();
         Self { waiting: VecDeque::new(), repeat_handshake, flight: Vec::new() }
     }
 }
@@ -231,7 +243,7 @@ impl<F: BufFactory> Connection<F> {
         }
         let info = SendInfo { from: path.local_addr(), to: path.peer_addr(), at: now };
         if let Some(packet_number) = packet_number {
-            self.sidekick_log_datagram((path_id, packet_number), &datagram, true, now);
+            self.sidekick_log_datagram(path_id, packet_number, &datagram, true, now);
         }
         Some((len, info))
     }

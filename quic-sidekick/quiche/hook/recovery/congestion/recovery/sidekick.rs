@@ -49,7 +49,7 @@ impl LegacyRecovery {
         let mut loss = Loss::default();
         let declared = packet_numbers
             .iter()
-            .filter(|&&number| epoch.lose_early(number, (reaction, now), window, &mut loss))
+            .filter(|&&number| epoch.lose_early(number, reaction, now, window, &mut loss))
             .count();
         if declared == 0 {
             return 0;
@@ -253,7 +253,8 @@ impl RecoveryEpoch {
     fn lose_early(
         &mut self,
         number: u64,
-        (reaction, now): (Reaction, Instant),
+        reaction: Reaction,
+        now: Instant,
         window: usize,
         loss: &mut Loss,
     ) -> bool {

@@ -44,7 +44,7 @@ impl GRecovery {
         let mut lost = Loss::default();
         let declared = packet_numbers
             .iter()
-            .filter(|&&number| epoch.lose_early(number, (reaction, now), window, &mut lost))
+            .filter(|&&number| epoch.lose_early(number, reaction, now, window, &mut lost))
             .count();
         if declared == 0 {
             return 0;
@@ -166,7 +166,8 @@ impl RecoveryEpoch {
     fn lose_early(
         &mut self,
         number: u64,
-        (reaction, now): (Reaction, Instant),
+        reaction: Reaction,
+        now: Instant,
         window: usize,
         loss: &mut Loss,
     ) -> bool {

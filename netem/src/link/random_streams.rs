@@ -1,18 +1,18 @@
-//! The random numbers of a link, a stream for each thing that is left to chance.
+//! The random numbers of a link: a stream for each impairment.
 //!
-//! With streams of their own, switching one thing on does not change what becomes of packets by
-//! another.
+//! Each impairment has its own stream, so that switching one on does not change what another does to
+//! packets.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Each cause draws from the link's stream plus a multiple of this. A link's own stream must be
+/// Each impairment draws from the link's stream plus a multiple of this. A link's own stream must be
 /// below it.
 const CAUSES_APART: u64 = 1 << 32;
 
 /// The random numbers of a link.
 #[derive(Debug)]
-pub(super) struct Dice {
+pub(super) struct RandomStreams {
     loss: ChaCha8Rng,
     loss_state: ChaCha8Rng,
     jitter: ChaCha8Rng,
@@ -22,9 +22,9 @@ pub(super) struct Dice {
     red: ChaCha8Rng,
 }
 
-/// What a packet brings along in luck when it reaches the link.
+/// The random numbers of one packet that reaches the link.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Luck {
+pub(super) struct Draws {
     pub(super) loss: u64,
     pub(super) loss_state: u64,
     pub(super) duplicate: u64,
@@ -32,7 +32,7 @@ pub(super) struct Luck {
     pub(super) corrupt_place: u64,
 }
 
-impl Dice {
+impl RandomStreams {
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         let cause = |number: u64| {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -50,10 +50,10 @@ impl Dice {
         }
     }
 
-    /// One draw of each kind a packet, also when nothing can happen to it: the n-th packet's luck
-    /// then hangs on nothing but n.
-    pub(super) fn luck(&mut self) -> Luck {
-        Luck {
+    /// Draws each number for the next packet, also where the impairment is off: the draws of the
+    /// n-th packet then depend on n alone.
+    pub(super) fn draw(&mut self) -> Draws {
+        Draws {
             loss: self.loss.next_u64(),
             loss_state: self.loss_state.next_u64(),
             duplicate: self.duplicate.next_u64(),

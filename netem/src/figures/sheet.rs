@@ -1,0 +1,30 @@
+//! A table of text, for the page and for CSV files.
+
+/// The rows of a part of the page.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sheet {
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Sheet {
+    pub(super) fn new(columns: &[&str]) -> Self {
+        Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// As a CSV file.
+    ///
+    /// # Errors
+    ///
+    /// [`csv::Error`], if a row has not as many entries as there are columns.
+    pub fn csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(&self.columns)?;
+        for row in &self.rows {
+            writer.write_record(row)?;
+        }
+        writer.into_inner().map_err(|error| error.into_error().into())
+    }
+}

@@ -1,0 +1,231 @@
+//! The plugin with the socket that it needs: what every event loop would otherwise repeat.
+
+use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
+use quiche::{BufFactory, Connection};
+use sidekick_protocol::is_network_error;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Instant;
+
+/// Datagrams that one call of [`Driver::receive`] reads, so that a flood at the adjacent socket does
+/// not delay the connection. The next call, which is due at once, reads the rest.
+const MAX_RECEIVED: usize = 32;
+
+/// A UDP socket that never blocks, for the messages to and from a proxy.
+pub trait AdjacentSocket {
+    /// The address that the socket is bound to.
+    ///
+    /// # Errors
+    /// What the system reports.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// Sends a datagram.
+    ///
+    /// # Errors
+    /// What the system reports. The datagram counts as lost.
+    fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize>;
+
+    /// Receives a datagram, and returns its length and source.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if no datagram waits; else what the system reports.
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+}
+
+impl AdjacentSocket for UdpSocket {
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+
+    fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize> {
+        self.send_to(datagram, destination)
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.recv_from(buffer)
+    }
+}
+
+/// A [`Sidekick`] with its adjacent socket, for one connection in an event loop.
+///
+/// [`attach`](Self::attach) the connection before its handshake. In each round of the loop call
+/// [`receive`](Self::receive), send all that `Connection::send` returns, and call
+/// [`on_sent`](Self::on_sent). Then wait for the connection's socket, for
+/// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
+/// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
+#[derive(Debug)]
+pub struct Driver<S = UdpSocket> {
+    sidekick: Sidekick,
+    proxy: Option<SocketAddr>,
+    socket: Option<S>,
+    socket_errors: u64,
+    /// When the latest call of [`Driver::receive`] was, if it left datagrams unread.
+    unread: Option<Instant>,
+    buffer: Box<[u8; MAX_DATAGRAM_LEN + 1]>,
+}
+
+impl Driver<UdpSocket> {
+    /// Binds the adjacent socket to the connection's local address, and attaches the connection
+    /// with it.
+    ///
+    /// # Errors
+    /// The system refuses the socket. The connection then goes on unassisted.
+    pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> io::Result<()> {
+        let socket = bind(self.proxy, conn).inspect_err(|_| self.abandon())?;
+        self.attach_with(conn, socket);
+        Ok(())
+    }
+}
+
+impl<S: AdjacentSocket> Driver<S> {
+    /// A driver for one connection.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let proxy = config.proxy;
+        Self::of(Sidekick::new(config), proxy)
+    }
+
+    /// A driver whose random numbers follow from `seed`, for a simulation that must repeat.
+    /// Elsewhere use [`Driver::new`]: anyone who predicts the seed can impersonate the proxy.
+    #[must_use]
+    pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {
+        let proxy = config.proxy;
+        Self::of(Sidekick::with_seed(config, seed), proxy)
+    }
+
+    fn of(sidekick: Sidekick, proxy: Option<SocketAddr>) -> Self {
+        let buffer = Box::new([0; MAX_DATAGRAM_LEN + 1]);
+        Self { sidekick, proxy, socket: None, socket_errors: 0, unread: None, buffer }
+    }
+
+    /// Attaches the connection with a given adjacent socket. The proxy looks for the connection's
+    /// packets under that socket's IP address.
+    pub fn attach_with<F: BufFactory>(&mut self, conn: &mut Connection<F>, socket: S) {
+        self.sidekick.set_adjacent_port(socket.local_addr().map_or(0, |local| local.port()));
+        self.sidekick.attach(conn);
+        self.socket = Some(socket);
+    }
+
+    /// Reads the adjacent socket and serves timers. Call it in each round, before
+    /// `Connection::send`. Returns whether the connection has something to send because of it, such
+    /// as packets that were lost.
+    pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        let is_due = |sidekick: &Sidekick| sidekick.poll_timeout().is_some_and(|at| at <= now);
+        let due = is_due(&self.sidekick);
+        let mut again = self.read(conn, now);
+        // A datagram may have arrived in time to stop a timer. A timer that it started is for the
+        // next round: what it made lost is sent first.
+        if due && is_due(&self.sidekick) {
+            again |= self.sidekick.on_timeout(conn, now);
+        }
+        again
+    }
+
+    fn read<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        let mut again = false;
+        self.unread = None;
+        for _ in 0..MAX_RECEIVED {
+            let Some(socket) = &self.socket else { return again };
+            match socket.recv_from(self.buffer.as_mut_slice()) {
+                Ok((len, source)) => {
+                    let datagram = self.buffer.get(..len).unwrap_or_default();
+                    again |= self.sidekick.handle_input(datagram, source, conn, now);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Anyone can forge what ICMP reports: it ends nothing.
+                Err(error) if is_network_error(&error) => self.socket_errors += 1,
+                Err(error) => {
+                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
+                    self.abandon();
+                }
+            }
+        }
+        self.unread = Some(now);
+        again
+    }
+
+    /// Notes the packets that the connection has sent, and sends messages to the proxy. Call it in
+    /// each round, after all that `Connection::send` returned has left. Returns whether the
+    /// connection has something to send again: then repeat both.
+    ///
+    /// A packet that the application holds back beyond this call counts as lost before the proxy. A
+    /// loop that paces therefore asks `Connection::get_next_release_time` before it calls
+    /// `Connection::send`.
+    pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
+        let again = self.sidekick.on_sent(conn, now);
+        self.transmit();
+        again
+    }
+
+    /// Sends what waits for a proxy. The protocol recovers a message that the system does not send,
+    /// as it does one that the network loses.
+    fn transmit(&mut self) {
+        let Some(socket) = &self.socket else { return };
+        while let Some((len, destination)) = self.sidekick.poll_transmit(self.buffer.as_mut_slice())
+        {
+            let message = self.buffer.get(..len).unwrap_or_default();
+            if let Err(error) = socket.send_to(message, destination) {
+                self.socket_errors += u64::from(is_network_error(&error));
+                tracing::debug!(%error, %destination, "a message to the proxy was not sent");
+            }
+        }
+    }
+
+    /// When [`Driver::receive`] has something to do, if nothing happens before.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.socket.as_ref()?;
+        // An event loop that waits for edges hears no more of datagrams that are there already.
+        self.unread.or_else(|| self.sidekick.poll_timeout())
+    }
+
+    /// The adjacent socket, to wait for; `None` before the connection is attached and after the
+    /// socket failed.
+    #[must_use]
+    pub fn socket(&self) -> Option<&S> {
+        self.socket.as_ref()
+    }
+
+    /// Errors that the network reported at the adjacent socket. They end nothing, since anyone can
+    /// forge them.
+    #[must_use]
+    pub fn socket_errors(&self) -> u64 {
+        self.socket_errors
+    }
+
+    /// Whether the connection is assisted, and the counters.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.sidekick.status()
+    }
+
+    /// Ends the session with the proxy. Call it before the connection is closed.
+    pub fn stop(&mut self) {
+        self.sidekick.stop();
+        self.transmit();
+    }
+
+    /// Goes on without a proxy, because the adjacent socket failed or could not be opened.
+    pub fn abandon(&mut self) {
+        self.sidekick.abandon();
+        self.socket = None;
+    }
+}
+
+/// The adjacent socket, on the address that the connection's packets leave from: the proxy looks for
+/// the flow there. If the proxy has an address of the other family, the system chooses.
+pub(crate) fn bind<F: BufFactory>(
+    proxy: Option<SocketAddr>,
+    conn: &Connection<F>,
+) -> io::Result<UdpSocket> {
+    let path = conn.path_stats().find(|path| path.active);
+    let local = path.map(|path| path.local_addr.ip().to_canonical());
+    let v4 = proxy.map(|proxy| proxy.is_ipv4()).or(local.map(|ip| ip.is_ipv4())).unwrap_or(true);
+    let unspecified =
+        if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    let ip = local.filter(|ip| ip.is_ipv4() == v4).unwrap_or(unspecified);
+    let socket = UdpSocket::bind((ip, 0))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
