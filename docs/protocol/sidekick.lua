@@ -1,23 +1,23 @@
 -- Dissects the Sidekick protocol, version 1, in Wireshark and tshark (4.0 and later).
 --
--- Copy this file into the folder "Personal Lua Plugins" (see Help > About Wireshark > Folders), or
--- test it with
+-- Copy this file into the folder that Help > About Wireshark > Folders names "Personal Lua Plugins",
+-- or try it with
 --     tshark -X lua_script:sidekick.lua -r capture.pcapng -Y sidekick
 --
--- It dissects datagrams at the proxy's port, UDP 5252; for another port use Decode As. It finds
--- markers and answers, which travel among the packets of a flow, at any port by their first byte
--- and the magic after it.
+-- It dissects datagrams at the proxy's port, UDP 5252. Use Decode As for a proxy at another port.
+-- Markers and answers travel among the packets of a flow. It recognises them at any port, by their
+-- first byte and the magic behind it.
 --
--- It opens sealed messages if the preference sidekick.keylog names a key log (tshark:
--- -o sidekick.keylog:FILE). It reads the key log when a capture is opened. The key log is a text
--- file with a line of three words for each session and direction:
+-- It opens sealed messages if the preference sidekick.keylog names a key log
+-- (tshark: -o sidekick.keylog:FILE). It reads the key log when a capture is opened. The key log is a
+-- text with one line for each session and direction, of three words:
 --     session    the number in front of the sealed datagrams, 8 hexadecimal digits
 --     direction  the side that seals with the key: sender or proxy
 --     key        32 bytes, 64 hexadecimal digits
--- Each receiver chooses its own numbers, so numbers may repeat. The dissector tries each key of a
+-- Each receiver chooses its own numbers, so they may repeat. The dissector tries each key of a
 -- number, and the tag decides. It ignores empty lines, and lines that begin with #.
 --
--- sidekick.error names the error of a datagram as the protocol's test vectors do.
+-- sidekick.error names what is wrong with a datagram, as the protocol's test vectors do.
 
 local VERSION, PORT = 1, 5252
 local MAGIC_AT, MAGIC = 21, "Sidekick"
@@ -26,7 +26,7 @@ local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED = 1, 2, 3, 4, 5, 6
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
 local AT_END, MAX_OFFSET = 0xffff, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
--- The lengths of the first handshake message, unpinned and pinned, and of the second.
+-- Of a first handshake message, unpinned and pinned, and of a second.
 local HELLO_LEN = { [0] = 96, [1] = 112 }
 local ACCEPT_LEN = { unpinned = 111, pinned = 63 }
 
@@ -42,7 +42,7 @@ local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
 local MICROSECONDS = { " \xc2\xb5s" }
 
 local sidekick = Proto("sidekick", "Sidekick Protocol")
--- A second protocol, which Wireshark tries last; see the end of the file.
+-- A second one, which Wireshark calls last; see the end of the file.
 local late = Proto("sidekick_late", "Sidekick Protocol, on the path of a flow")
 
 sidekick.prefs.keylog = Pref.string("Key log file", "", "Names a file with the keys of sessions, to open what is sealed")
@@ -168,8 +168,8 @@ local function chacha20_block(key, counter, nonce)
     return table.concat(out)
 end
 
--- A number of 130 bits is ten limbs of 13 bits, so that reduction modulo 2^130 - 5 works on whole
--- limbs, and no product exceeds 2^53.
+-- A number of 130 bits is ten limbs of 13. So reduction modulo 2^130 - 5 moves whole limbs, and no
+-- product exceeds 2^53.
 local LIMBS, LIMB = 10, 8192
 
 local function limbs(s)
@@ -190,7 +190,7 @@ local function limbs(s)
     return out
 end
 
--- Reduces each limb below 2^13, and returns the carry out of the last.
+-- Leaves each limb below 2^13, and returns the carry out of the last.
 local function carry(h)
     local over = 0
     for i = 1, LIMBS do
@@ -248,7 +248,7 @@ local function poly1305(key, data)
     return table.concat(out)
 end
 
--- Returns the message, or nil if the tag does not match the key. There is no associated data.
+-- Returns the message, or nil if the tag is not that of this key. There is no associated data.
 local function unseal(key, sequence, sealed)
     local nonce = "\0\0\0\0" .. little_endian(sequence, 8)
     local len = #sealed - TAG_LEN
@@ -300,7 +300,7 @@ sidekick.init = read_keylog
 sidekick.prefs_changed = read_keylog
 
 ------------------------------------------------------------------------------------------------------------------------
--- Bounds-checked reading. An error is thrown as a table, which `guarded` shows.
+-- Reading, never past the end. An error is thrown as a table, which `guarded` shows.
 
 local function fail(why, item) error({ why = why, item = item }, 0) end
 
@@ -340,7 +340,7 @@ local function finish(r, tree)
     if left(r) > 0 then fail("trailing bytes", tree) end
 end
 
--- Whether the capture truncated the datagram. Fields up to its end cannot be shown then.
+-- Whether the capture lacks bytes of the datagram: a field that reaches to the end cannot be shown.
 local function need_all(r)
     if r.is_cut then fail("cut") end
 end
@@ -361,7 +361,7 @@ local function guarded(tree, pinfo, dissect)
 end
 
 ------------------------------------------------------------------------------------------------------------------------
--- Fields that several messages share.
+-- Fields that several messages have.
 
 local function read_family(r, tree)
     local family, item = number(r, tree, "family", 1)
@@ -423,8 +423,8 @@ local function is_path(tvb)
     return (first == MARKER or first == ANSWER) and tvb:range(MAGIC_AT, #MAGIC):raw() == MAGIC
 end
 
--- In an answer, handle and nonce are masked with the cookie's MAC, the answer's last bytes. They are
--- shown unmasked.
+-- An answer masks handle and nonce with the cookie's MAC, the answer's last bytes. The dissector
+-- shows them unmasked.
 local function show_masked(r, tree, name, n, kind)
     local len = r.tvb:captured_len()
     if kind ~= ANSWER or len < MAC_LEN then
@@ -469,7 +469,7 @@ local function dissect_path(r, tree, info)
 end
 
 ------------------------------------------------------------------------------------------------------------------------
--- Sealed messages.
+-- Messages under seal.
 
 local function read_sums(r, tree, sums)
     local below = tree:add(take(r, 4 * sums), ("Power sums (%d)"):format(sums))
@@ -559,7 +559,7 @@ local datagrams = {
     end,
     [ACCEPT] = function(r, tree, info)
         need_all(r)
-        -- An item needs at least one byte.
+        -- An item needs a byte to stand on.
         if left(r) == 0 then fail("field handshake") end
         local message, item = show(r, tree, "handshake", left(r))
         local unpinned = message:len() == ACCEPT_LEN.unpinned
@@ -621,7 +621,7 @@ local function dissect_datagram(r, tree, info)
     datagrams[kind](r, tree, info, session)
 end
 
--- The datagram of this packet that is already dissected.
+-- The datagram of this packet that is dissected already.
 local done
 
 local function dissect(tvb, pinfo, root)
@@ -642,8 +642,8 @@ sidekick:register_heuristic("udp", function(tvb, pinfo, root)
     return true
 end)
 
--- Once Wireshark assigns a flow to QUIC, it asks no other dissector about its packets. This
--- post-dissector runs last on every packet.
+-- Once Wireshark has classified a flow as QUIC, it asks no other dissector about its packets. It
+-- calls this one last, for every packet.
 local payload = Field.new("udp.payload")
 
 function late.dissector(_, pinfo, root)

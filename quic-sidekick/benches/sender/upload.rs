@@ -25,12 +25,12 @@ const QUEUE_BYTES: u32 = 65_000;
 /// A proxy on the path, and the sender's plugin.
 pub(crate) trait Help {
     fn attach(&mut self, client: &mut Connection);
-    /// The sender's work on a message of the proxy, and at a timeout; whether there is something to
-    /// send because of it.
+    /// The sender's work on a message of the proxy, and at a timeout. Returns whether it triggers
+    /// packets.
     fn receive(&mut self, client: &mut Connection, message: Option<Vec<u8>>) -> bool;
-    /// The sender's work after it has sent, and the messages that it has for the proxy.
+    /// The sender's work after it sent. Returns its messages for the proxy.
     fn on_sent(&mut self, client: &mut Connection, messages: &mut Vec<Vec<u8>>);
-    /// When the sender has something to do for its help, if nothing happens before.
+    /// The sender's timeout.
     fn next_timeout(&self) -> Option<Instant>;
     /// The proxy's work on a datagram of the path, or on a message. Returns its messages.
     fn proxy(&mut self, datagram: Option<&[u8]>, messages: &[Vec<u8>]) -> Vec<Vec<u8>>;

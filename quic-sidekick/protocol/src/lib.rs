@@ -3,8 +3,8 @@
 //! A *sender* of opaque packets (QUIC, for example) keeps a log of what it sent. A *proxy* on the
 //! path runs an [`Observer`]. The observer counts the packets of a flow by a few ciphertext bytes
 //! of each, and reports their power sums: a *quACK*. From it, [`Sender`] decodes which packets the
-//! *near segment* lost, the path between sender and proxy. `docs/protocol/SPEC.md` is
-//! the specification; the code cites its sections.
+//! *near segment* lost, the path between sender and proxy. `docs/protocol/SPEC.md` is the
+//! specification; the code cites its sections.
 //!
 //! The crate reads no clock, opens no socket, logs nothing and allocates nothing per packet. Time
 //! and bytes are arguments, so the same code runs in a daemon, in an application and under virtual

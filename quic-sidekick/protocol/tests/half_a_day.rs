@@ -310,7 +310,7 @@ fn packet(identifier: u32) -> [u8; 300] {
 }
 
 /// Memory depends only on the sessions that exist, and no packet that the proxy counted is declared
-/// lost, however clients come and go, and however often the proxy restarts or reloads.
+/// lost. Both hold however clients come and go, and however often the proxy restarts or reloads.
 #[test]
 fn half_a_day_leaves_nothing_behind() {
     let mut world = World::new();

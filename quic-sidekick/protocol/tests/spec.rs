@@ -14,7 +14,7 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
             tests_below(&path, found);
         } else if name.ends_with(".rs") {
             let text = fs::read_to_string(&path).unwrap();
-            // A test is a function after `#[test]`, with at most other attributes between.
+            // A test is a function behind `#[test]`, with at most other attributes between.
             for part in text.split("#[test]").skip(1) {
                 let name = part.split_once("fn ").and_then(|(_, rest)| rest.split_once('('));
                 found.extend(name.map(|(name, _)| name.to_owned()));
@@ -23,14 +23,14 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The statements of the specification, each from a MUST to the names of its tests.
+/// The statements of the specification: from one MUST to where its tests are named.
 fn statements(spec: &str) -> Vec<&str> {
     let body = spec.split_once("## 1.").unwrap().1;
     let mut rest = body;
     let mut found = Vec::new();
     while let Some(at) = rest.find("MUST") {
         rest = &rest[at..];
-        // Several MUSTs in one sentence share their tests.
+        // Several in one sentence have their tests in common.
         let end = rest.find("].").or_else(|| rest.find(".]")).map_or(rest.len(), |end| end + 2);
         found.push(&rest[..end]);
         rest = &rest[end..];

@@ -28,8 +28,8 @@
 //!
 //! All arithmetic is modulo the largest 32-bit prime, [`MODULUS`]. The `k`-th sum is the sum of the
 //! `k`-th powers of all identifiers, for `k` from 1 to the *threshold* `t`. If `m ≤ t` packets are
-//! missing, Newton's identities turn the first `m` sums of the difference into the one polynomial
-//! of degree `m` whose roots are the missing identifiers. The [`Decoder`] evaluates it at every
+//! missing, Newton's identities turn the first `m` sums of the difference into a polynomial of
+//! degree `m`. Its roots are the missing identifiers. The [`Decoder`] evaluates it at every
 //! identifier of the log, or finds its roots and looks them up where that is faster. The remaining
 //! sums (`t > m`) must agree with the same polynomial, which detects a log that does not match the
 //! quACK.

@@ -9,17 +9,17 @@
 //! proxy there ([`Connection::sidekick_send_side_channel`],
 //! [`Connection::sidekick_drain_side_channel`]).
 //!
-//! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), release congestion
-//! window for packets that a proxy has ([`Connection::sidekick_received`]), acknowledge less often
-//! ([`Connection::sidekick_acknowledge`]) and ask the peer to
+//! It can send a datagram again unchanged ([`Connection::sidekick_resend`]), and release congestion
+//! window for packets that a proxy has ([`Connection::sidekick_received`]). It can acknowledge less
+//! often ([`Connection::sidekick_acknowledge`]), and ask the peer to
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
 //! Everything is off until the application calls [`Connection::sidekick_log`],
 //! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
 //! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`] or
-//! [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for the
-//! fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all others
-//! when the data that it must resend is acknowledged first.
+//! [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for
+//! the fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all
+//! others when the data that it must resend is acknowledged first.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
 //! send again, because the lost frames wait to be resent. Every call takes the time as an argument;
@@ -87,7 +87,7 @@ pub enum Reaction {
     /// As to any loss.
     Loss,
     /// As to a loss from congestion. For BBR2 the packet stays in flight until the loss is
-    /// confirmed, as without a proxy, so that a packet dropped by a queue before the proxy makes no
+    /// confirmed, as without a proxy. So a packet that a queue before the proxy dropped makes no
     /// room. For the other controllers it is a [`Loss`](Self::Loss).
     Congestion,
     /// As to a loss on the segment between the sender and the proxy. `cubic-rfc9438` scales its

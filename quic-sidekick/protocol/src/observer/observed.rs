@@ -17,9 +17,9 @@ pub struct Seen<'a> {
 pub enum Observed {
     /// No session counts its flow.
     NoSession,
-    /// It does not count, although its flow may have a session: it is an answer to a marker, has a
-    /// long header, is too short, was captured on another interface, or is a duplicate that the
-    /// network made.
+    /// It does not count, although its flow may have a session. It is an answer to a marker, has a
+    /// long header, or is too short. Or another interface captured it, or the network duplicated
+    /// it.
     Ignored,
     /// Its session's sums include it.
     Counted,

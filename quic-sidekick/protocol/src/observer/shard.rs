@@ -13,9 +13,9 @@ const SPREAD: u32 = 0x9e37_79b1;
 
 /// One of several observers.
 ///
-/// The shard of a source is `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, where `w` is its IPv4
-/// address, or the exclusive or of the four words of its IPv6 address, in network byte order. The
-/// numbers of its sessions are `index` modulo `of`.
+/// The shard of a source is `((w * 0x9e3779b1) mod 2^32 >> 16) mod of`, in network byte order. `w`
+/// is its IPv4 address, or the exclusive or of the four words of its IPv6 address. The numbers of
+/// its sessions are `index` modulo `of`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     index: u16,

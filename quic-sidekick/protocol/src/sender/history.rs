@@ -111,8 +111,8 @@ impl History {
         self.last_sent
     }
 
-    /// The identifier of a short quACK's last packet, from its low 16 bits `last`, the number
-    /// `more` of packets beyond the settled ones, and its number of sums.
+    /// The identifier of a short quACK's last packet. `last` is its low 16 bits, `more` the number
+    /// of packets beyond the settled ones, and `sums` the number of sums.
     ///
     /// If several pending packets match, it is the newest whose candidates the sums can identify:
     /// the packets between the true one and a later one only look missing. If none matches, the

@@ -441,7 +441,7 @@ fn a_hostile_proxy_cannot_break_the_sender() {
         for _ in 0..300 {
             s.send(None);
             let epoch = match s.sender.established() {
-                Some(joined) if random.next_u32().is_multiple_of(2) => joined.epoch.number,
+                Some(session) if random.next_u32().is_multiple_of(2) => session.epoch.number,
                 _ => random.token(),
             };
             let count = random.next_u32() % 400;

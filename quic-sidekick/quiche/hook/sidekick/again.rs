@@ -8,8 +8,8 @@
 //! *The handshake*: a lost first flight costs a second, because the round-trip time is still
 //! unknown (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
 //! milliseconds later, and twice more ([`Connection::sidekick_repeat_handshake`],
-//! [`with_repeated_handshakes`]). The receiver drops a second copy by its packet number. A server that
-//! answers first flights with Retry answers each copy.
+//! [`with_repeated_handshakes`]). The receiver drops a second copy by its packet number. A server
+//! that answers first flights with Retry answers each copy.
 //!
 //! Either is encrypted once and sent several times. A network may do the same to any datagram (RFC
 //! 9000, section 21.9), so a receiver must handle it.

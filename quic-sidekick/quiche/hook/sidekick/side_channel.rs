@@ -1,5 +1,5 @@
-//! The side channel: datagrams that are not QUIC, between the addresses and ports of the connection's
-//! own path.
+//! The side channel: datagrams that are not QUIC, between the addresses and ports of the
+//! connection's own path.
 //!
 //! They begin with a byte from 4 to 15. RFC 9443 assigns these bytes to none of the protocols that
 //! share a port with QUIC. A QUIC packet begins with none of them: its first or second bit is set.
@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use crate::{BufFactory, Connection, RecvInfo, SendInfo};
 
-/// First bytes of such datagrams.
+/// The first bytes of such datagrams.
 const FIRST_BYTES: RangeInclusive<u8> = 4..=15;
-/// The longest such datagram.
+/// The longest such datagram in bytes.
 const MAX_LEN: usize = 512;
 /// The most datagrams that wait in either direction.
 const MAX_WAITING: usize = 8;
@@ -24,8 +24,8 @@ pub(super) struct SideChannel {
     received: VecDeque<Vec<u8>>,
 }
 
-/// Drops the datagram if the queue is full: anyone can send one, and those that wait may be the ones
-/// that the application asked for.
+/// Queues a datagram, or drops it if the queue is full: anyone can send one, and those that wait
+/// may be answers.
 fn push(queue: &mut VecDeque<Vec<u8>>, datagram: &[u8]) {
     if queue.len() < MAX_WAITING {
         queue.push_back(datagram.to_vec());
@@ -41,16 +41,16 @@ fn is_side_channel(datagram: &[u8]) -> bool {
 const ANSWER_BYTE: u8 = 6;
 const HANDLE: Range<usize> = 1..21;
 const MAGIC: &[u8] = b"Sidekick";
-/// The mask of the handle: the last bytes of the answer, over and over.
+/// The mask of the handle: the last bytes of the answer, repeated.
 const MASK_LEN: usize = 16;
 
 /// The first `len` bytes of the handle of an answer to a marker: the ID of the connection that sent
 /// the marker. `None` for any other datagram.
 ///
-/// The handle is masked, since anyone can make a proxy send one to an address of their choice
+/// The handle is masked, because anyone can make a proxy send one to an address of their choice
 /// (SPEC.md, section 4.1 of the Sidekick protocol).
 pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>> {
-    // Every short header comes here: the first byte decides nearly all.
+    // This runs for every short header; the first byte decides nearly all.
     if datagram.first() != Some(&ANSWER_BYTE) || !datagram.get(HANDLE.end..)?.starts_with(MAGIC) {
         return None;
     }
@@ -61,8 +61,8 @@ pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>
 
 impl<F: BufFactory> Connection<F> {
     /// Queues a datagram that one of the next calls of `send` returns unchanged, on the active path
-    /// and before any packet. The connection's counters and limits do not include it. A server sends
-    /// none to an address that is not validated. The call drops a datagram that is longer than 512
+    /// and before any packet. The connection's counters and limits do not include it. A server
+    /// sends none to an address that is not validated. The call drops a datagram that is longer than 512
     /// bytes, that does not begin with a byte from 4 to 15, or that finds eight waiting.
     pub fn sidekick_send_side_channel(&mut self, datagram: &[u8]) {
         if self.sidekick.capacity > 0 && is_side_channel(datagram) {
@@ -78,7 +78,7 @@ impl<F: BufFactory> Connection<F> {
     }
 
     /// Keeps a received datagram if it belongs to the side channel, and returns whether it does.
-    /// Without a log nobody would read it: quiche then handles it.
+    /// Without a log the application does not read it: quiche then handles it.
     pub(crate) fn sidekick_intercept(&mut self, datagram: &[u8], info: &RecvInfo) -> bool {
         let intercepted = self.sidekick.capacity > 0 && is_side_channel(datagram);
         if intercepted && self.paths.path_id_from_addrs(&(info.to, info.from)).is_some() {

@@ -45,8 +45,8 @@ impl Established {
         if !config.poll || self.history.is_empty() {
             return None;
         }
-        // Poll when the last packet is unreported for a probe timeout, when a suspect would be
-        // declared lost and the proxy may report it yet, or when a quACK is overdue.
+        // Poll when the last packet is unreported for a probe timeout, or a quACK is overdue. Poll
+        // also when a suspect is due to be declared lost, because the proxy may still report it.
         let patience = probe.patience(self.near_rtt.probe_timeout());
         let tail = self.history.last_sent().map(|sent| sent + patience);
         let suspect = self.history.loss_deadline(self.near_rtt.loss_delay());

@@ -69,8 +69,8 @@ fn sessions_do_not_accumulate_at_a_proxy_off_the_path() {
 fn a_proxy_that_restarts_and_dies_does_not_assist() {
     let mut s = assisted(near(1));
     s.proxy = None;
-    let joined = s.sender.established().unwrap();
-    let unknown = Datagram::UnknownSession { session: joined.remote_number };
+    let session = s.sender.established().unwrap();
+    let unknown = Datagram::UnknownSession { session: session.remote_number };
     let now = s.now;
     s.sender.inject_datagram(unknown, 5, now).unwrap();
     s.stream(20_000, MS);
@@ -149,7 +149,7 @@ fn answers_with_too_few_sums_are_not_requested_repeatedly() {
         let now = s.now;
         s.sender.on_timeout(now);
         let mut token = 0;
-        if let Some(poll) = s.sender.established().and_then(|joined| joined.poll_waits.as_ref()) {
+        if let Some(poll) = s.sender.established().and_then(|session| session.poll_waits.as_ref()) {
             token = poll.token;
         }
         while s.sender.poll_transmit(&mut buffer).is_some() {}
@@ -281,8 +281,8 @@ fn a_claim_that_the_session_is_unknown_is_verified() {
 
 /// Injects the claim that the session is unknown. Anyone who knows the number can forge it.
 fn claim(s: &mut Simulation) {
-    let Some(joined) = s.sender.established() else { return };
-    let (unknown, now) = (Datagram::UnknownSession { session: joined.remote_number }, s.now);
+    let Some(session) = s.sender.established() else { return };
+    let (unknown, now) = (Datagram::UnknownSession { session: session.remote_number }, s.now);
     let _ = s.sender.inject_datagram(unknown, 5, now);
 }
 
@@ -344,9 +344,9 @@ fn a_claim_that_the_session_is_unknown_outlives_lost_answers() {
         s.near.loss_percent = 30;
         s.stream(3000, MS);
         let epochs = s.sender.stats().epochs;
-        if let Some(joined) = s.sender.established() {
+        if let Some(session) = s.sender.established() {
             let (unknown, now) =
-                (Datagram::UnknownSession { session: joined.remote_number }, s.now);
+                (Datagram::UnknownSession { session: session.remote_number }, s.now);
             s.sender.inject_datagram(unknown, 5, now).unwrap();
             s.stream(300, MS);
             ended += s.sender.stats().epochs - epochs;
@@ -453,8 +453,8 @@ fn a_proxy_with_undecodable_quacks_is_given_up() {
         send(&mut s);
         s.run(MS);
         sequence += 1;
-        if let Some(joined) = s.sender.established() {
-            let (epoch, sums) = (joined.epoch.number, [sequence; 20]);
+        if let Some(session) = s.sender.established() {
+            let (epoch, sums) = (session.epoch.number, [sequence; 20]);
             let quack = Quack {
                 epoch,
                 token: 0,
@@ -481,7 +481,7 @@ fn a_proxy_with_undecodable_quacks_is_given_up() {
 }
 
 fn is_renewing(s: &mut Simulation) -> bool {
-    s.sender.established().is_some_and(|joined| joined.is_renewing())
+    s.sender.established().is_some_and(|session| session.is_renewing())
 }
 
 /// A wildcard socket does not know the source address of its datagrams.
@@ -529,7 +529,7 @@ fn a_quack_costs_what_has_changed() {
     let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1), 5);
     s.near.loss_percent = 2;
     for thousand in 1..=8 {
-        let before = s.sender.established().map_or(0, |joined| joined.reconciler.work);
+        let before = s.sender.established().map_or(0, |session| session.reconciler.work);
         s.stream(1000, MS);
         let candidates = (s.sender.established().unwrap().reconciler.work - before)
             / usize::from(Terms::default().threshold);

@@ -98,8 +98,8 @@ fn a_proxy_that_only_begins_epochs_is_given_up() {
     s.proxy = None;
     let mut begun = 0;
     while s.sender.assistance() == Assistance::Assisted {
-        let Some(joined) = s.sender.established() else { break };
-        let (epoch, now) = (joined.epoch.number + 1, s.now);
+        let Some(session) = s.sender.established() else { break };
+        let (epoch, now) = (session.epoch.number + 1, s.now);
         begun += 1;
         s.sender.inject(Message::Epoch { epoch }, (1 << 20) + begun, 40, now).unwrap();
         s.sender.settle(now);

@@ -59,8 +59,8 @@ impl GRecovery {
         let loss_delay = self.rtt_stats.loss_delay(self.loss_thresh.time_thresh());
         let epoch = &mut self.epochs[Epoch::Application];
         epoch.correct_loss_time(loss_delay);
-        // A probe known to be lost need not wait for the next timeout, which is twice as long, or
-        // for room in the window (RFC 9002, section 7.5).
+        // A probe known to be lost need not wait for room in the window (RFC 9002, section 7.5), or
+        // for the next timeout, which is twice as long.
         if self.pto_count > 0 {
             epoch.loss_probes = epoch.loss_probes.max(lost.packets.min(MAX_PTO_PROBES_COUNT));
         }
