@@ -24,7 +24,7 @@ use frames::{Frames, LEN};
 use sidekick_protocol::{Flow, Observer, ObserverConfig, Terms};
 use sidekick_proxy::capture::BATCH;
 use sidekick_proxy::packet::{self, Link, Skip};
-use sidekick_proxy::replay::Replay;
+use sidekick_proxy::replay::counter::Replay;
 use sidekick_quack::textbook;
 use std::collections::HashMap;
 use std::hint::black_box;

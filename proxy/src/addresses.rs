@@ -8,7 +8,7 @@ use pnet_datalink::NetworkInterface;
 use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
-use crate::cli::Options;
+use crate::config::Config;
 
 /// The number of an address that belongs to no interface in particular.
 const ANY_INTERFACE: u32 = u32::MAX;
@@ -55,7 +55,7 @@ fn stack(interface: &NetworkInterface) -> Vec<(String, u32)> {
 }
 
 /// The machine's interfaces as they are now. `listen` is the address of the proxy's port.
-fn look(options: &Options, listen: SocketAddr) -> Surroundings {
+fn look(config: &Config, listen: SocketAddr) -> Surroundings {
     let interfaces = pnet_datalink::interfaces();
     let networks = || interfaces.iter().flat_map(|interface| &interface.ips);
     let broadcast = networks().filter_map(|network| match network.broadcast() {
@@ -64,18 +64,15 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
         _ => None,
     });
     let named = |name: &str| interfaces.iter().find(|interface| interface.name == name);
-    let captured = || {
-        (0_u32..)
-            .zip(options.distinct_interfaces())
-            .filter_map(|(number, name)| Some((number, named(name)?)))
-    };
+    let captured =
+        || config.numbered_interfaces().filter_map(|(number, name)| Some((number, named(name)?)));
     let loopback =
         captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
     let egress =
         captured().filter_map(|(number, interface)| Some((number, stack(interface).last()?.1)));
     Surroundings {
         addresses: Addresses {
-            announced: announced(options, listen, &interfaces),
+            announced: announced(config, listen, &interfaces),
             // RFC 4291, section 2.6.1: a router also has each network's own address.
             own: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
             broadcast: broadcast.collect(),
@@ -88,21 +85,21 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
 /// Where senders reach the proxy: the addresses that the operator names, the one that it listens
 /// on, or those of the interfaces on which it captures.
 fn announced(
-    options: &Options,
+    config: &Config,
     listen: SocketAddr,
     interfaces: &[NetworkInterface],
 ) -> Vec<(u32, SocketAddr)> {
-    if options.no_discovery {
+    if !config.discovery {
         return Vec::new();
     }
-    if !options.announce.is_empty() {
-        return options.announce.iter().map(|address| (ANY_INTERFACE, *address)).collect();
+    if !config.announce.is_empty() {
+        return config.announce.iter().map(|address| (ANY_INTERFACE, *address)).collect();
     }
     if !listen.ip().is_unspecified() {
         return vec![(ANY_INTERFACE, listen)];
     }
     let mut announced = Vec::new();
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+    for (number, name) in config.numbered_interfaces() {
         // The port of a bridge has no address of its own; the bridge has.
         let stack = interfaces.iter().find(|i| i.name == name).map(stack).unwrap_or_default();
         let its = interfaces.iter().filter(|i| stack.iter().any(|(name, _)| *name == i.name));
@@ -120,11 +117,11 @@ fn announced(
 }
 
 /// Warns of interfaces where senders do not find the proxy.
-fn warn_of_silence(options: &Options, addresses: &Addresses) {
+fn warn_of_silence(config: &Config, addresses: &Addresses) {
     let everywhere = addresses.announced.iter().any(|(number, _)| *number == ANY_INTERFACE);
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+    for (number, name) in config.numbered_interfaces() {
         let here = addresses.announced.iter().any(|(of, _)| *of == number);
-        if !options.no_discovery && !everywhere && !here {
+        if config.discovery && !everywhere && !here {
             warn!(
                 "{name} has no address to tell senders that look for a proxy: they will not find this one there; \
                  name one with --announce"
@@ -142,9 +139,9 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// The interfaces as they are when the proxy starts.
-    pub(crate) fn begin(options: &Options, listen: SocketAddr) -> Self {
-        let known = look(options, listen);
-        warn_of_silence(options, &known.addresses);
+    pub(crate) fn begin(config: &Config, listen: SocketAddr) -> Self {
+        let known = look(config, listen);
+        warn_of_silence(config, &known.addresses);
         Self { listen, known }
     }
 
@@ -155,15 +152,11 @@ impl Watch {
 
     /// Looks again, and passes a change to `inform`, which returns whether all workers have it. If
     /// not, the next look passes it again.
-    pub(crate) fn refresh(
-        &mut self,
-        options: &Options,
-        inform: impl FnOnce(&Surroundings) -> bool,
-    ) {
-        let found = look(options, self.listen);
+    pub(crate) fn refresh(&mut self, config: &Config, inform: impl FnOnce(&Surroundings) -> bool) {
+        let found = look(config, self.listen);
         if found != self.known && inform(&found) {
             info!("the addresses or interfaces of this machine have changed");
-            warn_of_silence(options, &found.addresses);
+            warn_of_silence(config, &found.addresses);
             self.known = found;
         }
     }

@@ -8,16 +8,15 @@ mod bpf;
 mod fanout;
 mod portable;
 mod ring;
+pub mod settings;
 mod socket;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use clap::ValueEnum;
 use nix::errno::Errno;
 use pnet_datalink::NetworkInterface;
-use serde::Deserialize;
 use sidekick_protocol::{Flow, Payload, Seen};
 use thiserror::Error;
 use tracing::{debug, info, warn};
@@ -26,6 +25,7 @@ use crate::offload::{self, Merging};
 use crate::packet::{self, Datagram, Link, Skip};
 use portable::Portable;
 use ring::{Memory, Ring};
+use settings::{Backend, Settings};
 
 /// Longest frame the kernel hands out: a merged frame of 64 KiB, its link header and tags, and the
 /// virtio header.
@@ -177,32 +177,6 @@ pub trait Source: AsFd + Send {
     fn is_stuck(&self) -> bool {
         false
     }
-}
-
-/// How packets are captured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// A ring that the kernel shares, or pnet where it grants none
-    #[default]
-    Auto,
-    /// A ring that the kernel shares: no system call for a packet
-    Ring,
-    /// The library pnet: two system calls for each packet
-    Pnet,
-}
-
-/// How an interface is to be captured on.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// In which way.
-    pub backend: Backend,
-    /// Also frames that are meant for other machines.
-    pub promiscuous: bool,
-    /// Bytes of packets that may wait, for each thread.
-    pub buffer: usize,
-    /// Threads that share the packets.
-    pub threads: u16,
 }
 
 /// An open capture on one interface, or the share of one thread in it.

@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use sidekick_protocol::ObserverConfig;
 use tracing::{info, warn};
 
 use crate::addresses::Surroundings;
 use crate::capture::Capture;
-use crate::cli::Options;
-use crate::daemon::spawn;
 use crate::machine::Machine;
+use crate::runtime::{clock, spawn};
 use crate::summary::Summary;
-use crate::worker::{Letter, Mailbox, News, Report, Sockets, Worker, clock};
+use crate::worker::{Letter, Mailbox, News, Report, Sockets, Worker};
 
 /// How long answers of workers are waited for. It is there within a millisecond, unless the machine
 /// is in distress.
@@ -95,9 +95,8 @@ impl Crew {
     ///
     /// # Errors
     /// Why not. They all are of one mind, so nothing has changed then.
-    pub fn reload(&self, options: Options) -> Result<()> {
-        let options = Arc::new(options);
-        for answer in self.ask(|to| Letter::Reload(Arc::clone(&options), to)) {
+    pub fn reload(&self, limits: &ObserverConfig) -> Result<()> {
+        for answer in self.ask(|to| Letter::Reload(limits.clone(), to)) {
             answer.context("a thread does not answer")??;
         }
         Ok(())

@@ -5,7 +5,6 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,20 +14,23 @@ use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
 use crate::addresses::Watch;
-use crate::capture::{self, Backend, Capture, CaptureError};
-use crate::cli::Options;
-use crate::compat::nsdi24;
+use crate::capture::settings::{Backend, Settings};
+use crate::capture::{Capture, CaptureError};
+use crate::compat::nsdi24::engine::Engine;
+use crate::config::Config;
 use crate::crew::{Crew, sum};
 use crate::key;
 use crate::machine::Machine;
-use crate::monitor;
+use crate::monitor::listener;
+use crate::monitor::server;
 use crate::monitor::status::{self, About};
 use crate::path::PathSocket;
 use crate::port::Port;
 use crate::privileges;
+use crate::runtime::{clock, spawn};
 use crate::signals::Signals;
 use crate::summary::Summary;
-use crate::worker::{News, Sockets, clock};
+use crate::worker::{News, Sockets};
 
 /// How often progress is logged and the kernel asked for drops.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
@@ -48,46 +50,48 @@ impl From<News> for Event {
     }
 }
 
-/// Reads the options anew.
-type Reread<'a> = &'a dyn Fn() -> Result<Options>;
+/// Reads the configuration again.
+type Reread<'a> = &'a dyn Fn() -> Result<Config>;
 
-/// Runs the proxy until a signal ends it, or its port fails. With a configuration file, SIGHUP has
-/// it take over what `reread` gives, as far as that may change while it runs.
+/// Runs a proxy until SIGINT, SIGTERM or SIGHUP ends it, or its port fails.
+///
+/// With `reread`, SIGHUP does not end the proxy. The proxy then applies the settings that `reread`
+/// returns, as far as they can change while it runs. Call this before the process starts any other
+/// thread: it blocks these signals, and gives up all privileges but CAP_NET_RAW.
 ///
 /// # Errors
-/// One sentence for the operator: why it cannot start or go on.
-pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
-    // Before there is any other thread, which would take a signal in its own way.
+/// One sentence for the operator: why the proxy cannot start or continue.
+pub fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
+    config.check()?;
+    // Before any other thread starts, which would handle a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
-    let settings = options.capture();
-    if let Some(sentence) = options.lack_of_room() {
+    if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }
-    let captures = open_all(options)?;
-    let port = Port::open(options.listen)?;
-    let own = port.address();
-    let metrics = monitor::open(options.metrics)?;
-    match options.compat.nsdi24() {
+    let captures = open_all(config)?;
+    let port = Port::open(config.listen)?;
+    let metrics = listener::open(config.metrics)?;
+    match config.nsdi24 {
         None => {
             let path =
                 PathSocket::open().context("cannot open a raw socket to answer markers with")?;
-            let key = options.key.as_deref().map(key::load).transpose()?;
+            let key = config.key.as_deref().map(key::load).transpose()?;
             // All threads are one proxy, and have one key.
             let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
             let mut machines = Vec::new();
-            for index in 0..settings.threads {
-                let shard = Shard::new(index, settings.threads).context("too many threads")?;
-                let config = ObserverConfig { key: Some(key.clone()), shard, ..options.observer() };
-                machines.push(Observer::new(config, key::random()?)?);
+            for index in 0..config.threads {
+                let shard = Shard::new(index, config.threads).context("too many threads")?;
+                let limits = ObserverConfig { key: Some(key.clone()), shard, ..config.observer() };
+                machines.push(Observer::new(limits, key::random()?)?);
             }
             let public = machines.first().map(Observer::public_key);
             let sockets = Sockets { port, path: Some(path) };
-            serve((options, reread), signals, captures, machines, sockets, (metrics, public))
+            serve((config, reread), signals, captures, machines, sockets, (metrics, public))
         }
         Some(settings) => {
-            let machine = nsdi24::Proxy::new(own, settings)?;
+            let machine = Engine::new(port.address(), settings)?;
             serve(
-                (options, reread),
+                (config, reread),
                 signals,
                 captures,
                 vec![machine],
@@ -103,10 +107,10 @@ type Opened = (u32, Result<Vec<Capture>, CaptureError>);
 
 /// The captures on each interface. One that is not there may come later, as a modem does; one at
 /// least has to be.
-fn open_all(options: &Options) -> Result<Vec<Opened>> {
+fn open_all(config: &Config) -> Result<Vec<Opened>> {
     let mut all = Vec::new();
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
-        match Capture::open(name, options.capture()) {
+    for (number, name) in config.numbered_interfaces() {
+        match Capture::open(name, config.capture()) {
             Err(error) if !matches!(error, CaptureError::NoSuchInterface { .. }) => {
                 return Err(error.into());
             }
@@ -125,7 +129,7 @@ fn open_all(options: &Options) -> Result<Vec<Opened>> {
 /// The daemon's life, from when everything is open. `captures`: of each interface those of all
 /// threads.
 fn serve<M: Machine>(
-    (options, reread): (&Options, Reread<'_>),
+    (config, reread): (&Config, Option<Reread<'_>>),
     signals: Signals,
     captures: Vec<Opened>,
     machines: Vec<M>,
@@ -136,17 +140,17 @@ fn serve<M: Machine>(
     privileges::confine()?;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    let has_file = options.config.is_some();
+    let reloads = reread.is_some();
     spawn("signals".to_owned(), move || {
         // The main thread may be gone already when a second signal arrives; then there is nothing
         // left to stop.
         signals.each(|signal| {
-            let reload = has_file && signal == Signal::SIGHUP;
+            let reload = reloads && signal == Signal::SIGHUP;
             on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
         });
     })?;
     let address = sockets.port.address();
-    let mut interfaces = Watch::begin(options, address);
+    let mut interfaces = Watch::begin(config, address);
     let crew = Crew::start(machines, sockets, interfaces.known(), &events)?;
     let mut missing = Missing::default();
     for (number, captures) in captures {
@@ -158,20 +162,22 @@ fn serve<M: Machine>(
             }
         }
     }
-    let names = options.distinct_interfaces();
-    let max_sessions = Arc::new(AtomicU64::new(options.max_sessions));
+    let max_sessions = Arc::new(AtomicU64::new(config.max_sessions));
     if let Some(listener) = metrics {
-        let interfaces = names.iter().map(|name| (*name).to_owned()).collect();
+        let interfaces = config.interfaces.clone();
         let about =
             About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
-        monitor::serve(listener, status::Watch::new(crew.clone(), about))?;
+        server::serve(listener, status::Watch::new(crew.clone(), about))?;
     }
     let said = key.map(|key| format!(", public key {key}")).unwrap_or_default();
-    say(&format!("ready: listening on {address}, capturing on {}{said}", names.join(", ")));
+    say(&format!(
+        "ready: listening on {address}, capturing on {}{said}",
+        config.interfaces.join(", ")
+    ));
     tell_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
-    let mut current = options.clone();
+    let mut current = config.clone();
     let outcome = loop {
         match inbox.recv_timeout(LOOK_INTERVAL) {
             Ok(Event::Stop) => break Ok(()),
@@ -180,15 +186,12 @@ fn serve<M: Machine>(
                 states.extend(NotifyState::monotonic_usec_now());
                 tell_manager(&states);
                 // The captures keep their numbers, which addresses are announced by.
-                let running = |new: &Options| Options {
-                    interfaces: options.interfaces.clone(),
-                    ..new.clone()
-                };
-                match reread().and_then(|new| crew.reload(running(&new)).map(|()| new)) {
+                let reread = reread.map_or_else(|| Ok(current.clone()), |reread| reread());
+                match reread.and_then(|new| crew.reload(&new.observer()).map(|()| new)) {
                     Ok(new) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
-                        warn_of_the_rest(options, &new);
-                        current = running(&new);
+                        warn_of_the_rest(config, &new);
+                        current = Config { interfaces: config.interfaces.clone(), ..new };
                         interfaces.refresh(&current, |found| crew.set_surroundings(found));
                     }
                     Err(error) => error!("{error:#}; everything stays as it was"),
@@ -205,13 +208,13 @@ fn serve<M: Machine>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
-        missing.look(&names, options.capture(), &crew);
+        missing.look(&config.interfaces, config.capture(), &crew);
         interfaces.refresh(&current, |found| crew.set_surroundings(found));
         progress.log(&crew);
     };
     tell_manager(&[NotifyState::Stopping]);
     let summary = crew.close();
-    if options.json {
+    if config.json {
         say(&serde_json::to_string(&summary)?);
     } else {
         say(&format!("stopped: {summary}"));
@@ -279,7 +282,7 @@ impl Missing {
     }
 
     /// Captures again on those that are back.
-    fn look(&mut self, names: &[&str], settings: capture::Settings, crew: &Crew) {
+    fn look(&mut self, names: &[String], settings: Settings, crew: &Crew) {
         let Self { numbers, not_by_ring } = self;
         numbers.retain(|number| {
             let name = usize::try_from(*number).ok().and_then(|number| names.get(number));
@@ -288,7 +291,7 @@ impl Missing {
                 Backend::Auto if not_by_ring.contains(number) => Backend::Pnet,
                 chosen => chosen,
             };
-            match Capture::open(name, capture::Settings { backend, ..settings }) {
+            match Capture::open(name, Settings { backend, ..settings }) {
                 Ok(captures) => {
                     info!("{name} is back");
                     crew.capture(*number, captures);
@@ -301,13 +304,13 @@ impl Missing {
 }
 
 /// Says what the new options ask for that only a restart can give.
-fn warn_of_the_rest(old: &Options, new: &Options) {
+fn warn_of_the_rest(old: &Config, new: &Config) {
     let changed = [
-        ("interfaces", old.distinct_interfaces() != new.distinct_interfaces()),
+        ("interfaces", old.interfaces != new.interfaces),
         ("listen", old.listen != new.listen),
         ("key", old.key != new.key),
         ("promiscuous", old.promiscuous != new.promiscuous),
-        ("capture", old.capture != new.capture),
+        ("capture", old.backend != new.backend),
         ("buffer", old.buffer != new.buffer),
         ("threads", old.threads != new.threads),
         ("metrics", old.metrics != new.metrics),
@@ -322,12 +325,6 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
             changed.join(", ")
         );
     }
-}
-
-/// Starts a thread that lasts as long as the program.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    thread::Builder::new().name(name).spawn(body).context("cannot start a thread")?;
-    Ok(())
 }
 
 /// Tells systemd, or whoever else manages services here in its way, if somebody does.

@@ -54,7 +54,7 @@ pub fn load(file: &Path) -> Result<SecretKey> {
 ///
 /// # Errors
 /// As those of [`load`].
-pub fn look_over(file: &Path) -> Result<()> {
+pub fn check(file: &Path) -> Result<()> {
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -130,7 +130,7 @@ mod tests {
     fn a_key_is_made_once_and_read_again() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("made"), directory.path().join("link"));
-        look_over(&path).unwrap();
+        check(&path).unwrap();
         assert!(!path.exists(), "who looks makes nothing");
         let made = load(&path).unwrap();
         assert_eq!(load(&path).unwrap(), made);
@@ -138,13 +138,13 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         symlink(&path, &link).unwrap();
         assert_eq!(load(&link).unwrap(), made);
-        look_over(&link).unwrap();
+        check(&link).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_ne!(load(&path).unwrap(), made, "another file, another key");
     }
 
     fn refusal(path: &Path) -> String {
-        let (loaded, looked) = (load(path).unwrap_err(), look_over(path).unwrap_err());
+        let (loaded, looked) = (load(path).unwrap_err(), check(path).unwrap_err());
         assert_eq!(format!("{loaded:#}"), format!("{looked:#}"));
         format!("{loaded:#}")
     }
@@ -180,7 +180,7 @@ mod tests {
         symlink(path("nothing"), path("link to nothing")).unwrap();
         assert!(refusal(&path("link to nothing")).contains("cannot read the key"));
         let nowhere = path("no directory/key");
-        assert!(look_over(&nowhere).unwrap_err().to_string().contains("there is no directory"));
+        assert!(check(&nowhere).unwrap_err().to_string().contains("there is no directory"));
         assert!(load(&nowhere).is_err());
     }
 

@@ -21,8 +21,9 @@
 
 pub mod addresses;
 pub mod capture;
-pub mod cli;
+pub(crate) mod cli;
 pub mod compat;
+pub mod config;
 pub mod crew;
 pub mod daemon;
 pub mod key;
@@ -33,8 +34,10 @@ pub mod packet;
 pub mod path;
 pub mod port;
 pub mod privileges;
+pub mod program;
 pub mod replay;
 pub mod route;
+mod runtime;
 pub mod signals;
 pub mod summary;
 pub mod worker;

@@ -3,10 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use sidekick_protocol::{Addresses, Observed, Observer, Peer, Seen, SessionStatus, Transmit};
+use sidekick_protocol::{
+    Addresses, Observed, Observer, ObserverConfig, Peer, Seen, SessionStatus, Transmit,
+};
 use tracing::debug;
 
-use crate::cli::Options;
 use crate::summary::Summary;
 
 /// A state machine that counts packets and speaks about them.
@@ -41,7 +42,7 @@ pub trait Machine: Send + 'static {
     ///
     /// # Errors
     /// Why not; nothing has changed then.
-    fn reload(&mut self, options: &Options) -> Result<()>;
+    fn reload(&mut self, limits: ObserverConfig) -> Result<()>;
 
     /// These are the machine's addresses now.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
@@ -99,8 +100,8 @@ impl Machine for Observer {
         Self::poll_transmit(self, out)
     }
 
-    fn reload(&mut self, options: &Options) -> Result<()> {
-        Ok(self.reconfigure(options.observer())?)
+    fn reload(&mut self, limits: ObserverConfig) -> Result<()> {
+        Ok(self.reconfigure(limits)?)
     }
 
     fn set_addresses(&mut self, addresses: &Addresses) {

@@ -24,16 +24,17 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer, SessionStatus, Shard, Transmit};
 use tracing::warn;
 
 use crate::addresses::Surroundings;
 use crate::capture::{Capture, CaptureError, Captured, Counters};
-use crate::cli::Options;
+use crate::config::MAX_INTERFACES;
 use crate::machine::Machine;
 use crate::path::PathSocket;
 use crate::port::{Port, Receiver as PortReceiver};
 use crate::route::Route;
+use crate::runtime::clock;
 use crate::summary::Summary;
 
 /// Frames that are taken before anything else is looked at.
@@ -47,18 +48,10 @@ const RECEIVE_LEN: usize = 2048;
 const MESSAGES_WAITING: usize = 1024;
 /// Letters of the daemon's that wait for a worker, and how many of them may be questions how things
 /// stand.
-const LETTERS_WAITING: usize = QUESTIONS_WAITING + 4 * MOST_INTERFACES;
+const LETTERS_WAITING: usize = QUESTIONS_WAITING + 4 * MAX_INTERFACES;
 const QUESTIONS_WAITING: usize = 16;
-/// Interfaces that can be captured on at once.
-pub const MOST_INTERFACES: usize = 32;
 /// How often captures are looked after that show nothing.
 const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The only clock of this crate.
-#[allow(clippy::disallowed_methods, reason = "the worker is the edge where time enters")]
-pub(crate) fn clock() -> Instant {
-    Instant::now()
-}
 
 /// Whether an address means nothing without its interface, which the raw socket is not told.
 fn is_scoped(address: SocketAddr) -> bool {
@@ -77,7 +70,7 @@ pub enum Letter {
     /// These are the machine's addresses and interfaces now.
     Surroundings(Surroundings),
     /// Take over what may change.
-    Reload(Arc<Options>, SyncSender<Result<()>>),
+    Reload(ObserverConfig, SyncSender<Result<()>>),
     /// Say goodbye, and how things stand, and end.
     Close(SyncSender<Report>),
 }
@@ -341,7 +334,7 @@ impl<M: Machine> Worker<M> {
         // In place, since this is done for every packet when there are few. What has no descriptor
         // of its own has the bell's.
         let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
-        let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
+        let mut fds = [(); 2 + MAX_INTERFACES].map(|()| bell());
         let has_port = !self.mailboxes.is_empty();
         let port = has_port.then(|| self.outbox.sockets.port.as_fd());
         let captures = self.captures.iter().map(|(_, capture)| capture.as_fd());
@@ -500,8 +493,8 @@ impl<M: Machine> Worker<M> {
                 let _ = to.try_send(self.report(sessions));
             }
             Letter::Surroundings(surroundings) => self.set_surroundings(surroundings),
-            Letter::Reload(options, to) => {
-                let _ = to.try_send(self.machine.reload(&options));
+            Letter::Reload(limits, to) => {
+                let _ = to.try_send(self.machine.reload(limits));
             }
             Letter::Close(to) => {
                 self.machine.goodbye();

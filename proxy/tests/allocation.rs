@@ -11,7 +11,7 @@ use allocator::requests_during;
 use frames::Frames;
 use sidekick_protocol::Terms;
 use sidekick_proxy::packet::{self, Link};
-use sidekick_proxy::replay::Replay;
+use sidekick_proxy::replay::counter::Replay;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 

@@ -15,12 +15,11 @@ use common::{
     Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run,
 };
 use sidekick_protocol::wire::{Datagram, SessionNumber};
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer as Address, Seen, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
 use sidekick_proxy::addresses::Surroundings;
-use sidekick_proxy::cli::Options;
 use sidekick_proxy::crew::Crew;
 use sidekick_proxy::machine::Machine;
-use sidekick_proxy::monitor;
+use sidekick_proxy::monitor::server;
 use sidekick_proxy::monitor::status::{About, Watch};
 use sidekick_proxy::port::Port;
 use sidekick_proxy::summary::Summary;
@@ -302,7 +301,7 @@ fn a_second_daemon_goes_without_unless_asked() {
         assert_eq!((first.stop().stderr.as_str(), quiet.stop().stderr.as_str()), ("", ""));
         let warned = second.stop().stderr;
         assert!(
-            warned.contains("no metrics are served: TCP port 9252 is in use on 127.0.0.1"),
+            warned.contains("the proxy serves no metrics: TCP port 9252 is in use on 127.0.0.1"),
             "{warned}"
         );
         let warned = open.stop().stderr;
@@ -344,7 +343,7 @@ impl Machine for Stuck {
         None
     }
 
-    fn reload(&mut self, _: &Options) -> anyhow::Result<()> {
+    fn reload(&mut self, _: ObserverConfig) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -371,7 +370,7 @@ fn a_thread_that_is_stuck_is_told_of() {
     let max_sessions = Arc::new(AtomicU64::new(9));
     let about =
         About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
-    monitor::serve(listener, Watch::new(crew, about)).unwrap();
+    server::serve(listener, Watch::new(crew, about)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
     assert_eq!(counted(), 11.0);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::status::{Session, Status};
-use crate::worker::clock;
+use crate::runtime::clock;
 
 /// How long the daemon may take. It waits two seconds itself for threads that are stuck.
 const PATIENCE: Duration = Duration::from_secs(10);

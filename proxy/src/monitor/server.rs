@@ -20,8 +20,7 @@ use tokio::task::JoinHandle;
 
 use super::exposition;
 use super::status::{Status, Watch};
-use crate::daemon::spawn;
-use crate::worker::clock;
+use crate::runtime::{clock, spawn};
 
 /// Connections at once. When one more comes, the oldest gives way: it has had its time, and those
 /// that are slow on purpose must not keep others out.

@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
 use crate::crew::{Crew, sum};
+use crate::runtime::clock;
 use crate::summary::Summary;
-use crate::worker::{Report, clock};
+use crate::worker::Report;
 
 /// How the daemon stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

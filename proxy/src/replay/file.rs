@@ -9,10 +9,10 @@ mod input;
 mod link;
 mod pcap;
 mod pcapng;
+mod record;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use input::{CAPACITY, Input};
 use link::Shape;
 use pcap::Pcap;
 use pcapng::Pcapng;
+use record::{Problem, Record};
 
 /// Most bytes of a packet in a file, those of its headers there included; libpcap keeps no more
 /// than 256 KiB.
@@ -157,48 +158,6 @@ pub struct CaptureFile {
 enum Format {
     Pcap(Pcap),
     Pcapng(Pcapng),
-}
-
-/// What lies at the place to which a file was read.
-#[derive(Debug)]
-enum Record {
-    /// A packet.
-    Packet(Entry),
-    /// Something else, which was taken note of and is consumed.
-    Other,
-    /// Nothing: the file ends here.
-    End,
-    /// The beginning of something: the file ends within.
-    Truncated,
-}
-
-/// Where and what a packet is.
-#[derive(Debug)]
-struct Entry {
-    interface: u32,
-    /// A `LINKTYPE_`.
-    link: u32,
-    time: Option<Duration>,
-    /// Length of the record that holds it, which begins where the input stands.
-    record: usize,
-    /// Its bytes, within the record.
-    bytes: Range<usize>,
-    /// Bytes that it had.
-    len: u32,
-}
-
-/// Why there is no record.
-#[derive(Debug)]
-enum Problem {
-    Read(io::Error),
-    TooLong { len: u64, limit: usize },
-    Broken(&'static str),
-}
-
-impl From<io::Error> for Problem {
-    fn from(cause: io::Error) -> Self {
-        Self::Read(cause)
-    }
 }
 
 impl CaptureFile {
@@ -341,43 +300,6 @@ impl CaptureFile {
             }
             Problem::Broken(what) => FileError::Broken { file, offset, packets, what },
         }
-    }
-}
-
-/// The byte order of a file's or section's fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Order {
-    #[default]
-    Little,
-    Big,
-}
-
-impl Order {
-    fn u16(self, bytes: [u8; 2]) -> u16 {
-        match self {
-            Self::Little => u16::from_le_bytes(bytes),
-            Self::Big => u16::from_be_bytes(bytes),
-        }
-    }
-
-    fn u32(self, bytes: [u8; 4]) -> u32 {
-        match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
-        }
-    }
-
-    fn i64(self, bytes: [u8; 8]) -> i64 {
-        match self {
-            Self::Little => i64::from_le_bytes(bytes),
-            Self::Big => i64::from_be_bytes(bytes),
-        }
-    }
-
-    /// The first `N` of the 32-bit fields that `bytes` consist of.
-    fn fields<const N: usize>(self, bytes: &[u8]) -> Option<[u32; N]> {
-        let fields: &[[u8; 4]; N] = bytes.as_chunks().0.first_chunk()?;
-        Some(fields.map(|field| self.u32(field)))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pcap_parser::parse_pcap_header;
 
 use super::input::{CAPACITY, Input};
-use super::{Entry, Order, Problem, Record};
+use super::record::{Entry, Order, Problem, Record};
 
 const FILE_HEADER_LEN: usize = 24;
 const PACKET_HEADER_LEN: usize = 16;

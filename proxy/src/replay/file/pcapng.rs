@@ -13,7 +13,7 @@ use pcap_parser::{
 };
 
 use super::input::{CAPACITY, Input};
-use super::{Entry, Order, Problem, Record};
+use super::record::{Entry, Order, Problem, Record};
 
 /// The type of a Section Header Block, the same in both byte orders.
 pub(super) const MAGIC: [u8; 4] = SHB_MAGIC.to_be_bytes();

@@ -6,6 +6,7 @@ use std::io::{Cursor, Write};
 
 use sidekick_protocol::Flow;
 
+use super::record::Order;
 use super::*;
 use write::{Pcapng, pcap, udp_packet};
 

@@ -1,6 +1,6 @@
 //! Capture files, field by field.
 
-use super::super::Order;
+use super::super::record::Order;
 
 fn u16(order: Order, value: u16) -> [u8; 2] {
     match order {

@@ -1,17 +1,16 @@
-//! `sidekick-proxy replay`: what the proxy would have made of a capture.
+//! `sidekick-proxy replay`: prints what the proxy would have counted of a capture file.
 
 use std::io::{self, IsTerminal, Write};
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::{Args, value_parser};
 use serde::Serialize;
 use sidekick_protocol::Terms;
 
-use super::{CaptureFile, Replay};
-use crate::worker::clock;
+use super::counter::Replay;
+use super::file::CaptureFile;
+use crate::runtime::clock;
 
 /// Flows that are shown where not all are.
 const SHOWN: usize = 20;
@@ -20,57 +19,20 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Packets between two looks at the clock.
 const PROGRESS_PACKETS: u64 = 1 << 16;
 
-const EXAMPLES: &str = "\
-Examples:
-  What would have been counted, and how many quACKs sent:
-      sidekick-proxy replay trace.pcapng
-  The same for quACKs of 10 sums after every 2 packets, for a program to read:
-      sidekick-proxy replay --every-packets 2 --threshold 10 --json trace.pcap
-  While it is captured:
-      tcpdump -i eth1 -s 128 -w - udp | sidekick-proxy replay -
-
-Each UDP flow is counted as if its sender had asked for it: QUIC packets with a short header, by the four
-bytes at offset 21. A capture that is cut holds those with 128 bytes of each packet.";
-
-/// Which file, and what to make of it.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Options {
-    /// A capture file, pcap or pcapng; `-` for standard input
+/// Which file to replay, and how.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The file; `-` is standard input.
     pub file: PathBuf,
-
-    /// A quACK after every N packets of a flow [default: one every 30 ms]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
-    pub every_packets: Option<u16>,
-
-    /// A quACK every N milliseconds, if packets have come since the last [default: 30, without
-    /// --every-packets]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=60_000))]
-    pub every_ms: Option<u32>,
-
-    /// Sums in each quACK
-    #[arg(long, value_name = "T", default_value_t = 20, value_parser = value_parser!(u8).range(1..))]
-    pub threshold: u8,
-
-    /// Flows that are counted; packets of others only show in the total
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
-    pub flows: u32,
-
-    /// Print all as one JSON object
-    #[arg(long)]
+    /// What the sender of each flow would have requested.
+    pub terms: Terms,
+    /// Most flows to count.
+    pub flows: usize,
+    /// Whether to print JSON.
     pub json: bool,
 }
 
-impl Options {
-    fn terms(&self) -> Terms {
-        let every_packets = self.every_packets.and_then(NonZeroU16::new);
-        let every = self.every_ms.map(|ms| Duration::from_millis(ms.into()));
-        let every = if every_packets.is_some() { every } else { every.or(Terms::default().every) };
-        Terms { threshold: self.threshold, every_packets, every, ..Terms::default() }
-    }
-}
-
-/// What came of it.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
     /// Packets in the file, of whatever kind.
@@ -114,11 +76,10 @@ struct Flow {
 ///
 /// # Errors
 /// One sentence for the operator: why the file cannot be read.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(settings: &Settings) -> Result<()> {
     let begun = clock();
-    let flows = usize::try_from(options.flows).unwrap_or(usize::MAX);
-    let mut replay = Replay::new(flows, options.terms(), begun)?;
-    let mut file = CaptureFile::open(&options.file)?;
+    let mut replay = Replay::new(settings.flows, settings.terms, begun)?;
+    let mut file = CaptureFile::open(&settings.file)?;
     let mut progress = Progress::new(begun);
     let broken = loop {
         match file.next() {
@@ -132,7 +93,7 @@ pub fn run(options: &Options) -> Result<()> {
     let took = clock().saturating_duration_since(begun);
     let outcome = outcome(&replay, &file, took);
     let mut out = io::stdout().lock();
-    let written = if options.json {
+    let written = if settings.json {
         serde_json::to_writer(&mut out, &outcome)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
