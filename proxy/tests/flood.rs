@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::wire::Datagram;
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Terms};
-use sidekick_proxy::path::PathSocket;
+use sidekick_proxy::raw_socket::RawSocket;
 
 const HELLOS: usize = 3000;
 
@@ -63,8 +63,7 @@ fn a_flood_at_the_port_holds_up_no_quack() {
 #[test]
 fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
     in_namespace("answers_to_hosts_that_are_not_there_hold_up_no_quack", || {
-        let sockets =
-            || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), PathSocket::open().unwrap());
+        let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), RawSocket::open().unwrap());
         let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
         let daemon = Daemon::start("-i near0 --json --metrics off");
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();

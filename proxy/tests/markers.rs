@@ -12,7 +12,7 @@ use common::link::{bind, connected, link, send};
 use common::{Daemon, PATIENCE, Peer, every_packets, in_namespace, naive_sums, proxy, run};
 use nix::sys::signal::Signal;
 use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker, Reply};
-use sidekick_proxy::path::PathSocket;
+use sidekick_proxy::raw_socket::RawSocket;
 
 /// A server behind the proxy.
 const SERVER: &str = "198.51.100.7:443";
@@ -23,7 +23,7 @@ fn address(text: &str) -> SocketAddr {
 
 /// The host on the near segment. It can forge addresses.
 struct Host {
-    forge: PathSocket,
+    forge: RawSocket,
     /// The flow's own socket (10.9.0.2:4000), and the adjacent one (10.9.0.2:4001).
     flow: UdpSocket,
     adjacent: UdpSocket,
@@ -39,7 +39,7 @@ impl Host {
             for socket in [&flow, &adjacent] {
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
             }
-            Self { forge: PathSocket::open().unwrap(), flow, adjacent, markers: 0 }
+            Self { forge: RawSocket::open().unwrap(), flow, adjacent, markers: 0 }
         })
     }
 

@@ -16,14 +16,14 @@ use common::{
 };
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
-use sidekick_proxy::addresses::Surroundings;
-use sidekick_proxy::crew::Crew;
-use sidekick_proxy::machine::Machine;
+use sidekick_proxy::addresses::HostNetwork;
+use sidekick_proxy::engine::ProtocolEngine;
 use sidekick_proxy::monitor::server;
-use sidekick_proxy::monitor::status::{About, Watch};
+use sidekick_proxy::monitor::status::{ProxyInfo, StatusReader};
+use sidekick_proxy::pool::WorkerPool;
 use sidekick_proxy::port::Port;
 use sidekick_proxy::summary::Summary;
-use sidekick_proxy::worker::{News, Report, Sockets};
+use sidekick_proxy::worker::{Report, Sockets, WorkerEvent};
 
 const METRICS: &str = "127.0.0.1:9252";
 
@@ -145,7 +145,7 @@ fn health_follows_the_only_interface() {
         well();
         run("ip link delete near0");
         until(METRICS, "/health", |status, said| {
-            status == 503 && said == "no interface is captured on: there is no near0\n"
+            status == 503 && said == "the proxy captures on no interface: there is no near0\n"
         });
         let shown = proxy("status").output().unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
@@ -186,7 +186,7 @@ fn status_shows_a_session() {
         for wanted in [
             &peer.key.to_string(),
             "0.0.0.0:5252",
-            "1 open of 1024",
+            "1 open, 1024 at most",
             "counted 20",
             env!("CARGO_PKG_VERSION"),
         ] {
@@ -309,24 +309,24 @@ fn a_second_daemon_goes_without_unless_asked() {
     });
 }
 
-/// A machine without a network that is stuck while somebody holds its lock.
+/// An engine that is stuck while a test holds its lock.
 struct Stuck(Arc<Mutex<u64>>);
 
-/// Two of them, at work, and a port.
-fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News>) {
+/// Two workers with such engines, and a port.
+fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (WorkerPool, SocketAddr, mpsc::Receiver<WorkerEvent>) {
     let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
-    let (news, inbox) = mpsc::channel::<News>();
+    let (events, inbox) = mpsc::channel::<WorkerEvent>();
     let address = port.address();
-    let machines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
+    let engines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
     (
-        Crew::start(machines, Sockets { port, path: None }, &Surroundings::default(), &news)
+        WorkerPool::start(engines, Sockets { port, raw: None }, &HostNetwork::default(), &events)
             .unwrap(),
         address,
         inbox,
     )
 }
 
-impl Machine for Stuck {
+impl ProtocolEngine for Stuck {
     fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
 
     fn handle_input(&mut self, _: Address, _: &[u8], _: Instant) {
@@ -363,14 +363,14 @@ impl Machine for Stuck {
 #[test]
 fn a_thread_that_is_stuck_is_told_of() {
     let lock = Arc::new(Mutex::new(7));
-    let (crew, address, _news) = stuck([&lock, &Arc::new(Mutex::new(4))]);
+    let (pool, address, _events) = stuck([&lock, &Arc::new(Mutex::new(4))]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
     let max_sessions = Arc::new(AtomicU64::new(9));
-    let about =
-        About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
-    server::serve(listener, Watch::new(crew, about)).unwrap();
+    let info =
+        ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
+    server::serve(listener, StatusReader::new(pool, info)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
     assert_eq!(counted(), 11.0);
@@ -398,7 +398,7 @@ fn a_thread_that_is_stuck_is_told_of() {
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let locks = [(); 2].map(|()| Arc::new(Mutex::new(0)));
-    let (crew, address, _news) = stuck([&locks[0], &locks[1]]);
+    let (pool, address, _events) = stuck([&locks[0], &locks[1]]);
     let held = locks[1].lock().unwrap();
     let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
     // Of a session of the second thread, by its number.
@@ -409,13 +409,13 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let late = |reports: &[Option<Report>]| {
         reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
     };
-    while !late(&crew.answers(0)) {
+    while !late(&pool.all_reports(0)) {
         assert!(begun.elapsed() < common::PATIENCE, "there is room for all");
         for _ in 0..2000 {
             flooding.send_to(&message[..len], address).unwrap();
         }
     }
-    let closing = thread::spawn(move || crew.close());
+    let closing = thread::spawn(move || pool.close());
     drop(held);
     let summary = closing.join().unwrap();
     let handled = *locks[1].lock().unwrap();

@@ -34,7 +34,7 @@ fn answers_come_from_the_address_spoken_to() {
             let arrival = port.receiver().receive(&mut buffer).unwrap().unwrap();
             assert_eq!(&buffer[..arrival.len], b"question");
             assert_eq!(arrival.from, peer.local_addr().unwrap(), "{listen}");
-            let route = Route { source: arrival.to, interface: None };
+            let route = Route { source: arrival.local_ip, interface: None };
             port.send(b"answer", arrival.from, route).unwrap();
             // A connected socket takes only what comes from the address it spoke to.
             let len = peer.recv(&mut buffer).unwrap();

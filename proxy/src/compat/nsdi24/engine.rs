@@ -13,7 +13,7 @@ use tracing::debug;
 
 use super::observer::{Config, Observer};
 use super::settings::Settings;
-use crate::machine::Machine;
+use crate::engine::ProtocolEngine;
 use crate::summary::Summary;
 
 /// One observer, and the destination of its quACKs.
@@ -38,17 +38,17 @@ impl Engine {
     }
 }
 
-impl Machine for Engine {
+impl ProtocolEngine for Engine {
     fn observe(
         &mut self,
         seen: &[Seen<'_>],
         _: u32,
         now: Instant,
-        mut after: impl FnMut(&mut Self),
+        mut transmit: impl FnMut(&mut Self),
     ) {
         for Seen { flow, payload } in seen {
             if self.observer.observe(flow, *payload, now) {
-                after(self);
+                transmit(self);
             }
         }
     }
