@@ -30,7 +30,7 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 use pnet_datalink::{Channel, Config};
 use sidekick_protocol::{Filter, Flow, Identification, Position, Terms};
-use sidekick_proxy::packet::{self, Link};
+use sidekick_proxy::testing::packet::{self, Link};
 use sidekick_quack::textbook;
 use std::collections::HashMap;
 use std::net::UdpSocket;

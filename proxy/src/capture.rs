@@ -21,9 +21,10 @@ pub(crate) mod settings;
 mod socket;
 mod source;
 
-pub use counters::Counters;
-pub use deliver::{Batch, Captured};
-pub use error::CaptureError;
-pub use interface::Capture;
-pub use open::open;
-pub use source::{BATCH, Frames};
+pub(crate) use counters::Counters;
+pub(crate) use deliver::{Batch, Captured};
+pub(crate) use error::CaptureError;
+pub(crate) use interface::Capture;
+pub(crate) use open::open;
+pub use source::BATCH;
+pub(crate) use source::Frames;

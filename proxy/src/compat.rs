@@ -1,4 +1,4 @@
 //! Other proxies' wires, spoken in place of ours so that programs written for them can be run
 //! against this proxy.
 
-pub mod nsdi24;
+pub(crate) mod nsdi24;

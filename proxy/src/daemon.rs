@@ -70,17 +70,14 @@ struct OpenedInterface {
     captures: Result<Vec<Capture>, CaptureError>,
 }
 
-/// Runs a proxy until SIGINT, SIGTERM or SIGHUP ends it, or its port fails.
+/// Runs a proxy as [`crate::run`] does.
 ///
 /// With `reread`, SIGHUP does not end the proxy. The proxy then applies the settings that `reread`
 /// returns, as far as they can change while it runs.
 ///
-/// Call this before the process starts any other thread. It blocks these signals, and gives up all
-/// capabilities but CAP_NET_RAW. It prints its state to standard output, and logs by [`tracing`].
-///
 /// # Errors
 /// One sentence for the operator: why the proxy cannot start or continue.
-pub fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
+pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     config.check()?;
     // Before any other thread starts, which would handle a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;

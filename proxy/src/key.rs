@@ -17,7 +17,7 @@ const OTHERS: u32 = 0o077;
 ///
 /// # Errors
 /// When the system gives none.
-pub fn random() -> Result<[u8; 32]> {
+pub(crate) fn random() -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
@@ -34,7 +34,7 @@ const TOO_LONG: u64 = 66;
 /// # Errors
 /// When the file can be neither read nor made, holds something else, is no regular file, or can be
 /// read or written by others than its owner.
-pub fn load(file: &Path) -> Result<SecretKey> {
+pub(crate) fn load(file: &Path) -> Result<SecretKey> {
     // There first, so that nothing is made where something is, a link to a file that is missing
     // among it.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
@@ -54,7 +54,7 @@ pub fn load(file: &Path) -> Result<SecretKey> {
 ///
 /// # Errors
 /// As those of [`load`].
-pub fn check(file: &Path) -> Result<()> {
+pub(crate) fn check(file: &Path) -> Result<()> {
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    sidekick_proxy::program::main()
+    sidekick_proxy::main()
 }

@@ -4,8 +4,8 @@
 //! requests cost the counting of packets next to nothing. [`status`] is the source of all pages.
 //! [`ask`] fetches the status of another process.
 
-pub mod ask;
-pub mod exposition;
-pub mod listener;
-pub mod server;
-pub mod status;
+pub(crate) mod ask;
+pub(crate) mod exposition;
+pub(crate) mod listener;
+pub(crate) mod server;
+pub(crate) mod status;

@@ -13,7 +13,7 @@ const KEPT: Capability = Capability::CAP_NET_RAW;
 ///
 /// # Errors
 /// When there is something to give up, and the system does not let it go.
-pub fn confine() -> Result<()> {
+pub(crate) fn confine() -> Result<()> {
     prctl::set_no_new_privs().context("cannot do without new privileges")?;
     drop_all_but_kept().context("cannot give up capabilities")
 }

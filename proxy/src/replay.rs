@@ -4,6 +4,6 @@
 //! as a proxy would have if the sender of each flow had requested it. [`report`] is the command that
 //! prints the result.
 
-pub mod counter;
-pub mod file;
-pub mod report;
+pub(crate) mod counter;
+pub(crate) mod file;
+pub(crate) mod report;

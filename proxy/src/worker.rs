@@ -32,8 +32,8 @@ use crate::config::MAX_INTERFACES;
 use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
 
-pub(crate) use control::Inbox;
-pub use control::{CaptureReport, Command, Report, WorkerEvent, WorkerHandle};
+pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
+pub use control::{Report, WorkerEvent};
 use outbox::Outbox;
 pub use outbox::Sockets;
 use port_reader::PortReader;

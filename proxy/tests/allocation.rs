@@ -10,8 +10,8 @@ mod frames;
 use allocator::requests_during;
 use frames::Frames;
 use sidekick_protocol::Terms;
-use sidekick_proxy::packet::{self, Link};
-use sidekick_proxy::replay::counter::Replay;
+use sidekick_proxy::testing::Replay;
+use sidekick_proxy::testing::packet::{self, Link};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use common::{Daemon, Ended, PATIENCE, datagram, fails, in_namespace, naive_sums, proxy};
 use nix::sys::socket::{setsockopt, sockopt};
-use sidekick_proxy::compat::nsdi24::wire::Quack;
+use sidekick_proxy::testing::Nsdi24Quack as Quack;
 
 /// A sender, a receiver, and the socket at which the sender takes quACKs.
 struct Path {

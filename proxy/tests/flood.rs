@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::wire::Datagram;
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Terms};
-use sidekick_proxy::raw_socket::RawSocket;
+use sidekick_proxy::testing::RawSocket;
 
 const HELLOS: usize = 3000;
 

@@ -12,7 +12,7 @@ use common::link::{bind, connected, link, send};
 use common::{Daemon, PATIENCE, Peer, every_packets, in_namespace, naive_sums, proxy, run};
 use nix::sys::signal::Signal;
 use sidekick_protocol::wire::path::{Answer, MARKER_LEN, Marker, Reply};
-use sidekick_proxy::raw_socket::RawSocket;
+use sidekick_proxy::testing::RawSocket;
 
 /// A server behind the proxy.
 const SERVER: &str = "198.51.100.7:443";

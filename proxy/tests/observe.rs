@@ -16,14 +16,10 @@ use common::{
 };
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
-use sidekick_proxy::addresses::HostNetwork;
-use sidekick_proxy::engine::ProtocolEngine;
-use sidekick_proxy::monitor::server;
-use sidekick_proxy::monitor::status::{ProxyInfo, StatusReader};
-use sidekick_proxy::pool::WorkerPool;
-use sidekick_proxy::port::Port;
-use sidekick_proxy::summary::Summary;
-use sidekick_proxy::worker::{Report, Sockets, WorkerEvent};
+use sidekick_proxy::testing::{
+    HostNetwork, Port, ProtocolEngine, ProxyInfo, Report, Sockets, StatusReader, Summary,
+    WorkerEvent, WorkerPool, serve,
+};
 
 const METRICS: &str = "127.0.0.1:9252";
 
@@ -370,7 +366,7 @@ fn a_thread_that_is_stuck_is_told_of() {
     let max_sessions = Arc::new(AtomicU64::new(9));
     let info =
         ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
-    server::serve(listener, StatusReader::new(pool, info)).unwrap();
+    serve(listener, StatusReader::new(pool, info)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
     assert_eq!(counted(), 11.0);

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sidekick_proxy::monitor::exposition;
-use sidekick_proxy::monitor::status::Status;
+use sidekick_proxy::testing::{Status, exposition};
 
 const ALERTS: &str = include_str!("../packaging/alerts.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana.json");

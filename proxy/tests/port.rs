@@ -7,8 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use common::{PATIENCE, in_namespace};
-use sidekick_proxy::port::Port;
-use sidekick_proxy::route::Route;
+use sidekick_proxy::testing::{Port, Route};
 
 #[test]
 fn answers_come_from_the_address_spoken_to() {

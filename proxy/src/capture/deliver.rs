@@ -14,7 +14,7 @@ use crate::packet::{self, Datagram, Link, Skip};
 
 /// What a capture yields, in the order of arrival.
 #[derive(Clone, Copy, Debug)]
-pub enum Captured<'a> {
+pub(crate) enum Captured<'a> {
     /// Datagrams, none missing between them.
     Datagrams(&'a [Seen<'a>]),
     /// Here datagrams are missing: the kernel had no room for them, or could not describe them.
@@ -23,7 +23,7 @@ pub enum Captured<'a> {
 
 /// Datagrams that are observed together, at most [`BATCH`].
 #[derive(Debug)]
-pub struct Batch<'a> {
+pub(crate) struct Batch<'a> {
     seen: [Seen<'a>; BATCH],
     len: usize,
 }
@@ -38,7 +38,7 @@ impl Default for Batch<'_> {
 
 impl<'a> Batch<'a> {
     /// Adds a datagram. Returns false, and does nothing, if there is no room.
-    pub fn push(&mut self, seen: Seen<'a>) -> bool {
+    pub(crate) fn push(&mut self, seen: Seen<'a>) -> bool {
         let place = self.seen.get_mut(self.len);
         self.len += usize::from(place.is_some());
         place.map(|place| *place = seen).is_some()
@@ -46,7 +46,7 @@ impl<'a> Batch<'a> {
 
     /// The datagrams.
     #[must_use]
-    pub fn seen(&self) -> &[Seen<'a>] {
+    pub(crate) fn seen(&self) -> &[Seen<'a>] {
         self.seen.get(..self.len).unwrap_or_default()
     }
 
@@ -64,7 +64,7 @@ struct Segments<'a> {
 
 /// The datagrams of frames that a capture has read.
 #[derive(Debug)]
-pub struct Datagrams<'a, 'f> {
+pub(crate) struct Datagrams<'a, 'f> {
     name: &'a str,
     link: Link,
     counters: &'a mut Counters,
@@ -94,13 +94,13 @@ impl<'a, 'f> Datagrams<'a, 'f> {
 
     /// How many frames the read took from the source, including those that it discarded.
     #[must_use]
-    pub fn frames_read(&self) -> usize {
+    pub(crate) fn frames_read(&self) -> usize {
         self.read
     }
 
     /// The next datagrams, which it puts into `batch`; `None` at the end. The datagrams of merged
     /// frames are separate, as on the wire.
-    pub fn next<'b>(&mut self, batch: &'b mut Batch<'a>) -> Option<Captured<'b>> {
+    pub(crate) fn next<'b>(&mut self, batch: &'b mut Batch<'a>) -> Option<Captured<'b>> {
         if mem::take(&mut self.missed) {
             return Some(Captured::Missed);
         }

@@ -15,7 +15,7 @@ use super::source::{Frames, Read, Source};
 use crate::packet::Link;
 
 /// One thread's capture on one interface.
-pub struct Capture {
+pub(crate) struct Capture {
     source: Box<dyn Source>,
     interface: Interface,
 }
@@ -71,47 +71,47 @@ impl Capture {
 
     /// The interface's name.
     #[must_use]
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.interface.name
     }
 
     /// How the capture reads packets: `ring` or `pnet`.
     #[must_use]
-    pub fn backend(&self) -> &'static str {
+    pub(crate) fn backend(&self) -> &'static str {
         self.source.name()
     }
 
     /// Whether the interface was up at the last check.
     #[must_use]
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         !self.interface.down
     }
 
     /// What the capture has seen. The drops are those of the last
     /// [`update_drops`](Self::update_drops).
     #[must_use]
-    pub fn counters(&self) -> Counters {
+    pub(crate) fn counters(&self) -> Counters {
         let dropped = self.source.dropped() + self.interface.discarded;
         Counters { dropped, ..self.interface.counters }
     }
 
     /// Asks the kernel how many packets it dropped. If there are more, the capture discards all
     /// frames that wait now.
-    pub fn update_drops(&mut self) {
+    pub(crate) fn update_drops(&mut self) {
         self.source.update_drops();
     }
 
     /// Returns whether datagrams are missing since the last call, and since the capture last
     /// yielded [`Captured::Missed`](super::Captured::Missed). All datagrams that it yields next
     /// arrived after them.
-    pub fn take_missed(&mut self) -> bool {
+    pub(crate) fn take_missed(&mut self) -> bool {
         self.interface.take_missed(self.source.dropped())
     }
 
     /// Most frames that can wait. A reader of so many frames has seen all that were there at the
     /// beginning.
     #[must_use]
-    pub fn most_waiting(&self) -> usize {
+    pub(crate) fn most_waiting(&self) -> usize {
         self.source.most_waiting()
     }
 
@@ -120,7 +120,7 @@ impl Capture {
     ///
     /// # Errors
     /// Why the capture has ended.
-    pub fn read<'a, 'f>(
+    pub(crate) fn read<'a, 'f>(
         &'a mut self,
         frames: &'f mut Frames<'a>,
     ) -> Result<Datagrams<'a, 'f>, CaptureError> {
@@ -155,7 +155,7 @@ impl Capture {
     }
 
     /// Returns the memory of the frames read last to the kernel.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.source.release();
     }
 
@@ -163,7 +163,7 @@ impl Capture {
     ///
     /// # Errors
     /// Why the capture has ended.
-    pub fn check(&mut self) -> Result<(), CaptureError> {
+    pub(crate) fn check(&mut self) -> Result<(), CaptureError> {
         self.source.update_drops();
         if self.source.is_stuck() {
             return Err(CaptureError::Stuck { name: self.interface.name.clone() });

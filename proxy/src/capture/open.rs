@@ -22,7 +22,7 @@ use crate::packet::Link;
 /// # Errors
 /// When there is no such interface, when the process lacks the privilege, and when the link type is
 /// not supported.
-pub fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, CaptureError> {
+pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, CaptureError> {
     let interface = find(name)?;
     let failed = |cause: io::Error| match cause.kind() {
         io::ErrorKind::PermissionDenied => CaptureError::NotPermitted { program: program() },

@@ -29,7 +29,7 @@ impl Backend {
 
 /// How to capture on an interface.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How the captures read packets.
     pub backend: Backend,
     /// Whether to capture frames for other machines, too.

@@ -26,7 +26,7 @@ pub(super) struct Frame<'a> {
 
 /// Frames that a source has read together, at most [`BATCH`]. They borrow the source's memory.
 #[derive(Debug)]
-pub struct Frames<'a> {
+pub(crate) struct Frames<'a> {
     frames: [Frame<'a>; BATCH],
     len: usize,
 }

@@ -11,4 +11,4 @@
 pub(crate) mod engine;
 pub(crate) mod observer;
 pub mod settings;
-pub mod wire;
+pub(crate) mod wire;

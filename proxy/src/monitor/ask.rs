@@ -20,7 +20,7 @@ const LONGEST: u64 = 16 << 20;
 ///
 /// # Errors
 /// Why there is no status, and a remedy.
-pub fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
+pub(crate) fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
     let no_proxy = || {
         format!(
             "no proxy answers at {address}: start it, or name the address of its metrics, with \
@@ -87,7 +87,7 @@ impl Read for Deadline {
 
 /// The status as text for people.
 #[must_use]
-pub fn show(status: &Status) -> String {
+pub(crate) fn show(status: &Status) -> String {
     let mut text = format!("sidekick-proxy {}, up {}\n", status.version, duration(status.uptime));
     let mut say = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<12}{value}");

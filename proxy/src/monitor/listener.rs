@@ -9,7 +9,7 @@ use thiserror::Error;
 use tracing::warn;
 
 /// Where the proxy serves metrics by default.
-pub const DEFAULT_ADDRESS: SocketAddr =
+pub(crate) const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9252);
 
 /// Where to serve metrics.
@@ -49,7 +49,7 @@ impl fmt::Display for MetricsAddress {
 
 /// Why the proxy cannot serve metrics.
 #[derive(Debug, Error)]
-pub enum MonitorError {
+pub(crate) enum MonitorError {
     /// Another program uses the port.
     #[error(
         "TCP port {} is in use on {}: stop the program that uses it, or choose another port with \
@@ -78,7 +78,7 @@ pub enum MonitorError {
 ///
 /// # Errors
 /// [`MonitorError`] says why the port that the operator chose cannot be opened.
-pub fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>, MonitorError> {
+pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>, MonitorError> {
     let address = match choice {
         Some(MetricsAddress::Off) => return Ok(None),
         Some(MetricsAddress::At(address)) => address,

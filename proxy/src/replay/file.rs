@@ -19,19 +19,15 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::packet::{self, Datagram, Link, Skip};
-use input::{CAPACITY, Input};
+use input::Input;
 use link::Shape;
 use pcap::Pcap;
 use pcapng::Pcapng;
 use record::{Problem, Record};
 
-/// Most bytes of a packet in a file, those of its headers there included; libpcap keeps no more
-/// than 256 KiB.
-pub const LONGEST_PACKET: usize = CAPACITY;
-
 /// Why a capture file cannot be read, or cannot be read on.
 #[derive(Debug, Error)]
-pub enum FileError {
+pub(crate) enum FileError {
     /// The file cannot be opened.
     #[error("cannot open {file}: {cause}")]
     Open {
@@ -116,7 +112,7 @@ pub enum FileError {
 
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub(crate) struct Frame<'a> {
     /// The number of the interface that it was captured on: in pcapng that of its section,
     /// otherwise 0.
     pub interface: u32,
@@ -138,14 +134,14 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// [`Skip`] says why there is none.
     #[inline]
-    pub fn datagram(&self) -> Result<Datagram<'a>, Skip> {
+    pub(crate) fn datagram(&self) -> Result<Datagram<'a>, Skip> {
         packet::parse(self.link.ok_or(Skip::NotUdp)?, self.bytes, self.len)
     }
 }
 
 /// A capture file that is read from its beginning to its end.
 #[derive(Debug)]
-pub struct CaptureFile {
+pub(crate) struct CaptureFile {
     name: String,
     input: Input,
     format: Format,
@@ -166,7 +162,7 @@ impl CaptureFile {
     /// # Errors
     /// When it cannot be read, is no capture file, or a pcap file of a link type that is not known
     /// here.
-    pub fn open(path: &Path) -> Result<Self, FileError> {
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         if path == Path::new("-") {
             return Self::read("standard input".to_owned(), Box::new(io::stdin()));
         }
@@ -181,7 +177,7 @@ impl CaptureFile {
     ///
     /// # Errors
     /// As [`CaptureFile::open`].
-    pub fn read(name: String, source: Box<dyn Read + Send>) -> Result<Self, FileError> {
+    pub(crate) fn read(name: String, source: Box<dyn Read + Send>) -> Result<Self, FileError> {
         let mut input = Input::new(source);
         let magic = match input.peek(4) {
             Ok(Some(&[a, b, c, d, ..])) => [a, b, c, d],
@@ -224,22 +220,16 @@ impl CaptureFile {
         Ok(file)
     }
 
-    /// The file's name as errors have it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// How many packets it has given.
     #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.packets
     }
 
     /// Whether the file ended in the middle of a packet, as that of a capture does that was killed.
     /// Known once [`CaptureFile::next`] has given `None`.
     #[must_use]
-    pub fn truncated(&self) -> bool {
+    pub(crate) fn truncated(&self) -> bool {
         self.truncated
     }
 
@@ -252,7 +242,7 @@ impl CaptureFile {
         clippy::should_implement_trait,
         reason = "an iterator cannot lend the buffer to its items"
     )]
-    pub fn next(&mut self) -> Result<Option<Frame<'_>>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, FileError> {
         let entry = loop {
             if self.ended {
                 return Ok(None);

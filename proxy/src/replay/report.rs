@@ -21,7 +21,7 @@ const PROGRESS_PACKETS: u64 = 1 << 16;
 
 /// Which file to replay, and how.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The file; `-` is standard input.
     pub file: PathBuf,
     /// What the sender of each flow would have requested.
@@ -76,7 +76,7 @@ struct Flow {
 ///
 /// # Errors
 /// One sentence for the operator: why the file cannot be read.
-pub fn run(settings: &Settings) -> Result<()> {
+pub(crate) fn run(settings: &Settings) -> Result<()> {
     let begun = clock();
     let mut replay = Replay::new(settings.flows, settings.terms, begun)?;
     let mut file = CaptureFile::open(&settings.file)?;

@@ -25,7 +25,7 @@ const COMMANDS_WAITING: usize = REPORTS_WAITING + 4 * MAX_INTERFACES;
 
 /// A command of the daemon to a worker.
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Capture on an interface, under the daemon's number of it.
     Capture {
         /// The number.
@@ -99,7 +99,7 @@ pub(super) struct Message {
 /// Messages from the network have a channel of their own. So no flood of them keeps out the
 /// daemon's commands.
 #[derive(Clone, Debug)]
-pub struct WorkerHandle {
+pub(crate) struct WorkerHandle {
     commands: SyncSender<Command>,
     messages: SyncSender<Message>,
     waker: Arc<EventFd>,

@@ -7,14 +7,18 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use sidekick_protocol::{ObserverConfig, Peer, Seen, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer, Seen, Transmit};
 use sidekick_quack::ThresholdError;
 use tracing::debug;
 
 use super::observer::{Config, Observer};
 use super::settings::Settings;
+use super::wire::MAX_QUACK_LEN;
 use crate::engine::ProtocolEngine;
 use crate::summary::Summary;
+
+/// The worker's buffer has room for every quACK.
+const _: () = assert!(MAX_QUACK_LEN <= MAX_DATAGRAM_LEN);
 
 /// One observer, and the destination of its quACKs.
 #[derive(Debug)]

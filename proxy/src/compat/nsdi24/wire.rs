@@ -17,7 +17,7 @@ use sidekick_quack::MAX_THRESHOLD;
 use thiserror::Error;
 
 /// Length in bytes of the longest quACK that a proxy sends: one with [`MAX_THRESHOLD`] sums.
-pub const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
+pub(super) const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
 
 /// A quACK as it is on the wire. No value of any field is refused, not even a sum that no field
 /// element has: what the numbers mean is up to who reads them.

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
-/// Bytes that are read ahead at most.
+/// Most bytes to read ahead, and so the longest record of a packet with its headers. Libpcap keeps at
+/// most 256 KiB of a packet.
 pub(super) const CAPACITY: usize = 1 << 20;
 
 /// Something that is read from its beginning to its end.

@@ -4,6 +4,7 @@ use std::io;
 
 use proptest::prelude::*;
 
+use super::super::input::CAPACITY;
 use super::write::{Pcapng, pcap, u32, udp_packet};
 use super::*;
 
@@ -132,7 +133,7 @@ fn lengths_beyond_the_bound_are_refused_and_not_waited_for() {
     }
 
     // The longest that is read.
-    let longest = vec![7; LONGEST_PACKET - 16];
+    let longest = vec![7; CAPACITY - 16];
     let file = pcap(0xa1b2_c3d4, order, 1, &[(0, 0, 1 << 20, &longest), (0, 0, 1 << 20, &longest)]);
     assert_eq!(read(&file).len(), 2);
 }
