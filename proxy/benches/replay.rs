@@ -101,7 +101,7 @@ fn replay(replay: &mut Replay, frames: &Frames, turn: usize) -> f64 {
         for (found, bytes) in found.iter_mut().zip(together) {
             *found = packet::parse(Link::Ethernet, bytes, LEN.into());
         }
-        replay.take_all(&found, Some(Duration::from_micros((number * BATCH) as u64)));
+        replay.observe_all(&found, Some(Duration::from_micros((number * BATCH) as u64)));
     }
     per_packet(begun)
 }

@@ -26,7 +26,7 @@ fn nothing_is_allocated_once_the_sessions_are_open() {
             // Ten microseconds from packet to packet: quACKs fall due by time, too.
             for (number, (bytes, len)) in (0..).zip(frames.iter()) {
                 let found = packet::parse(Link::Ethernet, bytes, len);
-                replay.take(found, Some(Duration::from_micros(10 * (turn * 100_000 + number))));
+                replay.observe(found, Some(Duration::from_micros(10 * (turn * 100_000 + number))));
             }
         });
         (requests, *replay.stats())

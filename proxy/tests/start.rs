@@ -167,7 +167,7 @@ fn a_key_file_that_will_not_do_is_named() {
                 .unwrap()
         };
         let remedy = format!("`chmod 600 {open}`");
-        for (key, sentence) in [(&pipe, "is no regular file"), (&open, remedy.as_str())] {
+        for (key, sentence) in [(&pipe, "is not a regular file"), (&open, remedy.as_str())] {
             let (status, stdout, stderr) = fails(&mut proxy(&format!("-i lo --key {key}")));
             assert_eq!(status.code(), Some(1));
             assert_sentence((&stdout, &stderr), &[key, sentence]);

@@ -11,32 +11,33 @@ use sidekick_protocol::{
 use crate::capture::{BATCH, Batch, Counters};
 use crate::packet::{Datagram, Skip};
 
-/// Datagrams that are longer were not on a wire like this: the machine that captured them had
-/// merged some into one.
+/// Longest datagram on a wire. The capturing machine has merged several into a longer one.
 const LONGEST_ON_A_WIRE: usize = 9000;
 
-/// A capture that lasts longer, by its clock, stands still from then on.
+/// Longest capture by its clock, which stops there.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// An observer that is shown old packets, and whose quACKs nobody gets.
+/// Counts packets that were captured before. It writes quACKs, and sends none.
 #[derive(Debug)]
 pub struct Replay {
     observer: Observer,
     terms: Terms,
-    /// The present, as the packets tell it; and what their clock showed when it began.
+    /// The time of the current packet.
     now: Instant,
+    /// The capture's clock at the first packet with a time.
     first: Option<Duration>,
+    /// The time of the first packet.
     begun: Instant,
     counters: Counters,
-    untold: u64,
+    over_limit: u64,
     out: [u8; MAX_DATAGRAM_LEN],
 }
 
 impl Replay {
-    /// Counts up to so many flows, of each what `terms` say, from `now` on.
+    /// A replay that counts at most `flows` flows, each by `terms`. It begins at `now`.
     ///
     /// # Errors
-    /// When there can be no such number of flows.
+    /// When the limit of flows or the terms are impossible.
     pub fn new(flows: usize, terms: Terms, now: Instant) -> Result<Self, ConfigError> {
         let config = ObserverConfig {
             max_sessions: flows,
@@ -44,24 +45,24 @@ impl Replay {
             kept_sums: terms.threshold,
             max_threshold: terms.threshold,
             min_every: Duration::ZERO,
-            // As long as any file: nobody is there to be heard.
+            // Longer than any file: no sender sends messages here.
             idle_timeout: 2 * LONGEST,
             ..ObserverConfig::default()
         };
         let observer = Observer::new(config, [0; 32])?;
         let (begun, out) = (now, [0; MAX_DATAGRAM_LEN]);
         let counters = Counters::default();
-        Ok(Self { observer, terms, now, first: None, begun, counters, untold: 0, out })
+        Ok(Self { observer, terms, now, first: None, begun, counters, over_limit: 0, out })
     }
 
-    /// What a frame holds, which was captured when the capture's clock showed `time`; without that,
-    /// at once after the one before. A clock that was set back stands still.
-    pub fn take(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
-        self.take_all(&[found], time);
+    /// Counts what a frame contains. `time` is the capture's clock, or `None` for the time of the
+    /// previous frame. A clock that was set back stops until it reaches its old value.
+    pub fn observe(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
+        self.observe_all(&[found], time);
     }
 
-    /// What frames hold that were captured together.
-    pub fn take_all(&mut self, found: &[Result<Datagram<'_>, Skip>], time: Option<Duration>) {
+    /// Counts what frames contain that were captured together.
+    pub fn observe_all(&mut self, found: &[Result<Datagram<'_>, Skip>], time: Option<Duration>) {
         if let Some(time) = time {
             let first = *self.first.get_or_insert(time);
             self.now = self.now.max(self.begun + time.saturating_sub(first).min(LONGEST));
@@ -78,7 +79,7 @@ impl Replay {
     }
 
     fn count(&mut self, found: &[Result<Datagram<'_>, Skip>]) {
-        let Self { observer, counters, out, terms, now, untold, .. } = self;
+        let Self { observer, counters, out, terms, now, over_limit, .. } = self;
         let mut batch = Batch::default();
         for found in found {
             match found {
@@ -97,11 +98,11 @@ impl Replay {
         observer.observe_all(seen, 0, *now, |observer, mut observed| {
             let Some(Seen { flow, payload }) = next.next() else { return };
             if observed == Observed::NoSession {
-                // Refused where the limit is reached, and where a packet before it in the batch has
-                // opened the session: all of them were looked up before.
+                // This fails at the limit. It also fails if an earlier packet of the batch has
+                // opened the session: the observer looks up the whole batch at the beginning.
                 let _ = observer.adopt(*flow, *terms, *now);
                 observed = observer.observe(flow, 0, *payload, *now);
-                *untold += u64::from(observed == Observed::NoSession);
+                *over_limit += u64::from(observed == Observed::NoSession);
             }
             if observed == Observed::Counted {
                 while observer.poll_transmit(out).is_some() {}
@@ -109,36 +110,36 @@ impl Replay {
         });
     }
 
-    /// Has quACKs written, as for sending.
+    /// Writes due quACKs.
     fn send(&mut self) {
         while self.observer.poll_transmit(&mut self.out).is_some() {}
     }
 
-    /// What the frames were.
+    /// What the frames contained.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// What was counted.
+    /// What the observer has done.
     #[must_use]
     pub fn stats(&self) -> &ObserverStats {
         self.observer.stats()
     }
 
-    /// Datagrams of flows that were too many.
+    /// Datagrams of flows beyond the limit.
     #[must_use]
-    pub fn untold(&self) -> u64 {
-        self.untold
+    pub fn over_limit(&self) -> u64 {
+        self.over_limit
     }
 
-    /// How long it took, by the packets' clock.
+    /// The time from the first packet to the last, by the capture's clock.
     #[must_use]
     pub fn span(&self) -> Duration {
         self.now.saturating_duration_since(self.begun)
     }
 
-    /// How each flow stands, that with the most packets first.
+    /// The status of each flow. The flow with the most packets is the first.
     #[must_use]
     pub fn flows(&self) -> Vec<SessionStatus> {
         let mut flows: Vec<_> = self.observer.statuses().collect();
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flow_is_counted_for_itself() {
+    fn each_flow_is_counted_separately() {
         let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
         let mut replay = Replay::new(2, terms, clock()).unwrap();
         for (flow, identifier, at) in
@@ -170,41 +171,41 @@ mod tests {
         {
             let (payload, flow) = datagram(flow, identifier);
             let found = Ok(Datagram { flow, payload: &payload, len: 40 });
-            replay.take(found, Some(Duration::from_secs(at)));
+            replay.observe(found, Some(Duration::from_secs(at)));
         }
         for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment] {
-            replay.take(Err(skip), None);
+            replay.observe(Err(skip), None);
         }
-        let told: Vec<_> = replay
+        let flows: Vec<_> = replay
             .flows()
             .iter()
             .map(|flow| (flow.flow.source.port(), flow.counted, flow.ends, flow.quacks))
             .collect();
-        assert_eq!(told, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
-        assert_eq!((replay.untold(), replay.span()), (1, Duration::from_secs(4)));
+        assert_eq!(flows, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
+        assert_eq!((replay.over_limit(), replay.span()), (1, Duration::from_secs(4)));
         let counters = replay.counters();
         assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 2, 1));
     }
 
     #[test]
-    fn a_clock_that_leaps_ends_nothing() {
+    fn a_jump_of_the_clock_ends_no_flow() {
         let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
         let times =
             [Duration::from_secs(5), Duration::MAX, Duration::ZERO, Duration::from_secs(1 << 40)];
         for (identifier, time) in (0..).zip(times) {
             let (payload, flow) = datagram(1, identifier);
-            replay.take(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(time));
+            replay.observe(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(time));
         }
         assert_eq!((replay.stats().counted, replay.span()), (4, LONGEST));
-        assert_eq!(replay.flows().len(), 1, "as long as any file");
+        assert_eq!(replay.flows().len(), 1, "longer than any file");
     }
 
     #[test]
-    fn quacks_leave_when_their_time_had_come() {
+    fn quacks_follow_the_clock_of_the_capture() {
         let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
         for (identifier, at) in [(1, 0), (2, 29), (3, 31), (4, 95), (5, 200)] {
             let (payload, flow) = datagram(1, identifier);
-            replay.take(
+            replay.observe(
                 Ok(Datagram { flow, payload: &payload, len: 40 }),
                 Some(Duration::from_millis(at)),
             );

@@ -12,11 +12,11 @@ use super::counter::Replay;
 use super::file::CaptureFile;
 use crate::runtime::clock;
 
-/// Flows that are shown where not all are.
+/// Flows that the text shows.
 const SHOWN: usize = 20;
-/// How often one who waits is told how far it is.
+/// How often to print progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Packets between two looks at the clock.
+/// Packets between two readings of the clock.
 const PROGRESS_PACKETS: u64 = 1 << 16;
 
 /// Which file to replay, and how.
@@ -35,11 +35,11 @@ pub(crate) struct Settings {
 /// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
-    /// Packets in the file, of whatever kind.
+    /// All packets in the file.
     packets: u64,
-    /// UDP datagrams among them.
+    /// UDP datagrams in these packets.
     datagrams: u64,
-    /// Datagrams that were counted.
+    /// Counted datagrams.
     counted: u64,
     /// Datagrams that do not count, such as QUIC handshake packets.
     ignored: u64,
@@ -47,16 +47,16 @@ struct Outcome {
     other_flows: u64,
     fragments: u64,
     malformed: u64,
-    /// Datagrams longer than any on a wire.
+    /// Datagrams that are too long for a wire, which the capturing machine has merged.
     merged: u64,
     quacks: u64,
     /// Bytes of quACKs.
     bytes: u64,
     /// Seconds from the first packet to the last.
     span_s: f64,
-    /// Nanoseconds that a packet took here, from the file to the sums.
+    /// Nanoseconds that this program spent on a packet, from the file to the sums.
     packet_ns: f64,
-    /// The file ends in the middle of a packet.
+    /// Whether the file ends within a packet.
     truncated: bool,
     flows: Vec<Flow>,
 }
@@ -67,12 +67,13 @@ struct Flow {
     destination: String,
     counted: u32,
     quacks: u64,
-    /// Identifiers of the first and of the last packet that was counted.
+    /// The identifier of the first counted packet.
     first: Option<u32>,
+    /// The identifier of the last counted packet.
     last: Option<u32>,
 }
 
-/// Replays a file, and shows what came of it.
+/// Replays a file, and prints the result.
 ///
 /// # Errors
 /// One sentence for the operator: why the file cannot be read.
@@ -83,11 +84,11 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
     let mut progress = Progress::new(begun);
     let broken = loop {
         match file.next() {
-            Ok(Some(frame)) => replay.take(frame.datagram(), frame.time),
+            Ok(Some(frame)) => replay.observe(frame.datagram(), frame.time),
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
-        progress.tell(file.packets());
+        progress.show(file.packets());
     };
     progress.end();
     let took = clock().saturating_duration_since(begun);
@@ -101,9 +102,9 @@ pub(crate) fn run(settings: &Settings) -> Result<()> {
         show(&mut out, &outcome)
     };
     match written {
-        // Whoever reads may have seen enough.
+        // The reader of the pipe has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        // What there was before is told all the same.
+        // The result covers the packets before the error.
         _ => broken.map_or(Ok(()), |error| Err(error.into())),
     }
 }
@@ -123,7 +124,7 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
         datagrams: counters.datagrams,
         counted: stats.counted,
         ignored: stats.ignored,
-        other_flows: replay.untold(),
+        other_flows: replay.over_limit(),
         fragments: counters.fragments,
         malformed: counters.malformed,
         merged: counters.unsplit,
@@ -146,21 +147,21 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{counted} counted, {quacks} quACKs sent in {bytes} bytes; {packet_ns:.0} ns a packet here"
+        "{counted} counted, {quacks} quACKs in {bytes} bytes; {packet_ns:.0} ns per packet here"
     )?;
     for (number, what) in [
-        (outcome.ignored, "do not count: long headers, too short, or doubled"),
+        (outcome.ignored, "do not count: a long header, too short, or a duplicate"),
         (outcome.other_flows, "belong to flows beyond the limit of --flows"),
-        (outcome.fragments, "are fragments, which are not counted"),
-        (outcome.malformed, "are malformed, or cut within their headers"),
-        (outcome.merged, "were merged by the machine that captured them, and counted as one each"),
+        (outcome.fragments, "are fragments, which do not count"),
+        (outcome.malformed, "are malformed, or truncated within their headers"),
+        (outcome.merged, "were merged by the capturing machine, and count as one each"),
     ] {
         if number > 0 {
             writeln!(out, "{number} {what}")?;
         }
     }
     if outcome.truncated {
-        writeln!(out, "the file ends in the middle of a packet")?;
+        writeln!(out, "the file ends within a packet")?;
     }
     let shown: Vec<_> = flows.iter().take(SHOWN).collect();
     let width = |text: fn(&Flow) -> &String, title: &str| {
@@ -195,7 +196,7 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// A line on standard error, for one who waits at a terminal.
+/// A line on standard error, if that is a terminal.
 struct Progress {
     shown: bool,
     next: Instant,
@@ -211,7 +212,7 @@ impl Progress {
         }
     }
 
-    fn tell(&mut self, packets: u64) {
+    fn show(&mut self, packets: u64) {
         if self.wanted && packets.is_multiple_of(PROGRESS_PACKETS) {
             let now = clock();
             if now >= self.next {

@@ -4,31 +4,31 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What lies at the place to which a file was read.
+/// The next record of a file.
 #[derive(Debug)]
 pub(super) enum Record {
     /// A packet.
     Packet(Entry),
-    /// Something else, which was taken note of and is consumed.
+    /// Another record, which the reader has processed and consumed.
     Other,
-    /// Nothing: the file ends here.
+    /// The end of the file.
     End,
-    /// The beginning of something: the file ends within.
+    /// The beginning of a record. The file ends within it.
     Truncated,
 }
 
-/// Where and what a packet is.
+/// A packet, and its place in the file.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) interface: u32,
     /// A `LINKTYPE_`.
     pub(super) link: u32,
     pub(super) time: Option<Duration>,
-    /// Length of the record that holds it, which begins where the input stands.
+    /// The length of the packet's record, which begins at the next byte of the input.
     pub(super) record: usize,
-    /// Its bytes, within the record.
+    /// The place of the packet's bytes in the record.
     pub(super) bytes: Range<usize>,
-    /// Bytes that it had.
+    /// The packet's length on the wire.
     pub(super) len: u32,
 }
 
@@ -76,7 +76,7 @@ impl Order {
         }
     }
 
-    /// The first `N` of the 32-bit fields that `bytes` consist of.
+    /// The first `N` 32-bit fields of `bytes`.
     pub(super) fn fields<const N: usize>(self, bytes: &[u8]) -> Option<[u32; N]> {
         let fields: &[[u8; 4]; N] = bytes.as_chunks().0.first_chunk()?;
         Some(fields.map(|field| self.u32(field)))

@@ -152,7 +152,7 @@ fn times_in_each_unit() {
     for resolution in [20, 0x7f, 0x80 | 64, 0xff] {
         let mut file = Pcapng::new(Order::Little);
         file.interface(1, 0, &[(9, &[resolution])]);
-        assert!(error(&file.0).ends_with("an interface whose unit of time is too short"));
+        assert!(error(&file.0).ends_with("an interface with a too short unit of time"));
     }
 }
 
@@ -268,8 +268,8 @@ fn a_link_type_that_is_not_known_is_named() {
 
 #[test]
 fn what_is_no_capture_is_named_so() {
-    assert_eq!(error(b"#!/bin/sh"), "it is no capture file: it is neither pcap nor pcapng");
-    assert_eq!(error(b""), "it ends within its header, so that no packet is in it");
+    assert_eq!(error(b"#!/bin/sh"), "it is not a capture file: it is neither pcap nor pcapng");
+    assert_eq!(error(b""), "it ends within its header, and contains no packet");
     assert!(error(&[0x1f, 0x8b, 8, 0]).starts_with("it is compressed"));
     let missing = CaptureFile::open(Path::new("/nowhere/it.pcap")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot open /nowhere/it.pcap: "), "{missing}");
