@@ -131,7 +131,12 @@ struct Options {
 
     /// Address and port to announce to senders that look for a proxy; one for IPv4 and one for IPv6
     /// [default: those of the interface on which their packets arrive]
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery", value_parser = announced)]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        conflicts_with = "no_discovery",
+        value_parser = announced
+    )]
     announce: Vec<SocketAddr>,
 
     /// Put the interfaces into promiscuous mode, to capture packets to other machines, as on a
@@ -419,8 +424,10 @@ mod tests {
 
     #[test]
     fn flags_override_the_file() {
-        let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\nlisten = \"127.0.0.1:1\"\ndiscovery = false\n\
-                    idle-timeout = 5\nlog = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
+        let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\n\
+                    listen = \"127.0.0.1:1\"\ndiscovery = false\nidle-timeout = 5\n\
+                    log = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\n\
+                    promiscuous = true\nkey = \"k\"";
         let file = with_file(text, "").unwrap();
         assert_eq!(
             file.to_toml(),

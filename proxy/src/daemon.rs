@@ -194,6 +194,8 @@ fn serve<E: ProtocolEngine>(
                         log_unapplied(config, &new);
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };
+                        // Before the service manager learns that the reload is complete.
+                        network.refresh(&current, |found| pool.set_network(found));
                     }
                     Ok(None) => {}
                     Err(error) => error!("{error:#}; the proxy keeps all of its settings"),

@@ -28,8 +28,8 @@ pub(crate) fn random() -> Result<[u8; 32]> {
 /// More bytes than a key and a line's end.
 const TOO_LONG: u64 = 66;
 
-/// Reads the key in `file`, 64 hexadecimal digits. Creates a file that does not exist, with a new key
-/// and readable only by its owner.
+/// Reads the key in `file`, 64 hexadecimal digits. Creates a file that does not exist, with a new
+/// key and readable only by its owner.
 ///
 /// # Errors
 /// When the file can be neither read nor created, does not contain a key, or is not a regular file.
@@ -99,7 +99,8 @@ fn read(file: &Path) -> Result<SecretKey> {
     }
     if metadata.permissions().mode() & OTHERS != 0 {
         bail!(
-            "others than the owner of {name} can read or write the key: protect it with `chmod 600 {name}`"
+            "others than the owner of {name} can read or write the key: protect it with \
+             `chmod 600 {name}`"
         );
     }
     let mut text = String::new();

@@ -1,10 +1,11 @@
 //! Merged frames: one captured frame for many datagrams.
 //!
 //! A capture may receive one large frame for several datagrams of one flow. The cause is receive
-//! offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind a virtual
-//! link. Counting the frame once would break every quACK of that flow. The kernel can put a virtio
-//! header before each frame. It shows whether the kernel merged datagrams, and at which length it
-//! will split the payload again. So the proxy counts the datagrams as they appear on the wire.
+//! offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind a
+//! virtual link. Counting the frame once would break every quACK of that flow. The kernel can put a
+//! virtio header before each frame. It shows whether the kernel merged datagrams, and at which
+//! length it will split the payload again. So the proxy counts the datagrams as they appear on the
+//! wire.
 
 /// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame with the option
 /// `PACKET_VNET_HDR`.

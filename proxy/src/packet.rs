@@ -1,8 +1,8 @@
 //! From a captured frame to a UDP flow and its payload, without copying.
 //!
 //! The parser is total. For any bytes, [`parse`] returns a [`Datagram`] that lies inside the frame,
-//! or the reason why there is none. It is as strict as the kernel that forwards the frame: the proxy
-//! does not count a datagram that the next hop would drop as truncated. The parser compares a
+//! or the reason why there is none. It is as strict as the kernel that forwards the frame: the
+//! proxy does not count a datagram that the next hop would drop as truncated. The parser compares a
 //! truncated frame with its length on the wire.
 //!
 //! This runs for each packet on the wire. So it reads the headers in place, each after one check of
@@ -232,7 +232,8 @@ fn ipv6(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
                 return Ok(payload.datagram(flow));
             }
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
-                // Section 4: the next header, then the length in units of 8 bytes, without the first.
+                // Section 4: the next header, then the length in units of 8 bytes, without the
+                // first.
                 let &[following, units] = rest.header()?;
                 next = following;
                 rest = rest.after((usize::from(units) + 1) * 8)?;

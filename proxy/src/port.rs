@@ -35,7 +35,10 @@ pub enum PortError {
     )]
     InUse(SocketAddr),
     /// The address belongs to another machine.
-    #[error("{} is not an address of this machine: choose one with --listen, or 0.0.0.0 for all", .0.ip())]
+    #[error(
+        "{} is not an address of this machine: choose one with --listen, or 0.0.0.0 for all",
+        .0.ip()
+    )]
     NotLocal(SocketAddr),
     /// Ports below 1024 are privileged.
     #[error("no permission to listen on {0}: choose a port above 1023 with --listen")]

@@ -7,9 +7,9 @@ use nix::sys::prctl;
 /// The capability that stays: the proxy reopens an interface that comes back.
 const KEPT: Capability = Capability::CAP_NET_RAW;
 
-/// Gives up all capabilities but CAP_NET_RAW, and all ways to gain others. Call this when everything
-/// is open, and before any other thread starts: each thread has capabilities of its own, and inherits
-/// those of its creator.
+/// Gives up all capabilities but CAP_NET_RAW, and all ways to gain others. Call this when
+/// everything is open, and before any other thread starts: each thread has capabilities of its own,
+/// and inherits those of its creator.
 ///
 /// # Errors
 /// When the system does not allow it.

@@ -3,8 +3,8 @@
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal};
 
-/// The signals that end the daemon, or make it reread its configuration. All threads that start later
-/// block them.
+/// The signals that end the daemon, or make it reread its configuration. All threads that start
+/// later block them.
 #[derive(Debug)]
 pub(crate) struct Signals(SigSet);
 

@@ -321,8 +321,8 @@ impl<E: ProtocolEngine> Worker<E> {
     }
 }
 
-/// Reads a batch of frames from a capture, and counts their datagrams. A quACK that a datagram makes
-/// due leaves before the next datagram is counted. Returns how many frames the batch had.
+/// Reads a batch of frames from a capture, and counts their datagrams. A quACK that a datagram
+/// makes due leaves before the next datagram is counted. Returns how many frames the batch had.
 fn read_batch<E: ProtocolEngine>(
     engine: &mut E,
     outbox: &mut Outbox,

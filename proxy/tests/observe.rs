@@ -1,4 +1,4 @@
-//! What the daemon shows of itself while it runs: metrics, health and status.
+//! What the daemon shows while it runs: metrics, health and status.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -23,8 +23,8 @@ use sidekick_proxy::testing::{
 
 const METRICS: &str = "127.0.0.1:9252";
 
-/// A session of a flow on loopback that has sent so many packets, all counted, with one quACK for
-/// them.
+/// A session of a flow on loopback. The flow has sent so many packets. The proxy has counted all,
+/// and has sent one quACK for them.
 fn session(packets: u16) -> (Peer, UdpSocket) {
     let (source, control) =
         (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -43,7 +43,7 @@ fn session(packets: u16) -> (Peer, UdpSocket) {
     (peer, source)
 }
 
-/// Fetches a page until it is as wanted.
+/// Fetches a page until `wanted` returns true.
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
     let begun = Instant::now();
@@ -107,7 +107,7 @@ fn metrics_agree_with_the_summary() {
         ] {
             assert_eq!(number(&page, series), at_the_end(field), "{field}");
         }
-        // The goodbye was sent, and captured, after the page.
+        // The proxy sent the goodbye, and captured it, after the page.
         for (field, series) in [
             ("captured", "sidekick_packets_captured_total"),
             ("bytes", "sidekick_sent_bytes_total"),
@@ -172,7 +172,7 @@ fn status_shows_a_session() {
         let shown = text(&format!("status {with_file}"));
         let source = source.local_addr().unwrap().to_string();
         let row = shown.lines().find(|line| line.contains(" 127.0.0.1:9 ")).unwrap();
-        // What a proxy can say of the source is what it captures.
+        // The proxy knows the source from captured packets.
         assert!(row.starts_with(&source), "{row}");
         assert_eq!(
             row.split_whitespace().skip(3).take(3).collect::<Vec<_>>(),
@@ -214,7 +214,7 @@ fn status_shows_a_session() {
     });
 }
 
-/// Who opens connections and says nothing, or little, or does not listen, keeps nobody else out.
+/// Clients that send nothing, or little, or read nothing, keep no others out.
 #[test]
 fn slow_clients_hurt_nobody_else() {
     in_namespace("slow_clients_hurt_nobody_else", || {
@@ -354,10 +354,10 @@ impl ProtocolEngine for Stuck {
     }
 }
 
-/// Whoever asks for what the worker need not be asked is served while it is stuck, and totals do
-/// not shrink.
+/// While a worker is stuck, the server answers requests that need no worker, and totals do not
+/// shrink.
 #[test]
-fn a_thread_that_is_stuck_is_told_of() {
+fn a_stuck_thread_is_reported() {
     let lock = Arc::new(Mutex::new(7));
     let (pool, address, _events) = stuck([&lock, &Arc::new(Mutex::new(4))]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -371,7 +371,7 @@ fn a_thread_that_is_stuck_is_told_of() {
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
     assert_eq!(counted(), 11.0);
     let held = lock.lock().unwrap();
-    // Those who hang up leave no questions behind.
+    // Clients that disconnect leave no questions behind.
     for _ in 0..100 {
         let mut stream = TcpStream::connect(&at).unwrap();
         stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
@@ -388,8 +388,7 @@ fn a_thread_that_is_stuck_is_told_of() {
     assert_eq!(counted(), 11.0);
 }
 
-/// However many messages wait for a thread that has no time for them, the daemon's word gets
-/// through.
+/// However many messages wait for a busy thread, it receives the daemon's commands.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
@@ -397,7 +396,7 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let (pool, address, _events) = stuck([&locks[0], &locks[1]]);
     let held = locks[1].lock().unwrap();
     let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Of a session of the second thread, by its number.
+    // A message of a session of the second thread, by its number.
     let sealed = Datagram::Sealed { session: SessionNumber(1), sequence: 1, ciphertext: &[0; 24] };
     let mut message = [0; MAX_DATAGRAM_LEN];
     let len = sealed.emit(&mut message).unwrap();
@@ -406,7 +405,7 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
         reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
     };
     while !late(&pool.all_reports(0)) {
-        assert!(begun.elapsed() < common::PATIENCE, "there is room for all");
+        assert!(begun.elapsed() < common::PATIENCE, "no message was dropped");
         for _ in 0..2000 {
             flooding.send_to(&message[..len], address).unwrap();
         }

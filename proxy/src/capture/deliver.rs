@@ -29,6 +29,7 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Default for Batch<'_> {
+    #[inline]
     fn default() -> Self {
         let unspecified = SocketAddr::from(([0; 4], 0));
         let flow = Flow { source: unspecified, destination: unspecified };
@@ -38,6 +39,7 @@ impl Default for Batch<'_> {
 
 impl<'a> Batch<'a> {
     /// Adds a datagram. Returns false, and does nothing, if there is no room.
+    #[inline]
     pub(crate) fn push(&mut self, seen: Seen<'a>) -> bool {
         let place = self.seen.get_mut(self.len);
         self.len += usize::from(place.is_some());
@@ -45,11 +47,13 @@ impl<'a> Batch<'a> {
     }
 
     /// The datagrams.
+    #[inline]
     #[must_use]
     pub(crate) fn seen(&self) -> &[Seen<'a>] {
         self.seen.get(..self.len).unwrap_or_default()
     }
 
+    #[inline]
     fn is_full(&self) -> bool {
         self.len == BATCH
     }

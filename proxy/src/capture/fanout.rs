@@ -18,8 +18,8 @@ use super::bpf::{
 use super::socket::options::{Fanout, FanoutProgram};
 use crate::packet::{MAX_TAGS, TAG_LEN};
 
-/// Makes the bound sockets of one interface a group. The socket at the index of a shard receives the
-/// packets of this shard's sources.
+/// Makes the bound sockets of one interface a group. The socket at the index of a shard receives
+/// the packets of this shard's sources.
 ///
 /// Returns whether the group ignores what this machine sends, as its sockets alone do. A group does
 /// not inherit that from its sockets, and older kernels have no option for it.
@@ -59,8 +59,9 @@ const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
 /// The program that returns a number for a packet. The kernel divides it by the number of sockets;
 /// the remainder is the shard.
 ///
-/// The program runs on what follows the link's own header. It skips as many VLAN tags as the parser.
-/// The proxy does not count packets with more tags, and the first socket receives all of these.
+/// The program runs on what follows the link's own header. It skips as many VLAN tags as the
+/// parser. The proxy does not count packets with more tags, and the first socket receives all of
+/// these.
 fn program() -> Vec<libc::sock_filter> {
     const TYPES: usize = 2;
     /// The tests of one EtherType, and what leads to the next.

@@ -22,8 +22,8 @@
 //! drops all packets that follow (seen with Linux 6.18). The ring then sees drops while it is
 //! empty.
 //!
-//! `unsafe` is confined to this file, since the kernel shares the ring's memory. A comment justifies
-//! each use.
+//! `unsafe` is confined to this file, since the kernel shares the ring's memory. A comment
+//! justifies each use.
 
 #![allow(unsafe_code, reason = "memory shared with the kernel; see above, and each block")]
 

@@ -32,6 +32,7 @@ pub(crate) struct Frames<'a> {
 }
 
 impl Default for Frames<'_> {
+    #[inline]
     fn default() -> Self {
         let none = Frame { merging: Merging::Single, bytes: &[], len: 0 };
         Self { frames: [none; BATCH], len: 0 }
@@ -40,6 +41,7 @@ impl Default for Frames<'_> {
 
 impl<'a> Frames<'a> {
     /// Adds a frame. Does nothing if there are [`BATCH`] already.
+    #[inline]
     pub(super) fn push(&mut self, frame: Frame<'a>) {
         if let Some(place) = self.frames.get_mut(self.len) {
             *place = frame;
@@ -48,11 +50,13 @@ impl<'a> Frames<'a> {
     }
 
     /// The frame with this index.
+    #[inline]
     pub(super) fn get(&self, index: usize) -> Option<&Frame<'a>> {
         self.frames.get(..self.len)?.get(index)
     }
 
     /// How many frames there are.
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
     }

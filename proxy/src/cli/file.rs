@@ -27,7 +27,11 @@ pub(crate) enum FileError {
         cause: std::io::Error,
     },
     /// The file has an error.
-    #[error("{}:{line}: {}{message}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    #[error(
+        "{}:{line}: {}{message}",
+        path.display(),
+        key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
+    )]
     Wrong {
         /// The file.
         path: PathBuf,
@@ -220,28 +224,33 @@ mod tests {
         for (text, said) in [
             (
                 "interfaces = [\"a\"]\nmax-sessions = 0\n",
-                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number from 1 to 1000000",
+                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number from 1 \
+                 to 1000000",
             ),
             (
                 "max-threshold = \"many\"",
-                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number from 1 to 255",
+                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number from \
+                 1 to 255",
             ),
             (
                 "\n\nlisten = \"nowhere\"",
-                "p.toml:3: listen: invalid value: string \"nowhere\", expected an address and port like 0.0.0.0:5252",
+                "p.toml:3: listen: invalid value: string \"nowhere\", expected an address and port \
+                 like 0.0.0.0:5252",
             ),
             (
                 "announce = [\"0.0.0.0:1\"]",
-                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of this machine and a port, \
-                 like 192.0.2.1:5252",
+                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of this \
+                 machine and a port, like 192.0.2.1:5252",
             ),
             (
                 "log = \"loud\"",
-                "p.toml:1: log: unknown variant `loud`, expected one of `warn`, `info`, `debug`, `trace`",
+                "p.toml:1: log: unknown variant `loud`, expected one of `warn`, `info`, `debug`, \
+                 `trace`",
             ),
             (
                 "metrics = \"on\"",
-                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port like 127.0.0.1:9252, or off",
+                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port like \
+                 127.0.0.1:9252, or off",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {
@@ -267,7 +276,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_configuration_or_an_error_of_one_line(text in "[a-z =\\[\\]\"\n0-9.:#-]{0,80}") {
+        fn any_text_is_a_configuration_or_an_error_of_one_line(
+            text in "[a-z =\\[\\]\"\n0-9.:#-]{0,80}",
+        ) {
             if let Err(error) = File::parse("p.toml".as_ref(), &text) {
                 prop_assert_eq!(error.to_string().lines().count(), 1);
             }

@@ -8,8 +8,8 @@ use crate::summary::Summary;
 /// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The totals since the start: name, help and number of each. The pattern names every field, so a new
-/// field of the summary does not compile until it is here.
+/// The totals since the start: name, help and number of each. The pattern names every field, so a
+/// new field of the summary does not compile until it is here.
 fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
     let Summary {
         captured,
@@ -107,7 +107,7 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ),
         (
             "sidekick_markers_refused_total",
-            "Markers not answered because their addresses are impossible for a flow on their interface.",
+            "Markers with addresses that are impossible for a flow on their interface.",
             markers_refused,
         ),
         (
@@ -151,7 +151,7 @@ const BY_INTERFACE: [(&str, &str, Number); 6] = [
     ),
     (
         "sidekick_interface_packets_dropped_total",
-        "Packets of the interface that the kernel had no room for, or that the proxy discarded beside such.",
+        "Packets of the interface that the kernel or the proxy dropped.",
         |of| of.dropped,
     ),
     (
@@ -171,7 +171,7 @@ const BY_INTERFACE: [(&str, &str, Number); 6] = [
     ),
     (
         "sidekick_interface_merged_frames_uncounted_total",
-        "Merged frames of the interface that the proxy could not split, and therefore did not count.",
+        "Merged frames of the interface that the proxy could not split.",
         |of| of.merged_uncounted,
     ),
 ];

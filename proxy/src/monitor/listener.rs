@@ -73,8 +73,8 @@ pub(crate) enum MonitorError {
     },
 }
 
-/// Opens the TCP port, unless metrics are off. For `None`, tries [`DEFAULT_ADDRESS`], and only warns
-/// if that fails.
+/// Opens the TCP port, unless metrics are off. For `None`, tries [`DEFAULT_ADDRESS`], and only
+/// warns if that fails.
 ///
 /// # Errors
 /// [`MonitorError`] says why the port that the operator chose cannot be opened.
@@ -92,8 +92,8 @@ pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>
         Ok(listener) => {
             if !address.ip().is_loopback() {
                 warn!(
-                    "everyone who can reach {address} can read the metrics and the list of sessions: \
-                     keep strangers away from that port"
+                    "everyone who can reach {address} can read the metrics and the list of \
+                     sessions: keep strangers away from that port"
                 );
             }
             return Ok(Some(listener));

@@ -1,5 +1,5 @@
-//! The HTTP server. It trusts no client: it bounds their number, their bytes and their time. It asks
-//! the workers one question at a time, however many clients there are.
+//! The HTTP server. It trusts no client: it bounds their number, their bytes and their time. It
+//! asks the workers one question at a time, however many clients there are.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

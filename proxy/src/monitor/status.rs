@@ -172,8 +172,8 @@ impl StatusReader {
         Self { pool, info, begun: clock(), started: started.as_secs_f64(), last: Vec::new() }
     }
 
-    /// Reads the status, with at most `sessions` sessions. Blocks until the workers answer, or for two
-    /// seconds.
+    /// Reads the status, with at most `sessions` sessions. Blocks until the workers answer, or for
+    /// two seconds.
     pub(crate) fn read(&mut self, sessions: usize) -> Status {
         let answers = self.pool.all_reports(sessions);
         let threads = answers.len();

@@ -154,8 +154,8 @@ impl CaptureFile {
     /// Opens the file at `path`, or standard input for `-`, and reads its header.
     ///
     /// # Errors
-    /// When the file cannot be read, is not a capture file, or is a pcap file of an unsupported link
-    /// type.
+    /// When the file cannot be read, is not a capture file, or is a pcap file of an unsupported
+    /// link type.
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         if path == Path::new("-") {
             return Self::read("standard input".to_owned(), Box::new(io::stdin()));
@@ -220,8 +220,8 @@ impl CaptureFile {
         self.packets
     }
 
-    /// Whether the file ended within a packet, as after the capturing program was killed. Known once
-    /// [`CaptureFile::next`] has returned `None`.
+    /// Whether the file ended within a packet, as after the capturing program was killed. Known
+    /// once [`CaptureFile::next`] has returned `None`.
     #[must_use]
     pub(crate) fn truncated(&self) -> bool {
         self.truncated

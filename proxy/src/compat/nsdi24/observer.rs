@@ -128,8 +128,8 @@ impl Observer {
         self.deadline
     }
 
-    /// Makes a quACK due if the deadline has passed. The next deadline lies on the same grid, however
-    /// late the call is: the observer skips missed ticks.
+    /// Makes a quACK due if the deadline has passed. The next deadline lies on the same grid,
+    /// however late the call is: the observer skips missed ticks.
     ///
     /// Before the first datagram after the start or a reset, no quACK is due. From then on the
     /// observer sends one at every tick, as the published proxy does, even if it has counted
@@ -148,8 +148,8 @@ impl Observer {
         self.deadline = now.checked_add(left);
     }
 
-    /// Writes the due quACK, if there is one, and returns its length. The quACK reports all datagrams
-    /// counted until now. If `out` is shorter than
+    /// Writes the due quACK, if there is one, and returns its length. The quACK reports all
+    /// datagrams counted until now. If `out` is shorter than
     /// [`MAX_QUACK_LEN`](super::wire::MAX_QUACK_LEN), the quACK may stay due.
     pub(crate) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
         if !self.due {

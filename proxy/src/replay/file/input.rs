@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
-/// Most bytes to read ahead, and so the longest record of a packet with its headers. Libpcap keeps at
-/// most 256 KiB of a packet.
+/// Most bytes to read ahead, and so the longest record of a packet with its headers. Libpcap keeps
+/// at most 256 KiB of a packet.
 pub(super) const CAPACITY: usize = 1 << 20;
 
 /// A source of bytes, read from its beginning to its end.
@@ -51,8 +51,8 @@ impl Input {
         self.start == self.end
     }
 
-    /// Consumes and returns `len` bytes, or all that were read ahead if these are fewer. They remain
-    /// valid until the next [`Input::peek`].
+    /// Consumes and returns `len` bytes, or all that were read ahead if these are fewer. They
+    /// remain valid until the next [`Input::peek`].
     pub(super) fn consume(&mut self, len: usize) -> &[u8] {
         let start = self.start;
         self.start = start.saturating_add(len).min(self.end);

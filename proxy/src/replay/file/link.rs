@@ -5,8 +5,8 @@
 use crate::packet::Link;
 
 /// The link types of [`Shape::of`], for the operator.
-pub(super) const SUPPORTED: &str = "supported are Ethernet (1), raw IP (101, 228, 229, 12, 14), Linux cooked \
-                                    capture (113, 276) and BSD loopback (0, 108)";
+pub(super) const SUPPORTED: &str = "supported are Ethernet (1), raw IP (101, 228, 229, 12, 14), \
+                                    Linux cooked capture (113, 276) and BSD loopback (0, 108)";
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];

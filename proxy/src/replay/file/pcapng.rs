@@ -29,8 +29,8 @@ const VERSION: u16 = 1;
 const HEAD_LEN: usize = 8;
 /// Bytes of the repeated length, which comes last.
 const TAIL_LEN: usize = 4;
-/// Longest block that the reader skips. Wireshark writes no longer ones. The reader parses blocks of
-/// at most [`CAPACITY`] bytes.
+/// Longest block that the reader skips. Wireshark writes no longer ones. The reader parses blocks
+/// of at most [`CAPACITY`] bytes.
 const LONGEST_SKIPPED: usize = 16 << 20;
 /// Most interfaces of a section: an obsolete Packet Block can name no more.
 const MAX_INTERFACES: usize = 1 << 16;
@@ -216,8 +216,8 @@ impl Pcapng {
         self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
     }
 
-    /// Simple Packet Block (section 4.4). It belongs to the first interface, whose description limits
-    /// the kept bytes.
+    /// Simple Packet Block (section 4.4). It belongs to the first interface, whose description
+    /// limits the kept bytes.
     fn simple(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
         let Some([len]) = self.order.fields(body) else {
             return broken("a packet without its header");

@@ -1,4 +1,4 @@
-//! The observer in virtual time, against vectors written by hand and a naive oracle.
+//! The observer in virtual time, compared with vectors written by hand and a naive oracle.
 
 use proptest::prelude::*;
 use sidekick_quack::{Decoder, Fate};
@@ -34,7 +34,7 @@ fn a_flow() -> Flow {
     flow("198.51.100.1:4000", "203.0.113.9:443")
 }
 
-/// The shortest payload that counts. What stands before the identifier is of no interest.
+/// The shortest payload that counts. The bytes before the identifier do not matter.
 fn payload(identifier: u32) -> Vec<u8> {
     [&[0xc3; 21][..], &identifier.to_be_bytes()].concat()
 }
@@ -55,7 +55,7 @@ fn quack(observer: &mut Observer) -> Option<Quack> {
     sent(observer).map(|bytes| Quack::parse(&bytes).unwrap())
 }
 
-/// What the definition says of these identifiers, in wide integers and without any trick.
+/// The quACK of these identifiers by its definition, in wide integers.
 fn oracle(identifiers: &[u32], threshold: u8) -> Quack {
     let mut sums = vec![0_u128; threshold.into()];
     for &identifier in identifiers {
@@ -85,7 +85,7 @@ fn messages_are_those_written_by_hand() {
             3,
             "03 00 00 00 00 00 00 00  04 03 02 01  42 2c 1e 14  41 d8 e6 45  01  04 03 02 01  01 00 00 00",
         ),
-        // 0xfffffff0 is 4294967280, eleven below the modulus: as good as -11.
+        // 0xfffffff0 is 4294967280, eleven below the modulus, and so equals -11.
         (
             &[0x0102_0304, 0xffff_fff0, 2],
             3,
@@ -119,7 +119,7 @@ fn what_counts_is_long_enough_and_not_ours() {
         assert!(!observer.observe(&not_counted, Payload::whole(&long), now), "{not_counted:?}");
     }
     assert_eq!((observer.stats().ignored, quack(&mut observer)), (27, None));
-    // Any first byte, any longer length, and the same port or address with another address or port.
+    // Any first byte, any longer payload, and only the port or only the address of the proxy.
     for counted in
         [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")]
     {
@@ -178,7 +178,7 @@ fn ticks_are_steady_from_the_first_datagram_on() {
     assert_eq!(quack(&mut observer), None, "not yet");
     observer.on_timeout(start + ms(30));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)));
-    // Late by less than an interval: the next tick is where it would have been.
+    // Late by less than an interval: the next tick keeps its time.
     observer.on_timeout(start + ms(71));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "said again, though nothing is new");
     assert_eq!(observer.poll_timeout(), Some(start + ms(90)));
@@ -273,7 +273,7 @@ fn a_threshold_of_nothing_is_refused() {
     assert!(Observer::new(config).is_err());
 }
 
-/// Something that happens to an observer.
+/// An event for an observer.
 #[derive(Clone, Debug)]
 enum Event {
     /// A datagram of this flow: the sender's, or from or to the proxy.
@@ -298,7 +298,7 @@ fn any_interval() -> impl Strategy<Value = Interval> {
 }
 
 proptest! {
-    /// The whole machine beside a list of what it should know of.
+    /// Compares the observer with a list of what it should have counted.
     #[test]
     fn whatever_happens_quacks_tell_what_was_counted(
         threshold in 1_u8..24,
