@@ -165,7 +165,7 @@ impl NetworkMonitor {
     }
 
     /// Reads the interfaces again, and passes a change to `inform`, which returns whether all
-    /// workers received it. If not, the next call passes it again.
+    /// workers use it. If not, the next call passes it again.
     pub(crate) fn refresh(&mut self, config: &Config, inform: impl FnOnce(&HostNetwork) -> bool) {
         let found = read(config, self.listen);
         if found != self.known && inform(&found) {

@@ -74,11 +74,12 @@ impl WorkerPool {
         }
     }
 
-    /// Sends each worker the machine's addresses and interfaces. Returns false if a worker has no
-    /// room for the command now.
+    /// Sends each worker the machine's addresses and interfaces. Returns whether all workers use
+    /// them now.
     #[must_use]
     pub(crate) fn set_network(&self, network: &HostNetwork) -> bool {
-        self.0.iter().all(|worker| worker.send(Command::SetNetwork(network.clone())))
+        let replies = self.ask(|reply| Command::SetNetwork(network.clone(), reply));
+        replies.iter().all(Option::is_some)
     }
 
     /// The reports of the workers that reply, each with the status of so many sessions at most.

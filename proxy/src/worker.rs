@@ -251,7 +251,10 @@ impl<E: ProtocolEngine> Worker<E> {
             }
             Command::CloseCapture(interface) => self.close_capture(interface),
             Command::Report(sessions, reply) => drop(reply.try_send(self.report(sessions))),
-            Command::SetNetwork(network) => self.set_network(network),
+            Command::SetNetwork(network, reply) => {
+                self.set_network(network);
+                let _ = reply.try_send(());
+            }
             Command::Reload(limits, reply) => drop(reply.try_send(self.engine.reload(limits))),
             Command::Close(reply) => {
                 self.engine.goodbye();

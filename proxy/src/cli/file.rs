@@ -224,13 +224,13 @@ mod tests {
         for (text, said) in [
             (
                 "interfaces = [\"a\"]\nmax-sessions = 0\n",
-                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number from 1 \
-                 to 1000000",
+                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number \
+                 from 1 to 1000000",
             ),
             (
                 "max-threshold = \"many\"",
-                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number from \
-                 1 to 255",
+                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number \
+                 from 1 to 255",
             ),
             (
                 "\n\nlisten = \"nowhere\"",
@@ -239,8 +239,8 @@ mod tests {
             ),
             (
                 "announce = [\"0.0.0.0:1\"]",
-                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of this \
-                 machine and a port, like 192.0.2.1:5252",
+                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of \
+                 this machine and a port, like 192.0.2.1:5252",
             ),
             (
                 "log = \"loud\"",
@@ -249,8 +249,8 @@ mod tests {
             ),
             (
                 "metrics = \"on\"",
-                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port like \
-                 127.0.0.1:9252, or off",
+                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port \
+                 like 127.0.0.1:9252, or off",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Send a report with the status of so many sessions at most.
     Report(usize, SyncSender<Report>),
     /// The machine has these addresses and interfaces now.
-    SetNetwork(HostNetwork),
+    SetNetwork(HostNetwork, SyncSender<()>),
     /// Apply these limits.
     Reload(ObserverConfig, SyncSender<Result<()>>),
     /// Send the senders a goodbye, send a report, and end.
