@@ -1,12 +1,12 @@
 //! The proxy under a flood of HELLOs at its port, beside the proxy without one.
 //!
-//! In a network namespace of its own, a flow sends a packet every 10 ms for some seconds, and its
-//! session has a quACK due 40 ms after the first packet that none has reported: some 20 a second.
-//! Meanwhile another socket sends HELLOs in trains, as fast as one processor can. Then the proxy
-//! gets SIGTERM. What is measured: quACKs a second, the slowest answer of /health, and the time
-//! from SIGTERM to the end. The summary has to be true.
+//! In a network namespace of its own, a flow sends a packet every 10 ms for some seconds. Its
+//! session has a quACK due 40 ms after the first unreported packet: some 20 a second. Meanwhile
+//! another socket sends HELLOs in trains, as fast as one processor can. Then the benchmark sends
+//! SIGTERM. It measures quACKs per second, the slowest answer of /health, and the time from SIGTERM
+//! to the end. The summary must be true.
 //!
-//! It needs root, or user namespaces.
+//! The benchmark needs root, or user namespaces.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark fails by panicking")]
 
@@ -43,7 +43,7 @@ fn pause_until(then: Instant) {
     thread::sleep(then.saturating_duration_since(now()));
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Outcome {
     quacks_a_second: f64,
     slowest_health_ms: f64,

@@ -1,16 +1,18 @@
-//! The proxy on a link, beside a loop as one would write it first.
+//! The proxy on a link, compared with a naive loop.
 //!
 //! In a network namespace of its own, a generator on one processor sends packets of a flow over a
-//! virtual Ethernet link; on another processor the proxy counts them, which has a session for the
-//! flow, or a loop that takes each with one `recvfrom`, parses it as the proxy does, and adds its
-//! identifier to the sums by the textbook. The generator pays for what the kernel does with a
-//! packet until it is in the receiver's hands, and is slower than both. So the receiver is held
-//! until as many packets wait as it has room for, and the time is taken that it needs for them;
-//! again and again, since a proxy runs for long, and the best round counts. Then the generator
-//! sends as fast as it can to a proxy that is not held, and nothing may be lost; at last more than
-//! there is room for, and every drop has to be in the metrics.
+//! virtual Ethernet link. On another processor, the proxy counts them in a session of the flow, or
+//! the naive loop does. The loop reads each packet by one `recvfrom`, parses it as the proxy does,
+//! and adds its identifier to textbook sums.
 //!
-//! It needs root, or user namespaces.
+//! The generator's processor also does the kernel's work for a packet until the receiver can read
+//! it, and is slower than both receivers. So the benchmark stops the receiver until its buffer is
+//! full, and measures how long the receiver needs for these packets. It repeats that, since a proxy
+//! runs for long, and the best round counts. Then the generator sends as fast as it can to a proxy
+//! that is not stopped, which must lose nothing. At last it sends more than the buffer holds, and
+//! every drop must be in the metrics.
+//!
+//! The benchmark needs root, or user namespaces.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark fails by panicking")]
 
@@ -30,7 +32,7 @@ use nix::sys::socket::{
 use nix::unistd::Pid;
 use pnet_datalink::{Channel, Config};
 use sidekick_protocol::{Filter, Flow, Identification, Position, Terms};
-use sidekick_proxy::packet::{self, Link};
+use sidekick_proxy::testing::packet::{self, Link};
 use sidekick_quack::textbook;
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -40,17 +42,17 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 const INSIDE: &str = "SIDEKICK_BENCH_INSIDE";
-/// Packets that wait for a receiver that is held.
+/// Packets that wait for a stopped receiver.
 const HELD: u32 = 4_000;
-/// MiB that they take of the proxy's ring, and of the loop's queue.
+/// MiB of these packets in the proxy's ring, and in the loop's queue.
 const ROOM: usize = 8;
-/// Packets for a proxy that is not held.
+/// Packets for a proxy that is not stopped.
 const PACKETS: u32 = 1_000_000;
 const ROUNDS: u16 = 60;
-/// Times that it may take to lose none.
+/// Attempts to lose none.
 const ATTEMPTS: u32 = 5;
 const THRESHOLD: u8 = 20;
-/// A quACK every 30 ms, as senders ask by themselves.
+/// A quACK every 30 ms, as senders request by default.
 const TERMS: Terms = Terms {
     threshold: THRESHOLD,
     every_packets: None,
@@ -83,12 +85,13 @@ fn main() -> ExitCode {
     figures.add("proxy/link", "packets/s", (1e9 / ours, 1e9 / base), base / ours);
     let (ring, pnet) = (latency("ring"), latency("pnet"));
     println!(
-        "from a packet to its quACK: by ring {:.0} us, 99 of 100 within {:.0}; by pnet {:.0} and {:.0}",
+        "from a packet to its quACK: by ring {:.0} us, 99 of 100 within {:.0}; by pnet {:.0} and \
+         {:.0}",
         ring.0, ring.1, pnet.0, pnet.1
     );
     figures.add("proxy/link/quack-p99", "us", (ring.1, pnet.1), pnet.1 / ring.1);
-    // On a shared machine a proxy may get no processor for longer than its ring can wait: that is
-    // told, and tried again.
+    // On a shared machine, the proxy may be without a processor for longer than its ring has room.
+    // The benchmark prints that, and tries again.
     let lossless = (0..ATTEMPTS).any(|_| {
         let (offered, counted, dropped) = with_proxy(PACKETS, 8, false);
         println!(
@@ -130,9 +133,9 @@ fn packets_of(name: &str) -> OwnedFd {
     fd
 }
 
-/// Microseconds from when a packet is sent until the sender has the quACK that it made due: the
-/// median, and what 99 of 100 do not exceed. That is the link, the proxy, the way of the quACK over
-/// loopback, and its decryption.
+/// Microseconds from a packet's departure until the sender has the quACK that it made due: the
+/// median and the 99th percentile. This covers the link, the proxy, the quACK's way over loopback,
+/// and its decryption.
 fn latency(capture: &str) -> (f64, f64) {
     pin(1);
     let line = format!("-i near0 --listen 127.0.0.1:5252 --json --capture {capture} --metrics off");
@@ -155,7 +158,7 @@ fn latency(capture: &str) -> (f64, f64) {
     (took[took.len() / 2], took[took.len() * 99 / 100])
 }
 
-/// What sends packets of the flow into the link, each with another identifier.
+/// Sends packets of the flow into the link, each with another identifier.
 struct Generator {
     fd: OwnedFd,
     frame: Vec<u8>,
@@ -182,7 +185,7 @@ impl Generator {
         while send(self.fd.as_raw_fd(), &self.frame, MsgFlags::empty()).is_err() {}
     }
 
-    /// Sends so many packets; gives packets a second.
+    /// Sends so many packets, and returns packets per second.
     fn send_all(&mut self, packets: u32) -> f64 {
         let begun = now();
         (0..packets).for_each(|_| self.send());
@@ -197,7 +200,7 @@ fn session(daemon: &Daemon, terms: Terms) -> Peer {
     Peer::open(control, 4000, "198.51.100.7:443".parse().unwrap(), terms)
 }
 
-/// A proxy with so many MiB for packets that wait, on its processor.
+/// A proxy on its processor, with so many MiB for waiting packets.
 fn start(buffer: usize) -> Daemon {
     let line = format!(
         "-i near0 --listen 127.0.0.1:5252 --json --capture ring --metrics off --buffer {buffer}"
@@ -208,8 +211,8 @@ fn start(buffer: usize) -> Daemon {
     daemon
 }
 
-/// Has a proxy count so many packets, perhaps after it was held. Gives packets sent a second,
-/// counted, and dropped.
+/// Sends so many packets to a proxy, which may be stopped meanwhile. Returns packets sent per
+/// second, counted, and dropped.
 fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     let daemon = start(buffer);
     let peer = session(&daemon, TERMS);
@@ -220,15 +223,15 @@ fn with_proxy(packets: u32, buffer: usize, hold: bool) -> (f64, u32, u32) {
     if hold {
         daemon.signal(Signal::SIGCONT);
     }
-    // It has counted what there was when it answers.
+    // When the proxy answers, it has counted all packets before.
     peer.poll(7);
     let summary = daemon.stop().summary();
     let number = |key: &str| u32::try_from(summary[key].as_u64().unwrap()).unwrap();
     (offered, number("counted"), number("capture_drops"))
 }
 
-/// Nanoseconds that the proxy needs for each packet of many that wait, until it has answered a poll
-/// behind them. The least of many rounds: in the first the memory of the ring is new to it.
+/// Nanoseconds that the proxy needs for each of many waiting packets, until it has answered a poll
+/// behind them. The minimum of many rounds: in the first, the ring's memory is not mapped yet.
 fn proxy_of_held() -> f64 {
     let daemon = start(ROOM);
     let peer = session(&daemon, TERMS);

@@ -1,16 +1,15 @@
-//! What a packet costs the proxy from the ring to the sums, beside code as one would write it
-//! first.
+//! The cost of a packet from the ring to the sums, compared with naive code.
 //!
-//! A million datagrams of a thousand flows, in random order, cut to 128 bytes, lie in memory as
-//! they do in a capture's ring or file. Each is parsed, its session found, the packet counted, and
-//! its identifier added to 20 sums. No quACK falls due: what that costs is the rows' that name an
-//! interval. The baseline parses as we do, has its flows in a `HashMap`, and adds to the sums by
-//! the textbook.
+//! A million datagrams of a thousand flows, in random order and truncated to 128 bytes, lie in
+//! memory as in a capture's ring or file. The proxy's code parses each, finds its session, counts
+//! the packet, and adds its identifier to 20 sums. In the first row, no quACK is due. The rows that
+//! name an interval include the cost of quACKs. The baseline uses the same parser, a `HashMap` of
+//! flows, and textbook sums.
 //!
-//! Both run in turns, on one processor, and the best turn of each counts.
+//! Both run in turns on one processor, and the best turn of each counts.
 //!
-//! At last the proxy gets ten thousand sessions; what the last hundred cost, handshakes and all,
-//! stands beside what the first hundred cost.
+//! At last the benchmark opens ten thousand sessions. It compares the cost of the last hundred with
+//! that of the first hundred.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]
@@ -22,9 +21,8 @@ mod frames;
 use figures::Figures;
 use frames::{Frames, LEN};
 use sidekick_protocol::{Flow, Observer, ObserverConfig, Terms};
-use sidekick_proxy::capture::BATCH;
-use sidekick_proxy::packet::{self, Link, Skip};
-use sidekick_proxy::replay::Replay;
+use sidekick_proxy::testing::packet::{self, Link, Skip};
+use sidekick_proxy::testing::{BATCH, Replay};
 use sidekick_quack::textbook;
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -67,8 +65,7 @@ fn measure() -> std::io::Result<()> {
         let (mut best, mut baseline) = (f64::INFINITY, f64::INFINITY);
         // The first turn opens the sessions.
         for turn in 0..=TURNS {
-            // Others each time: a packet that comes again would be taken for one that the network
-            // has doubled.
+            // Other packets in each turn: the observer ignores repeated packets as duplicates.
             let frames = Frames::new(DATAGRAMS, FLOWS, turn as u64);
             let took = replay(&mut ours, &frames, turn);
             let textbook = textbook.run(&frames);
@@ -94,7 +91,7 @@ fn per_packet(begun: Instant) -> f64 {
     now().duration_since(begun).as_secs_f64() * 1e9 / DATAGRAMS as f64
 }
 
-/// A microsecond from packet to packet, and as many of them together as a capture hands on.
+/// A microsecond from packet to packet, in batches as large as those of a capture.
 fn replay(replay: &mut Replay, frames: &Frames, turn: usize) -> f64 {
     let begun = now();
     for (number, together) in (turn * DATAGRAMS / BATCH..).zip(frames.together(BATCH)) {
@@ -102,12 +99,12 @@ fn replay(replay: &mut Replay, frames: &Frames, turn: usize) -> f64 {
         for (found, bytes) in found.iter_mut().zip(together) {
             *found = packet::parse(Link::Ethernet, bytes, LEN.into());
         }
-        replay.take_all(&found, Some(Duration::from_micros((number * BATCH) as u64)));
+        replay.observe_all(&found, Some(Duration::from_micros((number * BATCH) as u64)));
     }
     per_packet(begun)
 }
 
-/// Microseconds that a session takes to be begun: of the first, and of the last.
+/// Microseconds to open a session: for the first hundred, and for the last.
 fn sessions() -> (f64, f64) {
     const SESSIONS: u16 = 10_000;
     const FEW: u16 = 100;
@@ -132,7 +129,7 @@ fn sessions() -> (f64, f64) {
     (first, last)
 }
 
-/// The code that one would write first.
+/// The naive code.
 struct Textbook {
     flows: HashMap<Flow, (u32, Vec<u32>)>,
     threshold: usize,

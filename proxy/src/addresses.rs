@@ -1,4 +1,4 @@
-//! The machine's addresses: where senders reach the proxy, and what no sender can have.
+//! The machine's addresses: where senders reach the proxy, and which addresses no sender can have.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -8,74 +8,85 @@ use pnet_datalink::NetworkInterface;
 use sidekick_protocol::Addresses;
 use tracing::{info, warn};
 
-use crate::cli::Options;
+use crate::config::Config;
 
-/// The number of an address that belongs to no interface in particular.
+/// The number of an announced address that is the same on all interfaces.
 const ANY_INTERFACE: u32 = u32::MAX;
 
-/// Bridges and bonds on top of each other: more are not looked through.
+/// Most bridges and bonds on top of each other that are looked through.
 const MAX_MASTERS: usize = 8;
 
-/// What the workers need to know of the machine's interfaces.
+/// What the workers know of the machine's addresses and interfaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct HostNetwork {
     /// The machine's addresses.
     pub addresses: Addresses,
-    /// The kernel's index of the interface by which the machine sends to where packets come from,
-    /// for each interface that is captured on: of the bridge or bond on top of it, or its own.
-    pub egress: Vec<(u32, u32)>,
+    /// By which interface answers leave, for each interface that the proxy captures on.
+    pub egress: Vec<Egress>,
 }
 
-/// The names and the kernel's indices of an interface and of the bridges and bonds that it is a
-/// port of, the topmost last.
-fn stack(interface: &NetworkInterface) -> Vec<(String, u32)> {
+/// The interface by which the machine sends to where captured packets come from: the bridge or bond
+/// on top of the captured interface, or that interface itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Egress {
+    /// The daemon's number of the captured interface.
+    pub interface: u32,
+    /// The kernel's index of the interface by which answers leave.
+    pub index: u32,
+}
+
+/// An interface, or a bridge or bond on top of it.
+#[derive(Debug)]
+struct Layer {
+    name: String,
+    /// The kernel's index.
+    index: u32,
+}
+
+/// An interface and the bridges and bonds of which it is a port, the topmost last.
+fn stack(interface: &NetworkInterface) -> Vec<Layer> {
     let class = Path::new("/sys/class/net");
     let index = |name: &str| {
         let text = std::fs::read_to_string(class.join(name).join("ifindex")).ok()?;
         text.trim().parse::<u32>().ok()
     };
-    let mut stack = vec![(interface.name.clone(), interface.index)];
-    // sysfs may show another network namespace than this process has.
+    let mut stack = vec![Layer { name: interface.name.clone(), index: interface.index }];
+    // Sysfs may show another network namespace than this process has.
     if index(&interface.name) != Some(interface.index) {
         return stack;
     }
-    while let Some((name, _)) = stack.last()
+    while let Some(top) = stack.last()
         && stack.len() <= MAX_MASTERS
     {
-        let master = std::fs::read_link(class.join(name).join("master")).ok();
-        let master =
-            master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str).map(str::to_owned);
-        let Some((master, index)) = master.and_then(|name| index(&name).map(|index| (name, index)))
-        else {
-            break;
-        };
-        stack.push((master, index));
+        let master = std::fs::read_link(class.join(&top.name).join("master")).ok();
+        let name = master.as_deref().and_then(Path::file_name).and_then(OsStr::to_str);
+        let Some(name) = name else { break };
+        let Some(index) = index(name) else { break };
+        stack.push(Layer { name: name.to_owned(), index });
     }
     stack
 }
 
-/// The machine's interfaces as they are now. `listen` is the address of the proxy's port.
-fn look(options: &Options, listen: SocketAddr) -> Surroundings {
+/// Reads the machine's interfaces. `listen` is the address of the proxy's port.
+fn read(config: &Config, listen: SocketAddr) -> HostNetwork {
     let interfaces = pnet_datalink::interfaces();
     let networks = || interfaces.iter().flat_map(|interface| &interface.ips);
     let broadcast = networks().filter_map(|network| match network.broadcast() {
-        // RFC 3021: two hosts at the ends of a link need none.
+        // RFC 3021: the two hosts of a point-to-point link have no broadcast address.
         IpAddr::V4(v4) if network.prefix() < 31 => Some(v4),
         _ => None,
     });
     let named = |name: &str| interfaces.iter().find(|interface| interface.name == name);
-    let captured = || {
-        (0_u32..)
-            .zip(options.distinct_interfaces())
-            .filter_map(|(number, name)| Some((number, named(name)?)))
-    };
+    let captured =
+        || config.numbered_interfaces().filter_map(|(number, name)| Some((number, named(name)?)));
     let loopback =
         captured().filter(|(_, interface)| interface.is_loopback()).map(|(number, _)| number);
-    let egress =
-        captured().filter_map(|(number, interface)| Some((number, stack(interface).last()?.1)));
-    Surroundings {
+    let egress = captured().filter_map(|(number, interface)| {
+        Some(Egress { interface: number, index: stack(interface).last()?.index })
+    });
+    HostNetwork {
         addresses: Addresses {
-            announced: announced(options, listen, &interfaces),
+            announced: announced(config, listen, &interfaces),
             // RFC 4291, section 2.6.1: a router also has each network's own address.
             local: networks().flat_map(|network| [network.ip(), network.network()]).collect(),
             broadcast: broadcast.collect(),
@@ -85,32 +96,32 @@ fn look(options: &Options, listen: SocketAddr) -> Surroundings {
     }
 }
 
-/// Where senders reach the proxy: the addresses that the operator names, the one that it listens
-/// on, or those of the interfaces on which it captures.
+/// Where senders reach the proxy: the addresses of --announce, the one on which the proxy listens,
+/// or those of the captured interfaces.
 fn announced(
-    options: &Options,
+    config: &Config,
     listen: SocketAddr,
     interfaces: &[NetworkInterface],
 ) -> Vec<(u32, SocketAddr)> {
-    if options.no_discovery {
+    if !config.discovery {
         return Vec::new();
     }
-    if !options.announce.is_empty() {
-        return options.announce.iter().map(|address| (ANY_INTERFACE, *address)).collect();
+    if !config.announce.is_empty() {
+        return config.announce.iter().map(|address| (ANY_INTERFACE, *address)).collect();
     }
     if !listen.ip().is_unspecified() {
         return vec![(ANY_INTERFACE, listen)];
     }
     let mut announced = Vec::new();
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+    for (number, name) in config.numbered_interfaces() {
         // The port of a bridge has no address of its own; the bridge has.
         let stack = interfaces.iter().find(|i| i.name == name).map(stack).unwrap_or_default();
-        let its = interfaces.iter().filter(|i| stack.iter().any(|(name, _)| *name == i.name));
+        let layers = interfaces.iter().filter(|i| stack.iter().any(|layer| layer.name == i.name));
         let usable =
-            its.flat_map(|interface| &interface.ips).map(|network| network.ip()).filter(|ip| {
+            layers.flat_map(|interface| &interface.ips).map(|network| network.ip()).filter(|ip| {
                 match ip {
                     IpAddr::V4(ip) => !ip.is_link_local(),
-                    // An IPv6 socket that listens on all addresses takes IPv4 in, too.
+                    // An IPv6 socket that listens on all addresses also receives IPv4.
                     IpAddr::V6(ip) => listen.is_ipv6() && !ip.is_unicast_link_local(),
                 }
             });
@@ -119,51 +130,47 @@ fn announced(
     announced
 }
 
-/// Warns of interfaces where senders do not find the proxy.
-fn warn_of_silence(options: &Options, addresses: &Addresses) {
+/// Warns of interfaces where the proxy has no address to announce.
+fn warn_of_silence(config: &Config, addresses: &Addresses) {
     let everywhere = addresses.announced.iter().any(|(number, _)| *number == ANY_INTERFACE);
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
+    for (number, name) in config.numbered_interfaces() {
         let here = addresses.announced.iter().any(|(of, _)| *of == number);
-        if !options.no_discovery && !everywhere && !here {
+        if config.discovery && !everywhere && !here {
             warn!(
-                "{name} has no address to tell senders that look for a proxy: they will not find this one there; \
-                 name one with --announce"
+                "{name} has no address to announce: senders that look for a proxy do not find \
+                 this one there; name an address with --announce"
             );
         }
     }
 }
 
-/// The machine's interfaces as the workers know them. They change while the proxy runs.
+/// The machine's network as the workers know it, and its changes while the proxy runs.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct NetworkMonitor {
     listen: SocketAddr,
-    known: Surroundings,
+    known: HostNetwork,
 }
 
-impl Watch {
-    /// The interfaces as they are when the proxy starts.
-    pub(crate) fn begin(options: &Options, listen: SocketAddr) -> Self {
-        let known = look(options, listen);
-        warn_of_silence(options, &known.addresses);
+impl NetworkMonitor {
+    /// Reads the interfaces for the first time.
+    pub(crate) fn new(config: &Config, listen: SocketAddr) -> Self {
+        let known = read(config, listen);
+        warn_of_silence(config, &known.addresses);
         Self { listen, known }
     }
 
-    /// What was last found.
-    pub(crate) fn known(&self) -> &Surroundings {
+    /// What the workers know.
+    pub(crate) fn known(&self) -> &HostNetwork {
         &self.known
     }
 
-    /// Looks again, and passes a change to `inform`, which returns whether all workers have it. If
-    /// not, the next look passes it again.
-    pub(crate) fn refresh(
-        &mut self,
-        options: &Options,
-        inform: impl FnOnce(&Surroundings) -> bool,
-    ) {
-        let found = look(options, self.listen);
+    /// Reads the interfaces again, and passes a change to `inform`, which returns whether all
+    /// workers use it. If not, the next call passes it again.
+    pub(crate) fn refresh(&mut self, config: &Config, inform: impl FnOnce(&HostNetwork) -> bool) {
+        let found = read(config, self.listen);
         if found != self.known && inform(&found) {
             info!("the addresses or interfaces of this machine have changed");
-            warn_of_silence(options, &found.addresses);
+            warn_of_silence(config, &found.addresses);
             self.known = found;
         }
     }

@@ -1,10 +1,12 @@
 //! The command line.
 
+mod announced;
 mod compat;
-mod config;
+mod file;
+mod replay;
 
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,44 +16,45 @@ use clap::{
     ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     value_parser,
 };
-use nix::sys::sysinfo::sysinfo;
-use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 
-pub use compat::{CompatOptions, Wire};
-use config::File;
-pub use config::FileError;
-
-use crate::capture::{self, Backend};
-use crate::monitor::{self, Place};
-use crate::replay::program as replay;
-use crate::worker::MOST_INTERFACES;
+use crate::capture::settings::Backend;
+use crate::config::{Config, LogLevel};
+use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::replay::report;
+use announced::announced;
+use compat::CompatOptions;
+pub(crate) use file::FileError;
+use file::{File, distinct};
+use replay::ReplayOptions;
 
 const EXAMPLES: &str = "\
 Examples:
   An access point whose clients are on wlan0:
       sidekick-proxy --interface wlan0
-  A router with two local networks, logging its progress:
+  A router with two local networks that logs its progress:
       sidekick-proxy -i eth1 -i eth2 -v
   A train gateway that answers only on its local address:
       sidekick-proxy -i eth0 --listen 192.168.8.1:5252
-  A router that is set up by a file, which is looked over first:
+  A router with a configuration file, after a check of that file:
       sidekick-proxy check /etc/sidekick-proxy.toml
       sidekick-proxy --config /etc/sidekick-proxy.toml
-  How the proxy stands that runs:
+  The status of the running proxy:
       sidekick-proxy status
   For the published sender of NSDI '24 at 10.0.0.2, which expects quACKs at port 5103:
       sidekick-proxy -i eth1 --compat nsdi24 --quack-to 10.0.0.2:5103 --quack-every 32
 
-Name the interfaces through which senders' packets come in (the near side). Packets are only
-looked at, never altered or delayed. Capturing takes CAP_NET_RAW: run as root, or grant it once:
+Name the interfaces through which the senders' packets arrive (the near side). The proxy only reads
+packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the proxy as root, or
+grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
-SIGINT or SIGTERM says goodbye to the senders, prints a summary and exits with 0. SIGHUP reads the
-file of --config anew: limits, discovery and log, for what begins from then on; sessions go on.
-Without such a file SIGHUP ends it, too.";
+On SIGINT or SIGTERM the proxy sends each sender a goodbye, prints a summary and exits with 0. On
+SIGHUP it rereads the file of --config and applies limits, discovery and log to what begins from
+then on. Open sessions continue. Without a configuration file, SIGHUP ends the proxy, too.";
 
-/// Counts the encrypted packets of senders that ask for it, and tells them by quACKs which of them
-/// arrived here, so that they repair losses on the near segment without waiting for the far end.
+/// Counts the encrypted packets of senders that request it, and reports to them by quACKs which
+/// packets arrived here. So these senders repair losses on the near segment without waiting for the
+/// far end.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "sidekick-proxy",
@@ -60,368 +63,306 @@ Without such a file SIGHUP ends it, too.";
     max_term_width = 100,
     args_conflicts_with_subcommands = true
 )]
-pub struct Options {
-    /// What to do instead
+struct Options {
+    /// What to do instead of running
     #[command(subcommand)]
-    pub instead: Option<Instead>,
+    command: Option<Command>,
 
-    /// Read this file (TOML), whose keys are the flags' names; flags that are given override it
+    /// Read this file (TOML). Its keys are the names of the flags, and flags override it
     #[arg(short, long, value_name = "FILE", conflicts_with = "compat")]
-    pub config: Option<PathBuf>,
+    config: Option<PathBuf>,
 
-    /// Interface to capture on; repeat it, or separate names by commas, for several
+    /// Interface to capture on. Repeat the flag, or separate names by commas, for several
     #[arg(short, long = "interface", value_name = "IF", value_delimiter = ',')]
-    pub interfaces: Vec<String>,
+    interfaces: Vec<String>,
 
     /// Address and UDP port on which senders reach this proxy; `[::]:5252` for IPv6 and IPv4
-    #[arg(
-        short,
-        long,
-        value_name = "ADDR:PORT",
-        default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT))
-    )]
-    pub listen: SocketAddr,
+    #[arg(short, long, value_name = "ADDR:PORT", default_value_t = defaults().listen)]
+    listen: SocketAddr,
 
     /// Most sessions at once
     #[arg(
         long,
         value_name = "N",
-        default_value_t = limits().max_sessions as u64,
+        default_value_t = defaults().max_sessions,
         value_parser = value_parser!(u64).range(1..=1_000_000)
     )]
-    pub max_sessions: u64,
+    max_sessions: u64,
 
     /// Most sessions at once for one source address
     #[arg(
         long,
         value_name = "N",
-        default_value_t = limits().max_sessions_per_source as u64,
+        default_value_t = defaults().max_sessions_per_source,
         value_parser = value_parser!(u64).range(1..=1_000_000)
     )]
-    pub max_sessions_per_source: u64,
+    max_sessions_per_source: u64,
 
-    /// Largest threshold granted: a sender learns of at most this many missing packets from an
-    /// ordinary quACK
+    /// Largest threshold that the proxy grants: an ordinary quACK identifies at most this many
+    /// missing packets
     #[arg(
         long,
         value_name = "T",
-        default_value_t = limits().max_threshold,
+        default_value_t = defaults().max_threshold,
         value_parser = value_parser!(u8).range(1..)
     )]
-    pub max_threshold: u8,
+    max_threshold: u8,
 
-    /// Forget a session whose sender was not heard for this many seconds
+    /// End a session this many seconds after the last message of its sender
     #[arg(
         long,
         value_name = "SECONDS",
-        default_value_t = limits().idle_timeout.as_secs(),
+        default_value_t = defaults().idle_timeout.as_secs(),
         value_parser = value_parser!(u64).range(1..=86_400)
     )]
-    pub idle_timeout: u64,
+    idle_timeout: u64,
 
-    /// Keep the proxy's secret key in this file, which is made if there is none; senders can then
-    /// pin the public key, which is shown at the start. It has to be a regular file that only its
-    /// owner can read and write. Without it the key lasts as long as the program
+    /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
+    /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
+    /// regular file that only its owner can read and write. Without this flag, the proxy makes a
+    /// key at each start
     #[arg(long, value_name = "FILE")]
-    pub key: Option<PathBuf>,
+    key: Option<PathBuf>,
 
-    /// Do not answer senders that look for a proxy on their path; only those that know the address
-    /// find it
+    /// Do not answer senders that look for a proxy on their path. Only senders that know the
+    /// address find this one
     #[arg(long)]
-    pub no_discovery: bool,
+    no_discovery: bool,
 
-    /// Address and port to tell senders that look for a proxy, one for IPv4 and one for IPv6
-    /// [default: of the interface on which their packets come in]
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_discovery", value_parser = announced)]
-    pub announce: Vec<SocketAddr>,
+    /// Address and port to announce to senders that look for a proxy; one for IPv4 and one for IPv6
+    /// [default: those of the interface on which their packets arrive]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        conflicts_with = "no_discovery",
+        value_parser = announced
+    )]
+    announce: Vec<SocketAddr>,
 
-    /// Put the interfaces into promiscuous mode, so that packets to other machines arrive, as on a
+    /// Put the interfaces into promiscuous mode, to capture packets to other machines, as on a
     /// switch's mirror port
     #[arg(long)]
-    pub promiscuous: bool,
+    promiscuous: bool,
 
-    /// How packets are captured
+    /// How to capture packets
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
-    pub capture: Backend,
+    capture: Capture,
 
-    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a moment's
+    /// Mebibytes of packets that may wait on each interface, for each thread: enough for a short
     /// pause at the rate of the link (8 hold 4096 packets)
-    #[arg(long, value_name = "MIB", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1024))]
-    pub buffer: u16,
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = defaults().buffer,
+        value_parser = value_parser!(u16).range(1..=1024)
+    )]
+    buffer: u16,
 
-    /// Threads that share the packets by their source addresses; limits of sessions are shared out,
-    /// too. One counts some million packets a second
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64))]
-    pub threads: u16,
+    /// Threads that share the packets by source address. They also share the limits of sessions.
+    /// One thread counts some million packets a second
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = defaults().threads,
+        value_parser = value_parser!(u16).range(1..=64)
+    )]
+    threads: u16,
 
-    /// Address and TCP port where metrics, health and status are served over HTTP to whoever asks,
-    /// or `off` [default: 127.0.0.1:9252, or nowhere if that is taken]
+    /// Address and TCP port where the proxy serves metrics, health and status over HTTP to everyone
+    /// who can reach it, or `off` [default: 127.0.0.1:9252, or nowhere if that port is in use]
     #[arg(long, value_name = "ADDR:PORT|off")]
-    pub metrics: Option<Place>,
+    metrics: Option<MetricsAddress>,
 
-    /// Print the summary at the end as one JSON object
+    /// Print the final summary as one JSON object
     #[arg(long)]
-    pub json: bool,
+    json: bool,
 
-    /// Log more to stderr: -v progress, -vv what was dropped and why (RUST_LOG overrides this)
+    /// Log more to stderr: -v progress, -vv what the proxy dropped and why (RUST_LOG overrides
+    /// this)
     #[arg(short, long, action = ArgAction::Count)]
-    pub verbose: u8,
+    verbose: u8,
 
-    /// Which other wire to speak, and how
     #[command(flatten)]
-    pub compat: CompatOptions,
+    compat: CompatOptions,
 }
 
-/// What the program does instead of running.
+/// The values of --capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Capture {
+    /// By a ring that the kernel shares, or by pnet if the kernel grants no ring
+    #[default]
+    Auto,
+    /// By a ring that the kernel shares: no system call for a packet
+    Ring,
+    /// By the library pnet: two system calls for each packet
+    Pnet,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
-pub enum Instead {
-    /// Look a configuration file over, and its key; say what it comes to or what is wrong; start
-    /// and make nothing
+enum Command {
+    /// Check a configuration file and the key that it names, and print the effective settings. This
+    /// starts and creates nothing
     Check {
         /// The file
         file: PathBuf,
     },
-    /// Count the packets of a capture file as the proxy would have counted them, and show what came
-    /// of it
-    Replay(replay::Options),
 
-    /// Show how the proxy stands that runs on this machine: interfaces, totals and sessions
+    /// Count the packets of a capture file as the proxy would have counted them, and print the
+    /// result
+    Replay(ReplayOptions),
+
+    /// Show the status of the proxy that runs on this machine: interfaces, totals and sessions
     Status {
-        /// Print it as one JSON object
+        /// Print the status as one JSON object
         #[arg(long)]
         json: bool,
 
-        /// Show all sessions, not only some
+        /// Show all sessions, not only the first
         #[arg(long)]
         all: bool,
 
         /// Where that proxy serves its metrics
-        #[arg(long, value_name = "ADDR:PORT", conflicts_with = "config", default_value_t = monitor::DEFAULT)]
+        #[arg(
+            long,
+            value_name = "ADDR:PORT",
+            conflicts_with = "config",
+            default_value_t = DEFAULT_ADDRESS
+        )]
         metrics: SocketAddr,
 
-        /// The file that the proxy was started with, which says where
+        /// The configuration file of that proxy, which names the address of the metrics
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
 }
 
-/// An address that a sender can speak to.
-fn announced(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr =
-        text.parse().map_err(|error| format!("{error}; it should look like 192.0.2.1:5252"))?;
-    let ip = address.ip();
-    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
-    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
-        return Err("it is no address of one program on one machine".to_owned());
-    }
-    Ok(address)
+/// What the program does.
+#[derive(Debug)]
+pub(crate) enum Action {
+    /// Run a proxy.
+    Run(Box<Run>),
+    /// Check a configuration file.
+    Check {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Replay a capture file.
+    Replay(report::Settings),
+    /// Show the status of a running proxy.
+    Status {
+        /// Whether to print JSON.
+        json: bool,
+        /// Whether to show all sessions.
+        all: bool,
+        /// Where that proxy serves its metrics.
+        metrics: SocketAddr,
+        /// The file that names this address instead.
+        config: Option<PathBuf>,
+    },
 }
 
-fn limits() -> ObserverConfig {
-    ObserverConfig::default()
+/// A proxy to run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// Its settings, which have passed [`Config::check`].
+    pub(crate) config: Config,
+    /// Whether some of them come from a file, which the proxy can reread.
+    pub(crate) has_file: bool,
+}
+
+fn defaults() -> Config {
+    Config::default()
+}
+
+/// Reads a command line, which begins with the program's name.
+///
+/// # Errors
+/// The text to print: what is wrong, or the help that the operator requested.
+pub(crate) fn read(
+    line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+) -> Result<Action, clap::Error> {
+    let matches = Options::command().try_get_matches_from(line)?;
+    let options = Options::from_arg_matches(&matches)?;
+    Ok(match options.command {
+        Some(Command::Check { file }) => Action::Check { file },
+        Some(Command::Replay(options)) => Action::Replay(options.settings()),
+        Some(Command::Status { json, all, metrics, config }) => {
+            Action::Status { json, all, metrics, config }
+        }
+        None => Action::Run(Box::new(options.run(&matches)?)),
+    })
+}
+
+/// Reads a configuration file. Returns the settings, and remarks on what may be a mistake.
+///
+/// # Errors
+/// [`FileError`] says what is wrong with the file.
+pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError> {
+    let mut config = Config::default();
+    File::read(path)?.apply(&mut config, |_| false);
+    let mut remarks = Vec::new();
+    if config.interfaces.is_empty() {
+        remarks.push("the file names no interface: add --interface to the flags".to_owned());
+    }
+    let present = pnet_datalink::interfaces();
+    for name in &config.interfaces {
+        if !present.iter().any(|interface| interface.name == *name) {
+            remarks.push(format!("there is no interface {name} on this machine now"));
+        }
+    }
+    remarks.extend(config.memory_shortage());
+    if !config.discovery && !config.announce.is_empty() {
+        remarks.push("announce has no effect while discovery is false".to_owned());
+    }
+    Ok((config, remarks))
 }
 
 impl Options {
-    /// Reads a command line, the program's name first.
-    ///
-    /// # Errors
-    /// When it is not one that can be meant; the error is what to print. Asking for help is such an
-    /// error too.
-    pub fn read(
-        line: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    ) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(line)?;
-        let mut options = Self::from_arg_matches(&matches)?;
-        let wrong = |kind, complaint| Self::command().error(kind, complaint);
-        if options.instead.is_some() {
-            return Ok(options);
+    /// The proxy to run: the flags, and the file that they name. `flags` says which were given.
+    fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
+        let error = |kind, message| Self::command().error(kind, message);
+        let file = self.config.as_deref().map(File::read).transpose();
+        let file = file.map_err(|cause| error(ErrorKind::InvalidValue, cause.to_string()))?;
+        let has_file = file.is_some();
+        let mut config = self.into_config();
+        if let Some(file) = file {
+            let given = |flag: &str| flags.value_source(flag) == Some(ValueSource::CommandLine);
+            file.apply(&mut config, given);
         }
-        if let Some(path) = options.config.clone() {
-            let file = File::read(&path)
-                .map_err(|error| wrong(ErrorKind::InvalidValue, error.to_string()))?;
-            options.take(file, &matches);
-        }
-        if options.interfaces.is_empty() {
-            let what = "no interface to capture on: name one with --interface IF, or interfaces = [\"IF\"] in the file of --config";
-            return Err(wrong(ErrorKind::MissingRequiredArgument, what.to_owned()));
-        }
-        let interfaces = options.distinct_interfaces().len();
-        if interfaces > MOST_INTERFACES {
-            let what =
-                format!("{interfaces} interfaces: {MOST_INTERFACES} can be captured on at once");
-            return Err(wrong(ErrorKind::TooManyValues, what));
-        }
-        options
-            .compat
-            .check(options.listen, interfaces)
-            .map_err(|complaint| wrong(ErrorKind::ArgumentConflict, complaint))?;
-        Ok(options)
+        config
+            .check()
+            .map_err(|conflict| error(ErrorKind::ValueValidation, conflict.to_string()))?;
+        Ok(Run { config, has_file })
     }
 
-    /// What a file comes to with these options, none of which is a flag that was given; and what in
-    /// it deserves a second look.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn with_file(self, path: &Path) -> Result<(Self, Vec<String>), FileError> {
-        let mut options = self;
-        options.take(File::read(path)?, &ArgMatches::default());
-        let mut remarks = Vec::new();
-        if options.interfaces.is_empty() {
-            remarks.push("it names no interface: --interface has to".to_owned());
-        }
-        let present = pnet_datalink::interfaces();
-        for name in options.distinct_interfaces() {
-            if !present.iter().any(|interface| interface.name == name) {
-                remarks.push(format!("there is no interface {name} on this machine now"));
-            }
-        }
-        remarks.extend(options.lack_of_room());
-        if options.no_discovery && !options.announce.is_empty() {
-            remarks.push("without discovery nobody is told what announce says".to_owned());
-        }
-        Ok((options, remarks))
-    }
-
-    /// Takes over what a file says, where no flag was given.
-    fn take(&mut self, file: File, flags: &ArgMatches) {
-        let given = |id: &str| {
-            flags.try_contains_id(id).is_ok_and(|known| known)
-                && flags.value_source(id) == Some(ValueSource::CommandLine)
-        };
-        fn put<T>(field: &mut T, value: Option<T>, given: bool) {
-            if let (Some(value), false) = (value, given) {
-                *field = value;
-            }
-        }
-        let announce =
-            file.announce.map(|addresses| addresses.into_iter().map(|address| address.0).collect());
-        // One flag says no more than another of the same thing.
-        let discovery = given("no_discovery") || given("announce");
-        put(&mut self.interfaces, file.interfaces, given("interfaces"));
-        put(&mut self.listen, file.listen.map(|address| address.0), given("listen"));
-        put(&mut self.max_sessions, file.max_sessions.map(|n| n.0), given("max_sessions"));
-        let per_source = file.max_sessions_per_source.map(|n| n.0);
-        put(&mut self.max_sessions_per_source, per_source, given("max_sessions_per_source"));
-        let threshold = file.max_threshold.and_then(|n| u8::try_from(n.0).ok());
-        put(&mut self.max_threshold, threshold, given("max_threshold"));
-        put(&mut self.idle_timeout, file.idle_timeout.map(|n| n.0), given("idle_timeout"));
-        put(&mut self.key, file.key.map(Some), given("key"));
-        put(&mut self.no_discovery, file.discovery.map(|discovery| !discovery), discovery);
-        put(&mut self.announce, announce, discovery);
-        put(&mut self.promiscuous, file.promiscuous, given("promiscuous"));
-        put(&mut self.capture, file.capture, given("capture"));
-        put(&mut self.buffer, file.buffer.and_then(|n| u16::try_from(n.0).ok()), given("buffer"));
-        put(
-            &mut self.threads,
-            file.threads.and_then(|n| u16::try_from(n.0).ok()),
-            given("threads"),
-        );
-        put(&mut self.metrics, file.metrics.map(|place| Some(place.0)), given("metrics"));
-        put(&mut self.verbose, file.log.map(config::Log::verbose), given("verbose"));
-    }
-
-    /// The options as the lines of a configuration file.
-    #[must_use]
-    pub fn to_file(&self) -> String {
-        let quoted = |texts: Vec<String>| {
-            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
-        };
-        let interfaces = self.distinct_interfaces().into_iter().map(str::to_owned).collect();
-        let mut text = format!(
-            "interfaces = [{}]\nlisten = \"{}\"\nmax-sessions = {}\nmax-sessions-per-source = {}\nmax-threshold = {}\n\
-             idle-timeout = {}\ndiscovery = {}\n",
-            quoted(interfaces),
-            self.listen,
-            self.max_sessions,
-            self.max_sessions_per_source,
-            self.max_threshold,
-            self.idle_timeout,
-            !self.no_discovery,
-        );
-        if !self.announce.is_empty() {
-            text += &format!(
-                "announce = [{}]\n",
-                quoted(self.announce.iter().map(SocketAddr::to_string).collect())
-            );
-        }
-        if let Some(key) = &self.key {
-            text += &format!("key = {:?}\n", key.display().to_string());
-        }
-        text += &format!("promiscuous = {}\n", self.promiscuous);
-        let capture = self.capture.to_possible_value();
-        let capture = capture.as_ref().map_or("auto", |value| value.get_name());
-        text += &format!(
-            "capture = \"{capture}\"\nbuffer = {}\nthreads = {}\n",
-            self.buffer, self.threads
-        );
-        let metrics = self.metrics.unwrap_or(Place::At(monitor::DEFAULT));
-        text + &format!("metrics = \"{metrics}\"\nlog = \"{}\"\n", self.log_filter())
-    }
-
-    /// How interfaces are to be captured on.
-    #[must_use]
-    pub fn capture(&self) -> capture::Settings {
-        capture::Settings {
-            backend: self.capture,
-            promiscuous: self.promiscuous,
-            buffer: usize::from(self.buffer) << 20,
-            threads: self.threads,
-        }
-    }
-
-    /// A sentence if packets that wait may take more than half of the machine's memory: `buffer`
-    /// for each interface and thread.
-    #[must_use]
-    pub fn lack_of_room(&self) -> Option<String> {
-        let interfaces = u64::try_from(self.distinct_interfaces().len()).unwrap_or(u64::MAX);
-        let room =
-            u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
-        let memory = sysinfo().ok()?.ram_total() >> 20;
-        (room > memory / 2).then(|| {
-            format!(
-                "packets that wait may take {room} MiB (buffer for each interface and thread), and this machine has \
-                 {memory}: make buffer or threads less"
-            )
-        })
-    }
-
-    /// The limits of each thread's observer as asked for.
-    #[must_use]
-    pub fn observer(&self) -> ObserverConfig {
-        let defaults = limits();
-        let share = self.max_sessions.div_ceil(self.threads.max(1).into());
-        ObserverConfig {
-            max_sessions: usize::try_from(share).unwrap_or(usize::MAX),
-            max_sessions_per_source: usize::try_from(self.max_sessions_per_source)
-                .unwrap_or(usize::MAX),
-            kept_sums: defaults.kept_sums.max(self.max_threshold),
+    fn into_config(self) -> Config {
+        Config {
+            nsdi24: self.compat.nsdi24(),
+            interfaces: distinct(self.interfaces),
+            listen: self.listen,
+            max_sessions: self.max_sessions,
+            max_sessions_per_source: self.max_sessions_per_source,
             max_threshold: self.max_threshold,
             idle_timeout: Duration::from_secs(self.idle_timeout),
-            ..defaults
-        }
-    }
-
-    /// The interfaces in the order given, each once.
-    #[must_use]
-    pub fn distinct_interfaces(&self) -> Vec<&str> {
-        let mut distinct = Vec::new();
-        for name in &self.interfaces {
-            if !distinct.contains(&name.as_str()) {
-                distinct.push(name.as_str());
-            }
-        }
-        distinct
-    }
-
-    /// The log filter that `-v` stands for.
-    #[must_use]
-    pub fn log_filter(&self) -> &'static str {
-        match self.verbose {
-            0 => "warn",
-            1 => "info",
-            2 => "debug",
-            _ => "trace",
+            key: self.key,
+            discovery: !self.no_discovery,
+            announce: self.announce,
+            promiscuous: self.promiscuous,
+            backend: match self.capture {
+                Capture::Auto => Backend::Auto,
+                Capture::Ring => Backend::Ring,
+                Capture::Pnet => Backend::Pnet,
+            },
+            buffer: self.buffer,
+            threads: self.threads,
+            metrics: self.metrics,
+            json: self.json,
+            log: match self.verbose {
+                0 => LogLevel::Warn,
+                1 => LogLevel::Info,
+                2 => LogLevel::Debug,
+                _ => LogLevel::Trace,
+            },
         }
     }
 }
@@ -430,24 +371,26 @@ impl Options {
 mod tests {
     use super::*;
 
-    fn options(line: &str) -> Result<Options, clap::Error> {
-        Options::read(line.split_whitespace())
+    fn config(line: &str) -> Result<Config, clap::Error> {
+        match read(line.split_whitespace())? {
+            Action::Run(run) => Ok(run.config),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
-    fn defaults_are_the_library_s() {
+    fn defaults_are_those_of_the_configuration() {
         Options::command().debug_assert();
-        let options = options("sidekick-proxy -i eth0").unwrap();
-        assert_eq!(options.listen.to_string(), "0.0.0.0:5252");
-        assert_eq!(format!("{:?}", options.observer()), format!("{:?}", ObserverConfig::default()));
-        assert_eq!(options.log_filter(), "warn");
+        let expected = Config { interfaces: vec!["eth0".to_owned()], ..Config::default() };
+        let config = config("sidekick-proxy -i eth0").unwrap();
+        assert_eq!(format!("{config:?}"), format!("{expected:?}"));
     }
 
-    fn with_file(text: &str, flags: &str) -> Result<Options, clap::Error> {
+    fn with_file(text: &str, flags: &str) -> Result<Config, clap::Error> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sidekick-proxy.toml");
         std::fs::write(&path, text).unwrap();
-        options(&format!("sidekick-proxy --config {} {flags}", path.display()))
+        config(&format!("sidekick-proxy --config {} {flags}", path.display()))
     }
 
     /// The file in the repository, with what is left out in it put in.
@@ -466,48 +409,50 @@ mod tests {
 
     #[test]
     fn the_sample_file_has_every_key_at_its_default() {
-        let defaults = options("sidekick-proxy -i eth0").unwrap();
+        let defaults = config("sidekick-proxy -i eth0").unwrap();
         let plain = with_file(include_str!("../sidekick-proxy.toml"), "").unwrap();
-        assert_eq!(plain.to_file(), defaults.to_file());
+        assert_eq!(plain.to_toml(), defaults.to_toml());
         let whole = with_file(&sample(), "").unwrap();
         // Two have no default that could be written down.
         let given =
             "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
-        assert_eq!(whole.to_file(), options(given).unwrap().to_file());
+        assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_file()), 15);
+        assert_eq!(keys(&whole.to_toml()), 15);
         assert_eq!(keys(&sample()), 15);
     }
 
     #[test]
     fn flags_override_the_file() {
-        let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\nlisten = \"127.0.0.1:1\"\ndiscovery = false\n\
-                    idle-timeout = 5\nlog = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\npromiscuous = true\nkey = \"k\"";
+        let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\n\
+                    listen = \"127.0.0.1:1\"\ndiscovery = false\nidle-timeout = 5\n\
+                    log = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\n\
+                    promiscuous = true\nkey = \"k\"";
         let file = with_file(text, "").unwrap();
         assert_eq!(
-            file.to_file(),
-            with_file(&file.to_file(), "").unwrap().to_file(),
+            file.to_toml(),
+            with_file(&file.to_toml(), "").unwrap().to_toml(),
             "it can be read again"
         );
         assert_eq!(
-            (file.max_sessions, file.max_threshold, file.idle_timeout, file.verbose),
-            (7, 9, 5, 2)
+            (file.max_sessions, file.max_threshold, file.idle_timeout, file.log),
+            (7, 9, Duration::from_secs(5), LogLevel::Debug)
         );
-        assert_eq!(file.metrics, Some(Place::Off));
-        assert!(file.no_discovery && file.promiscuous && file.max_sessions_per_source == 3);
+        assert_eq!(file.metrics, Some(MetricsAddress::Off));
+        assert!(!file.discovery && file.promiscuous && file.max_sessions_per_source == 3);
         let flags =
             "-i b --max-sessions 1024 --announce 192.0.2.1:5252 -v --key other --metrics [::1]:7";
         let both = with_file(text, flags).unwrap();
         assert_eq!(
-            (both.distinct_interfaces(), both.max_sessions, both.max_threshold),
-            (vec!["b"], 1024, 9)
+            (both.interfaces, both.max_sessions, both.max_threshold),
+            (vec!["b".to_owned()], 1024, 9)
         );
         assert_eq!(both.metrics, "[::1]:7".parse().ok());
-        assert!(!both.no_discovery && both.verbose == 1 && both.key == Some("other".into()));
+        assert!(both.discovery && both.log == LogLevel::Info && both.key == Some("other".into()));
     }
 
     #[test]
-    fn a_wrong_file_ends_it_before_it_begins() {
+    fn an_error_in_the_file_is_an_error_of_the_command_line() {
         let said = with_file("max-sessions = 0", "-i a").unwrap_err().to_string();
         assert!(
             said.contains(":1: max-sessions: ") && said.contains("from 1 to 1000000"),
@@ -515,26 +460,17 @@ mod tests {
         );
         let said = with_file("max-sessions = 3", "").unwrap_err().to_string();
         assert!(said.contains("--interface IF"), "{said}");
-        let said = options("p --config /nonexistent -i a").unwrap_err().to_string();
+        let said = config("p --config /nonexistent -i a").unwrap_err().to_string();
         assert!(said.contains("cannot read /nonexistent"), "{said}");
-        assert!(options("p check f --interface a").is_err());
-        let check = options("p check some.toml").unwrap().instead;
-        assert_eq!(check, Some(Instead::Check { file: "some.toml".into() }));
+        assert!(read("p check f --interface a".split(' ')).is_err());
+        let check = read("p check some.toml".split(' ')).unwrap();
+        assert!(matches!(check, Action::Check { file } if file == Path::new("some.toml")));
     }
 
     #[test]
-    fn interfaces_may_be_given_in_any_manner() {
+    fn interfaces_have_several_notations() {
         for line in ["p -i a -i b", "p --interface a,b", "p --interface=a -ib -i a"] {
-            assert_eq!(options(line).unwrap().distinct_interfaces(), ["a", "b"], "{line}");
-        }
-    }
-
-    #[test]
-    fn every_accepted_limit_makes_an_observer() {
-        for threshold in 1..=255 {
-            let options = options(&format!("p -i a --max-threshold {threshold}")).unwrap();
-            assert_eq!(options.observer().max_threshold, threshold);
-            sidekick_protocol::Observer::new(options.observer(), [0; 32]).unwrap();
+            assert_eq!(config(line).unwrap().interfaces, ["a", "b"], "{line}");
         }
     }
 
@@ -556,7 +492,7 @@ mod tests {
             "p -i a --metrics on",
             "p status --config f --metrics 127.0.0.1:1",
         ] {
-            assert!(options(line).is_err(), "{line}");
+            assert!(read(line.split_whitespace()).is_err(), "{line}");
         }
     }
 

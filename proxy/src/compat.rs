@@ -1,4 +1,3 @@
-//! Other proxies' wires, spoken in place of ours so that programs written for them can be run
-//! against this proxy.
+//! The wire formats of other proxies, for programs that were written for these proxies.
 
-pub mod nsdi24;
+pub(crate) mod nsdi24;

@@ -1,12 +1,14 @@
-//! Puts the parts together: opens everything, starts the threads, waits for the end.
+//! Runs a proxy: opens everything, starts the threads, and waits for the end.
+
+mod missing;
+mod progress;
 
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
@@ -14,300 +16,234 @@ use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
-use crate::addresses::Watch;
-use crate::capture::{self, Backend, Capture, CaptureError};
-use crate::cli::Options;
-use crate::compat::nsdi24;
-use crate::crew::{Crew, sum};
+use crate::addresses::NetworkMonitor;
+use crate::capture::{self, Capture, CaptureError};
+use crate::compat::nsdi24::engine::Engine;
+use crate::config::Config;
+use crate::engine::ProtocolEngine;
 use crate::key;
-use crate::machine::Machine;
-use crate::monitor;
-use crate::monitor::status::{self, About};
-use crate::path::PathSocket;
+use crate::monitor::listener;
+use crate::monitor::server;
+use crate::monitor::status::{ProxyInfo, StatusReader};
+use crate::pool::WorkerPool;
 use crate::port::Port;
 use crate::privileges;
+use crate::raw_socket::RawSocket;
+use crate::runtime::spawn;
 use crate::signals::Signals;
-use crate::summary::Summary;
-use crate::worker::{News, Sockets, clock};
+use crate::worker::{Sockets, WorkerEvent};
+use missing::MissingInterfaces;
+use progress::Progress;
 
-/// How often progress is logged and the kernel asked for drops.
-const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the machine's interfaces and addresses are looked at.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the daemon reads the machine's interfaces and addresses.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the main thread waits for.
 enum Event {
     Stop,
     Reload,
-    News(News),
+    Worker(WorkerEvent),
 }
 
-impl From<News> for Event {
-    fn from(news: News) -> Self {
-        Self::News(news)
+impl From<WorkerEvent> for Event {
+    fn from(event: WorkerEvent) -> Self {
+        Self::Worker(event)
     }
 }
 
-/// Reads the options anew.
-type Reread<'a> = &'a dyn Fn() -> Result<Options>;
+/// Reads the configuration again.
+type Reread<'a> = &'a dyn Fn() -> Result<Config>;
 
-/// Runs the proxy until a signal ends it, or its port fails. With a configuration file, SIGHUP has
-/// it take over what `reread` gives, as far as that may change while it runs.
+/// What a proxy has opened before it starts threads.
+struct Opened {
+    signals: Signals,
+    captures: Vec<OpenedInterface>,
+    sockets: Sockets,
+    metrics: Option<TcpListener>,
+    /// The public key, if the wire format has one.
+    public_key: Option<PublicKey>,
+}
+
+/// The captures on an interface, one for each thread, or why there are none yet.
+struct OpenedInterface {
+    number: u32,
+    captures: Result<Vec<Capture>, CaptureError>,
+}
+
+/// Runs a proxy as [`crate::run`] does.
+///
+/// With `reread`, SIGHUP does not end the proxy. The proxy then applies the settings that `reread`
+/// returns, as far as they can change while it runs.
 ///
 /// # Errors
-/// One sentence for the operator: why it cannot start or go on.
-pub fn run(options: &Options, reread: Reread<'_>) -> Result<()> {
-    // Before there is any other thread, which would take a signal in its own way.
+/// One sentence for the operator: why the proxy cannot start or continue.
+pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
+    config.check()?;
+    // Before any other thread starts, which would handle a signal in its own way.
     let signals = Signals::block().context("cannot handle signals")?;
-    let settings = options.capture();
-    if let Some(sentence) = options.lack_of_room() {
+    if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }
-    let captures = open_all(options)?;
-    let port = Port::open(options.listen)?;
-    let own = port.address();
-    let metrics = monitor::open(options.metrics)?;
-    match options.compat.nsdi24() {
-        None => {
-            let path =
-                PathSocket::open().context("cannot open a raw socket to answer markers with")?;
-            let key = options.key.as_deref().map(key::load).transpose()?;
-            // All threads are one proxy, and have one key.
-            let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
-            let mut machines = Vec::new();
-            for index in 0..settings.threads {
-                let shard = Shard::new(index, settings.threads).context("too many threads")?;
-                let config = ObserverConfig { key: Some(key.clone()), shard, ..options.observer() };
-                machines.push(Observer::new(config, key::random()?)?);
-            }
-            let public = machines.first().map(Observer::public_key);
-            let sockets = Sockets { port, path: Some(path) };
-            serve((options, reread), signals, captures, machines, sockets, (metrics, public))
-        }
-        Some(settings) => {
-            let machine = nsdi24::Proxy::new(own, settings)?;
-            serve(
-                (options, reread),
-                signals,
-                captures,
-                vec![machine],
-                Sockets { port, path: None },
-                (metrics, None),
-            )
-        }
+    let captures = open_captures(config)?;
+    let port = Port::open(config.listen)?;
+    let metrics = listener::open(config.metrics)?;
+    if let Some(settings) = config.nsdi24 {
+        let engine = Engine::new(port.address(), settings)?;
+        let sockets = Sockets { port, raw: None };
+        let opened = Opened { signals, captures, sockets, metrics, public_key: None };
+        return serve(config, reread, vec![engine], opened);
     }
+    let raw = RawSocket::open().context("cannot open a raw socket to answer markers with")?;
+    let observers = observers(config)?;
+    let public_key = observers.first().map(Observer::public_key);
+    let sockets = Sockets { port, raw: Some(raw) };
+    serve(config, reread, observers, Opened { signals, captures, sockets, metrics, public_key })
 }
 
-/// An interface's number, and its captures, one for each thread; or why there are none yet.
-type Opened = (u32, Result<Vec<Capture>, CaptureError>);
+/// An observer for each thread. All have the same key, since they are one proxy.
+fn observers(config: &Config) -> Result<Vec<Observer>> {
+    let key = config.key.as_deref().map(key::load).transpose()?;
+    let key = key.map_or_else(|| key::random().map(SecretKey), Ok)?;
+    (0..config.threads)
+        .map(|index| {
+            let shard = Shard::new(index, config.threads).context("too many threads")?;
+            let limits = ObserverConfig { key: Some(key.clone()), shard, ..config.observer() };
+            Ok(Observer::new(limits, key::random()?)?)
+        })
+        .collect()
+}
 
-/// The captures on each interface. One that is not there may come later, as a modem does; one at
-/// least has to be.
-fn open_all(options: &Options) -> Result<Vec<Opened>> {
+/// Opens the captures on each interface. An interface may appear later, as that of a modem does,
+/// but at least one must exist.
+fn open_captures(config: &Config) -> Result<Vec<OpenedInterface>> {
     let mut all = Vec::new();
-    for (number, name) in (0_u32..).zip(options.distinct_interfaces()) {
-        match Capture::open(name, options.capture()) {
+    for (number, name) in config.numbered_interfaces() {
+        match capture::open(name, config.capture()) {
             Err(error) if !matches!(error, CaptureError::NoSuchInterface { .. }) => {
                 return Err(error.into());
             }
-            outcome => all.push((number, outcome)),
+            captures => all.push(OpenedInterface { number, captures }),
         }
     }
-    if all.iter().any(|(_, outcome)| outcome.is_ok()) {
+    if all.iter().any(|interface| interface.captures.is_ok()) {
         return Ok(all);
     }
     match all.into_iter().next() {
-        Some((_, Err(error))) => Err(error.into()),
+        Some(OpenedInterface { captures: Err(error), .. }) => Err(error.into()),
         _ => Ok(Vec::new()),
     }
 }
 
-/// The daemon's life, from when everything is open. `captures`: of each interface those of all
-/// threads.
-fn serve<M: Machine>(
-    (options, reread): (&Options, Reread<'_>),
-    signals: Signals,
-    captures: Vec<Opened>,
-    machines: Vec<M>,
-    sockets: Sockets,
-    (metrics, key): (Option<TcpListener>, Option<PublicKey>),
+/// Starts the threads, and handles events until the proxy ends.
+fn serve<E: ProtocolEngine>(
+    config: &Config,
+    reread: Option<Reread<'_>>,
+    engines: Vec<E>,
+    opened: Opened,
 ) -> Result<()> {
-    // Everything is open, and no other thread has begun.
+    let Opened { signals, captures, sockets, metrics, public_key } = opened;
+    // Everything is open, and no other thread has started.
     privileges::confine()?;
     let (events, inbox) = mpsc::channel();
     let on_signal = events.clone();
-    let has_file = options.config.is_some();
+    let reloads = reread.is_some();
     spawn("signals".to_owned(), move || {
-        // The main thread may be gone already when a second signal arrives; then there is nothing
-        // left to stop.
+        // The main thread may have ended when a second signal arrives.
         signals.each(|signal| {
-            let reload = has_file && signal == Signal::SIGHUP;
+            let reload = reloads && signal == Signal::SIGHUP;
             on_signal.send(if reload { Event::Reload } else { Event::Stop }).is_ok()
         });
     })?;
     let address = sockets.port.address();
-    let mut interfaces = Watch::begin(options, address);
-    let crew = Crew::start(machines, sockets, interfaces.known(), &events)?;
-    let mut missing = Missing::default();
-    for (number, captures) in captures {
+    let mut network = NetworkMonitor::new(config, address);
+    let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
+    let mut missing = MissingInterfaces::default();
+    for OpenedInterface { number, captures } in captures {
         match captures {
-            Ok(captures) => crew.capture(number, captures),
+            Ok(captures) => pool.capture(number, captures),
             Err(error) => {
-                warn!("{error}; it is captured on as soon as it is");
+                warn!("{error}; capture starts when the interface appears");
                 missing.add(number, &error);
             }
         }
     }
-    let names = options.distinct_interfaces();
-    let max_sessions = Arc::new(AtomicU64::new(options.max_sessions));
+    let max_sessions = Arc::new(AtomicU64::new(config.max_sessions));
     if let Some(listener) = metrics {
-        let interfaces = names.iter().map(|name| (*name).to_owned()).collect();
-        let about =
-            About { address, public_key: key, interfaces, max_sessions: Arc::clone(&max_sessions) };
-        monitor::serve(listener, status::Watch::new(crew.clone(), about))?;
+        let interfaces = config.interfaces.clone();
+        let max_sessions = Arc::clone(&max_sessions);
+        let info = ProxyInfo { address, public_key, interfaces, max_sessions };
+        server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
-    let said = key.map(|key| format!(", public key {key}")).unwrap_or_default();
-    say(&format!("ready: listening on {address}, capturing on {}{said}", names.join(", ")));
-    tell_manager(&[NotifyState::Ready]);
+    let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
+    let interfaces = config.interfaces.join(", ");
+    print(&format!("ready: listening on {address}, capturing on {interfaces}{key}"));
+    notify_manager(&[NotifyState::Ready]);
 
     let mut progress = Progress::default();
-    let mut current = options.clone();
+    let mut current = config.clone();
     let outcome = loop {
-        match inbox.recv_timeout(LOOK_INTERVAL) {
+        match inbox.recv_timeout(REFRESH_INTERVAL) {
             Ok(Event::Stop) => break Ok(()),
             Ok(Event::Reload) => {
                 let mut states = vec![NotifyState::Reloading];
                 states.extend(NotifyState::monotonic_usec_now());
-                tell_manager(&states);
-                // The captures keep their numbers, which addresses are announced by.
-                let running = |new: &Options| Options {
-                    interfaces: options.interfaces.clone(),
-                    ..new.clone()
-                };
-                match reread().and_then(|new| crew.reload(running(&new)).map(|()| new)) {
-                    Ok(new) => {
+                notify_manager(&states);
+                match reload(reread, &pool) {
+                    Ok(Some(new)) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
-                        warn_of_the_rest(options, &new);
-                        current = running(&new);
-                        interfaces.refresh(&current, |found| crew.set_surroundings(found));
+                        log_unapplied(config, &new);
+                        // The captures keep their numbers, by which the addresses name them.
+                        current = Config { interfaces: config.interfaces.clone(), ..new };
+                        // Before the service manager learns that the reload is complete.
+                        network.refresh(&current, |found| pool.set_network(found));
                     }
-                    Err(error) => error!("{error:#}; everything stays as it was"),
+                    Ok(None) => {}
+                    Err(error) => error!("{error:#}; the proxy keeps all of its settings"),
                 }
-                tell_manager(&[NotifyState::Ready]);
+                notify_manager(&[NotifyState::Ready]);
             }
-            Ok(Event::News(News::CaptureEnded(number, reason))) => {
-                if missing.add(number, &reason) {
-                    error!("{reason}; it is captured on again as soon as it can be");
-                    crew.forget(number);
+            Ok(Event::Worker(WorkerEvent::CaptureEnded { interface, cause })) => {
+                if missing.add(interface, &cause) {
+                    error!("{cause}; capture resumes when that is possible");
+                    pool.close_capture(interface);
                 }
             }
-            Ok(Event::News(News::Failed(reason))) => break Err(reason).context("the port failed"),
+            Ok(Event::Worker(WorkerEvent::Failed(cause))) => {
+                break Err(cause).context("the port failed");
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
-        missing.look(&names, options.capture(), &crew);
-        interfaces.refresh(&current, |found| crew.set_surroundings(found));
-        progress.log(&crew);
+        missing.reopen(&config.interfaces, config.capture(), &pool);
+        network.refresh(&current, |found| pool.set_network(found));
+        progress.log(&pool);
     };
-    tell_manager(&[NotifyState::Stopping]);
-    let summary = crew.close();
-    if options.json {
-        say(&serde_json::to_string(&summary)?);
+    notify_manager(&[NotifyState::Stopping]);
+    let summary = pool.close();
+    if config.json {
+        print(&serde_json::to_string(&summary)?);
     } else {
-        say(&format!("stopped: {summary}"));
+        print(&format!("stopped: {summary}"));
     }
     outcome
 }
 
-/// What the log says of the work now and then.
-struct Progress {
-    logged: Instant,
-    last: Summary,
+/// Reads the configuration again, and applies its limits. `None` if nothing can be read again.
+fn reload(reread: Option<Reread<'_>>, pool: &WorkerPool) -> Result<Option<Config>> {
+    let Some(reread) = reread else { return Ok(None) };
+    let new = reread()?;
+    pool.reload(&new.observer())?;
+    Ok(Some(new))
 }
 
-impl Default for Progress {
-    fn default() -> Self {
-        Self { logged: clock(), last: Summary::default() }
-    }
-}
-
-impl Progress {
-    /// Logs how things stand, if it is time to.
-    fn log(&mut self, crew: &Crew) {
-        let now = clock();
-        if now.saturating_duration_since(self.logged) < PROGRESS_INTERVAL {
-            return;
-        }
-        self.logged = now;
-        let (totals, open) = sum(&crew.reports(0));
-        let dropped = totals.capture_drops.saturating_sub(self.last.capture_drops);
-        if dropped != 0 {
-            warn!(
-                "the kernel dropped {dropped} packets before they could be read, or they were thrown away beside such: \
-                 while that goes on, senders get no help"
-            );
-        }
-        if totals != self.last {
-            match open {
-                Some(open) => info!("{totals}, open now {open}"),
-                None => info!("{totals}"),
-            }
-            self.last = totals;
-        }
-    }
-}
-
-/// The interfaces that are not captured on, by number.
-#[derive(Default)]
-struct Missing {
-    numbers: Vec<u32>,
-    /// Those whose rings get stuck.
-    not_by_ring: Vec<u32>,
-}
-
-impl Missing {
-    /// False if it was known.
-    fn add(&mut self, number: u32, reason: &CaptureError) -> bool {
-        if matches!(reason, CaptureError::Stuck { .. }) && !self.not_by_ring.contains(&number) {
-            self.not_by_ring.push(number);
-        }
-        let new = !self.numbers.contains(&number);
-        if new {
-            self.numbers.push(number);
-        }
-        new
-    }
-
-    /// Captures again on those that are back.
-    fn look(&mut self, names: &[&str], settings: capture::Settings, crew: &Crew) {
-        let Self { numbers, not_by_ring } = self;
-        numbers.retain(|number| {
-            let name = usize::try_from(*number).ok().and_then(|number| names.get(number));
-            let Some(name) = name else { return false };
-            let backend = match settings.backend {
-                Backend::Auto if not_by_ring.contains(number) => Backend::Pnet,
-                chosen => chosen,
-            };
-            match Capture::open(name, capture::Settings { backend, ..settings }) {
-                Ok(captures) => {
-                    info!("{name} is back");
-                    crew.capture(*number, captures);
-                    false
-                }
-                Err(_) => true,
-            }
-        });
-    }
-}
-
-/// Says what the new options ask for that only a restart can give.
-fn warn_of_the_rest(old: &Options, new: &Options) {
+/// Logs which of the new settings require a restart.
+fn log_unapplied(old: &Config, new: &Config) {
     let changed = [
-        ("interfaces", old.distinct_interfaces() != new.distinct_interfaces()),
+        ("interfaces", old.interfaces != new.interfaces),
         ("listen", old.listen != new.listen),
         ("key", old.key != new.key),
         ("promiscuous", old.promiscuous != new.promiscuous),
-        ("capture", old.capture != new.capture),
+        ("capture", old.backend != new.backend),
         ("buffer", old.buffer != new.buffer),
         ("threads", old.threads != new.threads),
         ("metrics", old.metrics != new.metrics),
@@ -315,32 +251,23 @@ fn warn_of_the_rest(old: &Options, new: &Options) {
     let changed: Vec<_> =
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
     if changed.is_empty() {
-        info!("the configuration was read anew");
+        info!("reread the configuration");
     } else {
-        warn!(
-            "the configuration was read anew, but it takes a restart to change {}",
-            changed.join(", ")
-        );
+        warn!("reread the configuration, but it takes a restart to change {}", changed.join(", "));
     }
 }
 
-/// Starts a thread that lasts as long as the program.
-pub(crate) fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    thread::Builder::new().name(name).spawn(body).context("cannot start a thread")?;
-    Ok(())
-}
-
-/// Tells systemd, or whoever else manages services here in its way, if somebody does.
-fn tell_manager(states: &[NotifyState<'_>]) {
+/// Notifies systemd, or another service manager with the same protocol, if there is one.
+fn notify_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!("the service manager does not hear: {error}");
+        warn!("cannot notify the service manager: {error}");
     }
 }
 
-/// A line on stdout. A daemon whose stdout is closed goes on: its work is not there.
-fn say(line: &str) {
+/// Prints a line to stdout. The proxy continues if stdout is closed.
+fn print(line: &str) {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
-        warn!("stdout is closed; it would have said: {line}");
+        warn!("stdout is closed; this line is lost: {line}");
     }
 }

@@ -10,14 +10,14 @@ use nix::errno::Errno;
 use nix::libc;
 use sidekick_protocol::{PublicKey, SecretKey};
 
-/// The rights of group and others, of which a key file has none.
+/// The permissions of group and others. A key file grants none of them.
 const OTHERS: u32 = 0o077;
 
 /// Random bytes from the system.
 ///
 /// # Errors
-/// When the system gives none.
-pub fn random() -> Result<[u8; 32]> {
+/// When the system returns none.
+pub(crate) fn random() -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
@@ -25,18 +25,17 @@ pub fn random() -> Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// Longer than a key and its line's end: there is more in the file.
+/// More bytes than a key and a line's end.
 const TOO_LONG: u64 = 66;
 
-/// The key in `file`, 64 hexadecimal digits; a file that does not exist is made, readable by its
-/// owner alone.
+/// Reads the key in `file`, 64 hexadecimal digits. Creates a file that does not exist, with a new
+/// key and readable only by its owner.
 ///
 /// # Errors
-/// When the file can be neither read nor made, holds something else, is no regular file, or can be
-/// read or written by others than its owner.
-pub fn load(file: &Path) -> Result<SecretKey> {
-    // There first, so that nothing is made where something is, a link to a file that is missing
-    // among it.
+/// When the file can be neither read nor created, does not contain a key, or is not a regular file.
+/// Also when others than its owner can read or write it.
+pub(crate) fn load(file: &Path) -> Result<SecretKey> {
+    // Creation comes first, and fails if anything exists, even a link to a missing file.
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
         Ok(made) => write(made, file),
         Err(error)
@@ -45,22 +44,22 @@ pub fn load(file: &Path) -> Result<SecretKey> {
             read(file)
         }
         Err(error) => {
-            Err(error).with_context(|| format!("cannot make the key file {}", file.display()))
+            Err(error).with_context(|| format!("cannot create the key file {}", file.display()))
         }
     }
 }
 
-/// Whether [`load`] would find a key here, or nothing at all. Makes nothing.
+/// Checks that [`load`] would succeed. Creates nothing.
 ///
 /// # Errors
-/// As those of [`load`].
-pub fn look_over(file: &Path) -> Result<()> {
+/// Those of [`load`].
+pub(crate) fn check(file: &Path) -> Result<()> {
     match std::fs::symlink_metadata(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
             match directory.filter(|directory| !directory.is_dir()) {
                 Some(directory) => bail!(
-                    "cannot make the key file {}: there is no directory {}",
+                    "cannot create the key file {}: there is no directory {}",
                     file.display(),
                     directory.display()
                 ),
@@ -75,7 +74,7 @@ fn write(mut made: File, file: &Path) -> Result<SecretKey> {
     let key = random()?;
     let written = writeln!(made, "{}", PublicKey(key)).and_then(|()| made.sync_all());
     if written.is_err() {
-        // What is there is no key, and would be taken for somebody's next time.
+        // The file does not contain a key, and the next start would fail.
         let _ = std::fs::remove_file(file);
     }
     written.with_context(|| format!("cannot write a key to {}", file.display()))?;
@@ -85,38 +84,38 @@ fn write(mut made: File, file: &Path) -> Result<SecretKey> {
 fn read(file: &Path) -> Result<SecretKey> {
     let name = file.display();
     let unreadable = || format!("cannot read the key in {name}");
-    // A named pipe is opened at once, too, instead of when somebody writes into it. A link may lead
-    // to the file: secrets are often handed over so.
+    // Without blocking: opening a named pipe would otherwise wait for a writer. The path may be a
+    // link to the file, as secrets often are.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let opened = match OpenOptions::new().read(true).custom_flags(flags).open(file) {
-        // What Linux says of a socket.
+        // The error of Linux for a socket.
         Err(error) if error.raw_os_error() == Some(Errno::ENXIO as i32) => bail!(not_regular(file)),
         outcome => outcome.with_context(unreadable)?,
     };
-    // Of what was opened: at this path there may be something else by now.
+    // The metadata of the open file: the path may lead to another file by now.
     let metadata = opened.metadata().with_context(unreadable)?;
     if !metadata.is_file() {
         bail!(not_regular(file));
     }
     if metadata.permissions().mode() & OTHERS != 0 {
         bail!(
-            "others than the owner of {name} can read or write the key: make it private with `chmod 600 {name}`"
+            "others than the owner of {name} can read or write the key: protect it with \
+             `chmod 600 {name}`"
         );
     }
     let mut text = String::new();
     opened.take(TOO_LONG).read_to_string(&mut text).with_context(unreadable)?;
-    // Both keys are written alike; only the type says which is secret.
+    // Secret and public keys have the same text format.
     match text.trim_end().parse::<PublicKey>() {
         Ok(PublicKey(key)) => Ok(SecretKey(key)),
-        Err(error) => bail!("{name} holds no key: {error}; name another file, or remove this one"),
+        Err(error) => {
+            bail!("{name} does not contain a key: {error}; name another file, or remove this one")
+        }
     }
 }
 
 fn not_regular(file: &Path) -> String {
-    format!(
-        "{} is no regular file, and cannot hold the key: name another one with --key",
-        file.display()
-    )
+    format!("{} is not a regular file: name another file for the key with --key", file.display())
 }
 
 #[cfg(test)]
@@ -127,30 +126,30 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_key_is_made_once_and_read_again() {
+    fn load_creates_a_key_once_and_then_reads_it() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("made"), directory.path().join("link"));
-        look_over(&path).unwrap();
-        assert!(!path.exists(), "who looks makes nothing");
+        check(&path).unwrap();
+        assert!(!path.exists(), "a check creates nothing");
         let made = load(&path).unwrap();
         assert_eq!(load(&path).unwrap(), made);
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         symlink(&path, &link).unwrap();
         assert_eq!(load(&link).unwrap(), made);
-        look_over(&link).unwrap();
+        check(&link).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert_ne!(load(&path).unwrap(), made, "another file, another key");
     }
 
     fn refusal(path: &Path) -> String {
-        let (loaded, looked) = (load(path).unwrap_err(), look_over(path).unwrap_err());
+        let (loaded, looked) = (load(path).unwrap_err(), check(path).unwrap_err());
         assert_eq!(format!("{loaded:#}"), format!("{looked:#}"));
         format!("{loaded:#}")
     }
 
     #[test]
-    fn what_is_no_key_is_refused_and_left_alone() {
+    fn other_contents_are_refused_and_left_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         for (name, text) in
             [("empty", ""), ("short", "0123"), ("long", &"0".repeat(80)), ("words", "not a key")]
@@ -159,7 +158,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
             let error = refusal(&path);
-            assert!(error.contains("holds no key"), "{error}");
+            assert!(error.contains("does not contain a key"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }
@@ -175,12 +174,12 @@ mod tests {
             [path("pipe"), path("socket"), path("link to the pipe"), path(""), "/dev/null".into()];
         for path in paths {
             let error = refusal(&path);
-            assert!(error.contains("is no regular file") && error.contains("--key"), "{error}");
+            assert!(error.contains("is not a regular file") && error.contains("--key"), "{error}");
         }
         symlink(path("nothing"), path("link to nothing")).unwrap();
         assert!(refusal(&path("link to nothing")).contains("cannot read the key"));
         let nowhere = path("no directory/key");
-        assert!(look_over(&nowhere).unwrap_err().to_string().contains("there is no directory"));
+        assert!(check(&nowhere).unwrap_err().to_string().contains("there is no directory"));
         assert!(load(&nowhere).is_err());
     }
 

@@ -1,40 +1,66 @@
-//! The Sidekick proxy: captures packets, counts those of the flows it was asked to count, and sends
-//! quACKs.
+//! A Sidekick proxy as a library: it captures packets, counts those of the flows whose senders
+//! request it, and reports them by quACKs.
 //!
-//! The proxy forwards nothing and alters nothing; the machine it runs on does the forwarding. The
-//! way of a packet:
+//! [`run`] runs a proxy with a [`Config`]. The proxy forwards and alters nothing. The machine on
+//! which it runs does the forwarding.
 //!
-//! 1. [`capture`]: the frame, as the kernel has put it into a ring; [`offload`] says whether it
-//!    stands for many datagrams.
-//! 2. [`packet`]: finds the UDP flow and payload in it, without copying.
-//! 3. [`worker`]: the thread that serves the packet's source hands it to its own [`machine`], the
-//!    [`sidekick_protocol::Observer`], and sends what that has to say.
-//! 4. [`port`]: the UDP socket through which senders and proxy speak.
+//! The walk of a packet through the files of this crate:
 //!
-//! Where another proxy's wire is to be spoken, what [`compat`] has is the machine. Packets that
-//! were captured before come from a file instead: [`replay`].
+//! 1. `capture` lends the frame, as the kernel has put it into a ring. `offload` recognises a frame
+//!    into which the kernel merged several datagrams.
+//! 2. `packet` finds the UDP flow and the payload in it, without copying.
+//! 3. `worker` is the loop of the thread that serves the packet's source. It gives the datagram to
+//!    its own `engine`, a [`sidekick_protocol::Observer`], and sends what that has ready.
+//! 4. `port` is the UDP socket for messages of senders, and for messages to them.
 //!
-//! [`route`] says by which interface that leaves. [`path`] answers senders that look for a proxy,
-//! and [`key`] keeps the key by which they know this one. When all is open, [`privileges`] that are
-//! not needed any more are given up. [`daemon`] starts and ends all this, as [`signals`] say;
-//! [`cli`], [`summary`] and [`monitor`] are what the operator sees.
+//! The state machine in `compat` replaces that engine for the wire format of another proxy.
+//! `replay` reads packets from a capture file instead.
+//!
+//! `route` chooses the interface and the source address of a datagram. `raw_socket` answers senders
+//! that look for a proxy. `key` keeps the proxy's secret key. When everything is open, `privileges`
+//! gives up the capabilities that the proxy needs no more. `daemon` starts and ends all this, and
+//! `pool` controls the workers for it. `program`, `cli`, `summary` and `monitor` are for the
+//! operator.
 
-pub mod addresses;
-pub mod capture;
-pub mod cli;
-pub mod compat;
-pub mod crew;
-pub mod daemon;
-pub mod key;
-pub mod machine;
-pub mod monitor;
-pub mod offload;
-pub mod packet;
-pub mod path;
-pub mod port;
-pub mod privileges;
-pub mod replay;
-pub mod route;
-pub mod signals;
-pub mod summary;
-pub mod worker;
+mod addresses;
+mod capture;
+mod cli;
+mod compat;
+mod config;
+mod daemon;
+mod engine;
+mod key;
+mod monitor;
+mod offload;
+mod packet;
+mod pool;
+mod port;
+mod privileges;
+mod program;
+mod raw_socket;
+mod replay;
+mod route;
+mod runtime;
+mod signals;
+mod summary;
+#[doc(hidden)]
+pub mod testing;
+mod worker;
+
+pub use capture::settings::Backend;
+pub use compat::nsdi24::settings as nsdi24;
+pub use config::{Config, ConfigError, LogLevel, MAX_INTERFACES};
+pub use monitor::listener::MetricsAddress;
+#[doc(hidden)]
+pub use program::main;
+
+/// Runs a proxy until SIGINT, SIGTERM or SIGHUP ends it, or its port fails.
+///
+/// Call this before the process starts any other thread. It blocks these signals, and gives up all
+/// capabilities but CAP_NET_RAW. It prints its state to standard output, and logs by [`tracing`].
+///
+/// # Errors
+/// One sentence for the operator: why the proxy cannot start or continue.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    daemon::run(config, None)
+}

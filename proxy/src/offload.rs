@@ -1,12 +1,13 @@
-//! Merged frames: one captured frame that stands for many datagrams.
+//! Merged frames: one captured frame for many datagrams.
 //!
-//! Receive offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind
-//! a virtual link, hands a capture one large frame for a train of datagrams of one flow. Counting
-//! it once would break every quACK of that flow. Asked for a virtio header before each frame, the
-//! kernel says whether it merged and at which length it will cut the payload again, so the
-//! datagrams can be counted exactly as they will appear on the wire.
+//! A capture may receive one large frame for several datagrams of one flow. The cause is receive
+//! offload (GRO) on this machine, or segmentation offload (UDP_SEGMENT) on a sender behind a
+//! virtual link. Counting the frame once would break every quACK of that flow. The kernel can put a
+//! virtio header before each frame. It shows whether the kernel merged datagrams, and at which
+//! length it will split the payload again. So the proxy counts the datagrams as they appear on the
+//! wire.
 
-/// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame under
+/// Bytes of `struct virtio_net_hdr`, which the kernel puts before each frame with the option
 /// `PACKET_VNET_HDR`.
 pub const HEADER_LEN: usize = 10;
 
@@ -14,33 +15,32 @@ pub const HEADER_LEN: usize = 10;
 const GSO_NONE: u8 = 0;
 /// `VIRTIO_NET_HDR_GSO_UDP`: one datagram that will leave as IP fragments.
 const GSO_UDP_FRAGMENTS: u8 = 3;
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`: many datagrams of equal length, the last may be shorter.
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`: many datagrams of equal length. The last may be shorter.
 const GSO_UDP_L4: u8 = 5;
 
-/// What the kernel says about a frame.
+/// Whether and how the kernel merged a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// The frame is a packet of the wire.
+    /// The frame is one packet.
     Single,
-    /// The UDP payload is that of many datagrams, `each` bytes long (never 0) but for the last.
+    /// The UDP payload is that of many datagrams. All but the last have `each` bytes, never 0.
     Datagrams {
         /// Payload bytes of each datagram.
         each: usize,
     },
-    /// One datagram that will be fragmented when it leaves.
+    /// One datagram that the machine will fragment when it sends it.
     Fragments,
-    /// Not UDP (TCP merged by offload), or a kind this program does not know.
+    /// Not UDP (TCP merged by offload), or an unknown kind.
     Other,
 }
 
-/// Splits what was read from the socket into the kernel's word about the frame, and the frame.
-///
-/// `None` if there are fewer bytes than the header has.
+/// Splits the bytes that the socket returned into the kernel's header and the frame. Returns `None`
+/// if there are fewer bytes than the header has.
 #[must_use]
 pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     let (header, frame) = read.split_at_checked(HEADER_LEN)?;
     // Fields: flags, gso_type, hdr_len (2), gso_size (2), csum_start (2), csum_offset (2), in the
-    // machine's byte order.
+    // byte order of the machine.
     let &[_, gso_type, _, _, low, high, ..] = header else { return None };
     let merging = match gso_type {
         GSO_NONE => Merging::Single,
@@ -54,7 +54,7 @@ pub fn split_header(read: &[u8]) -> Option<(Merging, &[u8])> {
     Some((merging, frame))
 }
 
-/// The advice to an operator whose kernel merges datagrams and cannot say how.
+/// The advice for a kernel that merges datagrams and cannot describe how.
 #[must_use]
 pub fn advice(interface: &str) -> String {
     format!("run `ethtool -K {interface} rx-udp-gro-forwarding off gro off`")

@@ -1,11 +1,11 @@
 //! From a captured frame to a UDP flow and its payload, without copying.
 //!
-//! Total over all byte strings: whatever arrives, [`parse`] answers with a [`Datagram`] that lies
-//! inside the frame, or with the reason there is none. It is as strict as the kernel that forwards
-//! the frame: a datagram the next hop would drop as truncated is not counted either. A frame that a
-//! capture has cut is held to the length it had on the wire.
+//! The parser is total. For any bytes, [`parse`] returns a [`Datagram`] that lies inside the frame,
+//! or the reason why there is none. It is as strict as the kernel that forwards the frame: the
+//! proxy does not count a datagram that the next hop would drop as truncated. The parser compares a
+//! truncated frame with its length on the wire.
 //!
-//! This runs for each packet on the wire, so the headers are read in place, each after one check of
+//! This runs for each packet on the wire. So it reads the headers in place, each after one check of
 //! its length.
 
 use std::fmt;
@@ -13,13 +13,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use sidekick_protocol::{Flow, Payload};
 
-/// Most VLAN tags that are looked through: a customer tag and a service tag, and one to spare.
+/// Most VLAN tags that the parser skips: a customer tag, a service tag, and one to spare.
 pub(crate) const MAX_TAGS: usize = 3;
-/// Most IPv6 extension headers that are looked through; real traffic carries none or one.
+/// Most IPv6 extension headers that the parser skips. Real traffic has none or one.
 const MAX_EXTENSIONS: usize = 8;
 
 const ETHERNET_LEN: usize = 14;
-/// Bytes of a VLAN tag, its EtherType for what follows among them.
+/// Bytes of a VLAN tag, including the EtherType of what follows.
 pub(crate) const TAG_LEN: usize = 4;
 /// Without options.
 const IPV4_LEN: usize = 20;
@@ -32,7 +32,7 @@ const ETHERTYPE_IPV6: u16 = 0x86dd;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 /// Outer tag of stacked VLANs (IEEE 802.1ad).
 const ETHERTYPE_QINQ: u16 = 0x88a8;
-/// Outer tag of stacked VLANs as equipment from before IEEE 802.1ad writes it.
+/// Outer tag of stacked VLANs, as equipment older than IEEE 802.1ad writes it.
 const ETHERTYPE_OLD_QINQ: u16 = 0x9100;
 
 const HOP_BY_HOP: u8 = 0;
@@ -41,11 +41,10 @@ const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DESTINATION_OPTIONS: u8 = 60;
 
-/// Of the IPv4 field with the fragment's place: "more fragments" and the offset, without "don't
-/// fragment".
+/// The bits "more fragments" and the offset of the IPv4 fragment field, without "don't fragment".
 const FRAGMENT_MASK: u16 = 0x3fff;
 
-/// What a captured frame begins with.
+/// The first header of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// An Ethernet header (Ethernet, Wi-Fi, bridges, veth, loopback).
@@ -63,21 +62,20 @@ impl fmt::Display for Link {
     }
 }
 
-/// A UDP datagram inside a captured frame: all of it was on the wire, its first bytes at least are
-/// here.
+/// A UDP datagram inside a captured frame. The frame may contain only its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// Its two ends, in the datagram's own direction.
+    /// The datagram's source and destination.
     pub flow: Flow,
-    /// The bytes of its payload that were kept: all, or its first, perhaps none. Of a merged frame:
-    /// the payloads of all its datagrams, one behind the other.
+    /// The payload's bytes that the capture kept: all, the first, or none. For a merged frame: the
+    /// payloads of all its datagrams, one after the other.
     pub payload: &'a [u8],
-    /// Bytes of payload that it had, never less than `payload` has.
+    /// The payload's length on the wire, at least that of `payload`.
     pub len: usize,
 }
 
 impl<'a> Datagram<'a> {
-    /// Its payload as the protocol looks at it: whole if all of it is here.
+    /// The payload as the protocol's code expects it: whole if all of its bytes are here.
     #[inline]
     #[must_use]
     pub fn payload(&self) -> Payload<'a> {
@@ -89,43 +87,43 @@ impl<'a> Datagram<'a> {
     }
 }
 
-/// Why a frame holds no UDP datagram that could be counted.
+/// Why a frame has no UDP datagram to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// Some other protocol.
+    /// Another protocol.
     NotUdp,
-    /// A fragment of an IP packet: the identifier may lie in another one.
+    /// A fragment of an IP packet. The identifier may lie in another fragment.
     Fragment,
     /// Headers that contradict themselves or the frame's length.
     Malformed,
-    /// The headers do not lie within the bytes that were kept.
+    /// The capture kept only a part of the headers.
     Cut,
 }
 
-/// A part of a frame, from some byte to the end it had on the wire.
+/// A part of a frame, from some byte to the frame's end on the wire.
 #[derive(Clone, Copy)]
 struct Part<'a> {
-    /// What was kept of it, from its first byte on; never more than `len`.
+    /// The first bytes of the part, which the capture kept; at most `len`.
     kept: &'a [u8],
-    /// Bytes that it had.
+    /// The part's length on the wire.
     len: usize,
 }
 
 impl<'a> Part<'a> {
-    /// Its first `N` bytes.
+    /// The first `N` bytes of the part.
     #[inline]
     fn header<const N: usize>(self) -> Result<&'a [u8; N], Skip> {
         self.kept.first_chunk().ok_or(if self.len < N { Skip::Malformed } else { Skip::Cut })
     }
 
-    /// What follows its first `len` bytes.
+    /// The part after its first `len` bytes.
     #[inline]
     fn after(self, len: usize) -> Result<Self, Skip> {
         let rest = self.len.checked_sub(len).ok_or(Skip::Malformed)?;
         Ok(Self { kept: self.kept.get(len..).unwrap_or_default(), len: rest })
     }
 
-    /// Its first `len` bytes and no more.
+    /// The part's first `len` bytes.
     #[inline]
     fn within(self, len: usize) -> Result<Self, Skip> {
         if len > self.len {
@@ -134,18 +132,17 @@ impl<'a> Part<'a> {
         Ok(Self { kept: self.kept.get(..len).unwrap_or(self.kept), len })
     }
 
-    /// It as the payload of a datagram of `flow`.
+    /// The datagram of `flow` with this part as its payload.
     #[inline]
     fn datagram(self, flow: Flow) -> Datagram<'a> {
         Datagram { flow, payload: self.kept, len: self.len }
     }
 }
 
-/// Finds the UDP datagram in a captured frame that was `len` bytes long, and of which `frame` is
-/// the beginning or all.
+/// Finds the UDP datagram in a captured frame of `len` bytes. `frame` is the beginning of these
+/// bytes, or all.
 ///
-/// Lengths in headers are held against `len`. Of a `frame` that is longer, the bytes behind `len`
-/// are ignored.
+/// The parser compares lengths in headers with `len`. It ignores bytes of `frame` after `len`.
 ///
 /// # Errors
 /// [`Skip`] says why there is none.
@@ -164,7 +161,7 @@ pub fn parse(link: Link, frame: &[u8], len: usize) -> Result<Datagram<'_>, Skip>
 
 #[inline]
 fn ethernet(frame: Part<'_>) -> Result<Datagram<'_>, Skip> {
-    // Two addresses, then what follows.
+    // Two addresses, then the EtherType.
     let header: &[u8; ETHERNET_LEN] = frame.header()?;
     let mut ethertype = u16::from_be_bytes([header[12], header[13]]);
     let mut rest = frame.after(ETHERNET_LEN)?;
@@ -200,7 +197,7 @@ fn ipv4(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
     if u16::from_be_bytes([header[6], header[7]]) & FRAGMENT_MASK != 0 {
         return Err(Skip::Fragment);
     }
-    // To the total length first: Ethernet pads short frames.
+    // First limit the packet to the total length: Ethernet pads short frames.
     let total_len = u16::from_be_bytes([header[2], header[3]]).into();
     let (ports, payload) = udp(packet.within(total_len)?.after(header_len)?)?;
     let end = |at: usize, port| {
@@ -235,7 +232,8 @@ fn ipv6(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
                 return Ok(payload.datagram(flow));
             }
             HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {
-                // Section 4: next header, then the length in 8-byte units beyond the first.
+                // Section 4: the next header, then the length in units of 8 bytes, without the
+                // first.
                 let &[following, units] = rest.header()?;
                 next = following;
                 rest = rest.after((usize::from(units) + 1) * 8)?;
@@ -247,7 +245,7 @@ fn ipv6(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
     Err(Skip::NotUdp)
 }
 
-/// RFC 768: the ports, those of source and destination, and the payload.
+/// RFC 768: the ports of source and destination, and the payload.
 #[inline]
 fn udp(datagram: Part<'_>) -> Result<([u16; 2], Part<'_>), Skip> {
     let header: &[u8; UDP_LEN] = datagram.header()?;

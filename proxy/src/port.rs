@@ -1,8 +1,8 @@
-//! The proxy's own UDP port, which answers from the address it was spoken to.
+//! The proxy's own UDP port, which answers from the address to which a message was sent.
 //!
-//! A router has many addresses. If a sender speaks to one of them and the answer came from another,
-//! the sender's socket (connected) or its NAT would throw it away; so the address each message was
-//! sent to is read with it, and given back to the kernel with the answer.
+//! A router has many addresses. If the answer came from another address than the message was sent
+//! to, the sender's connected socket or its NAT would drop it. So the port reads the destination of
+//! each message, and passes it to the kernel with the answer.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -19,22 +19,26 @@ use thiserror::Error;
 
 use crate::route::{self, Route};
 
-/// Bytes of messages that may wait in each direction, as the kernel counts them: some thousands,
-/// since after an outage all senders speak at once, and since what is sent waits for answers to
-/// ARP.
+/// Bytes of messages that may wait in each direction, as the kernel counts them. This is room for
+/// some thousand messages: after an outage all senders send at once, and the kernel keeps datagrams
+/// while it waits for ARP.
 const WAITING_BYTES: usize = 4 << 20;
 
-/// Why the port cannot be opened.
+/// Why the proxy cannot open its port.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// Another program has it.
+    /// Another program uses it.
     #[error(
-        "UDP port {} is in use on {}: stop the program that has it, or choose another port with --listen",
+        "UDP port {} is in use on {}: stop the program that uses it, or choose another port with \
+         --listen",
         .0.port(), .0.ip()
     )]
     InUse(SocketAddr),
     /// The address belongs to another machine.
-    #[error("{} is not an address of this machine: choose one with --listen, or 0.0.0.0 for all", .0.ip())]
+    #[error(
+        "{} is not an address of this machine: choose one with --listen, or 0.0.0.0 for all",
+        .0.ip()
+    )]
     NotLocal(SocketAddr),
     /// Ports below 1024 are privileged.
     #[error("no permission to listen on {0}: choose a port above 1023 with --listen")]
@@ -42,9 +46,9 @@ pub enum PortError {
     /// Something else went wrong.
     #[error("cannot listen on {address}: {cause}")]
     Other {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
 }
@@ -66,10 +70,10 @@ pub struct Receiver<'a> {
 /// A datagram that arrived at the port.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Its sender; an IPv4 address is one even if the socket is an IPv6 one.
+    /// The sender. An IPv4 address is not mapped to IPv6, even on an IPv6 socket.
     pub from: SocketAddr,
-    /// The address it was sent to, where the socket listens on more than one.
-    pub to: Option<IpAddr>,
+    /// The destination, if the socket listens on more than one address.
+    pub local_ip: Option<IpAddr>,
     /// Bytes received.
     pub len: usize,
 }
@@ -78,7 +82,8 @@ impl Port {
     /// Opens the port.
     ///
     /// # Errors
-    /// When it is in use, is not ours, or takes more privilege.
+    /// When the port is in use, the address belongs to another machine, or the process lacks the
+    /// privilege.
     pub fn open(address: SocketAddr) -> Result<Self, PortError> {
         let other = |cause| PortError::Other { address, cause };
         let socket = UdpSocket::bind(address).map_err(|cause| match cause.kind() {
@@ -87,7 +92,7 @@ impl Port {
             io::ErrorKind::PermissionDenied => PortError::NotPermitted(address),
             _ => other(cause),
         })?;
-        // More than the system's limit takes CAP_NET_ADMIN; what it gives has to do otherwise.
+        // More than the system's limit requires CAP_NET_ADMIN. Otherwise the limit must do.
         if setsockopt(&socket, sockopt::RcvBufForce, &WAITING_BYTES).is_err() {
             let _ = setsockopt(&socket, sockopt::RcvBuf, &WAITING_BYTES);
         }
@@ -95,28 +100,28 @@ impl Port {
             let _ = setsockopt(&socket, sockopt::SndBuf, &WAITING_BYTES);
         }
         if address.ip().is_unspecified() {
-            let told = if address.is_ipv4() {
+            let enabled = if address.is_ipv4() {
                 setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)
             } else {
                 setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)
             };
-            told.map_err(|errno| other(errno.into()))?;
+            enabled.map_err(|errno| other(errno.into()))?;
         }
         let address = socket.local_addr().map_err(other)?;
         Ok(Self { socket, address })
     }
 
-    /// The address it listens on; the port is the real one if 0 was asked for.
+    /// The address on which the port listens, with the real port if the requested one was 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address under which a peer has spoken to it: `spoken_to`, or the one that it listens on,
-    /// if either is known.
+    /// The address and port to which a peer sends messages: at `local_ip`, or at the address on
+    /// which the port listens, if either is known.
     #[must_use]
-    pub fn own_address(&self, spoken_to: Option<IpAddr>) -> Option<SocketAddr> {
-        let ip = spoken_to.or_else(|| Some(self.address.ip()).filter(|ip| !ip.is_unspecified()))?;
+    pub fn local_address(&self, local_ip: Option<IpAddr>) -> Option<SocketAddr> {
+        let ip = local_ip.or_else(|| Some(self.address.ip()).filter(|ip| !ip.is_unspecified()))?;
         Some(SocketAddr::new(ip, self.address.port()))
     }
 
@@ -126,11 +131,11 @@ impl Port {
         Receiver { port: self, control: cmsg_space!(libc::in6_pktinfo) }
     }
 
-    /// Sends `message` without ever waiting.
+    /// Sends `message`. Never blocks.
     ///
     /// # Errors
-    /// When the message could not be handed to the network; every message of the protocol may be
-    /// lost, so that is no reason to end.
+    /// When the system does not accept the message. The network may lose every message of the
+    /// protocol, so this is no reason to end.
     pub fn send(&self, message: &[u8], to: SocketAddr, route: Route) -> io::Result<()> {
         route::send(&self.socket, message, self.in_family(to), route)
     }
@@ -153,10 +158,10 @@ impl AsFd for Port {
 }
 
 impl Receiver<'_> {
-    /// Reads a datagram, if one is there; a longer one than `buffer` is cut.
+    /// Reads a datagram, if one waits. Truncates a datagram that is longer than `buffer`.
     ///
     /// # Errors
-    /// When the socket is of no more use; a signal is no failure, nor is what the network reports.
+    /// When the socket has failed. Signals and errors of the network are not failures.
     pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<Arrival>> {
         loop {
             let mut data = [IoSliceMut::new(buffer)];
@@ -171,12 +176,12 @@ impl Receiver<'_> {
                 Ok(received) => received,
                 Err(Errno::EINTR) => continue,
                 Err(Errno::EAGAIN) => return Ok(None),
-                // Linux tells a socket without a peer nothing of ICMP; other systems do.
+                // Linux reports no ICMP errors to an unconnected socket; other systems do.
                 Err(errno) if is_network_error(&errno.into()) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             };
             let Some(from) = received.address.as_ref().and_then(socket_addr) else { continue };
-            let to = received.cmsgs()?.find_map(|message| match message {
+            let local_ip = received.cmsgs()?.find_map(|message| match message {
                 ControlMessageOwned::Ipv4PacketInfo(info) => {
                     Some(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into())
                 }
@@ -185,14 +190,15 @@ impl Receiver<'_> {
                 }
                 _ => None,
             });
-            // A group's address cannot be answered from.
-            let to = to.filter(|own: &IpAddr| !own.is_multicast());
-            return Ok(Some(Arrival { from, to, len: received.bytes }));
+            // A multicast address cannot be the source of an answer.
+            let local_ip = local_ip.filter(|ip: &IpAddr| !ip.is_multicast());
+            return Ok(Some(Arrival { from, local_ip, len: received.bytes }));
         }
     }
 }
 
-/// The peer as the captures see it: an IPv4 peer of an IPv6 socket has an IPv4 address.
+/// The peer's address as captured packets show it: an IPv4 peer of an IPv6 socket has an IPv4
+/// address.
 fn socket_addr(storage: &SockaddrStorage) -> Option<SocketAddr> {
     if let Some(v4) = storage.as_sockaddr_in() {
         return Some(SocketAddr::new(v4.ip().into(), v4.port()));

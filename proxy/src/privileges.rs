@@ -1,20 +1,20 @@
-//! What the process may do, given up as far as it can be.
+//! Giving up the privileges that a running proxy does not need.
 
 use anyhow::{Context, Result};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl;
 
-/// What stays: an interface that comes back is opened again.
+/// The capability that stays: the proxy reopens an interface that comes back.
 const KEPT: Capability = Capability::CAP_NET_RAW;
 
-/// Gives up all capabilities but CAP_NET_RAW, and any way to gain others. To be called when
-/// everything is open, and before there is any other thread: each has capabilities of its own, and
-/// hands them to those that it starts.
+/// Gives up all capabilities but CAP_NET_RAW, and all ways to gain others. Call this when
+/// everything is open, and before any other thread starts: each thread has capabilities of its own,
+/// and inherits those of its creator.
 ///
 /// # Errors
-/// When there is something to give up, and the system does not let it go.
-pub fn confine() -> Result<()> {
-    prctl::set_no_new_privs().context("cannot do without new privileges")?;
+/// When the system does not allow it.
+pub(crate) fn confine() -> Result<()> {
+    prctl::set_no_new_privs().context("cannot forbid new privileges")?;
     drop_all_but_kept().context("cannot give up capabilities")
 }
 
@@ -22,8 +22,8 @@ fn drop_all_but_kept() -> Result<()> {
     let kept = CapsHashSet::from([KEPT]);
     let beyond = |set: &CapsHashSet| set.iter().any(|capability| *capability != KEPT);
     caps::clear(None, CapSet::Ambient)?;
-    // Bounds what an execve could gain; there will be none. It takes CAP_SETPCAP, and so comes
-    // before that is gone.
+    // This set bounds what an execve could gain. The change requires CAP_SETPCAP, and so comes
+    // first.
     if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP)? {
         for capability in caps::read(None, CapSet::Bounding)? {
             if capability != KEPT {
@@ -31,7 +31,7 @@ fn drop_all_but_kept() -> Result<()> {
             }
         }
     }
-    // Effective first, which has to be a part of the permitted.
+    // Effective first: it must be a subset of permitted.
     for set in [CapSet::Effective, CapSet::Permitted] {
         let held = caps::read(None, set)?;
         if beyond(&held) {
@@ -42,8 +42,8 @@ fn drop_all_but_kept() -> Result<()> {
     if let Err(error) = caps::clear(None, CapSet::Inheritable)
         && beyond(&inheritable)
     {
-        // What is kept anyway may stay in it: a service manager that grants no more may forbid
-        // capset(2), too.
+        // CAP_NET_RAW may stay in this set, since the process keeps it anyway. A service manager
+        // that grants only this capability may forbid capset(2), too.
         return Err(error.into());
     }
     Ok(())

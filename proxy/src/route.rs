@@ -1,4 +1,4 @@
-//! Sending with a word in the route that a datagram takes.
+//! Sending a datagram from a chosen source address, or through a chosen interface.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,19 +7,26 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
-/// What a datagram's route must be; by default, the kernel decides.
+/// The route of a datagram. The kernel decides what is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
-    /// The source address: one of this machine.
+    /// The source address, which is one of this machine.
     pub source: Option<IpAddr>,
-    /// The kernel's index of the interface by which it leaves, not 0.
+    /// The kernel's index of the interface by which the datagram leaves, not 0.
     pub interface: Option<u32>,
 }
 
-/// Sends a datagram through a socket of the family of `to`, without ever waiting.
+/// Whether this is the address and port of one program on one machine.
+pub(crate) fn is_unicast(address: SocketAddr) -> bool {
+    let ip = address.ip();
+    let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    address.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast
+}
+
+/// Sends a datagram through a socket of the family of `to`. Never blocks.
 ///
 /// # Errors
-/// When it could not be handed to the network.
+/// When the system does not accept the datagram.
 pub(crate) fn send(
     socket: &impl AsFd,
     datagram: &[u8],
@@ -27,9 +34,9 @@ pub(crate) fn send(
     route: Route,
 ) -> io::Result<()> {
     let (data, address) = ([IoSlice::new(datagram)], SockaddrStorage::from(to));
-    let send = |wishes: &[ControlMessage<'_>]| {
-        // Who sends has packets to count: a full queue must not hold that up.
-        sendmsg(socket.as_fd().as_raw_fd(), &data, wishes, MsgFlags::MSG_DONTWAIT, Some(&address))
+    let send = |control: &[ControlMessage<'_>]| {
+        // The caller has packets to count. A full queue must not delay that.
+        sendmsg(socket.as_fd().as_raw_fd(), &data, control, MsgFlags::MSG_DONTWAIT, Some(&address))
             .map(drop)
     };
     let sent = match (route, to) {
@@ -50,7 +57,7 @@ pub(crate) fn send(
             let source = match source {
                 Some(IpAddr::V4(source)) => source.to_ipv6_mapped(),
                 Some(IpAddr::V6(source)) => source,
-                // An IPv4 peer of an IPv6 socket: the kernel wants the source mapped as well.
+                // For an IPv4 peer of an IPv6 socket, the kernel requires a mapped source, too.
                 None if to.ip().to_ipv4_mapped().is_some() => {
                     Ipv4Addr::UNSPECIFIED.to_ipv6_mapped()
                 }

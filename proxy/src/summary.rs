@@ -1,4 +1,4 @@
-//! What a run amounts to, in one line.
+//! The totals of a proxy.
 
 use std::fmt;
 
@@ -10,65 +10,63 @@ use crate::capture::Counters;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Summary {
-    /// UDP datagrams captured, of whatever flow.
+    /// UDP datagrams captured, of any flow.
     pub captured: u64,
-    /// Datagrams that were added to sums.
+    /// Datagrams added to sums.
     pub counted: u64,
-    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets. With
-    /// another proxy's wire, which has no sessions: all that do not count.
+    /// Datagrams of a session's flow that do not count, such as QUIC handshake packets. For a wire
+    /// format without sessions: all datagrams that do not count.
     pub ignored: u64,
     /// quACKs sent.
     pub quacks: u64,
     /// Bytes of messages sent, without UDP and IP headers.
     pub bytes: u64,
-    /// Times the sums were reset; only with another proxy's wire.
+    /// Resets of the sums, if the wire format has resets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets: Option<u64>,
     /// Sessions opened.
     pub sessions: u64,
-    /// Sessions that ended because their sender fell silent.
+    /// Sessions that ended because their sender was silent.
     pub expired: u64,
-    /// Sessions refused.
+    /// Sessions that the proxy refused.
     pub refused: u64,
-    /// Datagrams at the proxy's port that were no message to a proxy.
+    /// Datagrams at the proxy's port that were not a message to a proxy.
     pub malformed: u64,
     /// Datagrams at the proxy's port of another version of the protocol.
     pub other_version: u64,
-    /// Messages that were not made by the sender that they name, or were received before.
+    /// Messages that failed authentication, or were replayed.
     pub forged: u64,
-    /// Markers answered: senders that look for a proxy.
+    /// Answered markers of senders that look for a proxy.
     pub markers: u64,
-    /// Markers not answered, because their addresses cannot be those of a flow on their interface.
+    /// Markers not answered because their addresses are impossible for a flow on their interface.
     pub markers_refused: u64,
-    /// Markers not answered, because there were too many from their source, or from all.
+    /// Markers not answered because too many arrived from their source, or from all sources.
     pub markers_deferred: u64,
-    /// HELLOs not taken up, because there were too many at once.
+    /// HELLOs dropped because too many arrived at once.
     pub deferred: u64,
-    /// quACKs not sent, because the session had used up its share of bytes.
+    /// quACKs not sent because the session had spent its budget of bytes.
     pub withheld: u64,
-    /// Captured frames whose headers contradict themselves.
+    /// Captured frames with headers that contradict themselves.
     pub malformed_frames: u64,
     /// Captured IP fragments of UDP datagrams.
     pub fragments: u64,
-    /// Merged frames split into their datagrams.
+    /// Merged frames that the proxy split into their datagrams.
     pub merged_split: u64,
-    /// Merged frames that could not be split: their datagrams were not counted.
+    /// Merged frames that the proxy could not split, and therefore did not count.
     pub merged_uncounted: u64,
-    /// Packets the kernel dropped before they could be read, and those thrown away since there were
-    /// drops around them.
+    /// Packets that the kernel had no room for, and packets that the proxy discarded beside such.
     pub capture_drops: u64,
-    /// Epochs that were begun because of packets that were not seen, so that senders do not take
-    /// them for losses.
+    /// Epochs that the proxy began by itself after it had missed packets. Otherwise senders would
+    /// treat these packets as lost.
     pub epochs: u64,
-    /// Messages the network would not take.
+    /// Messages that the system did not accept.
     pub unsent: u64,
-    /// Messages that were dropped, because the thread that serves their source had too many to
-    /// read.
+    /// Messages dropped because the thread that serves their source had too many to read.
     pub late: u64,
 }
 
 impl Summary {
-    /// Adds what a capture has seen.
+    /// Adds the counters of a capture.
     pub fn count(&mut self, seen: &Counters) {
         self.captured += seen.datagrams;
         self.malformed_frames += seen.malformed;
@@ -116,7 +114,7 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// The numbers everybody wants, then those of the others that are not 0.
+    /// The main totals, then the others that are not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -143,7 +141,7 @@ impl fmt::Display for Summary {
             ("merged frames split", self.merged_split),
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
-            ("epochs begun because packets were not seen", self.epochs),
+            ("epochs begun because packets were missed", self.epochs),
             ("unsent", self.unsent),
             ("messages dropped", self.late),
         ] {
@@ -160,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_without_what_did_not_happen() {
+    fn one_line_without_zeros() {
         let quiet = Summary { captured: 9, counted: 7, ..Summary::default() };
         let expected = "captured 9, counted 7, quACKs 0, bytes sent 0, sessions 0, malformed 0";
         assert_eq!(quiet.to_string(), expected);

@@ -1,527 +1,280 @@
-//! A thread that does everything for the sources it serves: it captures their packets, counts them,
-//! takes their messages, and sends what is due. Nothing that it touches for a packet belongs to
-//! another thread as well, so there is no lock.
+//! A thread that does everything for the sources that it serves. It captures their packets, counts
+//! them, receives their messages, and sends what is due. Its data belongs to no other thread, so
+//! counting a packet takes no lock.
 //!
-//! The first worker also reads the proxy's port, and hands the others the messages of their
-//! sources. All have a mailbox for that, and for what the daemon wants of them.
+//! [`Worker::work`] is the loop. The first worker also reads the proxy's port, and forwards to the
+//! others the messages of their sources. A [`WorkerHandle`] carries these messages, and the
+//! commands of the daemon.
 //!
-//! A message may ask which packets were counted. Those that arrived before it are in the captures
-//! when it is read, so the captures are drained first: as many frames as can wait there, and no
-//! more, so that a flood does not hold up messages for ever. Of messages a few are read at a time,
-//! so that a flood of them holds up neither packets, nor quACKs that are due, nor the daemon's
-//! word.
+//! A message may ask which packets the proxy counted. The packets that arrived before it are in the
+//! captures when the worker reads it. So the worker drains the captures first. It reads as many
+//! frames as can wait there, and no more, so a flood does not delay messages forever. It reads a
+//! few messages at a time, so a flood of them does not delay packets, due quACKs or commands.
 
+mod control;
+mod outbox;
+mod port_reader;
+
+use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer, SessionStatus, Shard, Transmit};
-use tracing::warn;
+use sidekick_protocol::{Peer, Shard};
 
-use crate::addresses::Surroundings;
-use crate::capture::{Capture, CaptureError, Captured, Counters};
-use crate::cli::Options;
-use crate::machine::Machine;
-use crate::path::PathSocket;
-use crate::port::{Port, Receiver as PortReceiver};
-use crate::route::Route;
-use crate::summary::Summary;
+use crate::addresses::HostNetwork;
+use crate::capture::{Batch, Capture, CaptureError, Captured, Counters, Frames};
+use crate::config::MAX_INTERFACES;
+use crate::engine::ProtocolEngine;
+use crate::runtime::clock;
 
-/// Frames that are taken before anything else is looked at.
-const AT_ONCE: usize = 256;
-/// Messages that are read at the port before anything else is looked at.
-const MESSAGES: usize = 32;
-/// Longer than any message, so that one cut to this length is still seen to be too long.
-const RECEIVE_LEN: usize = 2048;
-/// Messages that wait for a worker; those that find no room are dropped, as the network may drop
-/// them.
-const MESSAGES_WAITING: usize = 1024;
-/// Letters of the daemon's that wait for a worker, and how many of them may be questions how things
-/// stand.
-const LETTERS_WAITING: usize = QUESTIONS_WAITING + 4 * MOST_INTERFACES;
-const QUESTIONS_WAITING: usize = 16;
-/// Interfaces that can be captured on at once.
-pub const MOST_INTERFACES: usize = 32;
-/// How often captures are looked after that show nothing.
-const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
+pub use control::{Report, WorkerEvent};
+use outbox::Outbox;
+pub use outbox::Sockets;
+use port_reader::PortReader;
 
-/// The only clock of this crate.
-#[allow(clippy::disallowed_methods, reason = "the worker is the edge where time enters")]
-pub(crate) fn clock() -> Instant {
-    Instant::now()
-}
+/// Most frames that the worker reads from a capture in one turn of its loop.
+const FRAMES_PER_TURN: usize = 256;
+/// How often the worker checks captures that show nothing.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Whether an address means nothing without its interface, which the raw socket is not told.
-fn is_scoped(address: SocketAddr) -> bool {
-    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
-}
-
-/// What a worker is told.
+/// A capture, and the daemon's number of its interface.
 #[derive(Debug)]
-pub enum Letter {
-    /// Capture here, too, under the daemon's number of the interface.
-    Capture(u32, Capture),
-    /// Do not capture on the interface of this number any more.
-    Forget(u32),
-    /// Say how things stand, with so many sessions at most.
-    Report(usize, SyncSender<Report>),
-    /// These are the machine's addresses and interfaces now.
-    Surroundings(Surroundings),
-    /// Take over what may change.
-    Reload(Arc<Options>, SyncSender<Result<()>>),
-    /// Say goodbye, and how things stand, and end.
-    Close(SyncSender<Report>),
+struct NumberedCapture {
+    interface: u32,
+    capture: Capture,
 }
 
-/// How things stand with a worker.
-#[derive(Debug)]
-pub struct Report {
-    /// What was counted.
-    pub totals: Summary,
-    /// The sessions that are open, if there are sessions.
-    pub open: Option<usize>,
-    /// By interface.
-    pub captures: Vec<CaptureReport>,
-    /// As many of them as were asked for.
-    pub sessions: Vec<SessionStatus>,
-    /// When this was so.
-    pub at: Instant,
-}
-
-/// How things stand with a worker's capture on an interface.
-#[derive(Clone, Debug)]
-pub struct CaptureReport {
-    /// The interface.
-    pub name: String,
-    /// How packets are captured: `ring` or `pnet`.
-    pub backend: &'static str,
-    /// Whether the interface is up.
-    pub up: bool,
-    /// What was seen.
-    pub counters: Counters,
-}
-
-/// What workers tell the daemon.
-#[derive(Debug)]
-pub enum News {
-    /// The capture of this number has ended.
-    CaptureEnded(u32, CaptureError),
-    /// The port has failed, or the means to wait.
-    Failed(io::Error),
-}
-
-/// A message at the proxy's port, and who sent it.
-type Mail = (Peer, Box<[u8]>);
-
-/// The way to a worker. What comes from the network has room of its own, so that no flood of it
-/// keeps the daemon out.
-#[derive(Clone, Debug)]
-pub struct Mailbox {
-    letters: SyncSender<Letter>,
-    messages: SyncSender<Mail>,
-    bell: Arc<EventFd>,
-    /// Questions that wait. Of a thread that is stuck the same is asked again and again.
-    questions: Arc<AtomicUsize>,
-}
-
-impl Mailbox {
-    /// A mailbox, and what its worker reads it by.
-    ///
-    /// # Errors
-    /// When the system has no more descriptors.
-    pub fn new() -> io::Result<(Self, Inbox)> {
-        let (letters, letters_in) = mpsc::sync_channel(LETTERS_WAITING);
-        let (messages, messages_in) = mpsc::sync_channel(MESSAGES_WAITING);
-        let bell = Arc::new(EventFd::from_flags(EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?);
-        let questions = Arc::new(AtomicUsize::new(0));
-        let own = (Arc::clone(&bell), Arc::clone(&questions));
-        let inbox =
-            Inbox { letters: letters_in, messages: messages_in, bell: own.0, questions: own.1 };
-        Ok((Self { letters, messages, bell, questions }, inbox))
-    }
-
-    /// Puts a letter in; false if the worker has ended, or has no room for more. Questions leave
-    /// room for what is told.
-    pub fn put(&self, letter: Letter) -> bool {
-        let question = matches!(letter, Letter::Report(..));
-        let room = !question || self.questions.fetch_add(1, Ordering::Relaxed) < QUESTIONS_WAITING;
-        let put = room && self.letters.try_send(letter).is_ok();
-        if question && !put {
-            self.questions.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.ring(put)
-    }
-
-    /// Hands on a message at the proxy's port that is for this worker; false if it has no room for
-    /// more.
-    fn hand_on(&self, from: Peer, message: &[u8]) -> bool {
-        self.ring(self.messages.try_send((from, message.into())).is_ok())
-    }
-
-    fn ring(&self, something: bool) -> bool {
-        if something {
-            // It can only fail when the bell has been rung so often that it rings anyway.
-            let _ = self.bell.write(1);
-        }
-        something
-    }
-}
-
-/// A worker's end of its mailbox.
-#[derive(Debug)]
-pub struct Inbox {
-    letters: Receiver<Letter>,
-    messages: Receiver<Mail>,
-    questions: Arc<AtomicUsize>,
-    bell: Arc<EventFd>,
-}
-
-/// What all workers speak through.
-#[derive(Debug)]
-pub struct Sockets {
-    /// The proxy's own port.
-    pub port: Port,
-    /// For answers to markers, along the path that these came; where the wire has them.
-    pub path: Option<PathSocket>,
-}
-
-/// How datagrams leave a worker.
-struct Outbox {
-    sockets: Arc<Sockets>,
-    /// The kernel's index of the interface by which answers leave, for each capture's number.
-    egress: Vec<(u32, u32)>,
-    /// Messages the network would not take.
-    unsent: u64,
-    buffer: [u8; MAX_DATAGRAM_LEN],
-}
-
-impl Outbox {
-    /// Sends all that the machine has to say.
-    fn send_waiting(&mut self, machine: &mut impl Machine) {
-        while let Some(transmit) = machine.poll_transmit(&mut self.buffer) {
-            let Err(error) = self.send(&transmit) else { continue };
-            if self.unsent == 0 {
-                let to = transmit.to;
-                warn!(
-                    "cannot send to {to}: {error} (said once; the metrics and the summary count these)"
-                );
-            }
-            self.unsent += 1;
-        }
-    }
-
-    fn send(&self, transmit: &Transmit) -> io::Result<()> {
-        let Transmit { to, local_ip, from, interface, in_session, len } = *transmit;
-        let message = self.buffer.get(..len).unwrap_or_default();
-        let egress =
-            |number| self.egress.iter().find(|(of, _)| *of == number).map(|(_, index)| *index);
-        // The interface is gone: the answer has no other way.
-        let interface = interface.map(|number| egress(number).ok_or(Errno::ENODEV)).transpose()?;
-        let Sockets { port, path } = &*self.sockets;
-        // The raw socket also sends what is for strangers. The kernel keeps such a datagram until
-        // ARP gives up, and charges it to its socket: the port's own room is for sessions.
-        let from =
-            from.or_else(|| port.own_address(local_ip).filter(|_| !in_session && !is_scoped(to)));
-        match (from, path) {
-            (Some(from), Some(path)) => path.send(message, from, to, interface),
-            _ => port.send(message, to, Route { source: local_ip, interface }),
-        }
-    }
-}
-
-/// What is to be done beside counting.
+/// What a wait found.
 struct Ready {
-    /// There are letters.
-    letters: bool,
-    /// There is something at the port.
+    /// Commands or forwarded messages.
+    inbox: bool,
+    /// Messages at the port.
     port: bool,
-    /// A capture has an error to tell.
-    trouble: bool,
+    /// An error of a capture.
+    capture_error: bool,
 }
 
-/// The thread's whole world.
-pub struct Worker<M> {
-    machine: M,
-    captures: Vec<(u32, Capture)>,
+/// The state of a worker.
+pub(crate) struct Worker<E> {
+    engine: E,
+    captures: Vec<NumberedCapture>,
     inbox: Inbox,
-    /// All workers', in the order of their shards, for the one that reads the port; empty for the
+    /// All workers, in the order of their shards, for the one that reads the port; empty for the
     /// others.
-    mailboxes: Vec<Mailbox>,
+    workers: Vec<WorkerHandle>,
     outbox: Outbox,
-    tell: Box<dyn Fn(News) + Send>,
-    /// Messages that found no room in another worker's mailbox.
+    notify: Box<dyn Fn(WorkerEvent) + Send>,
+    /// Messages that another worker had no room for.
     late: u64,
-    /// What interfaces have shown on which nothing is captured any more.
-    gone: Counters,
+    /// What closed captures have seen.
+    closed: Counters,
+    /// When the worker last checked its captures.
+    checked: Instant,
 }
 
-impl<M> std::fmt::Debug for Worker<M> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<E> fmt::Debug for Worker<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Worker").field("captures", &self.captures).finish_non_exhaustive()
     }
 }
 
-impl<M: Machine> Worker<M> {
-    /// A worker without captures. With mailboxes, its own among them, it reads the port.
-    pub fn new(
-        machine: M,
+impl<E: ProtocolEngine> Worker<E> {
+    /// A worker without captures. If there are handles of `workers`, this one reads the port.
+    pub(crate) fn new(
+        engine: E,
         inbox: Inbox,
-        mailboxes: Vec<Mailbox>,
+        workers: Vec<WorkerHandle>,
         sockets: Arc<Sockets>,
-        tell: Box<dyn Fn(News) + Send>,
+        notify: Box<dyn Fn(WorkerEvent) + Send>,
     ) -> Self {
         Self {
-            machine,
+            engine,
             captures: Vec::new(),
             inbox,
-            mailboxes,
-            outbox: Outbox {
-                sockets,
-                egress: Vec::new(),
-                unsent: 0,
-                buffer: [0; MAX_DATAGRAM_LEN],
-            },
-            tell,
+            workers,
+            outbox: Outbox::new(sockets),
+            notify,
             late: 0,
-            gone: Counters::default(),
+            closed: Counters::default(),
+            checked: clock(),
         }
     }
 
-    /// Takes note of the machine's addresses and interfaces.
-    pub fn set_surroundings(&mut self, surroundings: Surroundings) {
-        self.machine.set_addresses(&surroundings.addresses);
-        self.outbox.egress = surroundings.egress;
+    /// Replaces what the worker knows of the machine's addresses and interfaces.
+    pub(crate) fn set_network(&mut self, network: HostNetwork) {
+        self.engine.set_addresses(&network.addresses);
+        self.outbox.egress = network.egress;
     }
 
-    /// Works until it is told to end, or cannot.
-    pub fn run(mut self) {
-        if let Err(error) = self.work() {
-            (self.tell)(News::Failed(error));
+    /// Works until a command ends it, or the port fails.
+    pub(crate) fn run(mut self, sockets: &Sockets) {
+        let mut port = self.reads_port().then(|| PortReader::new(&sockets.port));
+        if let Err(error) = self.work(port.as_mut()) {
+            (self.notify)(WorkerEvent::Failed(error));
         }
     }
 
-    fn work(&mut self) -> io::Result<()> {
-        let sockets = Arc::clone(&self.outbox.sockets);
-        let mut port = (!self.mailboxes.is_empty()).then(|| PortBuffers::new(&sockets.port));
-        let mut looked_after = clock();
+    fn work(&mut self, mut port: Option<&mut PortReader<'_>>) -> io::Result<()> {
         loop {
-            let ready = self.wait(looked_after + LIVENESS_INTERVAL)?;
-            let now = clock();
-            if ready.trouble || now.saturating_duration_since(looked_after) >= LIVENESS_INTERVAL {
-                looked_after = now;
-                self.look_after();
+            let ready = self.wait()?;
+            if ready.capture_error || self.next_check() <= clock() {
+                self.check_captures();
             }
-            self.count(AT_ONCE);
-            if ready.letters && self.read_letters() {
+            self.read_captures(FRAMES_PER_TURN);
+            if ready.inbox && self.read_inbox() {
                 return Ok(());
             }
             let now = clock();
-            if self.machine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-                self.machine.on_timeout(now);
+            if self.engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
+                self.engine.on_timeout(now);
             }
-            self.send_waiting();
-            // Last, and not all: anyone can send there, and a flood must hold up nothing else.
+            self.outbox.send_all(&mut self.engine);
+            // Last, and not all: anyone can send messages, and a flood must delay nothing else.
             if let Some(port) = port.as_mut().filter(|_| ready.port) {
                 self.read_port(port)?;
             }
         }
     }
 
-    /// Sleeps until something is to be done.
-    fn wait(&self, at_last: Instant) -> io::Result<Ready> {
-        let until = self.machine.poll_timeout().map_or(at_last, |deadline| deadline.min(at_last));
-        // In place, since this is done for every packet when there are few. What has no descriptor
-        // of its own has the bell's.
-        let bell = || PollFd::new(self.inbox.bell.as_fd(), PollFlags::POLLIN);
-        let mut fds = [(); 2 + MOST_INTERFACES].map(|()| bell());
-        let has_port = !self.mailboxes.is_empty();
-        let port = has_port.then(|| self.outbox.sockets.port.as_fd());
-        let captures = self.captures.iter().map(|(_, capture)| capture.as_fd());
-        let mut used = 1;
-        for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
-            *place = PollFd::new(fd, PollFlags::POLLIN);
-            used += 1;
-        }
-        let fds = fds.get_mut(..used).unwrap_or_default();
-        let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
-        match ppoll(fds, Some(timeout), None) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let trouble = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
-        let said = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
-        let mut answers = fds.iter();
-        let letters = answers.next().is_some_and(|bell| !said(bell).is_empty());
-        let port = has_port && answers.next().is_some_and(|port| !said(port).is_empty());
-        Ok(Ready {
-            letters,
-            port,
-            trouble: answers.any(|capture| said(capture).intersects(trouble)),
-        })
-    }
-
-    /// Counts frames that wait, of each capture so many at most.
-    fn count(&mut self, most: usize) {
-        let Self { machine, captures, outbox, .. } = self;
-        // Takes no memory as long as nothing ends.
+    /// Reads frames that wait, at most `most` of each capture, and counts their datagrams.
+    fn read_captures(&mut self, most: usize) {
+        // Allocates only when a capture ends.
         let mut ended = Vec::new();
-        for (number, capture) in captures.iter_mut() {
-            let mut taken = 0;
-            while taken < most {
-                let now = clock();
-                let outcome = capture.drain(&mut |captured| match captured {
-                    Captured::Seen(seen) => {
-                        machine.observe(seen, *number, now, |machine| outbox.send_waiting(machine));
-                    }
-                    Captured::Missed => machine.missed(*number),
-                });
-                match outcome {
+        for NumberedCapture { interface, capture } in &mut self.captures {
+            let mut read = 0;
+            while read < most {
+                match read_batch(&mut self.engine, &mut self.outbox, *interface, capture) {
                     Ok(0) => break,
-                    Ok(frames) => taken += frames,
+                    Ok(frames) => read += frames,
                     Err(error) => {
-                        ended.push((*number, error));
+                        ended.push((*interface, error));
                         break;
                     }
                 }
             }
         }
-        self.end(ended);
+        self.end_captures(ended);
     }
 
-    /// Counts all frames that are there now, and perhaps some that come meanwhile; and notes if
-    /// there should have been more.
-    fn count_all(&mut self) {
-        let most = self.captures.iter().map(|(_, capture)| capture.most_waiting()).max();
-        self.count(most.unwrap_or(0));
-        self.note_drops();
-    }
-
-    /// Has the machine know of packets that the kernel had no room for.
-    fn note_drops(&mut self) {
-        for (number, capture) in &mut self.captures {
-            capture.ask();
-            if capture.has_missed() {
-                self.machine.missed(*number);
+    /// Counts all frames that wait now, and perhaps some that arrive meanwhile. Reports to the
+    /// engine where the kernel dropped packets.
+    fn drain_captures(&mut self) {
+        let most = self.captures.iter().map(|it| it.capture.most_waiting()).max();
+        self.read_captures(most.unwrap_or(0));
+        for NumberedCapture { interface, capture } in &mut self.captures {
+            capture.update_drops();
+            if capture.take_missed() {
+                self.engine.missed(*interface);
             }
         }
     }
 
-    /// Has each capture look after itself.
-    fn look_after(&mut self) {
-        let looks =
-            self.captures.iter_mut().map(|(number, capture)| (*number, capture.look_after()));
-        let ended = looks.filter_map(|(number, look)| Some((number, look.err()?))).collect();
-        self.end(ended);
+    fn next_check(&self) -> Instant {
+        self.checked + CHECK_INTERVAL
     }
 
-    /// Lets go of captures that have ended, and tells why.
-    fn end(&mut self, ended: Vec<(u32, CaptureError)>) {
-        for (number, error) in ended {
-            self.forget(number);
-            (self.tell)(News::CaptureEnded(number, error));
+    /// Checks each capture for errors.
+    fn check_captures(&mut self) {
+        self.checked = clock();
+        let checks = self.captures.iter_mut().map(|it| (it.interface, it.capture.check()));
+        let ended =
+            checks.filter_map(|(interface, check)| Some((interface, check.err()?))).collect();
+        self.end_captures(ended);
+    }
+
+    /// Closes captures that have ended, and reports why.
+    fn end_captures(&mut self, ended: Vec<(u32, CaptureError)>) {
+        for (interface, cause) in ended {
+            self.close_capture(interface);
+            (self.notify)(WorkerEvent::CaptureEnded { interface, cause });
         }
     }
 
-    /// Lets go of the capture of this number; what it has seen stays in the totals.
-    fn forget(&mut self, number: u32) {
-        let Self { captures, gone, .. } = self;
-        captures.retain_mut(|(of, capture)| {
-            let keep = *of != number;
-            if !keep {
-                gone.add(&capture.counters());
-            }
-            keep
-        });
+    /// Closes the capture with this number. The totals keep what it has seen.
+    fn close_capture(&mut self, interface: u32) {
+        let Self { captures, closed, .. } = self;
+        for it in captures.extract_if(.., |it| it.interface == interface) {
+            let mut capture = it.capture;
+            capture.update_drops();
+            closed.add(&capture.counters());
+        }
     }
 
-    /// Reads messages at the port, [`MESSAGES`] at most, and handles them or hands them on.
-    fn read_port(&mut self, port: &mut PortBuffers<'_>) -> io::Result<()> {
-        let read = port.read()?;
-        if read > 0 {
-            self.count_all();
+    /// Reads some messages at the port. Handles them, or forwards them to the workers that serve
+    /// their sources.
+    fn read_port(&mut self, port: &mut PortReader<'_>) -> io::Result<()> {
+        let count = port.read()?;
+        if count > 0 {
+            self.drain_captures();
         }
-        for index in 0..read {
-            let Some((peer, message)) = port.message(index) else { continue };
-            let shards = u16::try_from(self.mailboxes.len()).unwrap_or(1);
-            let shard = Shard::of_message(peer.address, message, shards);
-            match self.mailboxes.get(usize::from(shard)).filter(|_| shard > 0) {
-                Some(other) => self.late += u64::from(!other.hand_on(peer, message)),
-                None => self.handle_input(peer, message),
+        let shards = u16::try_from(self.workers.len()).unwrap_or(1);
+        for (from, message) in port.messages(count) {
+            let shard = Shard::of_message(from.address, message, shards);
+            match self.workers.get(usize::from(shard)).filter(|_| shard > 0) {
+                Some(other) => self.late += u64::from(!other.forward(from, message)),
+                None => self.handle_message(from, message),
             }
         }
         Ok(())
     }
 
-    fn handle_input(&mut self, from: Peer, message: &[u8]) {
-        self.machine.handle_input(from, message, clock());
-        self.send_waiting();
+    fn handle_message(&mut self, from: Peer, message: &[u8]) {
+        self.engine.handle_input(from, message, clock());
+        self.outbox.send_all(&mut self.engine);
     }
 
-    /// Reads the letters that are there; true if the worker ends.
-    fn read_letters(&mut self) -> bool {
-        if self.inbox.bell.read().is_err() {
-            return false;
+    /// Handles the commands and forwarded messages that wait. Returns whether the worker ends.
+    fn read_inbox(&mut self) -> bool {
+        let Some(received) = self.inbox.receive() else { return false };
+        // After the receipt: these are the packets that arrived before the messages.
+        self.drain_captures();
+        for message in received.messages {
+            self.handle_message(message.from, &message.bytes);
         }
-        // First all of them, then the packets that came before them. What comes meanwhile rings
-        // again: its packets are not in the sums yet.
-        let (letters, ended) = waiting(&self.inbox.letters, LETTERS_WAITING);
-        let (messages, _) = waiting(&self.inbox.messages, MESSAGES_WAITING);
-        if letters.len() == LETTERS_WAITING || messages.len() == MESSAGES_WAITING {
-            // There may be more, whose ringing was heard with that of these.
-            let _ = self.inbox.bell.write(1);
-        }
-        self.count_all();
-        for (from, message) in messages {
-            self.handle_input(from, &message);
-        }
-        letters.into_iter().any(|letter| self.read(letter)) || ended
+        received.commands.into_iter().any(|command| self.execute(command)) || received.disconnected
     }
 
-    /// Does what a letter says; true if that is to end.
-    fn read(&mut self, letter: Letter) -> bool {
-        match letter {
-            Letter::Capture(number, capture) => {
-                // Of what passed since it was captured on before, nobody knows.
-                self.machine.missed(number);
-                self.captures.push((number, capture));
+    /// Executes a command. Returns whether the worker ends.
+    fn execute(&mut self, command: Command) -> bool {
+        // A recipient of a reply may have stopped waiting. So an error of a reply means nothing.
+        match command {
+            Command::Capture { interface, capture } => {
+                // No capture saw the packets since the last one on this interface ended.
+                self.engine.missed(interface);
+                self.captures.push(NumberedCapture { interface, capture });
             }
-            Letter::Forget(number) => self.forget(number),
-            Letter::Report(sessions, to) => {
-                self.inbox.questions.fetch_sub(1, Ordering::Relaxed);
-                // Whoever asked may have lost patience.
-                let _ = to.try_send(self.report(sessions));
+            Command::CloseCapture(interface) => self.close_capture(interface),
+            Command::Report(sessions, reply) => drop(reply.try_send(self.report(sessions))),
+            Command::SetNetwork(network, reply) => {
+                self.set_network(network);
+                let _ = reply.try_send(());
             }
-            Letter::Surroundings(surroundings) => self.set_surroundings(surroundings),
-            Letter::Reload(options, to) => {
-                let _ = to.try_send(self.machine.reload(&options));
-            }
-            Letter::Close(to) => {
-                self.machine.goodbye();
-                self.send_waiting();
-                let _ = to.try_send(self.report(0));
+            Command::Reload(limits, reply) => drop(reply.try_send(self.engine.reload(limits))),
+            Command::Close(reply) => {
+                self.engine.goodbye();
+                self.outbox.send_all(&mut self.engine);
+                drop(reply.try_send(self.report(0)));
                 return true;
             }
         }
         false
     }
 
-    fn report(&mut self, sessions: usize) -> Report {
-        let mut totals = self.machine.totals();
-        (totals.unsent, totals.late) = (self.outbox.unsent, self.late);
-        totals.count(&self.gone);
+    /// A report with the status of so many sessions at most.
+    fn report(&self, sessions: usize) -> Report {
+        let mut totals = self.engine.totals();
+        (totals.unsent, totals.late) = (self.outbox.unsent(), self.late);
+        totals.count(&self.closed);
         let captures: Vec<_> = self
             .captures
-            .iter_mut()
-            .map(|(_, capture)| CaptureReport {
+            .iter()
+            .map(|NumberedCapture { capture, .. }| CaptureReport {
                 name: capture.name().to_owned(),
                 backend: capture.backend(),
                 up: capture.is_up(),
@@ -531,51 +284,66 @@ impl<M: Machine> Worker<M> {
         for capture in &captures {
             totals.count(&capture.counters);
         }
-        let sessions = self.machine.sessions(sessions);
-        Report { totals, open: self.machine.open_sessions(), captures, sessions, at: clock() }
+        let sessions = self.engine.sessions(sessions);
+        Report { totals, open: self.engine.open_sessions(), captures, sessions, at: clock() }
     }
 
-    fn send_waiting(&mut self) {
-        self.outbox.send_waiting(&mut self.machine);
+    /// Whether this worker reads the proxy's port.
+    fn reads_port(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
+    /// Sleeps until there is something to do.
+    fn wait(&self) -> io::Result<Ready> {
+        let check = self.next_check();
+        let until = self.engine.poll_timeout().map_or(check, |deadline| deadline.min(check));
+        let timeout = TimeSpec::from_duration(until.saturating_duration_since(clock()));
+        // An array, since this runs for every packet when there are few. Unused places hold the
+        // descriptor of the inbox.
+        let inbox = || PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN);
+        let mut fds = [(); 2 + MAX_INTERFACES].map(|()| inbox());
+        let port = self.reads_port().then(|| self.outbox.port().as_fd());
+        let captures = self.captures.iter().map(|it| it.capture.as_fd());
+        let mut used = 1;
+        for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
+            *place = PollFd::new(fd, PollFlags::POLLIN);
+            used += 1;
+        }
+        let fds = fds.get_mut(..used).unwrap_or_default();
+        match ppoll(fds, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let error = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+        let events = |fd: &PollFd<'_>| fd.revents().unwrap_or(PollFlags::empty());
+        let mut fds = fds.iter();
+        let inbox = fds.next().is_some_and(|inbox| !events(inbox).is_empty());
+        let port = self.reads_port() && fds.next().is_some_and(|port| !events(port).is_empty());
+        let capture_error = fds.any(|capture| events(capture).intersects(error));
+        Ok(Ready { inbox, port, capture_error })
     }
 }
 
-/// What waits in a channel, so much at most; and whether nobody is there any more to put something
-/// in.
-fn waiting<T>(channel: &Receiver<T>, most: usize) -> (Vec<T>, bool) {
-    let mut all = Vec::new();
-    while all.len() < most {
-        match channel.try_recv() {
-            Ok(one) => all.push(one),
-            Err(error) => return (all, error == TryRecvError::Disconnected),
+/// Reads a batch of frames from a capture, and counts their datagrams. A quACK that a datagram
+/// makes due leaves before the next datagram is counted. Returns how many frames the batch had.
+fn read_batch<E: ProtocolEngine>(
+    engine: &mut E,
+    outbox: &mut Outbox,
+    interface: u32,
+    capture: &mut Capture,
+) -> Result<usize, CaptureError> {
+    let now = clock();
+    let (mut frames, mut batch) = (Frames::default(), Batch::default());
+    let mut datagrams = capture.read(&mut frames)?;
+    while let Some(captured) = datagrams.next(&mut batch) {
+        match captured {
+            Captured::Datagrams(seen) => {
+                engine.observe(seen, interface, now, |engine| outbox.send_all(engine));
+            }
+            Captured::Missed => engine.missed(interface),
         }
     }
-    (all, false)
-}
-
-/// What the port's reader keeps: messages that were read at once.
-struct PortBuffers<'a> {
-    receiver: PortReceiver<'a>,
-    messages: Vec<(Peer, usize, [u8; RECEIVE_LEN])>,
-}
-
-impl<'a> PortBuffers<'a> {
-    fn new(port: &'a Port) -> Self {
-        let nobody = Peer::from(SocketAddr::from(([0; 4], 0)));
-        Self { receiver: port.receiver(), messages: vec![(nobody, 0, [0; RECEIVE_LEN]); MESSAGES] }
-    }
-
-    /// Reads messages that are there, [`MESSAGES`] at most, and says how many there were.
-    fn read(&mut self) -> io::Result<usize> {
-        for (index, (peer, len, buffer)) in self.messages.iter_mut().enumerate() {
-            let Some(arrival) = self.receiver.receive(buffer)? else { return Ok(index) };
-            (*peer, *len) = (Peer { address: arrival.from, local_ip: arrival.to }, arrival.len);
-        }
-        Ok(MESSAGES)
-    }
-
-    fn message(&self, index: usize) -> Option<(Peer, &[u8])> {
-        let (peer, len, buffer) = self.messages.get(index)?;
-        Some((*peer, buffer.get(..*len)?))
-    }
+    let read = datagrams.frames_read();
+    capture.release();
+    Ok(read)
 }

@@ -1,4 +1,4 @@
-//! From the frame to the sums, and from the sums to the quACK: nothing asks for memory.
+//! From the frame to the sums, and from the sums to the quACK: nothing allocates memory.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -10,8 +10,8 @@ mod frames;
 use allocator::requests_during;
 use frames::Frames;
 use sidekick_protocol::Terms;
-use sidekick_proxy::packet::{self, Link};
-use sidekick_proxy::replay::Replay;
+use sidekick_proxy::testing::Replay;
+use sidekick_proxy::testing::packet::{self, Link};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,10 @@ fn nothing_is_allocated_once_the_sessions_are_open() {
     let mut round = |turn: u64| {
         let frames = Frames::new(100_000, 1000, turn);
         let requests = requests_during(|| {
-            // Ten microseconds from packet to packet: quACKs fall due by time, too.
+            // Ten microseconds from packet to packet, so that quACKs also become due by time.
             for (number, (bytes, len)) in (0..).zip(frames.iter()) {
                 let found = packet::parse(Link::Ethernet, bytes, len);
-                replay.take(found, Some(Duration::from_micros(10 * (turn * 100_000 + number))));
+                replay.observe(found, Some(Duration::from_micros(10 * (turn * 100_000 + number))));
             }
         });
         (requests, *replay.stats())

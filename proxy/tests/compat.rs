@@ -1,5 +1,5 @@
-//! The real daemon speaking the wire of the programs published at NSDI '24, to a sender that knows
-//! nothing else.
+//! The real daemon with the wire format of the programs published at NSDI '24, and a sender that
+//! knows only this format.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -9,9 +9,9 @@ use std::net::{SocketAddr, UdpSocket};
 
 use common::{Daemon, Ended, PATIENCE, datagram, fails, in_namespace, naive_sums, proxy};
 use nix::sys::socket::{setsockopt, sockopt};
-use sidekick_proxy::compat::nsdi24::wire::Quack;
+use sidekick_proxy::testing::Nsdi24Quack as Quack;
 
-/// A sender, a receiver, and the socket at which the sender takes quACKs.
+/// A sender, a receiver, and the sender's socket for quACKs.
 struct Path {
     sender: UdpSocket,
     receiver: SocketAddr,
@@ -28,7 +28,7 @@ impl Path {
         Self { sender, receiver: address, quacks, sent: Vec::new(), _receiver: receiver }
     }
 
-    /// A daemon that sends its quACKs here.
+    /// A daemon that sends its quACKs to this sender.
     fn daemon(&self, more: &str) -> Daemon {
         let to = self.quacks.local_addr().unwrap();
         Daemon::start(&format!("--interface lo --json --compat nsdi24 --quack-to {to} {more}"))
@@ -41,14 +41,14 @@ impl Path {
         self.sent.push(datagram);
     }
 
-    /// The next quACK, and where it came from.
+    /// The next quACK, and its source.
     fn quack(&self) -> (Quack, SocketAddr) {
         let mut buffer = [0; 2048];
         let (len, from) = self.quacks.recv_from(&mut buffer).unwrap();
         (Quack::parse(&buffer[..len]).unwrap(), from)
     }
 
-    /// What a quACK over these datagrams says.
+    /// The quACK for these datagrams.
     fn expected(datagrams: &[Vec<u8>], threshold: usize) -> Quack {
         Quack {
             sums: naive_sums(datagrams, threshold),
@@ -69,7 +69,7 @@ fn quacks_by_number_and_a_reset_from_anybody() {
     in_namespace("quacks_by_number_and_a_reset_from_anybody", || {
         let mut path = Path::new("127.0.0.1:0");
         let daemon = path.daemon("--quack-every 1 --threshold 5");
-        // What is too short does not count; what QUIC sends with a long header does.
+        // A short datagram does not count. A QUIC packet with a long header does.
         path.sender.send_to(&[0xff; 24], path.receiver).unwrap();
         path.sender.send_to(b"", path.receiver).unwrap();
         for number in 1..=40 {
@@ -82,8 +82,8 @@ fn quacks_by_number_and_a_reset_from_anybody() {
         path.sent.push(vec![0xc7; 25]);
         assert_eq!(path.quack().0, Path::expected(&path.sent, 5), "no header is looked at");
 
-        // Any datagram is a reset, and here even a long one counts for nothing. When it has been
-        // read, shows in the quACKs: once, and only once, does one begin anew.
+        // Any datagram is a reset, and the proxy does not count it, even a long one. The quACKs
+        // show when the proxy has read it: exactly one of them restarts the count.
         let stranger = UdpSocket::bind("127.0.0.8:0").unwrap();
         stranger.send_to(&[0x40; 1200], "127.0.0.1:5252").unwrap();
         let mut reset_after = None;
@@ -101,7 +101,7 @@ fn quacks_by_number_and_a_reset_from_anybody() {
         let ended = daemon.stop();
         let names = ["counted", "quacks", "resets", "bytes", "sessions", "capture_drops", "unsent"];
         assert_eq!(numbers(&ended, names), [sent, sent, 1, sent * (8 + 20 + 5 + 4), 0, 0, 0]);
-        // The quACKs were captured too, since they cross the same interface.
+        // The proxy captures its quACKs, too, since they cross the same interface.
         let [captured, ignored] = numbers(&ended, ["captured", "ignored"]);
         assert!(captured > sent && ignored > sent, "{ended:?}");
     });
@@ -120,7 +120,7 @@ fn quacks_by_time_are_steady() {
             for _ in 0..4 {
                 path.send(300);
                 let expected = Path::expected(&path.sent, 20);
-                // Those that left before the datagram came say what the one before them said.
+                // A quACK that left before the datagram arrived repeats the previous one.
                 let mut quack = path.quack().0;
                 while quack != expected {
                     assert_eq!(

@@ -1,4 +1,5 @@
-//! What the kernel has no room for, or cannot describe: it is known, and no quACK lies about it.
+//! Packets that the kernel has no room for, or cannot describe: the proxy counts them as dropped,
+//! and no quACK is wrong because of them.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -16,11 +17,11 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
 use sidekick_protocol::Terms;
 
-/// A flood is more than the smallest buffer holds; what had no room is known.
+/// A flood exceeds the smallest buffer. The proxy counts the packets that had no room.
 #[test]
 fn two_proxies_on_an_interface_each_see_everything() {
     in_namespace("two_proxies_on_an_interface_each_see_everything", || {
-        // Threads share packets out among themselves, and not with those of the other.
+        // The threads of one proxy share packets, and not with those of the other proxy.
         let proxies = ["127.0.0.1:5252", "127.0.0.1:5253"].map(|listen| {
             Daemon::start(&format!("-i lo --json --threads 2 --capture ring --listen {listen}"))
         });
@@ -37,7 +38,7 @@ fn two_proxies_on_an_interface_each_see_everything() {
         }
         let [first, second] = proxies;
         assert_eq!(first.stop().summary()["counted"], 30);
-        // The one that stays is none the worse for it.
+        // The other proxy continues.
         let sent = [sent, send(&source, destination, 30..60)].concat();
         let report = peers[1].report(|_| true);
         assert_eq!((report.count, report.sums), (60, naive_sums(&sent, 20)));
@@ -58,13 +59,13 @@ fn what_the_capture_drops_is_counted() {
                 destination,
                 every_packets(1 << 15, 4),
             );
-            // An epoch that has to end.
+            // An epoch that must end.
             send(&source, destination, 9000..9001);
             assert_eq!(peer.poll(4).count, 1, "by {capture}");
             daemon.hold();
             let sent = send(&source, destination, 0..3000).len();
             daemon.signal(Signal::SIGCONT);
-            // Sums that lack what was dropped are not reported.
+            // The proxy does not report sums that lack dropped packets.
             assert!(peer.new_epoch() > 1, "by {capture}");
             assert_eq!(peer.poll(2).count, 0, "by {capture}");
             let more = send(&source, destination, 5000..5020);
@@ -75,8 +76,8 @@ fn what_the_capture_drops_is_counted() {
             assert!(number("capture_drops") > 0, "{summary}");
             assert!(number("epochs") > 0, "{summary}");
             let counted = number("counted") - 21;
-            // What was sent on loopback beside the flow, messages to the proxy and its answers, may
-            // be among the drops.
+            // The drops may include other datagrams on loopback: messages to the proxy, and its
+            // answers.
             let missing = sent as u64 - counted;
             assert!(
                 (missing..=missing + 20).contains(&number("capture_drops")),
@@ -86,17 +87,17 @@ fn what_the_capture_drops_is_counted() {
     });
 }
 
-/// Whether a report is that of a stretch of these datagrams without a hole; and where the stretch
-/// begins.
+/// Whether a report covers consecutive datagrams of these, and the first of them.
 fn stretch(report: &Report, sent: &[Vec<u8>]) -> Option<usize> {
     let begun = sent.iter().position(|packet| packet[21..25] == report.first.to_be_bytes())?;
     let counted = sent.get(begun..)?.get(..usize::try_from(report.count).unwrap())?;
     (report.sums == naive_sums(counted, report.sums.len())).then_some(begun)
 }
 
-/// Packets one by one, and in trains that are handed over as one frame each, of which a few fill
-/// the queue: while the proxy is held for a moment, and for longer than it leaves the kernel
-/// unasked. Jumbo frames, too, which are longer than a slot of the ring and queue beside it.
+/// Packets one by one, and in trains of one frame each, of which a few fill the queue. The test
+/// stops the proxy for a moment, and for longer than the proxy waits between questions about drops.
+/// There are jumbo frames, too, which are longer than a slot of the ring, and wait in the socket's
+/// queue.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn quacks_tell_the_truth_through_a_flood() {
@@ -132,7 +133,7 @@ fn quacks_tell_the_truth_through_a_flood() {
                     sent.extend(packets);
                     sent.len()
                 };
-                // An epoch that has to end.
+                // An epoch that must end.
                 send_train(&mut sent);
                 assert!(
                     stretch(&peer.report(|report| report.count > 0), &sent).is_some(),
@@ -152,7 +153,7 @@ fn quacks_tell_the_truth_through_a_flood() {
                         let report = peer.report(|report| report.count > 0);
                         let place = stretch(&report, &sent);
                         assert!(place.is_some(), "{what}: {report:?} is of no stretch");
-                        // Another epoch than that of the first.
+                        // Not the epoch of the first.
                         if place > Some(0) {
                             break;
                         }
@@ -167,9 +168,9 @@ fn quacks_tell_the_truth_through_a_flood() {
     });
 }
 
-/// Writes frames into a tap interface, as a virtual machine does: a line `plain N` makes N
-/// datagrams, `odd` one that the kernel is told to fragment, which it cannot describe to who
-/// captures.
+/// Writes frames into a tap interface, as a virtual machine does. A line `plain N` makes N
+/// datagrams. `odd` makes one that the kernel must fragment, which the kernel cannot describe to a
+/// capture.
 const TAP: &str = r#"
 import fcntl, os, struct, sys
 tap = os.open("/dev/net/tun", os.O_RDWR)
@@ -189,8 +190,7 @@ for line in sys.stdin:
     print("done", flush=True)
 "#;
 
-/// Such a frame leaves a ring stuck. It is found out, and the interface is captured on in another
-/// way.
+/// Such a frame leaves a ring stuck. The proxy detects that, and captures on the interface by pnet.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_ring_that_gets_stuck_is_given_up() {
@@ -222,7 +222,7 @@ fn a_ring_that_gets_stuck_is_given_up() {
             assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
         }
         write("odd");
-        // What the new capture has counted is more than what there was at a time.
+        // The new capture has counted more packets than there were at a time.
         while interface()["backend"] != "pnet" || interface()["captured"].as_u64() < Some(50) {
             assert!(begun.elapsed() < common::PATIENCE, "{}", interface());
             write("plain 20");

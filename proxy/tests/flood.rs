@@ -1,4 +1,4 @@
-//! Floods at the proxy's port, where anyone can send: they hold up nothing else.
+//! Floods at the proxy's port, where anyone can send: they delay nothing else.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -15,12 +15,12 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 use sidekick_protocol::wire::Datagram;
 use sidekick_protocol::{MAX_DATAGRAM_LEN, Terms};
-use sidekick_proxy::path::PathSocket;
+use sidekick_proxy::testing::RawSocket;
 
 const HELLOS: usize = 3000;
 
-/// The proxy finds thousands of HELLOs waiting. A quACK that falls due meanwhile goes out between
-/// its answers to them.
+/// Thousands of HELLOs wait for the proxy. It sends a quACK that becomes due meanwhile between its
+/// answers to them.
 #[test]
 fn a_flood_at_the_port_holds_up_no_quack() {
     in_namespace("a_flood_at_the_port_holds_up_no_quack", || {
@@ -29,7 +29,7 @@ fn a_flood_at_the_port_holds_up_no_quack() {
         let destination = sink.local_addr().unwrap();
         let port = source.local_addr().unwrap().port();
         let control = connected("127.0.0.1:0", daemon.address_on("127.0.0.1"));
-        // All answers come to one socket, in their order.
+        // One socket receives all answers in their order.
         setsockopt(&control, sockopt::RcvBufForce, &(16 << 20)).unwrap();
         let terms = Terms { every: Some(Duration::from_millis(1)), ..Terms::default() };
         let peer = Peer::open(control, port, destination, terms);
@@ -58,13 +58,12 @@ fn a_flood_at_the_port_holds_up_no_quack() {
     });
 }
 
-/// The answers to HELLOs from addresses that no host has wait in the kernel until ARP gives up.
-/// They take no room of the sessions' quACKs.
+/// The answers to HELLOs from addresses without a host wait in the kernel until ARP fails. They use
+/// none of the memory for the sessions' quACKs.
 #[test]
 fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
     in_namespace("answers_to_hosts_that_are_not_there_hold_up_no_quack", || {
-        let sockets =
-            || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), PathSocket::open().unwrap());
+        let sockets = || (bind("10.9.0.2:4000"), bind("10.9.0.2:4001"), RawSocket::open().unwrap());
         let (flow, control, forge) = link("near0", ("10.9.0.1/24", "10.9.0.2/24"), &[], sockets);
         let daemon = Daemon::start("-i near0 --json --metrics off");
         let destination: SocketAddr = "10.9.0.1:443".parse().unwrap();
@@ -73,7 +72,7 @@ fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
         let peer = Peer::open(control, 4000, destination, every_packets(10, 20));
         let hello = hello(4000, destination);
         for round in 1..=20 {
-            // Few enough for the table of neighbours, so that each keeps what waits for it.
+            // Few enough for the neighbour table, so that each entry keeps its waiting datagram.
             for host in (3..250_u8).cycle().take(1000) {
                 forge.send(&hello, ([10, 9, 0, host], 5000).into(), port, None).unwrap();
             }
@@ -84,17 +83,17 @@ fn answers_to_hosts_that_are_not_there_hold_up_no_quack() {
     });
 }
 
-/// Sends HELLOs in trains, more than the proxy can answer, until it is told to stop.
+/// Sends HELLOs in trains, more than the proxy can answer, until `stop` is set.
 fn flood(socket: &UdpSocket, hello: &[u8], stop: &AtomicBool) {
     let train = hello.repeat(60);
     while !stop.load(Ordering::Relaxed) {
-        // What finds no room is lost.
+        // A HELLO without room is lost.
         let _ = socket.send(&train);
     }
 }
 
-/// While a flood goes on: the proxy says that it is well, counts, and ends with a true summary. The
-/// flood comes over another interface than the packets, so that it takes no room of theirs.
+/// During a flood the proxy reports good health, counts, and ends with a true summary. The flood
+/// arrives on another interface than the packets, so that it uses none of their room.
 #[test]
 fn a_flood_at_the_port_holds_up_neither_counting_nor_the_end() {
     in_namespace("a_flood_at_the_port_holds_up_neither_counting_nor_the_end", || {

@@ -12,7 +12,7 @@ use common::link::{bind, connected, link, send};
 use common::{Daemon, PATIENCE, Peer, every_packets, in_namespace, naive_sums, proxy, run};
 use nix::sys::signal::Signal;
 use sidekick_protocol::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
-use sidekick_proxy::path::PathSocket;
+use sidekick_proxy::testing::RawSocket;
 
 /// A server behind the proxy.
 const SERVER: &str = "198.51.100.7:443";
@@ -23,7 +23,7 @@ fn address(text: &str) -> SocketAddr {
 
 /// The host on the near segment. It can forge addresses.
 struct Host {
-    forge: PathSocket,
+    forge: RawSocket,
     /// The flow's own socket (10.9.0.2:4000), and the adjacent one (10.9.0.2:4001).
     flow: UdpSocket,
     adjacent: UdpSocket,
@@ -39,7 +39,7 @@ impl Host {
             for socket in [&flow, &adjacent] {
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
             }
-            Self { forge: PathSocket::open().unwrap(), flow, adjacent, markers: 0 }
+            Self { forge: RawSocket::open().unwrap(), flow, adjacent, markers: 0 }
         })
     }
 
@@ -51,7 +51,7 @@ impl Host {
         self.forge.send(&marker, from, to, None).unwrap();
     }
 
-    /// Sends markers of its own, until one is answered: the proxy has read all before it.
+    /// Sends markers of its own until the proxy answers one. The proxy has then read all before it.
     fn is_answered(&mut self) {
         let server = address(SERVER);
         for reply in [Reply::Adjacent(4001), Reply::Path] {
@@ -66,7 +66,7 @@ impl Host {
     }
 }
 
-/// Fails if something has come to this socket.
+/// Fails if a datagram has arrived at this socket.
 fn assert_silent(socket: &UdpSocket) {
     socket.set_nonblocking(true).unwrap();
     let mut buffer = [0; 256];
@@ -95,7 +95,7 @@ fn an_answer_leaves_only_where_its_marker_came_in() {
 fn a_proxy_sends_nothing_to_itself_in_another_s_name() {
     in_namespace("a_proxy_sends_nothing_to_itself_in_another_s_name", || {
         let mut host = Host::new();
-        // All that programs on the proxy's machine could hear.
+        // All sockets of programs on the proxy's machine.
         let programs = ["127.0.0.1:53", "127.0.0.9:53", "10.9.0.1:53", "0.0.0.0:54"].map(bind);
         let daemon = Daemon::start("-i near0 --json");
         let server = address(SERVER);
@@ -118,8 +118,8 @@ fn a_proxy_sends_nothing_to_itself_in_another_s_name() {
     });
 }
 
-/// Addresses change while the proxy runs: it announces the new one, and sends nothing to itself
-/// there either.
+/// Addresses change while the proxy runs. It announces the new one, and sends nothing to itself
+/// there.
 #[test]
 fn a_new_address_of_the_proxy_is_noticed() {
     in_namespace("a_new_address_of_the_proxy_is_noticed", || {
@@ -141,7 +141,7 @@ fn a_new_address_of_the_proxy_is_noticed() {
         is_ready();
         run("ip address add 10.9.0.77/24 dev near0");
         let program = bind("10.9.0.77:53");
-        // It looks every second, and when it reads its file again.
+        // The proxy reads the addresses every second, and when it rereads its file.
         daemon.signal(Signal::SIGHUP);
         is_ready();
         host.is_answered();
@@ -153,7 +153,7 @@ fn a_new_address_of_the_proxy_is_noticed() {
     });
 }
 
-/// 200,000 markers from 65,000 addresses. A session on the same link goes on, and loses nothing.
+/// 200,000 markers from 65,000 addresses. A session on the same link continues, and loses nothing.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the rate is per second")]
 fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
@@ -172,7 +172,7 @@ fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
             }
             let next = u32::from(round) * 10;
             sent.extend(send(&host.flow, destination, next..next + 10));
-            // The proxy has read all before it, so that no queue overflows on a slow machine.
+            // The proxy then has read all before, so no queue overflows on a slow machine.
             let report = peer.poll(round + 1);
             assert_eq!(
                 (usize::try_from(report.count).unwrap(), report.sums),
@@ -192,7 +192,7 @@ fn a_flood_of_forged_markers_draws_answers_at_a_fixed_rate() {
     });
 }
 
-/// Who tries things on one machine finds the proxy there.
+/// On loopback, a sender finds the proxy of the same machine.
 #[test]
 fn a_marker_on_loopback_is_answered() {
     in_namespace("a_marker_on_loopback_is_answered", || {

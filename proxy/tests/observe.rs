@@ -1,4 +1,4 @@
-//! What the daemon shows of itself while it runs: metrics, health and status.
+//! What the daemon shows while it runs: metrics, health and status.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -15,21 +15,16 @@ use common::{
     Daemon, Peer, datagram, every_packets, exchange, fails, get, in_namespace, number, proxy, run,
 };
 use sidekick_protocol::wire::{Datagram, SessionNumber};
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Peer as Address, Seen, Transmit};
-use sidekick_proxy::addresses::Surroundings;
-use sidekick_proxy::cli::Options;
-use sidekick_proxy::crew::Crew;
-use sidekick_proxy::machine::Machine;
-use sidekick_proxy::monitor;
-use sidekick_proxy::monitor::status::{About, Watch};
-use sidekick_proxy::port::Port;
-use sidekick_proxy::summary::Summary;
-use sidekick_proxy::worker::{News, Report, Sockets};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
+use sidekick_proxy::testing::{
+    HostNetwork, Port, ProtocolEngine, ProxyInfo, Report, Sockets, StatusReader, Summary,
+    WorkerEvent, WorkerPool, serve,
+};
 
 const METRICS: &str = "127.0.0.1:9252";
 
-/// A session of a flow on loopback that has sent so many packets, all counted, with one quACK for
-/// them.
+/// A session of a flow on loopback. The flow has sent so many packets. The proxy has counted all,
+/// and has sent one quACK for them.
 fn session(packets: u16) -> (Peer, UdpSocket) {
     let (source, control) =
         (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
@@ -48,7 +43,7 @@ fn session(packets: u16) -> (Peer, UdpSocket) {
     (peer, source)
 }
 
-/// Fetches a page until it is as wanted.
+/// Fetches a page until `wanted` returns true.
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn until(at: &str, path: &str, wanted: impl Fn(u16, &str) -> bool) -> String {
     let begun = Instant::now();
@@ -112,7 +107,7 @@ fn metrics_agree_with_the_summary() {
         ] {
             assert_eq!(number(&page, series), at_the_end(field), "{field}");
         }
-        // The goodbye was sent, and captured, after the page.
+        // The proxy sent the goodbye, and captured it, after the page.
         for (field, series) in [
             ("captured", "sidekick_packets_captured_total"),
             ("bytes", "sidekick_sent_bytes_total"),
@@ -146,7 +141,7 @@ fn health_follows_the_only_interface() {
         well();
         run("ip link delete near0");
         until(METRICS, "/health", |status, said| {
-            status == 503 && said == "no interface is captured on: there is no near0\n"
+            status == 503 && said == "the proxy captures on no interface: there is no near0\n"
         });
         let shown = proxy("status").output().unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
@@ -177,7 +172,7 @@ fn status_shows_a_session() {
         let shown = text(&format!("status {with_file}"));
         let source = source.local_addr().unwrap().to_string();
         let row = shown.lines().find(|line| line.contains(" 127.0.0.1:9 ")).unwrap();
-        // What a proxy can say of the source is what it captures.
+        // The proxy knows the source from captured packets.
         assert!(row.starts_with(&source), "{row}");
         assert_eq!(
             row.split_whitespace().skip(3).take(3).collect::<Vec<_>>(),
@@ -187,7 +182,7 @@ fn status_shows_a_session() {
         for wanted in [
             &peer.key.to_string(),
             "0.0.0.0:5252",
-            "1 open of 1024",
+            "1 open, 1024 at most",
             "counted 20",
             env!("CARGO_PKG_VERSION"),
         ] {
@@ -219,7 +214,7 @@ fn status_shows_a_session() {
     });
 }
 
-/// Who opens connections and says nothing, or little, or does not listen, keeps nobody else out.
+/// Clients that send nothing, or little, or read nothing, keep no others out.
 #[test]
 fn slow_clients_hurt_nobody_else() {
     in_namespace("slow_clients_hurt_nobody_else", || {
@@ -302,7 +297,7 @@ fn a_second_daemon_goes_without_unless_asked() {
         assert_eq!((first.stop().stderr.as_str(), quiet.stop().stderr.as_str()), ("", ""));
         let warned = second.stop().stderr;
         assert!(
-            warned.contains("no metrics are served: TCP port 9252 is in use on 127.0.0.1"),
+            warned.contains("the proxy serves no metrics: TCP port 9252 is in use on 127.0.0.1"),
             "{warned}"
         );
         let warned = open.stop().stderr;
@@ -310,24 +305,24 @@ fn a_second_daemon_goes_without_unless_asked() {
     });
 }
 
-/// A machine without a network that is stuck while somebody holds its lock.
+/// An engine that is stuck while a test holds its lock.
 struct Stuck(Arc<Mutex<u64>>);
 
-/// Two of them, at work, and a port.
-fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (Crew, SocketAddr, mpsc::Receiver<News>) {
+/// Two workers with such engines, and a port.
+fn stuck(locks: [&Arc<Mutex<u64>>; 2]) -> (WorkerPool, SocketAddr, mpsc::Receiver<WorkerEvent>) {
     let port = Port::open("127.0.0.1:0".parse().unwrap()).unwrap();
-    let (news, inbox) = mpsc::channel::<News>();
+    let (events, inbox) = mpsc::channel::<WorkerEvent>();
     let address = port.address();
-    let machines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
+    let engines = locks.map(|lock| Stuck(Arc::clone(lock))).into();
     (
-        Crew::start(machines, Sockets { port, path: None }, &Surroundings::default(), &news)
+        WorkerPool::start(engines, Sockets { port, raw: None }, &HostNetwork::default(), &events)
             .unwrap(),
         address,
         inbox,
     )
 }
 
-impl Machine for Stuck {
+impl ProtocolEngine for Stuck {
     fn observe(&mut self, _: &[Seen<'_>], _: u32, _: Instant, _: impl FnMut(&mut Self)) {}
 
     fn handle_input(&mut self, _: Address, _: &[u8], _: Instant) {
@@ -344,7 +339,7 @@ impl Machine for Stuck {
         None
     }
 
-    fn reload(&mut self, _: &Options) -> anyhow::Result<()> {
+    fn reload(&mut self, _: ObserverConfig) -> anyhow::Result<()> {
         Ok(())
     }
 
@@ -359,24 +354,24 @@ impl Machine for Stuck {
     }
 }
 
-/// Whoever asks for what the worker need not be asked is served while it is stuck, and totals do
-/// not shrink.
+/// While a worker is stuck, the server answers requests that need no worker, and totals do not
+/// shrink.
 #[test]
-fn a_thread_that_is_stuck_is_told_of() {
+fn a_stuck_thread_is_reported() {
     let lock = Arc::new(Mutex::new(7));
-    let (crew, address, _news) = stuck([&lock, &Arc::new(Mutex::new(4))]);
+    let (pool, address, _events) = stuck([&lock, &Arc::new(Mutex::new(4))]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
     let max_sessions = Arc::new(AtomicU64::new(9));
-    let about =
-        About { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
-    monitor::serve(listener, Watch::new(crew, about)).unwrap();
+    let info =
+        ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
+    serve(listener, StatusReader::new(pool, info)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");
     assert_eq!(counted(), 11.0);
     let held = lock.lock().unwrap();
-    // Those who hang up leave no questions behind.
+    // Clients that disconnect leave no questions behind.
     for _ in 0..100 {
         let mut stream = TcpStream::connect(&at).unwrap();
         stream.write_all(b"GET /status HTTP/1.1\r\n\r\n").unwrap();
@@ -393,16 +388,15 @@ fn a_thread_that_is_stuck_is_told_of() {
     assert_eq!(counted(), 11.0);
 }
 
-/// However many messages wait for a thread that has no time for them, the daemon's word gets
-/// through.
+/// However many messages wait for a busy thread, it receives the daemon's commands.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let locks = [(); 2].map(|()| Arc::new(Mutex::new(0)));
-    let (crew, address, _news) = stuck([&locks[0], &locks[1]]);
+    let (pool, address, _events) = stuck([&locks[0], &locks[1]]);
     let held = locks[1].lock().unwrap();
     let flooding = UdpSocket::bind("127.0.0.1:0").unwrap();
-    // Of a session of the second thread, by its number.
+    // A message of a session of the second thread, by its number.
     let sealed = Datagram::Sealed { session: SessionNumber(1), sequence: 1, ciphertext: &[0; 24] };
     let mut message = [0; MAX_DATAGRAM_LEN];
     let len = sealed.emit(&mut message).unwrap();
@@ -410,13 +404,13 @@ fn a_flood_of_messages_does_not_keep_the_daemon_out() {
     let late = |reports: &[Option<Report>]| {
         reports[0].as_ref().is_some_and(|report| report.totals.late > 0)
     };
-    while !late(&crew.answers(0)) {
-        assert!(begun.elapsed() < common::PATIENCE, "there is room for all");
+    while !late(&pool.all_reports(0)) {
+        assert!(begun.elapsed() < common::PATIENCE, "no message was dropped");
         for _ in 0..2000 {
             flooding.send_to(&message[..len], address).unwrap();
         }
     }
-    let closing = thread::spawn(move || crew.close());
+    let closing = thread::spawn(move || pool.close());
     drop(held);
     let summary = closing.join().unwrap();
     let handled = *locks[1].lock().unwrap();

@@ -1,5 +1,5 @@
-//! Frames that no well-meaning sender makes, on an interface where sessions run: each quACK is of
-//! what a next hop would take, and the capture goes on.
+//! Malformed and unusual frames on an interface with sessions. Each quACK covers what the next hop
+//! would accept, and the capture continues.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -12,8 +12,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use common::{Daemon, Peer, datagram, every_packets, in_namespace, naive_sums, run};
 use nix::sys::socket::{setsockopt, sockopt};
 
-/// Puts frames on the link as they are, each behind the header in which a virtual machine says how
-/// it is to be cut.
+/// Sends frames unchanged into the link, each after the header in which a virtual machine describes
+/// how to split it.
 const INJECTOR: &str = r#"
 import socket, sys
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -47,7 +47,7 @@ impl Injector {
         Self { child, to, from }
     }
 
-    /// Whether the kernel lets the frame out.
+    /// Whether the kernel sends the frame.
     fn send(&mut self, merging: [u8; 10], frame: &[u8]) -> bool {
         let hex: String = merging.iter().chain(frame).map(|byte| format!("{byte:02x}")).collect();
         writeln!(self.to, "{hex}").unwrap();
@@ -65,17 +65,17 @@ impl Drop for Injector {
     }
 }
 
-/// A frame in the making, with lies in its fields.
+/// A frame under construction, with wrong values in its fields.
 #[derive(Clone, Default)]
 struct Odd {
     payload: Vec<u8>,
     tags: usize,
-    /// Headers between IPv6 and UDP: the type of each, and its bytes behind the first.
+    /// Headers between IPv6 and UDP: the type of each, and its bytes after the first.
     extensions: Vec<(u8, Vec<u8>)>,
-    /// In the place of the true ones.
+    /// Lengths in place of the true ones.
     ip_len: Option<u16>,
     udp_len: Option<u16>,
-    /// The kernel's type of merging, and bytes of each datagram.
+    /// The kernel's type of merging, and the bytes of each datagram.
     merging: (u8, u16),
 }
 
@@ -117,7 +117,7 @@ impl Odd {
         let (kind, each) = self.merging;
         let mut merging = [0; 10];
         if kind > 0 {
-            // The checksum of each datagram is left to the kernel, which asks for that.
+            // The kernel requires that it computes the checksum of each datagram itself.
             let [at, whole] = [word(frame.len()), word(frame.len() + 8)].map(u16::to_ne_bytes);
             let each = each.to_ne_bytes();
             merging = [1, kind, whole[0], whole[1], each[0], each[1], at[0], at[1], 6, 0];
@@ -127,7 +127,7 @@ impl Odd {
     }
 }
 
-/// Datagrams with these numbers, one behind the other, and how long they are.
+/// Datagrams with these numbers, one after the other, and their lengths.
 fn train(numbers: std::ops::Range<u32>, len: usize, last: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
     let end = numbers.end - 1;
     let each: Vec<_> = numbers.map(|n| datagram(n, if n == end { last } else { len })).collect();
@@ -139,9 +139,9 @@ fn padding(kind: u8) -> (u8, Vec<u8>) {
     (kind, vec![0, 1, 4, 0, 0, 0, 0])
 }
 
-/// What is sent, and the datagrams of it that count.
+/// What the test sends, and which datagrams count.
 fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
-    // The network doubles none of these: each has a number of its own.
+    // No datagram is a duplicate: each has a number of its own.
     let mut numbers = 2000..;
     let mut one = |len| datagram(numbers.next().unwrap(), len);
     let mut list = Vec::new();
@@ -155,7 +155,7 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
     merged("a train of two", train(1300..1302, 1400, 60), 1400);
     let alone = one(1000);
     merged("a train that is none", (alone.clone(), vec![alone]), 1200);
-    // Too short to have an identifier, each of them; there are many.
+    // Many datagrams, all too short for an identifier.
     merged("a train of single bytes", (one(1200), Vec::new()), 1);
     let mut add = |what, odd: Odd, counts: bool| {
         let counted = if counts { vec![odd.payload.clone()] } else { Vec::new() };
@@ -167,7 +167,7 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
         add(what, Odd::of(one(len)), true);
     }
     for tags in 1..=5 {
-        // As many as are looked through, and the outermost that the kernel takes off.
+        // As many tags as the parser skips, and the outermost, which the kernel removes.
         add("tags", Odd { tags, ..Odd::of(one(1200)) }, tags <= 4);
     }
     let (header, whole) = if v6 { (0, 1208) } else { (20, 1228) };
@@ -184,7 +184,7 @@ fn oddities(v6: bool) -> Vec<(&'static str, Odd, Vec<Vec<u8>>)> {
             let extensions = (0..count).map(|n| padding(if n == 0 { 0 } else { 60 })).collect();
             add("a chain of headers", Odd { extensions, ..Odd::of(one(1200)) }, counts);
         }
-        // RFC 2675: no length in the header, but in an option.
+        // RFC 2675: the length is in an option, not in the header.
         let jumbo = vec![(0, vec![0, 0xc2, 4, 0, 1, 0, 0])];
         add("a jumbogram", Odd { extensions: jumbo, ip_len: Some(0), ..Odd::of(one(1200)) }, false);
         let fragment = vec![(44, vec![0, 0, 1, 0, 0, 0, 1])];
@@ -229,7 +229,7 @@ fn odd_frames_are_counted_as_the_next_hop_takes_them() {
                     assert_eq!(report.count as usize, counted.len(), "{what}");
                     assert_eq!(report.sums, naive_sums(&counted, 4), "{what}");
                 }
-                // The kernel itself refuses a train of more datagrams than it cuts.
+                // The kernel refuses a train of more datagrams than it can split.
                 assert!(held <= 1 && sent > 20, "{held} held back, {sent} sent");
             }
             let ended = daemon.stop();
@@ -239,12 +239,12 @@ fn odd_frames_are_counted_as_the_next_hop_takes_them() {
     });
 }
 
-/// A router that merges what it receives (GRO), as one that forwards does.
+/// A router that merges what it receives (GRO), as a forwarding one does.
 #[test]
 fn frames_that_this_machine_merges_count_as_the_datagrams_they_hold() {
     in_namespace("frames_that_this_machine_merges_count_as_the_datagrams_they_hold", || {
         for capture in ["ring", "pnet"] {
-            // Trains reach the proxy's end one by one, and are merged there.
+            // The proxy's end receives single datagrams, and merges them.
             let (flow, control) = common::link::across_a_prepared_link(&[
                 "ethtool -K near0-peer tx-udp-segmentation off",
                 "ethtool -K near0 gro on rx-udp-gro-forwarding on",

@@ -1,18 +1,17 @@
-//! What is delivered beside the program speaks of metrics that there are.
+//! The packaged alerts, dashboard and notes name only metrics that exist.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use sidekick_proxy::monitor::exposition;
-use sidekick_proxy::monitor::status::Status;
+use sidekick_proxy::testing::{Status, exposition};
 
 const ALERTS: &str = include_str!("../packaging/alerts.yml");
 const DASHBOARD: &str = include_str!("../packaging/grafana.json");
 const NOTES: &str = include_str!("../../docs/operate.md");
 
-/// All that a proxy may export, whatever wire it speaks.
+/// All metrics that a proxy may export, with any wire format.
 fn exported() -> BTreeSet<String> {
     let status: Status = serde_json::from_value(json!({
         "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
@@ -27,7 +26,7 @@ fn exported() -> BTreeSet<String> {
         .collect()
 }
 
-/// The words of a text that can only be metrics of ours.
+/// The words of a text that can only be metrics of a proxy.
 fn named(text: &str) -> BTreeSet<String> {
     text.split(|char: char| !char.is_ascii_alphanumeric() && char != '_' && char != ':')
         .filter(|word| word.starts_with("sidekick_") || word.starts_with("process_"))
@@ -40,7 +39,7 @@ fn assert_exported(names: &BTreeSet<String>) {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// As far as this can be told without a parser: promtool says the rest.
+/// As far as this test can check without a parser. Promtool checks the rest.
 #[test]
 fn alerts_are_about_metrics_that_there_are_and_say_what_to_do() {
     assert_exported(&named(ALERTS));

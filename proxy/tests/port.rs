@@ -7,13 +7,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use common::{PATIENCE, in_namespace};
-use sidekick_proxy::port::Port;
-use sidekick_proxy::route::Route;
+use sidekick_proxy::testing::{Port, Route};
 
 #[test]
 fn answers_come_from_the_address_spoken_to() {
     in_namespace("answers_come_from_the_address_spoken_to", || {
-        // All of 127.0.0.0/8 is ours, and the kernel would answer from 127.0.0.1 by itself.
+        // All of 127.0.0.0/8 is local. By default the kernel would answer from 127.0.0.1.
         let cases = [
             ("0.0.0.0:0", "127.0.0.3"),
             ("127.0.0.4:0", "127.0.0.4"),
@@ -30,21 +29,20 @@ fn answers_come_from_the_address_spoken_to() {
             peer.connect((spoken_to, port.address().port())).unwrap();
             peer.send(b"question").unwrap();
             let mut buffer = [0; 64];
-            // It came over loopback, and is there.
+            // Over loopback, so it has arrived already.
             let arrival = port.receiver().receive(&mut buffer).unwrap().unwrap();
             assert_eq!(&buffer[..arrival.len], b"question");
             assert_eq!(arrival.from, peer.local_addr().unwrap(), "{listen}");
-            let route = Route { source: arrival.to, interface: None };
+            let route = Route { source: arrival.local_ip, interface: None };
             port.send(b"answer", arrival.from, route).unwrap();
-            // A connected socket takes only what comes from the address it spoke to.
+            // A connected socket accepts datagrams only from its peer's address.
             let len = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");
         }
     });
 }
 
-/// Somebody who knows the ports forges all ICMP errors that there are: the port neither hears of
-/// them nor stops.
+/// An attacker who knows the ports forges all ICMP errors. The port neither reports them nor stops.
 #[test]
 fn forged_errors_do_not_reach_the_port() {
     in_namespace("forged_errors_do_not_reach_the_port", || {

@@ -1,4 +1,4 @@
-//! What a running daemon could still do to its machine.
+//! The capabilities of a running daemon.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,8 +18,8 @@ use common::{Daemon, in_namespace, proxy};
 const NET_RAW: &str = "0000000000002000";
 const NONE: &str = "0000000000000000";
 
-/// Where /proc has the daemon. The test has a space of process numbers of its own, and /proc is
-/// that of the machine.
+/// The daemon's directory in /proc. The test has a process namespace of its own, and /proc is that
+/// of the machine.
 fn directory(daemon: &Daemon) -> PathBuf {
     let ours = fs::read_link("/proc/self/ns/net").unwrap();
     let is_it = |directory: &PathBuf| {
@@ -34,7 +34,7 @@ fn directory(daemon: &Daemon) -> PathBuf {
     all.filter(|path| path.join("task").exists()).find(is_it).expect("the daemon")
 }
 
-/// Each thread has capabilities of its own; all have to be without.
+/// Each thread has capabilities of its own, and all must give them up.
 fn assert_confined(daemon: &Daemon) {
     let mut threads = Vec::new();
     for task in fs::read_dir(directory(daemon).join("task")).unwrap() {
@@ -65,7 +65,7 @@ fn assert_confined(daemon: &Daemon) {
 fn a_daemon_keeps_net_raw_alone() {
     in_namespace("a_daemon_keeps_net_raw_alone", || {
         let line = "-i lo --threads 2";
-        // As root has them all, and as a service manager grants the one.
+        // Once with all capabilities, as for root, and once with one, as from a service manager.
         let root = Daemon::start(line);
         assert_eq!(common::get("127.0.0.1:9252", "/health").0, 200);
         assert_confined(&root);

@@ -1,7 +1,7 @@
-//! `sidekick-proxy replay` as somebody runs it who has a capture file.
+//! `sidekick-proxy replay` with a capture file.
 //!
-//! `SIDEKICK_PROXY` may name another build of the program, and what runs it: `make test-arm64`
-//! does.
+//! `SIDEKICK_PROXY` may name another build of the program, and a command that runs it, as `make
+//! test-arm64` does.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 const PACKETS: usize = 20_000;
 const FLOWS: u16 = 50;
 
-/// What a capture file of libpcap begins with: little-endian, microseconds, version 2.4, Ethernet.
+/// The header of a capture file: little-endian, microseconds, version 2.4, Ethernet.
 fn header() -> Vec<u8> {
     let words: [u32; 6] = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 1 << 16, 1];
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -38,7 +38,7 @@ fn capture(frames: &Frames) -> Vec<u8> {
     file
 }
 
-/// Has the program read `file` on standard input.
+/// Runs the program with `file` as standard input.
 fn replay(options: &[&str], file: &[u8]) -> Value {
     let named = std::env::var("SIDEKICK_PROXY")
         .unwrap_or_else(|_| env!("CARGO_BIN_EXE_sidekick-proxy").into());
@@ -55,7 +55,7 @@ fn replay(options: &[&str], file: &[u8]) -> Value {
 #[test]
 fn each_flow_of_a_capture_is_told_of() {
     let frames = Frames::new(PACKETS, FLOWS, 7);
-    // Of each flow the number of packets, and the identifiers of the first and the last.
+    // For each flow: the number of packets, and the first and last identifiers.
     let mut expected = HashMap::<SocketAddr, (u64, u32, u32)>::new();
     for (frame, _) in frames.iter() {
         let address = Ipv4Addr::from_octets(frame[26..30].try_into().unwrap());

@@ -22,8 +22,7 @@ use sidekick_protocol::Terms;
 #[test]
 fn each_datagram_counts_once_on_loopback() {
     in_namespace("each_datagram_counts_once_on_loopback", || {
-        // Listening on everything and spoken to at an address that the kernel would not answer from
-        // by itself.
+        // The proxy listens on every address. By default the kernel would not answer from this one.
         let daemon = Daemon::start("--interface lo --json");
         for (host, any, proxy) in [
             ("127.0.0.1", "127.0.0.1:0", "127.0.0.2:5252"),
@@ -38,7 +37,7 @@ fn each_datagram_counts_once_on_loopback() {
                 destination,
                 every_packets(30, 20),
             );
-            // Other flows, and what does not count by its form.
+            // Other flows, and datagrams whose form does not count.
             send(&bind(any), destination, 900..910);
             source.send_to(&[0xc0; 1200], destination).unwrap();
             source.send_to(&[0x40; 24], destination).unwrap();
@@ -58,7 +57,7 @@ fn each_datagram_counts_once_on_loopback() {
         let summary = daemon.stop().summary();
         assert_eq!(summary["counted"], 120, "{summary}");
         assert_eq!(summary["sessions"], 2, "{summary}");
-        // For each: the one that proves the address, two by packets, one polled.
+        // For each: one that proves the address, two by packets, one for a poll.
         assert_eq!(summary["quacks"], 8, "{summary}");
         assert_eq!(
             (&summary["malformed"], &summary["capture_drops"]),
@@ -68,8 +67,8 @@ fn each_datagram_counts_once_on_loopback() {
     });
 }
 
-/// Packets and messages come to the daemon by two queues; a burst takes longer to read than the
-/// poll behind it.
+/// Packets and messages reach the daemon by two queues. A burst takes longer to read than the poll
+/// after it.
 #[test]
 fn a_poll_does_not_overtake_the_packets_before_it() {
     in_namespace("a_poll_does_not_overtake_the_packets_before_it", || {
@@ -82,7 +81,7 @@ fn a_poll_does_not_overtake_the_packets_before_it() {
             destination,
             every_packets(1 << 15, 20),
         );
-        // From one processor, so that the kernel itself keeps the order.
+        // From one processor, so that the kernel keeps the order.
         let mut one = CpuSet::new();
         one.set(sched_getcpu().unwrap()).unwrap();
         sched_setaffinity(Pid::from_raw(0), &one).unwrap();
@@ -115,7 +114,7 @@ fn timed_quacks_come_without_asking_and_a_signal_says_goodbye() {
             let report = peer.report(|report| report.count == number + 1);
             assert_eq!((report.token, report.sums), (0, naive_sums(&sent, 20)));
         }
-        // An IPv4 sender at the same, IPv6, socket: its flow is an IPv4 flow.
+        // An IPv4 sender at the same IPv6 socket has an IPv4 flow.
         let (source, sink) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
         let destination = sink.local_addr().unwrap();
         let v4 = Peer::open(
@@ -154,7 +153,7 @@ fn limits_are_kept() {
     });
 }
 
-/// A file that was changed counts from SIGHUP on, and what is under way goes on.
+/// A changed file applies from SIGHUP on, and open sessions continue.
 #[test]
 fn a_changed_file_is_taken_over_without_losing_a_session() {
     in_namespace("a_changed_file_is_taken_over_without_losing_a_session", || {
@@ -208,8 +207,8 @@ fn merged_frames_count_as_the_datagrams_they_hold() {
         control.connect("10.9.0.1:5252").unwrap();
         let peer = Peer::open(control, 4000, destination, every_packets(25, 20));
 
-        // Two trains handed to the link as one frame each, the second with a shorter last datagram;
-        // and one alone.
+        // Two trains of one frame each, the second with a shorter last datagram, and one datagram
+        // alone.
         setsockopt(&flow, sockopt::UdpGsoSegment, &1200).unwrap();
         let mut sent: Vec<Vec<u8>> = (0..24).map(|number| datagram(number, 1200)).collect();
         sent[23].truncate(100);
@@ -220,7 +219,7 @@ fn merged_frames_count_as_the_datagrams_they_hold() {
 
         let report = peer.report(|_| true);
         assert_eq!((report.count, report.sums), (25, naive_sums(&sent, 20)));
-        // The receiver got the same datagrams: the kernel cut where the proxy did.
+        // The receiver has the same datagrams: the kernel and the proxy split the trains alike.
         sink.set_read_timeout(Some(common::PATIENCE)).unwrap();
         let mut buffer = [0; 65536];
         for expected in &sent {
@@ -258,8 +257,7 @@ fn a_link_that_goes_down_and_up_again_is_counted_on() {
     });
 }
 
-/// A modem that is pulled out and put in again, or a tunnel that is made anew, has the name that it
-/// had.
+/// A modem that is removed and inserted again, or a tunnel that is created again, keeps its name.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "it has to end where it fails")]
 fn an_interface_that_comes_back_is_captured_on_again() {
@@ -281,7 +279,7 @@ fn an_interface_that_comes_back_is_captured_on_again() {
             }
             let before = peer.poll(2).count;
             send(&flow, destination, sent..sent + 9);
-            // From another processor, a poll can overtake packets in the kernel.
+            // From another processor, a poll could overtake packets in the kernel.
             while peer.poll(3).count != before + 9 {
                 assert!(begun.elapsed() < common::PATIENCE, "not all were counted by {capture}");
             }
@@ -294,7 +292,7 @@ fn an_interface_that_comes_back_is_captured_on_again() {
     });
 }
 
-/// Each source has its thread, and its messages come to that one, whichever it is.
+/// Each source has its thread, which also receives the source's messages.
 #[test]
 fn sources_are_shared_out_among_threads() {
     in_namespace("sources_are_shared_out_among_threads", || {
@@ -317,7 +315,8 @@ fn sources_are_shared_out_among_threads() {
     });
 }
 
-/// What this machine sends through the interface is not captured, by one thread or by several.
+/// The proxy does not capture what this machine sends through the interface, with one thread or
+/// several.
 #[test]
 fn what_leaves_is_not_captured() {
     in_namespace("what_leaves_is_not_captured", || {
@@ -329,7 +328,7 @@ fn what_leaves_is_not_captured() {
             let peer =
                 Peer::open(control, 4000, "10.9.0.1:9".parse().unwrap(), every_packets(1, 4));
             send(&bind("10.9.0.1:0"), "10.9.0.2:9".parse().unwrap(), 0..200);
-            // What comes in after it is captured, be it once more.
+            // The proxy captures what arrives after it, even the same datagram.
             send(&flow, "10.9.0.1:9".parse().unwrap(), 0..1);
             assert_eq!(peer.count(), 1);
             let ended = daemon.stop();
@@ -344,7 +343,7 @@ fn what_leaves_is_not_captured() {
     });
 }
 
-/// A flow of twenty packets, and how many of them the proxy has counted.
+/// Sends a flow of twenty packets, and returns how many of them the proxy has counted.
 fn run_session(host: &str, proxy: &str, destination: &str) -> u32 {
     let (source, destination) = (bind(host), destination.parse().unwrap());
     let control = connected(

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sidekick_protocol::PublicKey;
 
-/// One sentence on stderr, nothing on stdout.
+/// Expects one sentence on stderr, and nothing on stdout.
 fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
     assert_eq!(stdout, "");
     assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
@@ -148,8 +148,8 @@ fn a_service_manager_is_told() {
     });
 }
 
-/// What is no key file, or one that others can read, is named at once, in a sentence; and `check`
-/// says the same.
+/// For a file that is not a key file, or that others can read, the proxy exits at once with one
+/// sentence. `check` prints the same sentence.
 #[test]
 fn a_key_file_that_will_not_do_is_named() {
     in_namespace("a_key_file_that_will_not_do_is_named", || {
@@ -167,7 +167,7 @@ fn a_key_file_that_will_not_do_is_named() {
                 .unwrap()
         };
         let remedy = format!("`chmod 600 {open}`");
-        for (key, sentence) in [(&pipe, "is no regular file"), (&open, remedy.as_str())] {
+        for (key, sentence) in [(&pipe, "is not a regular file"), (&open, remedy.as_str())] {
             let (status, stdout, stderr) = fails(&mut proxy(&format!("-i lo --key {key}")));
             assert_eq!(status.code(), Some(1));
             assert_sentence((&stdout, &stderr), &[key, sentence]);
@@ -176,14 +176,14 @@ fn a_key_file_that_will_not_do_is_named() {
             assert_eq!(String::from_utf8(checked.stderr).unwrap(), stderr);
         }
         assert!(check(&made).status.success());
-        assert!(!std::fs::exists(&made).unwrap(), "check makes nothing");
+        assert!(!std::fs::exists(&made).unwrap(), "check creates nothing");
         Daemon::start(&format!("-i lo --key {made}")).stop();
         assert!(check(&made).status.success());
     });
 }
 
-/// A full disk takes no log and no summary; that is no reason to stop counting, or to end otherwise
-/// than well.
+/// On a full disk there is no room for the log and the summary. The proxy counts all the same, and
+/// exits with 0.
 #[test]
 fn it_works_on_when_what_it_says_cannot_be_written() {
     in_namespace("it_works_on_when_what_it_says_cannot_be_written", || {
@@ -223,7 +223,7 @@ fn it_works_on_when_what_it_says_cannot_be_written() {
     });
 }
 
-/// What systemd itself says of the unit: how much of the system it leaves open, in tenths.
+/// The exposure that systemd reports for the unit, in tenths.
 #[test]
 fn the_unit_leaves_little_open() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/sidekick-proxy.service");
@@ -244,11 +244,11 @@ fn malformed_datagrams_at_the_port_are_counted_and_dropped() {
         for datagram in nonsense {
             socket.send(datagram).unwrap();
         }
-        // A well-formed poll for a session that does not exist is answered: so all before it was
-        // read.
+        // The proxy answers a well-formed poll for a session that does not exist. So it has read
+        // all messages before that.
         common::probe(&socket);
         let ended = daemon.stop();
-        // Two begin as another version's would.
+        // Two begin like messages of another version.
         let counted =
             [&ended.summary()["malformed"], &ended.summary()["other_version"]].map(|n| n.as_u64());
         assert_eq!(counted, [Some(1), Some(4)], "{ended:?}");

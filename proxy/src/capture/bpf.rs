@@ -1,5 +1,5 @@
-//! Classic BPF, as far as the programs here need it (`bpf(4)`): what the kernel runs on a packet
-//! before this program sees it.
+//! The instructions of classic BPF that the programs here use (`bpf(4)`). The kernel runs them on a
+//! packet before this program sees it.
 
 use nix::libc::sock_filter;
 
@@ -31,7 +31,7 @@ pub(super) const IF_EQUAL: u16 = 0x15;
 pub(super) const RETURN: u16 = 0x06;
 /// Ends with `A`.
 pub(super) const RETURN_A: u16 = 0x16;
-/// What `LOAD_HALF` finds here is the EtherType that the kernel knows of the packet (`SKF_AD_OFF +
+/// At this offset, `LOAD_HALF` loads the packet's EtherType as the kernel knows it (`SKF_AD_OFF +
 /// SKF_AD_PROTOCOL`).
 pub(super) const ETHERTYPE: u32 = 0xffff_f000;
 
@@ -40,7 +40,7 @@ pub(super) fn op(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// What a program says about a packet whose EtherType the kernel knows; 0 where it reads past the
+/// The result of a program for a packet with this EtherType. It is 0 if the program reads past the
 /// end, as in the kernel.
 #[cfg(test)]
 pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32 {

@@ -1,8 +1,8 @@
-//! One interface, many threads: the kernel hands each packet to the thread that serves its source.
+//! One interface, many threads: the kernel gives each packet to the thread that serves its source.
 //!
-//! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source), as a classic BPF program:
-//! so all that a source sends, and all that is said about it at the proxy's port, comes to one
-//! thread, which shares nothing with the others.
+//! The rule is [`Shard::of_source`](sidekick_protocol::Shard::of_source) as a classic BPF program.
+//! So one thread sees all packets of a source, and all of its messages at the proxy's port. This
+//! thread shares nothing with the others.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -18,11 +18,11 @@ use super::bpf::{
 use super::socket::options::{Fanout, FanoutProgram};
 use crate::packet::{MAX_TAGS, TAG_LEN};
 
-/// Makes the bound sockets of one interface a group: packets of a source come to the socket whose
-/// place in the list is the index of its shard.
+/// Makes the bound sockets of one interface a group. The socket at the index of a shard receives
+/// the packets of this shard's sources.
 ///
-/// True if they leave out what this machine sends, as they do alone: a group does not take that
-/// over from its sockets, and older kernels cannot be told.
+/// Returns whether the group ignores what this machine sends, as its sockets alone do. A group does
+/// not inherit that from its sockets, and older kernels have no option for it.
 ///
 /// # Errors
 /// When the kernel has no such groups.
@@ -31,8 +31,8 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
     if others.is_empty() {
         return Ok(true);
     }
-    // The lower half is the group's number, which the kernel is asked to find; then all others name
-    // it.
+    // The lower half is the group's number. The kernel chooses it for the first socket, and the
+    // others name it.
     let of = |flags: libc::c_uint| libc::c_int::try_from(flags << 16).map_err(|_| Errno::EINVAL);
     let unique = libc::PACKET_FANOUT_FLAG_UNIQUEID;
     let incoming = libc::PACKET_FANOUT_CBPF | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
@@ -53,14 +53,15 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
     Ok(kind == incoming)
 }
 
-/// EtherTypes that say that a tag follows; behind it stands the next EtherType.
+/// EtherTypes that a VLAN tag follows. The next EtherType stands at the end of the tag.
 const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
 
-/// Says for a packet a number whose remainder is the shard; the kernel divides by the number of
-/// sockets.
+/// The program that returns a number for a packet. The kernel divides it by the number of sockets;
+/// the remainder is the shard.
 ///
-/// It runs on what follows the link's own header. As many VLAN tags are looked through there as the
-/// parser looks through; what lies deeper is not counted, and is all for the first.
+/// The program runs on what follows the link's own header. It skips as many VLAN tags as the
+/// parser. The proxy does not count packets with more tags, and the first socket receives all of
+/// these.
 fn program() -> Vec<libc::sock_filter> {
     const TYPES: usize = 2;
     /// The tests of one EtherType, and what leads to the next.
@@ -71,7 +72,7 @@ fn program() -> Vec<libc::sock_filter> {
     const SPREAD: usize = V6 + 13;
     const NONE: usize = SPREAD + 3;
     let mut program = vec![op(SET_X, 0, 0, 0), op(LOAD_HALF, ETHERTYPE, 0, 0)];
-    // Jumps are counted from the next instruction on, and are short.
+    // A jump counts from the next instruction, and is one byte.
     let skip = |from: usize, to: usize| u8::try_from(to - from - 1).unwrap_or(u8::MAX);
     for (tags, offset) in (0..=MAX_TAGS).zip((0_u32..).step_by(TAG_LEN)) {
         let mut test = |ethertype, then, or_else: Option<usize>| {

@@ -1,5 +1,4 @@
-//! Packets by pnet: one `poll` and one `recvfrom` for each. What there is where the kernel grants
-//! no ring.
+//! Packets by pnet, with one `poll` and one `recvfrom` for each: for kernels that grant no ring.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,38 +6,39 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use pnet_datalink::DataLinkReceiver;
 
-use super::{Drained, Frame, Source, socket};
+use super::socket;
+use super::source::{Frame, Frames, Read, Source};
 use crate::offload::{self, Merging};
 
 /// More packets than this wait in no socket's queue, however short they are.
 const MOST_WAITING: usize = 1 << 16;
 
-/// Frames that are read before the kernel is asked again for drops. Fewer than fit into the
-/// smallest queue, however long they are: behind a drop there are as many as fit.
-const ASK_EVERY: u32 = 8;
+/// Frames to read before the next question about drops. Fewer frames than this fit into the
+/// smallest queue, however long they are, and after a drop the queue is full.
+const QUESTION_INTERVAL: u32 = 8;
 
 /// A packet socket that pnet reads.
 pub(super) struct Portable {
     /// A second handle on pnet's socket, for its options.
     socket: OwnedFd,
     receiver: Box<dyn DataLinkReceiver>,
-    merging_told: bool,
+    vnet_header: bool,
     /// Packets that the kernel had no room for.
     dropped: u64,
-    /// Frames that may be read before it is asked for them again.
-    unasked: u32,
-    /// Frames are thrown away until none waits.
+    /// Frames to read before the next question about drops.
+    until_question: u32,
+    /// Discard frames until none waits.
     discarding: bool,
 }
 
 impl Portable {
-    /// Reads a bound socket by pnet's receiver of it.
+    /// A reader of a bound socket by pnet's receiver of it.
     pub(super) fn new(
         socket: OwnedFd,
         receiver: Box<dyn DataLinkReceiver>,
-        merging_told: bool,
+        vnet_header: bool,
     ) -> Self {
-        Self { socket, receiver, merging_told, dropped: 0, unasked: 0, discarding: false }
+        Self { socket, receiver, vnet_header, dropped: 0, until_question: 0, discarding: false }
     }
 }
 
@@ -57,43 +57,42 @@ impl Source for Portable {
         MOST_WAITING
     }
 
-    /// One at a time: an error behind a frame would be lost with what it says. Nobody tells where
-    /// in the queue drops were, so all of it is thrown away.
-    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained> {
-        if self.unasked == 0 {
-            self.ask();
-            self.unasked = ASK_EVERY;
+    /// One frame at a time: otherwise an error after a frame would be lost. The kernel does not
+    /// report where in the queue it dropped packets, so after a drop the whole queue is discarded.
+    fn read<'a>(&'a mut self, frames: &mut Frames<'a>) -> io::Result<Read> {
+        if self.until_question == 0 {
+            self.update_drops();
+            self.until_question = QUESTION_INTERVAL;
         }
-        self.unasked -= 1;
+        self.until_question -= 1;
         let read = match self.receiver.next() {
-            Ok(_) if self.discarding => return Ok(Drained::Gap(1)),
+            Ok(_) if self.discarding => {
+                return Ok(Read::Gap { discarded: 1, dropped: self.dropped });
+            }
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                (self.discarding, self.unasked) = (false, 0);
-                return Ok(Drained::Frames(0));
+                (self.discarding, self.until_question) = (false, 0);
+                return Ok(Read::Frames);
             }
             Err(error) => return Err(error),
         };
-        let told = if self.merging_told {
-            offload::split_header(read)
+        let (merging, bytes) = if self.vnet_header {
+            offload::split_header(read).unwrap_or((Merging::Other, &[]))
         } else {
-            Some((Merging::Single, read))
+            (Merging::Single, read)
         };
-        if let Some((merging, bytes)) = told {
-            all(&[Frame { merging, bytes, len: bytes.len() }]);
-        }
-        Ok(Drained::Frames(1))
+        frames.push(Frame { merging, bytes, len: bytes.len() });
+        Ok(Read::Frames)
     }
 
     fn take_error(&mut self) -> Errno {
         socket::pending_error(&self.socket)
     }
 
-    fn ask(&mut self) -> u64 {
+    fn update_drops(&mut self) {
         let more = socket::drops(&self.socket);
         self.discarding |= more > 0;
         self.dropped += more;
-        self.dropped
     }
 
     fn dropped(&self) -> u64 {

@@ -1,28 +1,29 @@
 //! A ring of slots that the kernel fills and this program empties: no system call for a packet, and
 //! no copy.
 //!
-//! It is version 2 of the kernel's ring (`packet(7)`, `PACKET_RX_RING`), one slot a packet, and not
-//! version 3, which packs packets into blocks: a block that is not full is handed over by a timer,
-//! of a millisecond at best. Measured by a program written for that (Linux 6.18 on a virtual
-//! machine, 1,000 packets over loopback, 2 ms apart, from the sender's call to the reader): version
-//! 2 takes 11 µs (99 of 100 within 45), version 3 takes 525 µs (1,010), one `recvfrom` a packet 14
-//! µs (41). A quACK that leaves within 200 µs rules version 3 out; libpcap, too, takes version 2
-//! where its user wants packets at once.
+//! This is version 2 of the kernel's ring (`packet(7)`, `PACKET_RX_RING`), with one slot for each
+//! packet. Version 3 packs packets into blocks, and a timer of at least a millisecond returns a
+//! block that is not full. A program written for the purpose measured both (Linux 6.18 on a virtual
+//! machine, 1,000 packets over loopback, 2 ms apart, from the sender's call to the reader). Version
+//! 2 takes 11 µs (99 of 100 within 45), version 3 takes 525 µs (1,010), one `recvfrom` for each
+//! packet 14 µs (41). A quACK must leave within 200 µs, which rules version 3 out. libpcap also
+//! uses version 2 if its user requires packets at once.
 //!
-//! Where there was no slot for packets, the kernel marks the frames that come after, until it is
-//! asked how many packets that were. There may be more drops among frames that wait then, and no
-//! marks behind those, so all that wait when it tells of drops are thrown away: what is handed on
-//! has no holes but where it is said.
+//! Where packets found no slot, the kernel marks the frames that come after, until it is asked how
+//! many packets that were. By then there may be more drops among the waiting frames, with no marks
+//! behind them. So the ring discards all frames that wait when the kernel reports drops, and lends
+//! no frames with an unreported hole between them.
 //!
-//! A frame that is longer than a slot, as a merged one is, is put into the socket's queue as well,
-//! whole, and is read from there. The queue may be full before the ring is; then the slot holds a
-//! part of the frame, which is a hole, too.
+//! The kernel also puts a frame that is longer than a slot, such as a merged one, into the socket's
+//! queue, where it is whole. The ring reads it from there. The queue can be full before the ring
+//! is. Then the slot holds a part of the frame, which is a hole, too.
 //!
-//! A merged frame that the kernel cannot describe leaves the next slot taken for ever, and all that
-//! follow are dropped (seen with Linux 6.18). That shows as drops while the ring is empty.
+//! After a merged frame that the kernel cannot describe, the next slot stays taken, and the kernel
+//! drops all packets that follow (seen with Linux 6.18). The ring then sees drops while it is
+//! empty.
 //!
-//! `unsafe` is confined to this file: the ring is memory that the kernel shares. Each use has its
-//! argument.
+//! `unsafe` is confined to this file, since the kernel shares the ring's memory. A comment
+//! justifies each use.
 
 #![allow(unsafe_code, reason = "memory shared with the kernel; see above, and each block")]
 
@@ -37,8 +38,9 @@ use nix::libc::{self, c_void, tpacket_req, tpacket2_hdr};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::socket::{MsgFlags, recv, setsockopt};
 
+use super::socket;
 use super::socket::options::{CopyThreshold, RingRequest, RingVersion};
-use super::{BATCH, Drained, Frame, LONGEST_READ, Source, socket};
+use super::source::{BATCH, Frame, Frames, LONGEST_READ, Read, Source};
 use crate::offload::{self, HEADER_LEN, Merging};
 
 /// Bytes of a slot: room for the kernel's header and a packet of 1,500 bytes, and a power of two,
@@ -51,28 +53,43 @@ const BLOCK: usize = 1 << 18;
 #[derive(Debug)]
 pub(super) struct Ring {
     socket: OwnedFd,
-    memory: Memory,
-    /// The slot that will be filled next, or is filled already.
-    next: usize,
-    merging_told: bool,
-    /// For what is longer than a slot.
-    long: Vec<u8>,
+    slots: Slots,
+    long: LongFrames,
     /// Packets that the kernel had no room for.
     dropped: u64,
-    /// So many frames that wait are thrown away.
+    /// Waiting frames to discard.
     doomed: usize,
-    /// There were frames since the kernel was asked last.
-    took: bool,
-    /// Times in a row that there were drops, and neither frames before them nor behind.
+    /// Slots whose frames are lent.
+    lent: usize,
+    /// There were frames since the last question about drops.
+    active: bool,
+    /// Questions in a row that reported drops while the ring was empty.
     starved: u32,
-    /// An error that was found where it could not be told.
+}
+
+/// So many such questions in a row show that the ring is stuck.
+const STARVED: u32 = 2;
+
+/// The slots of a ring in their cyclic order.
+#[derive(Debug)]
+struct Slots {
+    memory: Memory,
+    /// The slot that the kernel fills next, or has filled already.
+    next: usize,
+    /// A virtio header precedes each packet.
+    vnet_header: bool,
+}
+
+/// The socket's queue, which holds frames that are longer than a slot.
+#[derive(Debug)]
+struct LongFrames {
+    buffer: Vec<u8>,
+    vnet_header: bool,
+    /// An error of the socket that a read found.
     error: Option<Errno>,
 }
 
-/// As often the ring may seem to be stuck before it is.
-const STARVED: u32 = 2;
-
-/// The mapping of a ring; every slot of it is there as long as this is.
+/// The mapping of a ring. All slots are mapped as long as this value exists.
 #[derive(Debug)]
 pub(super) struct Memory {
     start: NonNull<c_void>,
@@ -84,19 +101,20 @@ unsafe impl Send for Memory {}
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `start` is what mmap gave for this length, and no reference into it outlives
-        // `self`. That it could fail is of no use to know here.
+        // SAFETY: mmap returned `start` for this length, and no reference into it outlives `self`.
+        // An error would be of no use here.
         let _ = unsafe { munmap(self.start, self.slots * SLOT) };
     }
 }
 
-/// What the kernel says about a slot that it has filled.
+/// The kernel's description of a slot that it has filled.
 struct Filled {
     status: u32,
-    /// Bytes of the packet, and how many of them are in the slot.
+    /// Bytes of the packet.
     len: usize,
+    /// Bytes of the packet that are in the slot.
     kept: usize,
-    /// Where they begin in the slot.
+    /// Where these bytes begin in the slot.
     offset: usize,
 }
 
@@ -107,7 +125,7 @@ impl Filled {
 }
 
 impl Memory {
-    /// Puts a ring of about so many bytes under a packet socket that is not bound yet.
+    /// Adds a ring of about so many bytes to a packet socket that is not bound yet.
     ///
     /// # Errors
     /// When the kernel has no such ring, or not so much memory.
@@ -117,7 +135,7 @@ impl Memory {
         let word = |n: usize| libc::c_uint::try_from(n).map_err(|_| Errno::EINVAL);
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         setsockopt(socket, RingVersion, &version)?;
-        // Any number but 0: what is longer than a slot is queued whole.
+        // With any number but 0, the kernel queues whole frames that are longer than a slot.
         setsockopt(socket, CopyThreshold, &1)?;
         let request = tpacket_req {
             tp_block_size: word(BLOCK)?,
@@ -128,34 +146,34 @@ impl Memory {
         setsockopt(socket, RingRequest, &request)?;
         let len = NonZeroUsize::new(slots * SLOT).ok_or(Errno::EINVAL)?;
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: the kernel chooses where; nothing else is there.
+        // SAFETY: the kernel chooses an address where nothing else is mapped.
         let start = unsafe { mmap(None, len, protection, MapFlags::MAP_SHARED, socket, 0) }?;
         Ok(Self { start, slots })
     }
 
-    /// Where a slot begins.
+    /// The beginning of a slot.
     fn slot(&self, index: usize) -> NonNull<u8> {
         debug_assert!(index < self.slots);
-        // SAFETY: all callers keep `index` below `slots`, and so many slots were mapped.
+        // SAFETY: all callers keep `index` below `slots`, and so many slots are mapped.
         unsafe { self.start.cast::<u8>().add(index * SLOT) }
     }
 
-    /// The word by which kernel and program tell each other whose the slot is.
+    /// The word that shows whether the kernel or this program owns the slot.
     fn status(&self, index: usize) -> &AtomicU32 {
         // SAFETY: a slot begins with this word (`tpacket2_hdr`), and is aligned to its length. Both
-        // sides change it as a whole.
+        // sides change the whole word at once.
         unsafe { AtomicU32::from_ptr(self.slot(index).cast::<u32>().as_ptr()) }
     }
 
-    /// What is said about a slot, if it is ours to read.
+    /// The kernel's description of a slot, if this program owns the slot.
     fn filled(&self, index: usize) -> Option<Filled> {
-        // What the kernel wrote before it handed the slot over is seen from here on.
+        // Acquire: what the kernel wrote before is visible from here on.
         let status = self.status(index).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the slot is ours now, it begins with this header, and any bytes are a value of
-        // it.
+        // SAFETY: this program owns the slot now, the slot begins with this header, and any bytes
+        // are a valid header.
         let header = unsafe { self.slot(index).cast::<tpacket2_hdr>().read() };
         let number = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
         let offset = usize::from(header.tp_mac);
@@ -163,35 +181,69 @@ impl Memory {
         Some(Filled { status, len: number(header.tp_len).max(kept), kept, offset })
     }
 
-    /// Bytes of a slot that is ours; empty unless all of them lie in it.
+    /// Bytes of a slot that this program owns; empty unless all of them lie in the slot.
     fn bytes(&self, index: usize, start: usize, len: usize) -> &[u8] {
         if start.checked_add(len).is_none_or(|end| end > SLOT) {
             return &[];
         }
-        // SAFETY: they lie in the slot. The kernel does not write to it before `give_back`, which
-        // takes `self` by mutable reference, so that this one is gone by then.
+        // SAFETY: the bytes lie in the slot. The kernel does not write to it before `give_back`.
+        // That takes `self` by mutable reference, so this reference does not exist any more.
         unsafe { std::slice::from_raw_parts(self.slot(index).add(start).as_ptr(), len) }
     }
 
-    /// Lets the kernel fill a slot again.
+    /// Returns a slot to the kernel.
     fn give_back(&mut self, index: usize) {
-        // What was read before is not read later.
+        // Release: no read of the slot moves behind this store.
         self.status(index).store(libc::TP_STATUS_KERNEL, Ordering::Release);
     }
 }
 
-impl Ring {
-    /// The ring that was put under a socket, which is bound by now.
-    pub(super) fn new(socket: OwnedFd, memory: Memory, merging_told: bool) -> Self {
-        let long = vec![0; LONGEST_READ];
-        let (next, dropped, doomed, took, starved, error) = (0, 0, 0, false, 0, None);
-        Self { socket, memory, next, merging_told, long, dropped, doomed, took, starved, error }
+impl Slots {
+    /// The slot so many places behind the next; `places` is less than the number of slots.
+    fn behind(&self, places: usize) -> usize {
+        // Not by a division: this runs several times for each packet.
+        let slot = self.next + places;
+        if slot < self.memory.slots { slot } else { slot - self.memory.slots }
     }
 
-    /// A frame that did not fit into its slot, from the socket's queue.
-    fn read_long(&mut self) -> Option<Frame<'_>> {
-        // An error that was pending on the socket is told first, and the frame is still there.
-        let mut receive = || recv(self.socket.as_raw_fd(), &mut self.long, MsgFlags::MSG_DONTWAIT);
+    /// The frame in a slot that this program owns.
+    fn frame(&self, slot: usize, filled: &Filled) -> Frame<'_> {
+        let merging = match filled.offset.checked_sub(HEADER_LEN).filter(|_| self.vnet_header) {
+            // The header stands right before the packet.
+            Some(start) => offload::split_header(self.memory.bytes(slot, start, HEADER_LEN))
+                .map_or(Merging::Other, |(merging, _)| merging),
+            None => Merging::Single,
+        };
+        let bytes = self.memory.bytes(slot, filled.offset, filled.kept);
+        Frame { merging, bytes, len: filled.len }
+    }
+
+    /// Whether a slot holds only a part of a merged frame, which hides the ends of its datagrams.
+    fn is_cut(&self, slot: usize, filled: &Filled) -> bool {
+        filled.kept < filled.len && self.frame(slot, filled).merging != Merging::Single
+    }
+
+    /// How many frames wait.
+    fn waiting(&self) -> usize {
+        (0..self.memory.slots)
+            .take_while(|places| self.memory.filled(self.behind(*places)).is_some())
+            .count()
+    }
+
+    /// Returns so many slots to the kernel.
+    fn give_back(&mut self, slots: usize) {
+        for _ in 0..slots {
+            self.memory.give_back(self.next);
+            self.next = self.behind(1);
+        }
+    }
+}
+
+impl LongFrames {
+    /// The next frame of the queue. `None` if the queue had no room for it.
+    fn read(&mut self, socket: &OwnedFd) -> Option<Frame<'_>> {
+        // The kernel first returns a pending error of the socket. The frame is still there then.
+        let mut receive = || recv(socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT);
         let len = match receive() {
             Ok(len) => len,
             Err(error) => {
@@ -199,69 +251,43 @@ impl Ring {
                 receive().ok()?
             }
         };
-        let read = self.long.get(..len)?;
+        let read = self.buffer.get(..len)?;
         let (merging, bytes) =
-            if self.merging_told { offload::split_header(read)? } else { (Merging::Single, read) };
+            if self.vnet_header { offload::split_header(read)? } else { (Merging::Single, read) };
         Some(Frame { merging, bytes, len: bytes.len() })
     }
+}
 
-    /// The frame in a slot that is ours.
-    fn frame(&self, slot: usize, filled: &Filled) -> Frame<'_> {
-        let merging = match filled.offset.checked_sub(HEADER_LEN).filter(|_| self.merging_told) {
-            // Right before the packet.
-            Some(start) => offload::split_header(self.memory.bytes(slot, start, HEADER_LEN))
-                .map_or(Merging::Other, |(merging, _)| merging),
-            None => Merging::Single,
-        };
-        Frame {
-            merging,
-            bytes: self.memory.bytes(slot, filled.offset, filled.kept),
-            len: filled.len,
+impl Ring {
+    /// A reader of the ring of a socket, which must be bound by now.
+    pub(super) fn new(socket: OwnedFd, memory: Memory, vnet_header: bool) -> Self {
+        Self {
+            socket,
+            slots: Slots { memory, next: 0, vnet_header },
+            long: LongFrames { buffer: vec![0; LONGEST_READ], vnet_header, error: None },
+            dropped: 0,
+            doomed: 0,
+            lent: 0,
+            active: false,
+            starved: 0,
         }
     }
 
-    /// The slot so many places behind the next; fewer than there are.
-    fn behind(&self, places: usize) -> usize {
-        // Not by a division: it is asked several times for each packet.
-        let slot = self.next + places;
-        if slot < self.memory.slots { slot } else { slot - self.memory.slots }
-    }
-
-    /// Throws away frames that wait, at most [`BATCH`], and says how many.
-    fn throw_away(&mut self) -> usize {
+    /// Discards doomed frames, at most [`BATCH`], and returns how many.
+    fn discard(&mut self) -> usize {
         let most = self.doomed.min(BATCH);
-        let mut thrown = 0;
-        while thrown < most
-            && let Some(filled) = self.memory.filled(self.next)
+        let mut discarded = 0;
+        while discarded < most
+            && let Some(filled) = self.slots.memory.filled(self.slots.next)
         {
             if filled.is(libc::TP_STATUS_COPY) {
-                self.read_long();
+                self.long.read(&self.socket);
             }
-            self.give_back(1);
-            thrown += 1;
+            self.slots.give_back(1);
+            discarded += 1;
         }
-        self.doomed = if thrown < most { 0 } else { self.doomed - thrown };
-        thrown
-    }
-
-    /// Frames that wait.
-    fn waiting(&self) -> usize {
-        (0..self.memory.slots)
-            .take_while(|place| self.memory.filled(self.behind(*place)).is_some())
-            .count()
-    }
-
-    /// Whether a slot holds a part of a train of datagrams: nobody knows where the others end.
-    fn is_cut(&self, slot: usize, filled: &Filled) -> bool {
-        filled.kept < filled.len && self.frame(slot, filled).merging != Merging::Single
-    }
-
-    /// Gives back so many slots.
-    fn give_back(&mut self, slots: usize) {
-        for _ in 0..slots {
-            self.memory.give_back(self.next);
-            self.next = self.behind(1);
-        }
+        self.doomed = if discarded < most { 0 } else { self.doomed - discarded };
+        discarded
     }
 }
 
@@ -277,73 +303,66 @@ impl Source for Ring {
     }
 
     fn most_waiting(&self) -> usize {
-        self.memory.slots
+        self.slots.memory.slots
     }
 
-    fn drain(&mut self, all: &mut dyn FnMut(&[Frame<'_>])) -> io::Result<Drained> {
-        let mut frames = [Frame { merging: Merging::Single, bytes: &[], len: 0 }; BATCH];
-        let mut taken = 0;
-        if self.doomed == 0
-            && self.memory.filled(self.next).is_some_and(|head| head.is(libc::TP_STATUS_LOSING))
-        {
-            self.ask();
+    fn read<'a>(&'a mut self, frames: &mut Frames<'a>) -> io::Result<Read> {
+        self.release();
+        let head = self.slots.memory.filled(self.slots.next);
+        if self.doomed == 0 && head.is_some_and(|head| head.is(libc::TP_STATUS_LOSING)) {
+            self.update_drops();
         }
         if self.doomed > 0 {
-            self.took = true;
-            return Ok(Drained::Gap(self.throw_away()));
+            self.active = true;
+            let discarded = self.discard();
+            return Ok(Read::Gap { discarded, dropped: self.dropped });
         }
-        for frame in &mut frames {
-            let slot = self.behind(taken);
-            let Some(filled) = self.memory.filled(slot) else { break };
-            // Alone, in their turn.
+        let slots = &self.slots;
+        while frames.len() < BATCH {
+            let slot = slots.behind(frames.len());
+            let Some(filled) = slots.memory.filled(slot) else { break };
             let long = filled.is(libc::TP_STATUS_COPY);
-            if taken > 0
-                && (long || filled.is(libc::TP_STATUS_LOSING) || self.is_cut(slot, &filled))
-            {
-                break;
+            let cut = slots.is_cut(slot, &filled);
+            if !long && !cut && (frames.len() == 0 || !filled.is(libc::TP_STATUS_LOSING)) {
+                frames.push(slots.frame(slot, &filled));
+                continue;
             }
-            if long {
-                let whole = self.read_long().map(|whole| all(&[whole]));
-                self.give_back(1);
-                self.took = true;
-                return Ok(if whole.is_some() { Drained::Frames(1) } else { Drained::Gap(1) });
+            // Such a frame is read alone, when it is the next.
+            if frames.len() == 0 {
+                (self.lent, self.active) = (1, true);
+                match if long { self.long.read(&self.socket) } else { None } {
+                    Some(whole) => frames.push(whole),
+                    None => return Ok(Read::Gap { discarded: 1, dropped: self.dropped }),
+                }
+                return Ok(Read::Frames);
             }
-            if self.is_cut(slot, &filled) {
-                self.give_back(1);
-                self.took = true;
-                return Ok(Drained::Gap(1));
-            }
-            *frame = self.frame(slot, &filled);
-            taken += 1;
+            break;
         }
-        if taken > 0 {
-            all(frames.get(..taken).unwrap_or_default());
-            self.give_back(taken);
-            self.took = true;
-        }
-        Ok(Drained::Frames(taken))
+        self.lent = frames.len();
+        self.active |= self.lent > 0;
+        Ok(Read::Frames)
+    }
+
+    fn release(&mut self) {
+        self.slots.give_back(std::mem::take(&mut self.lent));
     }
 
     fn take_error(&mut self) -> Errno {
-        self.error.take().unwrap_or_else(|| socket::pending_error(&self.socket))
+        self.long.error.take().unwrap_or_else(|| socket::pending_error(&self.socket))
     }
 
-    fn ask(&mut self) -> u64 {
+    fn update_drops(&mut self) {
+        self.release();
         let more = socket::drops(&self.socket);
         if more > 0 {
             self.dropped += more;
-            self.doomed = self.waiting();
+            self.doomed = self.slots.waiting();
         }
-        let starved = more > 0 && self.doomed == 0 && !self.took;
-        self.starved = if starved {
-            self.starved + 1
-        } else if self.took {
-            0
-        } else {
-            self.starved
-        };
-        self.took = false;
-        self.dropped
+        if std::mem::take(&mut self.active) {
+            self.starved = 0;
+        } else if more > 0 && self.doomed == 0 {
+            self.starved += 1;
+        }
     }
 
     fn dropped(&self) -> u64 {

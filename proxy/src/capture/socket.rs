@@ -1,7 +1,7 @@
-//! The packet socket under a capture: made, filtered and enlarged here, whoever reads it.
+//! The packet socket of a capture: creates, filters and enlarges it, for the ring and for pnet.
 //!
-//! pnet would make the socket itself, but with every protocol on every interface until it is bound,
-//! with copies of outgoing packets, and without a word about merged frames.
+//! pnet can create the socket itself. But that socket would receive every protocol on every
+//! interface until it is bound, with copies of outgoing packets, and would not mark merged frames.
 
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
@@ -13,12 +13,11 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, getsockname, getsockopt, setsockopt,
     socket, sockopt,
 };
-
 use nix::sys::utsname::uname;
 use pnet_datalink::{Channel, Config, DataLinkReceiver, NetworkInterface};
 
-use super::LONGEST_READ;
 use super::bpf::{AND, IF_EQUAL, LOAD_BYTE, LOAD_HALF, RETURN, op};
+use super::source::LONGEST_READ;
 use crate::packet::Link;
 use options::{AttachFilter, IgnoreOutgoing, Statistics, VnetHeader};
 
@@ -34,13 +33,13 @@ const ARPHRD_SIT: u16 = 776;
 const ARPHRD_IPGRE: u16 = 778;
 const ARPHRD_NONE: u16 = 0xfffe;
 
-/// Packet-socket options that nix has no name for. Each type is what `packet(7)` and `socket(7)`
-/// say the kernel reads or writes.
+/// Packet-socket options without a name in nix. The types are those that `packet(7)` and
+/// `socket(7)` document.
 pub(super) mod options {
     use nix::{getsockopt_impl, libc, setsockopt_impl, sockopt_impl};
 
     sockopt_impl!(
-        /// Leave out what this machine sends through the interface (Linux 4.20).
+        /// Ignore what this machine sends through the interface (Linux 4.20).
         IgnoreOutgoing,
         SetOnly,
         libc::SOL_PACKET,
@@ -56,7 +55,7 @@ pub(super) mod options {
         bool
     );
     sockopt_impl!(
-        /// Which layout a ring has.
+        /// The layout of a ring.
         RingVersion,
         SetOnly,
         libc::SOL_PACKET,
@@ -72,7 +71,7 @@ pub(super) mod options {
         libc::tpacket_req
     );
     sockopt_impl!(
-        /// Whether packets that are longer than a slot are queued as well, whole.
+        /// Whether to queue whole packets that are longer than a slot, too.
         CopyThreshold,
         SetOnly,
         libc::SOL_PACKET,
@@ -80,7 +79,7 @@ pub(super) mod options {
         libc::c_int
     );
     sockopt_impl!(
-        /// The group of sockets among which packets are shared out, and how.
+        /// The group of sockets that share packets, and how.
         Fanout,
         Both,
         libc::SOL_PACKET,
@@ -88,7 +87,7 @@ pub(super) mod options {
         libc::c_int
     );
     sockopt_impl!(
-        /// The classic BPF program by which they are.
+        /// The classic BPF program that chooses the socket of a packet.
         FanoutProgram,
         SetOnly,
         libc::SOL_PACKET,
@@ -104,7 +103,7 @@ pub(super) mod options {
         libc::tpacket_stats
     );
     sockopt_impl!(
-        /// A classic BPF program that says which packets to keep.
+        /// A classic BPF program that chooses the packets to keep.
         AttachFilter,
         SetOnly,
         libc::SOL_SOCKET,
@@ -113,35 +112,34 @@ pub(super) mod options {
     );
 }
 
-/// What the kernel granted of what was asked.
+/// Which options the kernel granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
-    /// Every packet is preceded by a virtio header.
-    pub(super) merging_told: bool,
-    /// Copies of outgoing packets are left out.
+    /// A virtio header precedes every packet.
+    pub(super) vnet_header: bool,
+    /// The socket does not receive copies of outgoing packets.
     pub(super) incoming_only: bool,
 }
 
-/// A packet socket that receives nothing until it is bound to an interface, and whose queue may
-/// hold so many bytes.
+/// Opens a packet socket whose queue holds `buffer` bytes. It receives nothing until it is bound to
+/// an interface.
 pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
-    // Protocol 0: between here and the bind, packets of other interfaces must not slip in.
+    // Protocol 0: the socket must not receive packets of other interfaces before the bind.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
-    // More than the system's limit takes CAP_NET_ADMIN; without it, take what the limit gives. The
-    // daemon has given that up when an interface comes back: what waits for pnet then has no more
-    // room than the limit (net.core.rmem_max). A ring has its own.
+    // More than the system's limit (net.core.rmem_max) requires CAP_NET_ADMIN. The daemon has
+    // given that up when an interface returns. Then the queue for pnet has only that limit; a ring
+    // has memory of its own.
     if setsockopt(&fd, sockopt::RcvBufForce, &buffer).is_err() {
         setsockopt(&fd, sockopt::RcvBuf, &buffer)?;
     }
     let granted = Granted {
-        merging_told: setsockopt(&fd, VnetHeader, &true).is_ok(),
+        vnet_header: setsockopt(&fd, VnetHeader, &true).is_ok(),
         incoming_only: setsockopt(&fd, IgnoreOutgoing, &true).is_ok(),
     };
     Ok((fd, granted))
 }
 
-/// Binds the socket to an interface, and gives what reads it packet by packet, where that is
-/// wanted.
+/// Binds the socket to an interface. Returns pnet's reader of the socket.
 pub(super) fn bind(
     fd: &OwnedFd,
     interface: &NetworkInterface,
@@ -150,7 +148,7 @@ pub(super) fn bind(
     let config = Config {
         read_buffer_size: LONGEST_READ,
         write_buffer_size: 0,
-        // It is asked only when something is there.
+        // The worker reads only when packets wait.
         read_timeout: Some(Duration::ZERO),
         promiscuous,
         socket_fd: Some(fd.try_clone()?.into_raw_fd()),
@@ -162,12 +160,12 @@ pub(super) fn bind(
     }
 }
 
-/// What packets of a bound socket begin with, or the number of a link type that is not supported.
+/// The first header of packets of a bound socket, or the number of an unsupported link type.
 ///
-/// Asked of the socket, for sysfs may show another network namespace than ours.
+/// The socket knows it. Sysfs may show another network namespace than this process has.
 pub(super) fn link(fd: &impl AsFd) -> io::Result<Result<Link, u16>> {
     use std::os::fd::AsRawFd;
-    // Not as a `LinkAddr`: the kernel's answer is shorter than nix wants one to be.
+    // Not as a `LinkAddr`: the kernel's answer is shorter than nix requires.
     let address: SockaddrStorage = getsockname(fd.as_fd().as_raw_fd())?;
     let address = address.as_link_addr().ok_or(Errno::EAFNOSUPPORT)?;
     Ok(match address.hatype() {
@@ -178,7 +176,7 @@ pub(super) fn link(fd: &impl AsFd) -> io::Result<Result<Link, u16>> {
     })
 }
 
-/// Has the kernel drop what cannot be UDP, before it is queued and copied.
+/// Makes the kernel discard what cannot be UDP, before it queues and copies packets.
 pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
     let mut program = filter(link);
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
@@ -186,21 +184,21 @@ pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
     Ok(setsockopt(fd, AttachFilter, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)
 }
 
-/// Packets since the last call that the kernel had no room to queue.
+/// Packets since the last call that the kernel had no room for.
 pub(super) fn drops(fd: &impl AsFd) -> u64 {
     getsockopt(fd, Statistics).map_or(0, |seen| seen.tp_drops.into())
 }
 
-/// Whether the kernel can say how merged datagrams are to be cut: Linux from 6.2 on. An older one
-/// refuses to hand such a frame to a reader, and leaves a ring stuck.
+/// Whether the kernel can describe where merged datagrams end: Linux from 6.2 on. An older one
+/// returns an error instead of such a frame, and leaves a ring stuck.
 pub(super) fn describes_merged_datagrams() -> bool {
     let Ok(system) = uname() else { return true };
     let release = system.release().to_string_lossy();
     is_at_least(&release, (6, 2))
 }
 
-/// Whether a kernel's release, such as `6.1.0-13-amd64`, is this one or a later one. What cannot be
-/// read is.
+/// Whether a kernel's release, such as `6.1.0-13-amd64`, is at least this version. An unreadable
+/// release is.
 fn is_at_least(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -209,17 +207,17 @@ fn is_at_least(release: &str, version: (u32, u32)) -> bool {
     }
 }
 
-/// The error pending on the socket, which this clears.
+/// Removes and returns the error that is pending on the socket.
 pub(super) fn pending_error(fd: &impl AsFd) -> Errno {
     getsockopt(fd, sockopt::SocketError).map_or_else(|error| error, Errno::from_raw)
 }
 
-/// Coarse on purpose: everything but TCP and ICMPv6 under IPv6 passes (extension headers), and
-/// tagged frames too; the parser decides about those.
+/// A coarse filter. All IPv6 packets but TCP and ICMPv6 pass, since UDP may follow an extension
+/// header. Frames with VLAN tags pass, too. The parser decides about these.
 fn filter(link: Link) -> Vec<libc::sock_filter> {
     const WHOLE_PACKET: u32 = u32::MAX;
 
-    // The version test: to the IPv4 test, to the IPv6 test, or past both.
+    // The test of the IP version jumps to the IPv4 test, to the IPv6 test, or past both.
     let (mut program, ip, versions) = match link {
         Link::Ethernet => (vec![op(LOAD_HALF, 12, 0, 0)], 14, [0x0800, 0x86dd]),
         Link::Ip => (vec![op(LOAD_BYTE, 0, 0, 0), op(AND, 0xf0, 0, 0)], 0, [0x40, 0x60]),

@@ -1,4 +1,4 @@
-//! What `sidekick-proxy status` does: asks a daemon that runs how it stands, and shows that.
+//! `sidekick-proxy status`: fetches the status of a running proxy, and shows it.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -8,34 +8,33 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::status::{Session, Status};
-use crate::worker::clock;
+use crate::runtime::clock;
 
-/// How long the daemon may take. It waits two seconds itself for threads that are stuck.
+/// Longest time for the answer. The proxy itself waits two seconds for stuck threads.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of an answer, which is all sessions at the most.
+/// Most bytes of an answer, which has room for all sessions.
 const LONGEST: u64 = 16 << 20;
 
-/// The JSON that the daemon at `address` gives of itself, and what that says. `all`: as many
-/// sessions as it will describe, and not only some.
+/// Fetches the status of the proxy that serves metrics at `address`, as JSON and parsed. `all`:
+/// whether to request all sessions.
 ///
 /// # Errors
-/// Why not, and what to do.
-pub fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
-    let nobody = || {
+/// Why there is no status, and a remedy.
+pub(crate) fn ask(address: SocketAddr, all: bool) -> Result<(String, Status)> {
+    let no_proxy = || {
         format!(
-            "no proxy answers at {address}: start it, or say where it serves its metrics, with --metrics or by the file of \
-             --config"
+            "no proxy answers at {address}: start it, or name the address of its metrics, with \
+             --metrics or by the file of --config"
         )
     };
-    let json =
-        get(address, if all { "/status?sessions=all" } else { "/status" }).with_context(nobody)?;
+    let json = get(address, if all { "/status?sessions=all" } else { "/status" })
+        .with_context(no_proxy)?;
     let status = serde_json::from_str(&json)
-        .with_context(|| format!("what answers at {address} is no proxy"))?;
+        .with_context(|| format!("the program that answers at {address} is not a proxy"))?;
     Ok((json, status))
 }
 
-/// Fetches a page. Strict, since only our own server is spoken to: version 1.1, status 200, and a
-/// length.
+/// Fetches a page. Accepts only what our own server sends: version 1.1, status 200, and a length.
 fn get(address: SocketAddr, path: &str) -> Result<String> {
     let address = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -49,14 +48,13 @@ fn get(address: SocketAddr, path: &str) -> Result<String> {
     let deadline = clock() + PATIENCE;
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    // In one piece, and not one for each part of the line.
+    // One string, so that the request is one segment.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut bytes = Vec::new();
-    Until { stream, deadline }.take(LONGEST).read_to_end(&mut bytes)?;
-    let answer = String::from_utf8(bytes).context("the answer is no text")?;
-    let (head, body) =
-        answer.split_once("\r\n\r\n").context("the answer has no end of its head")?;
+    Deadline { stream, deadline }.take(LONGEST).read_to_end(&mut bytes)?;
+    let answer = String::from_utf8(bytes).context("the answer is not text")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("the answer does not end its head")?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
     ensure!(first.starts_with("HTTP/1.1 200 "), "the answer is {first:?}");
@@ -65,18 +63,18 @@ fn get(address: SocketAddr, path: &str) -> Result<String> {
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .and_then(|(_, length)| length.trim().parse().ok());
     if length != Some(body.len()) {
-        bail!("the answer has {} bytes, and not the length that it names", body.len());
+        bail!("the answer has {} bytes, which is not the length in its head", body.len());
     }
     Ok(body.to_owned())
 }
 
-/// A stream that is read until an instant.
-struct Until {
+/// A stream with a deadline for all reads together.
+struct Deadline {
     stream: TcpStream,
     deadline: Instant,
 }
 
-impl Read for Until {
+impl Read for Deadline {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.deadline.saturating_duration_since(clock());
         if left.is_zero() {
@@ -87,10 +85,10 @@ impl Read for Until {
     }
 }
 
-/// The status for a person to read.
+/// The status as text for people.
 #[must_use]
-pub fn show(status: &Status) -> String {
-    let mut text = format!("sidekick-proxy {}, up {}\n", status.version, long(status.uptime));
+pub(crate) fn show(status: &Status) -> String {
+    let mut text = format!("sidekick-proxy {}, up {}\n", status.version, duration(status.uptime));
     let mut say = |name: &str, value: String| {
         let _ = writeln!(text, "{name:<12}{value}");
     };
@@ -101,7 +99,7 @@ pub fn show(status: &Status) -> String {
     say("health", status.complaint().unwrap_or_else(|| "ok".to_owned()));
     say("totals", status.totals.to_string());
     if let Some(open) = status.sessions_open {
-        say("sessions", format!("{open} open of {} at most", status.sessions_max));
+        say("sessions", format!("{open} open, {} at most", status.sessions_max));
     }
     let interfaces = status.interfaces.iter().map(|of| {
         let up = match (&of.backend, of.up) {
@@ -130,8 +128,7 @@ pub fn show(status: &Status) -> String {
             let _ = writeln!(text, "and {more} more sessions (--all shows them)");
         }
     }
-    // Another program may have the port and answer what it likes: nothing of that may steer the
-    // terminal.
+    // Another program may answer at the port. Its bytes must not control the terminal.
     text.chars().map(|char| if char.is_control() && char != '\n' { '?' } else { char }).collect()
 }
 
@@ -154,7 +151,7 @@ fn row(session: &Session) -> Vec<String> {
     ]
 }
 
-/// Rows under headings; all but the first `left` columns end at the right.
+/// A table. The first `left` columns are aligned left, the others right.
 fn table(headings: &[&str], left: usize, rows: impl Iterator<Item = Vec<String>>) -> String {
     let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(headings).chain(rows).collect();
@@ -181,8 +178,8 @@ fn table(headings: &[&str], left: usize, rows: impl Iterator<Item = Vec<String>>
     text
 }
 
-/// A time in seconds, as one would say it.
-fn long(seconds: u64) -> String {
+/// A time in the two largest units that fit.
+fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -213,7 +210,7 @@ address     192.0.2.1:5252
 public key  {key}
 health      ok
 totals      captured 9, counted 5, quACKs 0, bytes sent 0, sessions 0, malformed 0
-sessions    3 open of 1024 at most
+sessions    3 open, 1024 at most
 
 interface  backend  state  captured  dropped
 eth0       ring     up            7        0
@@ -228,15 +225,15 @@ and 2 more sessions (--all shows them)
     }
 
     #[test]
-    fn times_are_said_shortly() {
+    fn times_are_short() {
         for (seconds, said) in
             [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7_260, "2 h 1 min"), (90_000, "1 d 1 h")]
         {
-            assert_eq!(long(seconds), said);
+            assert_eq!(duration(seconds), said);
         }
     }
 
-    /// What is said of a server that answers so.
+    /// The error for a server that answers so.
     fn answered(answer: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -253,16 +250,16 @@ and 2 more sessions (--all shows them)
     }
 
     #[test]
-    fn who_is_no_proxy_is_not_believed() {
+    fn an_answer_of_another_program_is_an_error() {
         for (answer, said) in [
-            ("", "no end of its head"),
-            ("HTTP/1.1 200 OK\r\n", "no end of its head"),
+            ("", "does not end its head"),
+            ("HTTP/1.1 200 OK\r\n", "does not end its head"),
             ("SSH-2.0-OpenSSH\r\n\r\n", "SSH-2.0"),
             ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "404"),
             ("HTTP/1.1 200 OK\r\n\r\n{}", "not the length"),
             ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}", "not the length"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "is no proxy"),
-            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n<p>", "is no proxy"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "is not a proxy"),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n<p>", "is not a proxy"),
         ] {
             let error = answered(answer);
             assert!(error.contains(said), "{answer:?}: {error}");

@@ -1,15 +1,15 @@
-//! The metrics, as Prometheus reads them: its text format, version 0.0.4.
+//! The metrics in the text format of Prometheus, version 0.0.4.
 
 use std::fmt::{Display, Write};
 
 use super::status::{Interface, Status};
 use crate::summary::Summary;
 
-/// What the format calls itself.
+/// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What happened since the start: name, help and number of each. A field that is new in the summary
-/// does not compile here.
+/// The totals since the start: name, help and number of each. The pattern names every field, so a
+/// new field of the summary does not compile until it is here.
 fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
     let Summary {
         captured,
@@ -17,7 +17,7 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ignored,
         quacks,
         bytes,
-        // Only with another proxy's wire; see below.
+        // Only in a wire format with resets; see `text`.
         resets: _,
         sessions,
         expired,
@@ -40,7 +40,7 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         late,
     } = *summary;
     [
-        ("sidekick_packets_captured_total", "UDP datagrams captured, of whatever flow.", captured),
+        ("sidekick_packets_captured_total", "UDP datagrams captured, of any flow.", captured),
         ("sidekick_packets_counted_total", "Datagrams added to the sums of a session.", counted),
         (
             "sidekick_packets_ignored_total",
@@ -49,17 +49,17 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ),
         (
             "sidekick_packets_dropped_total",
-            "Packets the kernel dropped before they could be read, or that were thrown away since there were drops around them.",
+            "Packets that the kernel had no room for, or that the proxy discarded beside such.",
             capture_drops,
         ),
         (
             "sidekick_epochs_unasked_total",
-            "Epochs begun because of packets that were not seen, so that senders do not take them for losses.",
+            "Epochs that the proxy began by itself after it had missed packets.",
             epochs,
         ),
         (
             "sidekick_frames_malformed_total",
-            "Captured frames whose headers contradict themselves.",
+            "Captured frames with headers that contradict themselves.",
             malformed_frames,
         ),
         (
@@ -69,55 +69,55 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ),
         (
             "sidekick_merged_frames_split_total",
-            "Merged frames split into their datagrams.",
+            "Merged frames that the proxy split into their datagrams.",
             merged_split,
         ),
         (
             "sidekick_merged_frames_uncounted_total",
-            "Merged frames that could not be split: their datagrams were not counted.",
+            "Merged frames that the proxy could not split, and therefore did not count.",
             merged_uncounted,
         ),
         ("sidekick_quacks_sent_total", "quACKs sent.", quacks),
         (
             "sidekick_quacks_withheld_total",
-            "quACKs not sent, because the session had used up its share of bytes.",
+            "quACKs not sent because the session had spent its budget of bytes.",
             withheld,
         ),
         ("sidekick_sent_bytes_total", "Bytes of messages sent, without UDP and IP headers.", bytes),
         ("sidekick_sessions_opened_total", "Sessions opened.", sessions),
         (
             "sidekick_sessions_expired_total",
-            "Sessions that ended because their sender fell silent.",
+            "Sessions that ended because their sender was silent.",
             expired,
         ),
         (
             "sidekick_hellos_refused_total",
-            "Sessions refused, by a limit or by terms that cannot be granted.",
+            "Sessions refused because of a limit, or because of their terms.",
             refused,
         ),
         (
             "sidekick_hellos_deferred_total",
-            "HELLOs not taken up, because there were too many at once.",
+            "HELLOs dropped because too many arrived at once.",
             deferred,
         ),
         (
             "sidekick_markers_answered_total",
-            "Markers answered, of senders that look for a proxy.",
+            "Answered markers of senders that look for a proxy.",
             markers,
         ),
         (
             "sidekick_markers_refused_total",
-            "Markers whose addresses cannot be those of a flow on their interface.",
+            "Markers with addresses that are impossible for a flow on their interface.",
             markers_refused,
         ),
         (
             "sidekick_markers_deferred_total",
-            "Markers not answered, because there were too many from their source, or from all.",
+            "Markers not answered because too many arrived from their source, or from all sources.",
             markers_deferred,
         ),
         (
             "sidekick_messages_malformed_total",
-            "Datagrams at the proxy's port that were no message to a proxy.",
+            "Datagrams at the proxy's port that were not a message to a proxy.",
             malformed,
         ),
         (
@@ -127,22 +127,22 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         ),
         (
             "sidekick_messages_forged_total",
-            "Messages that were not made by the sender that they name, or were received before.",
+            "Messages that failed authentication, or were replayed.",
             forged,
         ),
-        ("sidekick_messages_unsent_total", "Messages the network would not take.", unsent),
+        ("sidekick_messages_unsent_total", "Messages that the system did not accept.", unsent),
         (
             "sidekick_messages_dropped_total",
-            "Messages dropped, because the thread that serves their source had too many to read.",
+            "Messages dropped because the thread that serves their source had too many to read.",
             late,
         ),
     ]
 }
 
-/// What is counted of an interface.
+/// A counter of an interface.
 type Number = fn(&Interface) -> u64;
 
-/// What happened on each interface since it is captured on: name, help and number of each.
+/// The counters of each interface since its capture began: name, help and number of each.
 const BY_INTERFACE: [(&str, &str, Number); 6] = [
     (
         "sidekick_interface_packets_captured_total",
@@ -151,12 +151,12 @@ const BY_INTERFACE: [(&str, &str, Number); 6] = [
     ),
     (
         "sidekick_interface_packets_dropped_total",
-        "Packets of the interface the kernel dropped before they could be read.",
+        "Packets of the interface that the kernel or the proxy dropped.",
         |of| of.dropped,
     ),
     (
         "sidekick_interface_frames_malformed_total",
-        "Frames of the interface whose headers contradict themselves.",
+        "Frames of the interface with headers that contradict themselves.",
         |of| of.malformed,
     ),
     (
@@ -166,17 +166,17 @@ const BY_INTERFACE: [(&str, &str, Number); 6] = [
     ),
     (
         "sidekick_interface_merged_frames_split_total",
-        "Merged frames of the interface split into their datagrams.",
+        "Merged frames of the interface that the proxy split into their datagrams.",
         |of| of.merged_split,
     ),
     (
         "sidekick_interface_merged_frames_uncounted_total",
-        "Merged frames of the interface that could not be split: their datagrams were not counted.",
+        "Merged frames of the interface that the proxy could not split.",
         |of| of.merged_uncounted,
     ),
 ];
 
-/// The metrics of this status. `resident`: bytes of memory the process has, where that is known.
+/// The metrics of a status. `resident`: the resident memory of the process in bytes, if known.
 #[must_use]
 pub fn text(status: &Status, resident: Option<u64>) -> String {
     let mut page = Page::default();
@@ -184,36 +184,31 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
         page.one(name, "counter", help, number);
     }
     if let Some(resets) = status.totals.resets {
-        page.one("sidekick_sums_reset_total", "counter", "Times the sums were reset.", resets);
+        page.one("sidekick_sums_reset_total", "counter", "Resets of the sums.", resets);
     }
     for (name, help, number) in BY_INTERFACE {
         page.family(name, "counter", help);
         for of in &status.interfaces {
-            // What is gone counts nothing.
+            // An interface that is gone has no counters.
             if let Some(backend) = &of.backend {
                 page.sample(name, &[("interface", &of.name), ("backend", backend)], number(of));
             }
         }
     }
     let name = "sidekick_interface_up";
-    page.family(name, "gauge", "Whether the interface is there and up.");
+    page.family(name, "gauge", "Whether the interface exists and is up.");
     for of in &status.interfaces {
         page.sample(name, &[("interface", &of.name)], u8::from(of.up));
     }
     if let Some(open) = status.sessions_open {
-        page.one("sidekick_sessions", "gauge", "Sessions that are open now.", open);
-        page.one(
-            "sidekick_sessions_max",
-            "gauge",
-            "Sessions that may be open at once.",
-            status.sessions_max,
-        );
+        page.one("sidekick_sessions", "gauge", "Open sessions.", open);
+        page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
     }
     page.one("sidekick_threads", "gauge", "Threads that count packets.", status.threads);
     page.one(
         "sidekick_threads_answering",
         "gauge",
-        "Those of them that answered just now.",
+        "Threads that answered the last request for a report.",
         status.threads_answering,
     );
     let name = "sidekick_build_info";
@@ -229,7 +224,7 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
         page.one(
             "process_resident_memory_bytes",
             "gauge",
-            "Memory the program has, in bytes.",
+            "Resident memory of the program, in bytes.",
             resident,
         );
     }
@@ -248,7 +243,7 @@ impl Page {
     }
 
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        // Nothing fails that is written to a text.
+        // Writing to a String cannot fail.
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 

@@ -1,5 +1,5 @@
-//! The HTTP server. Whoever speaks to it is not trusted: what a client can cost is bounded in time,
-//! bytes and number, and the workers are asked one question at a time, however many want to know.
+//! The HTTP server. It trusts no client: it bounds their number, their bytes and their time. It
+//! asks the workers one question at a time, however many clients there are.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -19,42 +19,43 @@ use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
 use super::exposition;
-use super::status::{Status, Watch};
-use crate::daemon::spawn;
-use crate::worker::clock;
+use super::status::{Status, StatusReader};
+use crate::runtime::{clock, spawn};
 
-/// Connections at once. When one more comes, the oldest gives way: it has had its time, and those
-/// that are slow on purpose must not keep others out.
+/// Most connections at once. The server closes the oldest for a further one: it has had its time,
+/// and slow clients must not keep others out.
 const CONNECTIONS: usize = 16;
-/// How long a client may take over the head of its request.
-const HEAD: Duration = Duration::from_secs(5);
-/// How long a connection may last in all.
-const WHOLE: Duration = Duration::from_secs(15);
-/// Bytes that a request's head may have; hyper takes no less.
+/// Longest time for the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time for a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
+/// Most bytes of a request's head. Hyper accepts no smaller limit.
 const HEAD_LEN: usize = 8192;
-/// How long an answer of the workers serves other questions, too.
-const FRESH: Duration = Duration::from_millis(100);
-/// How long nothing is accepted after that has failed, as it does without descriptors.
+/// How long a status also answers other requests.
+const MAX_AGE: Duration = Duration::from_millis(100);
+/// How long the server pauses after it failed to accept a connection, as for lack of descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Sessions that a status describes, and when all are asked for.
-const SESSIONS: (usize, usize) = (50, 10_000);
+/// Sessions that a status describes.
+const SOME_SESSIONS: usize = 50;
+/// Sessions that a status describes if the client requests all.
+const ALL_SESSIONS: usize = 10_000;
 
-/// Starts the thread that serves. It ends with the program.
+/// Starts the thread of the server, which ends with the program.
 ///
 /// # Errors
 /// When the system has no more threads or descriptors.
-pub fn serve(listener: TcpListener, watch: Watch) -> Result<()> {
+pub fn serve(listener: TcpListener, reader: StatusReader) -> Result<()> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    // The thread that blocks while it waits for the workers.
+    // One thread that blocks while it waits for the workers.
     let runtime = builder.enable_io().enable_time().max_blocking_threads(1).build();
     let runtime = runtime.context("cannot serve metrics")?;
-    let own = listener.local_addr().context("cannot serve metrics")?.ip();
+    let local_ip = listener.local_addr().context("cannot serve metrics")?.ip();
     let listener = {
         let _inside = runtime.enter();
         tokio::net::TcpListener::from_std(listener).context("cannot serve metrics")?
     };
-    let site =
-        Site { kept: Arc::new(Mutex::new(Kept { watch, last: None })), local: own.is_loopback() };
+    let cache = Arc::new(Mutex::new(Cache { reader, last: None }));
+    let site = Site { cache, local: local_ip.is_loopback() };
     spawn("metrics".to_owned(), move || runtime.block_on(accept(listener, Arc::new(site))))
 }
 
@@ -80,39 +81,39 @@ async fn accept(listener: tokio::net::TcpListener, site: Arc<Site>) {
             let mut server = http1::Builder::new();
             server
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
+                .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(HEAD_LEN)
                 .keep_alive(false);
             let connection = server.serve_connection(TokioIo::new(stream), service);
-            // What goes wrong with a connection is its client's affair, and no reason to fill the
-            // log.
-            let _ = tokio::time::timeout(WHOLE, connection).await;
+            // An error of a connection concerns its client, and must not fill the log.
+            let _ = tokio::time::timeout(CONNECTION_TIMEOUT, connection).await;
         }));
     }
 }
 
-/// What the workers said last.
-struct Kept {
-    watch: Watch,
+/// The last status.
+struct Cache {
+    reader: StatusReader,
     last: Option<Answer>,
 }
 
 struct Answer {
     at: Instant,
-    /// The most sessions that it describes.
+    /// The limit of sessions in the status.
     sessions: usize,
     status: Arc<Status>,
 }
 
-impl Kept {
-    fn look(&mut self, sessions: usize) -> Arc<Status> {
+impl Cache {
+    /// The last status if it is fresh, or a new one.
+    fn status(&mut self, sessions: usize) -> Arc<Status> {
         let fresh = |answer: &&Answer| {
-            answer.sessions >= sessions && clock().saturating_duration_since(answer.at) < FRESH
+            answer.sessions >= sessions && clock().saturating_duration_since(answer.at) < MAX_AGE
         };
         if let Some(answer) = self.last.as_ref().filter(fresh) {
             return Arc::clone(&answer.status);
         }
-        let status = Arc::new(self.watch.look(sessions));
+        let status = Arc::new(self.reader.read(sessions));
         self.last = Some(Answer { at: clock(), sessions, status: Arc::clone(&status) });
         status
     }
@@ -121,37 +122,37 @@ impl Kept {
 type Page = Response<Full<Bytes>>;
 
 struct Site {
-    kept: Arc<Mutex<Kept>>,
-    /// It listens for this machine alone.
+    cache: Arc<Mutex<Cache>>,
+    /// The server listens only for this machine.
     local: bool,
 }
 
 impl Site {
     async fn answer(&self, request: &Request<Incoming>) -> Page {
-        if self.local && !request.headers().get(HOST).is_none_or(is_ours) {
-            // A page from elsewhere whose name was made to mean this machine, read by a browser
-            // that runs here.
+        if self.local && !request.headers().get(HOST).is_none_or(is_local_name) {
+            // DNS rebinding: a browser on this machine shows a foreign page, whose name now
+            // resolves to this machine.
             return plain(
                 StatusCode::FORBIDDEN,
-                "ask by an address of this machine, or localhost\n",
+                "use an address of this machine, or localhost, as the host\n",
             );
         }
         let path = request.uri().path();
         if !matches!(path, "/metrics" | "/health" | "/status") {
-            return plain(StatusCode::NOT_FOUND, "there are /metrics, /health and /status\n");
+            return plain(StatusCode::NOT_FOUND, "the pages are /metrics, /health and /status\n");
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "these are only to be read\n");
+            let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "the pages are read-only\n");
             refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return refused;
         }
         let sessions = match (path, request.uri().query()) {
-            ("/status", Some("sessions=all")) => SESSIONS.1,
-            ("/status", _) => SESSIONS.0,
+            ("/status", Some("sessions=all")) => ALL_SESSIONS,
+            ("/status", _) => SOME_SESSIONS,
             _ => 0,
         };
         let Some(status) = self.status(sessions).await else {
-            return plain(StatusCode::INTERNAL_SERVER_ERROR, "the workers cannot be asked\n");
+            return plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot read the status\n");
         };
         match path {
             "/metrics" => page(
@@ -161,9 +162,7 @@ impl Site {
             ),
             "/status" => match serde_json::to_string(&*status) {
                 Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
-                Err(_) => {
-                    plain(StatusCode::INTERNAL_SERVER_ERROR, "the status cannot be written\n")
-                }
+                Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR, "cannot write the status\n"),
             },
             _ => match status.complaint() {
                 None => plain(StatusCode::OK, "ok\n"),
@@ -172,16 +171,16 @@ impl Site {
         }
     }
 
-    /// How things stand now, or stood a moment ago.
+    /// The status now, or a moment ago.
     async fn status(&self, sessions: usize) -> Option<Arc<Status>> {
-        let mut kept = Arc::clone(&self.kept).lock_owned().await;
-        // The lock goes with the question: who hangs up meanwhile makes no room for a second one.
-        tokio::task::spawn_blocking(move || kept.look(sessions)).await.ok()
+        let mut cache = Arc::clone(&self.cache).lock_owned().await;
+        // The question owns the lock: a client that disconnects meanwhile allows no second one.
+        tokio::task::spawn_blocking(move || cache.status(sessions)).await.ok()
     }
 }
 
-/// Whether a Host header names this machine in a way that no one else can give away.
-fn is_ours(host: &HeaderValue) -> bool {
+/// Whether a Host header names this machine in a way that needs no DNS.
+fn is_local_name(host: &HeaderValue) -> bool {
     let Some(host) =
         host.to_str().ok().and_then(|host| host.parse::<hyper::http::uri::Authority>().ok())
     else {
@@ -204,9 +203,9 @@ fn page(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Page 
     page
 }
 
-/// Bytes of memory that this process has.
+/// The resident memory of this process, in bytes.
 fn resident() -> Option<u64> {
-    // In kB, unlike statm, which counts in pages of a size that would have to be asked for.
+    // In kB, unlike statm, which counts pages of unknown size.
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
@@ -217,8 +216,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_others_can_give_are_not_ours() {
-        let ours = |host: &str| is_ours(&HeaderValue::from_str(host).unwrap());
+    fn names_of_the_dns_are_not_local() {
+        let ours = |host: &str| is_local_name(&HeaderValue::from_str(host).unwrap());
         for host in [
             "127.0.0.1",
             "127.0.0.1:9252",
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn this_test_takes_memory() {
+    fn this_test_uses_memory() {
         assert!(resident().unwrap() > 100_000);
     }
 }

@@ -1,5 +1,5 @@
-//! How the daemon stands, in one value: what `/status` gives as JSON, and all other pages are made
-//! from.
+//! The status of a proxy in one value. `/status` returns it as JSON, and all other pages are made
+//! from it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,83 +9,84 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
-use crate::crew::{Crew, sum};
+use crate::pool::{WorkerPool, sum};
+use crate::runtime::clock;
 use crate::summary::Summary;
-use crate::worker::{Report, clock};
+use crate::worker::Report;
 
-/// How the daemon stands.
+/// The status of a proxy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its version.
+    /// The proxy's version.
     pub version: String,
-    /// When it started, in seconds since 1970.
+    /// When the proxy started, in seconds since 1970.
     pub started: f64,
     /// Seconds since then.
     pub uptime: u64,
-    /// Where senders reach it.
+    /// Where senders reach the proxy.
     pub address: SocketAddr,
-    /// Its public key, where the wire has one.
+    /// The proxy's public key, if the wire format has one.
     pub public_key: Option<String>,
-    /// Its threads that count.
+    /// The worker threads.
     pub threads: usize,
-    /// Those of them that answered just now. Of the others this tells what they said last.
+    /// The threads that answered. For the others, this status has their last answers.
     pub threads_answering: usize,
-    /// All that are to be captured on, each once.
+    /// All configured interfaces.
     pub interfaces: Vec<Interface>,
-    /// What was counted since the start.
+    /// What the proxy has counted since the start.
     pub totals: Summary,
-    /// The sessions that are open, where the wire has sessions.
+    /// The number of open sessions, if the wire format has sessions.
     pub sessions_open: Option<usize>,
-    /// The most that may be.
+    /// Most sessions at once.
     pub sessions_max: u64,
-    /// As many of them as were asked for.
+    /// As many open sessions as were requested.
     pub sessions: Vec<Session>,
 }
 
-/// An interface that is to be captured on. What is counted of it begins anew when it disappears and
-/// comes back; the totals go on.
+/// A configured interface. Its counters restart at 0 when it disappears and comes back. The totals
+/// do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// How packets are captured: `ring` or `pnet`; `None` if the interface is gone.
+    /// How the proxy reads packets: `ring` or `pnet`; `None` if the interface is gone.
     pub backend: Option<String>,
-    /// Whether it is there, and up.
+    /// Whether the interface exists and is up.
     pub up: bool,
     /// UDP datagrams captured.
     pub captured: u64,
-    /// Packets the kernel dropped before they could be read.
+    /// Packets that the kernel had no room for.
     pub dropped: u64,
-    /// Frames whose headers contradict themselves.
+    /// Frames with headers that contradict themselves.
     pub malformed: u64,
     /// IP fragments of UDP datagrams.
     pub fragments: u64,
-    /// Merged frames split into their datagrams.
+    /// Merged frames that the proxy split into their datagrams.
     pub merged_split: u64,
-    /// Merged frames that could not be split: their datagrams were not counted.
+    /// Merged frames that the proxy could not split, and therefore did not count.
     pub merged_uncounted: u64,
 }
 
 /// An open session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
-    /// The flow's sender, as packets show it.
+    /// The flow's sender, as captured packets show it.
     pub source: SocketAddr,
     /// The flow's receiver.
     pub destination: SocketAddr,
-    /// Where its quACKs go.
+    /// The destination of the session's quACKs.
     pub peer: SocketAddr,
-    /// The sender has proven its address; nothing is counted before.
+    /// Whether the sender has proven its address. The proxy counts nothing before.
     pub confirmed: bool,
-    /// The epoch, from 1.
+    /// The epoch, which begins with 1.
     pub epoch: u16,
     /// Packets counted in this epoch, modulo 2^32.
     pub counted: u32,
     /// quACKs sent.
     pub quacks: u64,
-    /// Seconds since the latest packet of this epoch, if there was one.
+    /// Seconds since the last packet of this epoch, if there was one.
     pub last_packet_ago: Option<f64>,
-    /// Seconds since the sender was heard at the proxy's port.
+    /// Seconds since the sender's last message.
     pub last_heard_ago: f64,
 }
 
@@ -107,7 +108,7 @@ impl Session {
 }
 
 impl Status {
-    /// What is wrong, in a sentence: why nothing can be counted, or nobody knows.
+    /// A sentence about what prevents the proxy from counting, or hides whether it counts.
     #[must_use]
     pub fn complaint(&self) -> Option<String> {
         let silent = self.threads.saturating_sub(self.threads_answering);
@@ -127,55 +128,54 @@ impl Status {
         };
         Some(if captured.is_empty() {
             let all: Vec<_> = self.interfaces.iter().collect();
-            format!("no interface is captured on: there is no {}", names(&all))
+            format!("the proxy captures on no interface: there is no {}", names(&all))
         } else {
             format!("all interfaces are down: {}", names(&captured))
         })
     }
 }
 
-/// What does not change while the daemon runs, and the limit that may.
+/// What does not depend on the workers. Only the limit changes while a proxy runs.
 #[derive(Clone, Debug)]
-pub struct About {
-    /// Where senders reach it.
+pub struct ProxyInfo {
+    /// Where senders reach the proxy.
     pub address: SocketAddr,
-    /// Its public key, where the wire has one.
+    /// The proxy's public key, if the wire format has one.
     pub public_key: Option<PublicKey>,
-    /// The interfaces that are to be captured on.
+    /// The configured interfaces.
     pub interfaces: Vec<String>,
-    /// The most sessions at once.
+    /// Most sessions at once.
     pub max_sessions: Arc<AtomicU64>,
 }
 
-/// Looks at the daemon.
+/// Reads the status of a proxy.
 #[derive(Debug)]
-pub struct Watch {
-    crew: Crew,
-    about: About,
+pub struct StatusReader {
+    pool: WorkerPool,
+    info: ProxyInfo,
+    /// When the proxy started, by the monotonic clock.
     begun: Instant,
+    /// When the proxy started, in seconds since 1970.
     started: f64,
-    /// What each worker said last: a total must not shrink because one of them is silent.
+    /// The last report of each worker. Totals must not shrink because a worker is silent.
     last: Vec<Option<Report>>,
 }
 
-impl Watch {
-    /// Begins now.
+impl StatusReader {
+    /// A reader for a proxy that starts now.
     #[must_use]
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "when the program started is told by the wall's clock"
-    )]
-    pub fn new(crew: Crew, about: About) -> Self {
+    #[allow(clippy::disallowed_methods, reason = "the start time is one of the wall clock")]
+    pub fn new(pool: WorkerPool, info: ProxyInfo) -> Self {
         let started = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(Duration::ZERO, |since| since);
-        Self { crew, about, begun: clock(), started: started.as_secs_f64(), last: Vec::new() }
+        Self { pool, info, begun: clock(), started: started.as_secs_f64(), last: Vec::new() }
     }
 
-    /// How things stand, with `sessions` of the sessions at most. It waits for the workers, for two
-    /// seconds if one of them does not answer.
-    pub fn look(&mut self, sessions: usize) -> Status {
-        let answers = self.crew.answers(sessions);
+    /// Reads the status, with at most `sessions` sessions. Blocks until the workers answer, or for
+    /// two seconds.
+    pub(crate) fn read(&mut self, sessions: usize) -> Status {
+        let answers = self.pool.all_reports(sessions);
         let threads = answers.len();
         let threads_answering = answers.iter().flatten().count();
         self.last.resize_with(threads, || None);
@@ -192,19 +192,19 @@ impl Watch {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started,
             uptime: clock().saturating_duration_since(self.begun).as_secs(),
-            address: self.about.address,
-            public_key: self.about.public_key.map(|key| key.to_string()),
+            address: self.info.address,
+            public_key: self.info.public_key.map(|key| key.to_string()),
             threads,
             threads_answering,
-            interfaces: self.about.interfaces.iter().map(|name| self.interface(name)).collect(),
+            interfaces: self.info.interfaces.iter().map(|name| self.interface(name)).collect(),
             totals,
             sessions_open,
-            sessions_max: self.about.max_sessions.load(Ordering::Relaxed),
+            sessions_max: self.info.max_sessions.load(Ordering::Relaxed),
             sessions: described.take(sessions).collect(),
         }
     }
 
-    /// An interface, as all workers together see it.
+    /// The sum of all workers' captures on an interface.
     fn interface(&self, name: &str) -> Interface {
         let mut whole = Interface { name: name.to_owned(), ..Interface::default() };
         let reports = self.last.iter().flatten();
@@ -227,7 +227,7 @@ impl Watch {
 pub(crate) mod tests {
     use super::*;
 
-    /// A status without anything out of the ordinary, but a name that has to be escaped.
+    /// An ordinary status, except for a name that needs escapes.
     pub(crate) fn example() -> Status {
         let interface = |name: &str, captured| Interface {
             name: name.to_owned(),
@@ -263,7 +263,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn complaints_name_the_cause() {
         let well = example();
         assert_eq!(well.complaint(), None);
         let mut stuck = well.clone();
@@ -275,11 +275,14 @@ pub(crate) mod tests {
         down.interfaces[1] = Interface { name: "b".to_owned(), ..Interface::default() };
         assert_eq!(down.complaint().unwrap(), "all interfaces are down: eth0");
         down.interfaces[0].backend = None;
-        assert_eq!(down.complaint().unwrap(), "no interface is captured on: there is no eth0, b");
+        assert_eq!(
+            down.complaint().unwrap(),
+            "the proxy captures on no interface: there is no eth0, b"
+        );
     }
 
     #[test]
-    fn json_brings_it_whole() {
+    fn json_keeps_the_whole_status() {
         let status = example();
         let text = serde_json::to_string(&status).unwrap();
         assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);

@@ -2,7 +2,7 @@ use super::*;
 use proptest::prelude::*;
 use sidekick_protocol::{Filter, Identification, Position};
 
-/// What a frame holds that was kept to its last byte.
+/// The datagram in a frame that was kept to its last byte.
 fn whole(link: Link, frame: &[u8]) -> Result<Datagram<'_>, Skip> {
     let found = parse(link, frame, frame.len());
     assert!(found.is_ok_and(|datagram| datagram.payload.len() == datagram.len) || found.is_err());
@@ -10,8 +10,8 @@ fn whole(link: Link, frame: &[u8]) -> Result<Datagram<'_>, Skip> {
     found
 }
 
-/// However much of the frame is kept: what is found agrees with what the whole of it holds. Returns
-/// how many of the first bytes it takes to find it.
+/// Checks that the result for any number of kept bytes agrees with that for the whole frame.
+/// Returns how many bytes the parser needs for a result.
 fn assert_cuts_agree(link: Link, frame: &[u8]) -> usize {
     let expected = whole(link, frame);
     let mut needed = frame.len() + 1;
@@ -33,7 +33,7 @@ fn assert_cuts_agree(link: Link, frame: &[u8]) -> usize {
     needed
 }
 
-/// A hand-built UDP datagram; deliberately not built by the library that parses it.
+/// A UDP datagram built by hand, and not by the library that parses it.
 fn udp_bytes(source: u16, destination: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend(source.to_be_bytes());
@@ -59,7 +59,8 @@ fn ipv4_bytes(options: &[u8], fragment_field: u16, protocol: u8, inner: &[u8]) -
     bytes
 }
 
-/// `extensions`: (its own protocol number, its length in 8-byte units beyond the first).
+/// `extensions`: for each its protocol number, and its length in units of 8 bytes without the
+/// first.
 fn ipv6_bytes(extensions: &[(u8, u8)], last: u8, inner: &[u8]) -> Vec<u8> {
     let mut chain = Vec::new();
     for (position, (_, units)) in extensions.iter().enumerate() {
@@ -95,7 +96,7 @@ fn assert_found(link: Link, frame: &[u8], source: &str, destination: &str, paylo
     assert_eq!(found.flow.source, source.parse().unwrap());
     assert_eq!(found.flow.destination, destination.parse().unwrap());
     assert_eq!(found.payload, payload);
-    // It takes the headers to find it, and no byte more.
+    // The parser needs the headers, and no byte more.
     let headers = found.payload.as_ptr().addr() - frame.as_ptr().addr();
     assert_eq!(assert_cuts_agree(link, frame), headers);
 }
@@ -117,7 +118,7 @@ fn fragments_are_not_counted() {
         let packet = ipv4_bytes(&[], fragment_field, 17, &udp);
         assert_eq!(whole(Link::Ip, &packet), Err(Skip::Fragment), "{fragment_field:#x}");
     }
-    // "Don't fragment" is no fragment.
+    // A packet with "don't fragment" is not a fragment.
     assert_found(Link::Ip, &ipv4_bytes(&[], 0x4000, 17, &udp), V4.0, V4.1, &[7; 40]);
     assert_eq!(whole(Link::Ip, &ipv6_bytes(&[(44, 0)], 17, &udp)), Err(Skip::Fragment));
     assert_eq!(whole(Link::Ip, &ipv6_bytes(&[(0, 0), (44, 0)], 17, &udp)), Err(Skip::Fragment));
@@ -150,7 +151,7 @@ fn lengths_that_contradict_each_other_are_malformed() {
     assert_eq!(with(2, 1), Err(Skip::Malformed), "IP packet reaches past the frame");
     assert_eq!(with(25, 7), Err(Skip::Malformed), "UDP length below its own header");
     assert_eq!(with(25, 19), Err(Skip::Malformed), "UDP length past its data");
-    // A UDP length below what IP carries is legal: the rest is padding.
+    // A UDP length below that of the IP payload is legal. The rest is padding.
     assert_eq!(with(25, 17), Ok(9));
 }
 
@@ -176,7 +177,7 @@ fn a_cut_datagram_keeps_its_length() {
         assert_eq!((found.payload, found.len), (&payload[..here], 8958), "{kept} kept");
     }
     assert_eq!(parse(Link::Ethernet, &jumbo[..41], jumbo.len()), Err(Skip::Cut));
-    // It is held to the length that it had, not to what is left of it.
+    // The parser compares with the length on the wire, not with that of the kept bytes.
     assert_eq!(parse(Link::Ethernet, &jumbo[..96], jumbo.len() - 1), Err(Skip::Malformed));
     assert_eq!(parse(Link::Ethernet, &jumbo[..96], 96), Err(Skip::Malformed));
 }
@@ -217,7 +218,7 @@ fn a_cut_inside_the_headers_is_named_so() {
     }
     assert!(cut(Link::Ip, &options, 40).is_ok());
 
-    // Behind 40 bytes of header: 8, 24 and 8 bytes of extensions, and UDP.
+    // After 40 bytes of header: 8, 24 and 8 bytes of extensions, and UDP.
     let chain = ipv6_bytes(&[(0, 0), (43, 2), (60, 0)], 17, &udp);
     for kept in [39, 40, 41, 44, 48, 49, 60, 71, 72, 73, 80, 87] {
         assert_eq!(cut(Link::Ip, &chain, kept), Err(Skip::Cut), "{kept} of IPv6");
@@ -238,7 +239,7 @@ fn what_the_kept_headers_say_is_believed_before_the_cut() {
         |packet: Vec<u8>, kept: usize| parse(Link::Ip, &packet[..kept], packet.len()).map(drop);
     assert_eq!(cut(ipv4_bytes(&[], 0, 6, &udp), 20), Err(Skip::NotUdp));
     assert_eq!(cut(ipv4_bytes(&[], 0x2000, 17, &udp), 20), Err(Skip::Fragment));
-    // Known from the first two bytes of the extension in front of it.
+    // The first two bytes of the previous extension show this.
     assert_eq!(cut(ipv6_bytes(&[(60, 3)], 6, &udp), 42), Err(Skip::NotUdp));
     assert_eq!(cut(ipv6_bytes(&[(60, 3), (44, 0)], 17, &udp), 42), Err(Skip::Fragment));
 }

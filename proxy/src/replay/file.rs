@@ -1,42 +1,38 @@
 //! Capture files: pcap and pcapng.
 //!
-//! A file is read as a stream through a buffer that never grows, and nothing is allocated for a
-//! packet. The files' headers and the descriptions of interfaces are read by pcap-parser; the few
-//! fixed fields before each packet are read in place. All lengths in a file are hostile: none is
-//! waited for, skipped or believed beyond a bound.
+//! The reader streams a file through a buffer of constant size, and allocates nothing for a packet.
+//! Pcap-parser reads the files' headers and the descriptions of interfaces. The reader itself reads
+//! the few fixed fields before each packet. It trusts no length in a file: each has a bound.
 
 mod input;
 mod link;
 mod pcap;
 mod pcapng;
+mod record;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
 use thiserror::Error;
 
 use crate::packet::{self, Datagram, Link, Skip};
-use input::{CAPACITY, Input};
+use input::Input;
 use link::Shape;
 use pcap::Pcap;
 use pcapng::Pcapng;
+use record::{Problem, Record};
 
-/// Most bytes of a packet in a file, those of its headers there included; libpcap keeps no more
-/// than 256 KiB.
-pub const LONGEST_PACKET: usize = CAPACITY;
-
-/// Why a capture file cannot be read, or cannot be read on.
+/// Why a capture file cannot be read, or not to its end.
 #[derive(Debug, Error)]
-pub enum FileError {
+pub(crate) enum FileError {
     /// The file cannot be opened.
     #[error("cannot open {file}: {cause}")]
     Open {
         /// The file's name.
         file: String,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
     /// The file cannot be read.
@@ -44,32 +40,30 @@ pub enum FileError {
     Read {
         /// The file's name.
         file: String,
-        /// How many bytes of it were read before.
+        /// The bytes read before.
         offset: u64,
-        /// What the system said.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// It does not begin as a capture file does.
-    #[error("{file} is no capture file: it is neither pcap nor pcapng")]
+    /// The file does not begin as a capture file does.
+    #[error("{file} is not a capture file: it is neither pcap nor pcapng")]
     NotACapture {
         /// The file's name.
         file: String,
     },
-    /// It is compressed.
-    #[error(
-        "{file} is compressed, and only pcap and pcapng are read: decompress it first, or pipe it in as `-`"
-    )]
+    /// The file is compressed.
+    #[error("{file} is compressed: decompress it first to pcap or pcapng, or pipe it in as `-`")]
     Compressed {
         /// The file's name.
         file: String,
     },
-    /// It ends before its header does.
-    #[error("{file} ends within its header, so that no packet is in it")]
+    /// The file ends within its header.
+    #[error("{file} ends within its header, and contains no packet")]
     NoHeader {
         /// The file's name.
         file: String,
     },
-    /// Its packets begin with something else than the headers that are known here.
+    /// The file has packets of an unsupported link type.
     #[error(
         "{file} has packets of link type {link} (packet {packet} is the first); {}",
         link::SUPPORTED
@@ -82,69 +76,66 @@ pub enum FileError {
         /// The number of the first packet of that type, from 1.
         packet: u64,
     },
-    /// A block claims to be longer than any should be.
+    /// A packet or block is too long.
     #[error(
-        "{file} is broken at byte {offset}, behind {packets} packets: a packet or block of {len} bytes, and at most \
-         {limit} are read"
+        "{file} is broken at byte {offset}, after {packets} packets: a packet or block has {len} \
+         bytes, and the limit is {limit}"
     )]
     TooLong {
         /// The file's name.
         file: String,
-        /// Where in the file it begins.
+        /// Where the packet or block begins in the file.
         offset: u64,
-        /// How many packets go before it.
+        /// The number of packets before it.
         packets: u64,
-        /// The length that it says it has.
+        /// Its length.
         len: u64,
-        /// The most that is read of its kind.
+        /// The limit.
         limit: u64,
     },
-    /// What the file says contradicts itself or the format.
-    #[error("{file} is broken at byte {offset}, behind {packets} packets: {what}")]
+    /// The file contradicts itself or the format.
+    #[error("{file} is broken at byte {offset}, after {packets} packets: {what}")]
     Broken {
         /// The file's name.
         file: String,
-        /// Where in the file the block begins that makes no sense.
+        /// Where the invalid block begins in the file.
         offset: u64,
-        /// How many packets go before it.
+        /// The number of packets before it.
         packets: u64,
-        /// What is wrong with it.
+        /// What is wrong.
         what: &'static str,
     },
 }
 
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
-    /// The number of the interface that it was captured on: in pcapng that of its section,
-    /// otherwise 0.
+pub(crate) struct Frame<'a> {
+    /// The number of the capturing interface: in pcapng the number in its section, otherwise 0.
     pub interface: u32,
-    /// What `bytes` begin with. `None` if they are neither an Ethernet nor an IP header, but of
-    /// another protocol.
+    /// The first header of `bytes`. `None` if that is neither an Ethernet nor an IP header.
     pub link: Option<Link>,
-    /// When it was captured, since the beginning of 1970 (UTC). Simple Packet Blocks do not say.
+    /// The time of the capture, since the beginning of 1970 (UTC). Simple Packet Blocks have none.
     pub time: Option<Duration>,
-    /// Its first bytes, or all. Headers that the capture has put before the packet are not among
-    /// them.
+    /// The packet's first bytes, or all, without headers that the capturing program added.
     pub bytes: &'a [u8],
-    /// Bytes that it had, never less than are here.
+    /// The packet's length on the wire, at least that of `bytes`.
     pub len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// Finds the UDP datagram in it.
+    /// Finds the UDP datagram in the packet.
     ///
     /// # Errors
     /// [`Skip`] says why there is none.
     #[inline]
-    pub fn datagram(&self) -> Result<Datagram<'a>, Skip> {
+    pub(crate) fn datagram(&self) -> Result<Datagram<'a>, Skip> {
         packet::parse(self.link.ok_or(Skip::NotUdp)?, self.bytes, self.len)
     }
 }
 
-/// A capture file that is read from its beginning to its end.
+/// A capture file, read from its beginning to its end.
 #[derive(Debug)]
-pub struct CaptureFile {
+pub(crate) struct CaptureFile {
     name: String,
     input: Input,
     format: Format,
@@ -159,55 +150,13 @@ enum Format {
     Pcapng(Pcapng),
 }
 
-/// What lies at the place to which a file was read.
-#[derive(Debug)]
-enum Record {
-    /// A packet.
-    Packet(Entry),
-    /// Something else, which was taken note of and is consumed.
-    Other,
-    /// Nothing: the file ends here.
-    End,
-    /// The beginning of something: the file ends within.
-    Truncated,
-}
-
-/// Where and what a packet is.
-#[derive(Debug)]
-struct Entry {
-    interface: u32,
-    /// A `LINKTYPE_`.
-    link: u32,
-    time: Option<Duration>,
-    /// Length of the record that holds it, which begins where the input stands.
-    record: usize,
-    /// Its bytes, within the record.
-    bytes: Range<usize>,
-    /// Bytes that it had.
-    len: u32,
-}
-
-/// Why there is no record.
-#[derive(Debug)]
-enum Problem {
-    Read(io::Error),
-    TooLong { len: u64, limit: usize },
-    Broken(&'static str),
-}
-
-impl From<io::Error> for Problem {
-    fn from(cause: io::Error) -> Self {
-        Self::Read(cause)
-    }
-}
-
 impl CaptureFile {
     /// Opens the file at `path`, or standard input for `-`, and reads its header.
     ///
     /// # Errors
-    /// When it cannot be read, is no capture file, or a pcap file of a link type that is not known
-    /// here.
-    pub fn open(path: &Path) -> Result<Self, FileError> {
+    /// When the file cannot be read, is not a capture file, or is a pcap file of an unsupported
+    /// link type.
+    pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
         if path == Path::new("-") {
             return Self::read("standard input".to_owned(), Box::new(io::stdin()));
         }
@@ -218,11 +167,11 @@ impl CaptureFile {
         }
     }
 
-    /// Begins to read `source`, which errors call `name`.
+    /// Reads the header of `source`, which errors call `name`.
     ///
     /// # Errors
     /// As [`CaptureFile::open`].
-    pub fn read(name: String, source: Box<dyn Read + Send>) -> Result<Self, FileError> {
+    pub(crate) fn read(name: String, source: Box<dyn Read + Send>) -> Result<Self, FileError> {
         let mut input = Input::new(source);
         let magic = match input.peek(4) {
             Ok(Some(&[a, b, c, d, ..])) => [a, b, c, d],
@@ -265,35 +214,28 @@ impl CaptureFile {
         Ok(file)
     }
 
-    /// The file's name as errors have it.
+    /// The number of packets read so far.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// How many packets it has given.
-    #[must_use]
-    pub fn packets(&self) -> u64 {
+    pub(crate) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Whether the file ended in the middle of a packet, as that of a capture does that was killed.
-    /// Known once [`CaptureFile::next`] has given `None`.
+    /// Whether the file ended within a packet, as after the capturing program was killed. Known
+    /// once [`CaptureFile::next`] has returned `None`.
     #[must_use]
-    pub fn truncated(&self) -> bool {
+    pub(crate) fn truncated(&self) -> bool {
         self.truncated
     }
 
-    /// The next packet; `None` at the file's end. Behind an error there is nothing more.
+    /// The next packet; `None` at the file's end. After an error there are no more packets.
     ///
     /// # Errors
-    /// When the file cannot be read on, and when it has a packet of a link type that is not known
-    /// here.
+    /// When the file cannot be read further, or has a packet of an unsupported link type.
     #[allow(
         clippy::should_implement_trait,
         reason = "an iterator cannot lend the buffer to its items"
     )]
-    pub fn next(&mut self) -> Result<Option<Frame<'_>>, FileError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Frame<'_>>, FileError> {
         let entry = loop {
             if self.ended {
                 return Ok(None);
@@ -324,14 +266,14 @@ impl CaptureFile {
         };
         self.packets += 1;
         let bytes = self.input.consume(entry.record).get(entry.bytes).unwrap_or_default();
-        // A few writers say that a packet was shorter than what they have of it.
+        // A few programs write a smaller length than that of the bytes that follow.
         let len = usize::try_from(entry.len).unwrap_or(usize::MAX);
         let bytes = bytes.get(..len).unwrap_or(bytes);
         let (link, bytes, len) = shape.unwrap(bytes, len);
         Ok(Some(Frame { interface: entry.interface, link, time: entry.time, bytes, len }))
     }
 
-    /// What there is to say about a problem with what begins at `offset`.
+    /// The error for a problem with the record at `offset`.
     fn error(&self, problem: Problem, offset: u64) -> FileError {
         let (file, packets) = (self.name.clone(), self.packets);
         match problem {
@@ -341,43 +283,6 @@ impl CaptureFile {
             }
             Problem::Broken(what) => FileError::Broken { file, offset, packets, what },
         }
-    }
-}
-
-/// The byte order of a file's or section's fields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Order {
-    #[default]
-    Little,
-    Big,
-}
-
-impl Order {
-    fn u16(self, bytes: [u8; 2]) -> u16 {
-        match self {
-            Self::Little => u16::from_le_bytes(bytes),
-            Self::Big => u16::from_be_bytes(bytes),
-        }
-    }
-
-    fn u32(self, bytes: [u8; 4]) -> u32 {
-        match self {
-            Self::Little => u32::from_le_bytes(bytes),
-            Self::Big => u32::from_be_bytes(bytes),
-        }
-    }
-
-    fn i64(self, bytes: [u8; 8]) -> i64 {
-        match self {
-            Self::Little => i64::from_le_bytes(bytes),
-            Self::Big => i64::from_be_bytes(bytes),
-        }
-    }
-
-    /// The first `N` of the 32-bit fields that `bytes` consist of.
-    fn fields<const N: usize>(self, bytes: &[u8]) -> Option<[u32; N]> {
-        let fields: &[[u8; 4]; N] = bytes.as_chunks().0.first_chunk()?;
-        Some(fields.map(|field| self.u32(field)))
     }
 }
 

@@ -2,15 +2,15 @@
 
 #![allow(dead_code, unreachable_pub, reason = "tests and benchmarks take it in as a module")]
 
-/// Bytes that are kept of each.
+/// Bytes of each frame that the capture kept.
 pub const CUT: usize = 128;
-/// Bytes that each had.
+/// Bytes of each frame on the wire.
 pub const LEN: u16 = 14 + 20 + 8 + 1200;
 
-/// Ethernet frames of QUIC-like datagrams over IPv4, one behind the other.
+/// Ethernet frames of QUIC-like datagrams over IPv4, one after the other.
 pub struct Frames(Vec<[u8; CUT]>);
 
-/// A generator of numbers that need only look random (Vigna's SplitMix64).
+/// A generator of pseudo-random numbers (Vigna's SplitMix64).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -20,8 +20,7 @@ fn next(state: &mut u64) -> u64 {
 }
 
 impl Frames {
-    /// So many frames, each of one of so many flows, in random order. The same each time for the
-    /// same seed.
+    /// So many frames of so many flows in random order, which depends only on the seed.
     pub fn new(frames: usize, flows: u16, seed: u64) -> Self {
         let mut state = seed;
         let frame = |_| {
@@ -42,12 +41,12 @@ impl Frames {
         Self((0..frames).map(frame).collect())
     }
 
-    /// What was kept of each, so many at a time.
+    /// The kept bytes of so many frames at a time.
     pub fn together(&self, many: usize) -> impl Iterator<Item = &[[u8; CUT]]> {
         self.0.chunks(many)
     }
 
-    /// What was kept of each, and its length.
+    /// The kept bytes of each frame, and its length.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], usize)> {
         self.0.iter().map(|frame| (&frame[..], LEN.into()))
     }

@@ -1,4 +1,4 @@
-//! Sockets, and a link to a machine of their own.
+//! Sockets, and a link to another host.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc;
@@ -30,10 +30,10 @@ pub fn send(socket: &UdpSocket, to: SocketAddr, numbers: std::ops::Range<u32>) -
         .collect()
 }
 
-/// Makes a virtual Ethernet link for jumbo frames, called `name`, to another host, whose end is
-/// called `name`-peer, with these addresses at our end and at the other. `prepare` are command
-/// lines that run before the link is up. `there` runs in the other host's namespace once it is; the
-/// sockets that it makes stay there.
+/// Creates a virtual Ethernet link for jumbo frames, called `name`, to another host. The other end
+/// is called `name`-peer. The addresses are those of our end and of the other. The command lines of
+/// `prepare` run before the link is up. `there` runs afterwards in the other host's namespace,
+/// where the sockets that it opens stay.
 pub fn link<T: Send + 'static>(
     name: &str,
     (ours, theirs): (&str, &str),
@@ -49,7 +49,7 @@ pub fn link<T: Send + 'static>(
     let address = format!("ip address add {theirs} dev {peer}");
     let up = format!("ip link set {peer} up");
     let host = thread::spawn(move || {
-        // Of this thread alone.
+        // Only for this thread.
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         tell.send(gettid()).unwrap();
         wait.recv().unwrap();
@@ -62,8 +62,8 @@ pub fn link<T: Send + 'static>(
     host.join().unwrap()
 }
 
-/// A link to the sender's host (10.9.0.2). Ours is the proxy's (10.9.0.1, on `near0`). Returns two
-/// sockets of the sender's: for its flow, and to the proxy.
+/// A link from the proxy's host (10.9.0.1, on `near0`) to the sender's host (10.9.0.2). Returns two
+/// sockets of the sender: for its flow, and to the proxy.
 pub fn across_a_link() -> (UdpSocket, UdpSocket) {
     across_a_prepared_link(&[])
 }

@@ -1,5 +1,5 @@
-//! What the tests of the daemon share: a network namespace for each test, the daemon itself, and a
-//! bare sender.
+//! Common parts of the daemon's tests: a network namespace for each test, the daemon itself, and a
+//! minimal sender.
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part of this")]
 #![allow(
@@ -24,14 +24,14 @@ use sidekick_protocol::keys::{Initiator, Plain, Seal};
 use sidekick_protocol::wire::{Cookie, Datagram, Hello, Message, Pattern, Poll, SessionNumber};
 use sidekick_protocol::{Flow, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms};
 
-/// Longest wait for anything; only a failing test gets that far.
+/// Longest wait for anything. Only a failing test waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 const MARK: &str = "SIDEKICK_TEST_INSIDE";
 
 /// Runs `body` in a network namespace of its own, where loopback is up and the test is root. `name`
-/// is the path of the calling test: this test program is run again, for that test alone, under
-/// unshare(1). That needs no privilege where user namespaces are allowed; root does without them.
+/// is the path of the calling test. This function runs the test program again under unshare(1),
+/// only for that test. This needs root, or permission for user namespaces.
 pub fn in_namespace(name: &str, body: impl FnOnce()) {
     if std::env::var_os(MARK).is_some() {
         run("ip link set lo up");
@@ -51,25 +51,25 @@ pub fn in_namespace(name: &str, body: impl FnOnce()) {
     let told = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "inside the namespace:\n{told}\n{complaints}");
-    // A wrong name would run no test, and succeed.
+    // With a wrong name, the program would run no test and succeed.
     assert!(told.contains("1 passed"), "{name} is not this test's name:\n{told}");
 }
 
-/// Runs a command line that must succeed.
+/// Runs a command line, which must succeed.
 pub fn run(line: &str) {
     let mut words = line.split_whitespace();
     let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
     assert!(status.success(), "{line}: {status}");
 }
 
-/// A command that will run the daemon with these arguments.
+/// A command that runs the daemon with these arguments.
 pub fn proxy(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sidekick-proxy"));
     command.args(arguments.split_whitespace()).env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
 
-/// Runs a daemon that will not start; gives its exit status and what it wrote to stdout and stderr.
+/// Runs a daemon that must fail to start. Returns its exit status, stdout and stderr.
 pub fn fails(command: &mut Command) -> (ExitStatus, String, String) {
     let output = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -77,11 +77,11 @@ pub fn fails(command: &mut Command) -> (ExitStatus, String, String) {
     (output.status, text(output.stdout), text(output.stderr))
 }
 
-/// A running daemon; killed if the test does not end it.
+/// A running daemon, which is killed unless the test ends it.
 pub struct Daemon {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// The line it printed when it was ready.
+    /// The line that the daemon printed when it was ready.
     pub ready: String,
 }
 
@@ -89,7 +89,7 @@ pub struct Daemon {
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// What it printed after the line that said it was ready.
+    /// What the daemon printed after that line.
     pub stdout: String,
     pub stderr: String,
 }
@@ -102,12 +102,12 @@ impl Ended {
 }
 
 impl Daemon {
-    /// Starts it and waits until it is ready.
+    /// Starts a daemon, and waits until it is ready.
     pub fn start(arguments: &str) -> Self {
         Self::begin(&mut proxy(arguments))
     }
 
-    /// Starts this command and waits until it is ready.
+    /// Starts this command, and waits until the daemon is ready.
     pub fn begin(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -121,28 +121,28 @@ impl Daemon {
         daemon
     }
 
-    /// Where it says that it listens.
+    /// The address on which the daemon listens, as it printed.
     pub fn address(&self) -> SocketAddr {
         let rest = self.ready.strip_prefix("ready: listening on ").unwrap();
         rest.split(',').next().unwrap().parse().unwrap()
     }
 
-    /// Its process.
+    /// The daemon's process number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its port at this address of its machine.
+    /// The daemon's port at this address.
     pub fn address_on(&self, ip: &str) -> SocketAddr {
         SocketAddr::new(ip.parse().unwrap(), self.address().port())
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the daemon.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
     }
 
-    /// Holds it, and returns once it stands still: until then it goes on with what it has to do.
+    /// Stops the daemon, and returns when it has stopped.
     pub fn hold(&self) {
         self.signal(Signal::SIGSTOP);
         let process = Pid::from_raw(self.child.id().try_into().unwrap());
@@ -150,7 +150,7 @@ impl Daemon {
         assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
-    /// Waits for its end.
+    /// Waits until the daemon ends.
     pub fn wait(&mut self) -> Ended {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.stdout.read_to_string(&mut stdout).unwrap();
@@ -158,7 +158,7 @@ impl Daemon {
         Ended { status: self.child.wait().unwrap(), stdout, stderr }
     }
 
-    /// Ends it as an operator does, and expects it to end well.
+    /// Ends the daemon as an operator does, and expects success.
     pub fn stop(mut self) -> Ended {
         self.signal(Signal::SIGTERM);
         let ended = self.wait();
@@ -169,14 +169,14 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails when it has ended already, as it should have.
+        // This fails if the daemon has ended already, as it should.
         if self.child.kill().is_ok() {
             drop(self.child.wait());
         }
     }
 }
 
-/// A quACK as it was received.
+/// A received quACK.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Report {
     pub token: u16,
@@ -194,28 +194,27 @@ impl Report {
     }
 }
 
-/// The sender's end of a session, down to the messages: what it asks and what it gets is up to the
-/// test.
+/// The sender's end of a session. The test decides which messages it sends and expects.
 pub struct Peer {
     socket: UdpSocket,
     session: SessionNumber,
     seal: RefCell<Seal>,
-    /// The epoch that runs, as far as it was told.
+    /// The current epoch, as far as the sender knows.
     epoch: Cell<u16>,
-    /// The key that the proxy has shown.
+    /// The proxy's public key.
     pub key: PublicKey,
 }
 
 /// The number that every peer chooses for its session.
 const NUMBER: SessionNumber = SessionNumber(0x5157_0001);
 
-/// What the proxy says next on a socket that is connected to it.
+/// The proxy's next message on a connected socket.
 fn hear<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> Datagram<'a> {
     let len = socket.recv(buffer).expect("an answer of the proxy");
     Datagram::parse(&buffer[..len]).unwrap()
 }
 
-/// A HELLO without a cookie, which draws one.
+/// A HELLO without a cookie, to which the proxy answers with one.
 pub fn hello(source_port: u16, destination: SocketAddr) -> Vec<u8> {
     let flow = Flow { source: ([0; 4], source_port).into(), destination };
     let (_, handshake) = Initiator::begin(None, NUMBER, &flow, &Terms::default(), [9; 32]).unwrap();
@@ -226,8 +225,8 @@ pub fn hello(source_port: u16, destination: SocketAddr) -> Vec<u8> {
     buffer[..len].to_vec()
 }
 
-/// Asks for a session, twice: the second time with the cookie that the first HELLO is answered
-/// with. `Err` if the proxy refuses.
+/// Requests a session by two HELLOs. The second has the cookie from the answer to the first.
+/// Returns `Err` if the proxy refuses.
 fn ask(
     socket: &UdpSocket,
     source_port: u16,
@@ -274,7 +273,7 @@ impl Peer {
         let (session, seal, key) =
             ask(&socket, source_port, destination, &terms).expect("a session");
         let peer = Self { socket, session, seal: RefCell::new(seal), epoch: Cell::new(1), key };
-        // What is said under seal proves the address; only then are packets counted.
+        // A sealed message proves the address. The proxy counts no packets before.
         assert_eq!(peer.poll(1).count, 0);
         peer
     }
@@ -290,7 +289,7 @@ impl Peer {
         self.socket.send(&buffer[..len]).unwrap();
     }
 
-    /// The first message that `wanted` takes.
+    /// The first message for which `wanted` returns a value.
     fn receive<T>(&self, wanted: impl Fn(&Message<'_>) -> Option<T>) -> T {
         let (mut buffer, mut plain) = ([0; MAX_DATAGRAM_LEN], Plain::default());
         loop {
@@ -311,12 +310,12 @@ impl Peer {
         }
     }
 
-    /// The first quACK that `wanted` takes.
+    /// The first quACK that `wanted` accepts.
     pub fn report(&self, wanted: impl Fn(&Report) -> bool) -> Report {
         self.receive(|message| Report::of(message).filter(&wanted))
     }
 
-    /// The number of packets, modulo 2^16, that the next quACK reports, be it whole or short.
+    /// The number of packets, modulo 2^16, that the next quACK reports, whether whole or short.
     pub fn count(&self) -> u16 {
         self.receive(|message| match message {
             Message::Quack(quack) => u16::try_from(quack.count & 0xffff).ok(),
@@ -325,9 +324,9 @@ impl Peer {
         })
     }
 
-    /// Asks for a quACK, with as many sums as the threshold. Once more when nothing comes: a link
-    /// may swallow polls, and a proxy that gets no processor for long drops them; or when it is
-    /// told of a new epoch.
+    /// Polls for a quACK with as many sums as the threshold. Repeats the poll if there is no
+    /// answer: a link may lose polls, and a proxy without processor time drops them. Repeats it
+    /// also after a new epoch.
     pub fn poll(&self, token: u16) -> Report {
         loop {
             let asked = (0..20).any(|_| {
@@ -345,7 +344,7 @@ impl Peer {
         }
     }
 
-    /// Whether the proxy says something within this time.
+    /// Whether the proxy sends a message within this time.
     pub fn has_word(&self, within: Duration) -> bool {
         self.socket.set_read_timeout(Some(within)).unwrap();
         let has = self.socket.peek(&mut [0]).is_ok();
@@ -353,7 +352,7 @@ impl Peer {
         has
     }
 
-    /// Polls, to be told that another epoch runs by now, and which.
+    /// Polls in the old epoch, and returns the new one from the answer.
     pub fn new_epoch(&self) -> u16 {
         self.send(Message::Poll(Poll { epoch: self.epoch.get(), token: 1, sums: 0 }));
         self.receive(|message| matches!(message, Message::Epoch { .. }).then_some(()));
@@ -366,12 +365,12 @@ impl Peer {
     }
 }
 
-/// A quACK of `threshold` sums after every `packets`, and none by time.
+/// Terms for a quACK of `threshold` sums after every `packets`, and none by time.
 pub fn every_packets(packets: u16, threshold: u8) -> Terms {
     Terms { threshold, every_packets: NonZeroU16::new(packets), every: None, ..Terms::default() }
 }
 
-/// A datagram like QUIC's with a short header, whose identifier is made from `number`.
+/// A datagram like one of QUIC with a short header, and an identifier made from `number`.
 pub fn datagram(number: u32, len: usize) -> Vec<u8> {
     let identifier = number.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
     let mut bytes = vec![0x40; len];
@@ -380,7 +379,7 @@ pub fn datagram(number: u32, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The power sums of these datagrams' identifiers, by the schoolbook.
+/// The power sums of these datagrams' identifiers, by their definition.
 pub fn naive_sums(datagrams: &[Vec<u8>], threshold: usize) -> Vec<u32> {
     const MODULUS: u128 = 4_294_967_291;
     let identifiers = datagrams.iter().map(|d| u32::from_be_bytes(d[21..25].try_into().unwrap()));
@@ -395,7 +394,7 @@ pub fn naive_sums(datagrams: &[Vec<u8>], threshold: usize) -> Vec<u32> {
     sums.into_iter().map(|sum| u32::try_from(sum).unwrap()).collect()
 }
 
-/// Sends a message of a session that does not exist, and waits until the proxy has said so.
+/// Sends a message of a session that does not exist, and waits for the proxy's answer.
 pub fn probe(socket: &UdpSocket) {
     let (mut buffer, session) = ([0; MAX_DATAGRAM_LEN], SessionNumber(0xabcd));
     let sealed = Datagram::Sealed { session, sequence: 0, ciphertext: &[0; 30] };
@@ -409,13 +408,13 @@ pub fn is_refused(socket: &UdpSocket, source_port: u16, destination: SocketAddr)
     ask(socket, source_port, destination, &Terms::default()).is_err()
 }
 
-/// Fetches a page over HTTP: its status, head and body.
+/// Fetches a page over HTTP. Returns its status, head and body.
 pub fn get(address: &str, path: &str) -> (u16, String, String) {
     let host = address;
     exchange(address, format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())
 }
 
-/// Sends these bytes over TCP and reads what comes, which has to be an answer of HTTP.
+/// Sends these bytes over TCP, and reads the answer, which must be one of HTTP.
 pub fn exchange(address: &str, request: &[u8]) -> (u16, String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -430,7 +429,7 @@ pub fn exchange(address: &str, request: &[u8]) -> (u16, String, String) {
     (status, head.to_owned(), body.to_owned())
 }
 
-/// The number of a series in a page of metrics, named with its labels.
+/// The value of a series in a page of metrics. The name includes the labels.
 pub fn number(page: &str, series: &str) -> f64 {
     let mut of = page.lines().filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     let number = of.next().unwrap_or_else(|| panic!("no {series} in {page}"));

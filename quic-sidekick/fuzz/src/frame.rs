@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::{Filter, Flow, Identification, Position};
-use sidekick_proxy::offload::{self, Merging};
-use sidekick_proxy::packet::{Datagram, Link, Skip, parse};
+use sidekick_proxy::testing::offload::{self, Merging};
+use sidekick_proxy::testing::packet::{Datagram, Link, Skip, parse};
 use std::net::SocketAddr;
 
 /// The least number of header bytes of a datagram: those of IPv4 and UDP.

@@ -1,14 +1,14 @@
-//! The one message of that wire.
+//! The quACK, the only message of the published proxy.
 //!
-//! It is what version 1 of bincode makes of a list of 32-bit sums, an optional last identifier and
-//! a 32-bit count, all little-endian:
+//! It is the encoding of version 1 of bincode: a list of 32-bit sums, an optional last identifier
+//! and a 32-bit count, all little-endian.
 //!
 //! | bytes | field |
 //! |---|---|
 //! | 8 | number of sums |
-//! | 4 each | the sums, that of the first powers first |
+//! | 4 each | the sums, in the order of their powers |
 //! | 1 | 0: no identifier yet, 1: the last one follows |
-//! | 4 or none | the last identifier, as it stood in the datagram |
+//! | 4 or none | the last identifier, as it is in the datagram |
 //! | 4 | datagrams counted, modulo 2³² |
 
 use std::mem;
@@ -16,45 +16,44 @@ use std::mem;
 use sidekick_quack::MAX_THRESHOLD;
 use thiserror::Error;
 
-/// Length in bytes of the longest quACK that a proxy sends: one with [`MAX_THRESHOLD`] sums.
-pub const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
+/// Bytes of the longest quACK that a proxy sends: one with [`MAX_THRESHOLD`] sums.
+pub(super) const MAX_QUACK_LEN: usize = 8 + 4 * MAX_THRESHOLD + 5 + 4;
 
-/// A quACK as it is on the wire. No value of any field is refused, not even a sum that no field
-/// element has: what the numbers mean is up to who reads them.
+/// A quACK as it is on the wire. The parser accepts every value of every field, even a sum that is
+/// no element of the field. The reader judges what the numbers mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quack {
-    /// The power sums, that of the first powers first.
+    /// The power sums, in the order of their powers.
     pub sums: Vec<u32>,
-    /// The identifier counted last; none before the first.
+    /// The last counted identifier. `None` before the first.
     pub last: Option<u32>,
     /// Datagrams counted, modulo 2³².
     pub count: u32,
 }
 
-/// Why bytes are not a quACK of this wire.
+/// Why bytes are not a quACK of this wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
-    /// They end before the last field does.
-    #[error("the message ends before the quACK does")]
+    /// The message ends before its last field.
+    #[error("the message ends before its last field")]
     Truncated,
-    /// Something follows the last field.
-    #[error("the message goes on behind the quACK")]
+    /// Bytes follow the last field.
+    #[error("bytes follow the last field")]
     Trailing,
-    /// The byte that says whether there is a last identifier is neither 0 nor 1.
-    #[error("{0} stands where 0 or 1 should say whether there is a last identifier")]
+    /// The byte before the last identifier is neither 0 nor 1.
+    #[error("the byte before the last identifier is {0}, and not 0 or 1")]
     Tag(u8),
 }
 
 impl Quack {
-    /// Its length on the wire in bytes; at most [`MAX_QUACK_LEN`] if there are at most
-    /// [`MAX_THRESHOLD`] sums.
+    /// The length on the wire in bytes: at most [`MAX_QUACK_LEN`] for up to [`MAX_THRESHOLD`] sums.
     #[must_use]
     pub fn wire_len(&self) -> usize {
         8 + 4 * self.sums.len() + if self.last.is_some() { 5 } else { 1 } + 4
     }
 
-    /// Writes the message to the beginning of `out` and gives its length; `None` if `out` has no
-    /// room for it.
+    /// Writes the message to the beginning of `out`, and returns its length. Returns `None`, and
+    /// writes nothing, if `out` has no room for it.
     pub fn emit(&self, out: &mut [u8]) -> Option<usize> {
         let len = self.wire_len();
         let mut rest = out.get_mut(..len)?;

@@ -1,19 +1,20 @@
-//! The bytes of a file, through a buffer that never grows.
+//! The bytes of a file, through a buffer of constant size.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
 
-/// Bytes that are read ahead at most.
+/// Most bytes to read ahead, and so the longest record of a packet with its headers. Libpcap keeps
+/// at most 256 KiB of a packet.
 pub(super) const CAPACITY: usize = 1 << 20;
 
-/// Something that is read from its beginning to its end.
+/// A source of bytes, read from its beginning to its end.
 pub(super) struct Input {
     source: Box<dyn Read + Send>,
     buffer: Box<[u8]>,
-    /// What was read and is not yet consumed: `buffer[start..end]`.
+    /// The bytes that are read and not yet consumed: `buffer[start..end]`.
     start: usize,
     end: usize,
-    /// How many bytes were consumed.
+    /// Consumed bytes.
     offset: u64,
 }
 
@@ -28,15 +29,13 @@ impl Input {
         Self { source, buffer: vec![0; CAPACITY].into(), start: 0, end: 0, offset: 0 }
     }
 
-    /// How many bytes were consumed.
+    /// The number of consumed bytes.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next bytes, at least `len` of them; `None` if there are fewer, or `len` is more than
-    /// [`CAPACITY`].
-    ///
-    /// What was consumed before is gone.
+    /// The next bytes, at least `len`. `None` if there are fewer, or if `len` is more than
+    /// [`CAPACITY`]. This may overwrite consumed bytes.
     pub(super) fn peek(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         while self.end - self.start < len {
             if !self.fill()? {
@@ -46,14 +45,14 @@ impl Input {
         Ok(self.buffer.get(self.start..self.end))
     }
 
-    /// Whether all was consumed that was read ahead; at the end of the source, whether all was
-    /// consumed.
+    /// Whether all bytes that were read ahead are consumed: at the end of the source, whether all
+    /// bytes are.
     pub(super) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Consumes `len` bytes, or all that were read ahead if these are fewer. They stay until the
-    /// next [`Input::peek`].
+    /// Consumes and returns `len` bytes, or all that were read ahead if these are fewer. They
+    /// remain valid until the next [`Input::peek`].
     pub(super) fn consume(&mut self, len: usize) -> &[u8] {
         let start = self.start;
         self.start = start.saturating_add(len).min(self.end);
@@ -61,7 +60,7 @@ impl Input {
         &self.buffer[start..self.start]
     }
 
-    /// Consumes `len` bytes, however many; whether there were so many.
+    /// Consumes any number of bytes. Returns whether there were so many.
     pub(super) fn skip(&mut self, mut len: usize) -> io::Result<bool> {
         while len > 0 {
             if self.is_empty() && !self.fill()? {
@@ -72,7 +71,7 @@ impl Input {
         Ok(true)
     }
 
-    /// Reads on, waiting for a byte at least; whether there was one, and room for it.
+    /// Reads more, at least a byte. Returns whether there was a byte, and room for it.
     fn fill(&mut self) -> io::Result<bool> {
         if self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -82,8 +81,8 @@ impl Input {
         loop {
             match self.source.read(&mut self.buffer[self.end..]) {
                 Ok(0) => return Ok(false),
-                // A reader must not claim more than there was room for; one that does is not
-                // believed.
+                // A reader must not return more than there was room for. The minimum guards
+                // against one that does.
                 Ok(read) => {
                     self.end = self.end.saturating_add(read).min(self.buffer.len());
                     return Ok(true);

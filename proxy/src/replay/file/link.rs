@@ -1,41 +1,41 @@
-//! Link types: what the packets of a file begin with.
+//! Link types, which define the first header of a file's packets.
 //!
 //! The numbers are those of <https://www.tcpdump.org/linktypes.html>.
 
 use crate::packet::Link;
 
-/// What [`Shape::of`] knows, for the operator.
-pub(super) const SUPPORTED: &str = "read are those of Ethernet (1), raw IP (101, 228, 229, 12, 14), Linux cooked \
-                                    capture (113, 276) and BSD loopback (0, 108)";
+/// The link types of [`Shape::of`], for the operator.
+pub(super) const SUPPORTED: &str = "supported are Ethernet (1), raw IP (101, 228, 229, 12, 14), \
+                                    Linux cooked capture (113, 276) and BSD loopback (0, 108)";
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// `AF_INET`, everywhere.
+/// `AF_INET` on all systems.
 const FAMILY_IPV4: u8 = 2;
 /// `AF_INET6`: Linux, NetBSD and OpenBSD, FreeBSD, Darwin.
 const FAMILIES_IPV6: [u8; 4] = [10, 24, 28, 30];
 
-/// How the packet lies in the bytes of a file.
+/// Where the packet begins in a file's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// It begins with an Ethernet header.
+    /// An Ethernet header comes first.
     Ethernet,
-    /// It begins with the IP header.
+    /// The IP header comes first.
     Ip,
-    /// Behind the number of its address family, in four bytes of whatever order.
+    /// The number of the address family comes first, in four bytes of either order.
     Family,
-    /// Behind the header of `tcpdump -i any`, version 1.
+    /// The header of `tcpdump -i any` comes first, version 1.
     Cooked,
     /// The same, version 2.
     Cooked2,
 }
 
 impl Shape {
-    /// The shape of packets of a link type; `None` if it is not known here.
+    /// The shape of packets of a link type; `None` if the link type is not supported.
     pub(super) fn of(link: u32) -> Option<Self> {
         Some(match link {
             1 => Self::Ethernet,
-            // 12 and 14 are what some systems have called raw IP before it got a number for all.
+            // Some systems used 12 and 14 for raw IP before it had a common number.
             12 | 14 | 101 | 228 | 229 => Self::Ip,
             0 | 108 => Self::Family,
             113 => Self::Cooked,
@@ -44,7 +44,7 @@ impl Shape {
         })
     }
 
-    /// The packet in `bytes`, which are the first of `len`: what it begins with, its bytes, and its
+    /// The packet in `bytes`, which are the first of `len`: its first header, its bytes, and its
     /// length.
     #[inline]
     pub(super) fn unwrap(self, bytes: &[u8], len: usize) -> (Option<Link>, &[u8], usize) {
@@ -53,11 +53,11 @@ impl Shape {
             Self::Ip => (Some(Link::Ip), 0),
             Self::Family => {
                 let family = match bytes {
-                    // The loopback of OpenBSD and the others: the order is not known, but the
-                    // number is small.
+                    // The loopback of OpenBSD and of other systems. The byte order is unknown,
+                    // but the number is small.
                     &[0, 0, 0, family, ..] | &[family, 0, 0, 0, ..] => Some(family),
                     &[_, _, _, _, ..] => None,
-                    // Not kept: neither is the IP header then.
+                    // The file does not have these bytes, and so no IP header either.
                     _ => Some(FAMILY_IPV4),
                 };
                 let ip = family

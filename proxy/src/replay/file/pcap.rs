@@ -1,4 +1,4 @@
-//! The classic format: one header, then packets.
+//! The classic format: a header, then packets.
 //!
 //! <https://datatracker.ietf.org/doc/html/draft-ietf-opsawg-pcap>
 
@@ -7,19 +7,19 @@ use std::time::Duration;
 use pcap_parser::parse_pcap_header;
 
 use super::input::{CAPACITY, Input};
-use super::{Entry, Order, Problem, Record};
+use super::record::{Entry, Order, Problem, Record};
 
 const FILE_HEADER_LEN: usize = 24;
 const PACKET_HEADER_LEN: usize = 16;
-/// Of a format that some Linux distributions once had.
+/// In the format that some Linux distributions once used.
 const MODIFIED_PACKET_HEADER_LEN: usize = 24;
-/// The only major version that there was.
+/// The only major version.
 const VERSION: u16 = 2;
-/// Of the field with the link type: the bits that are it. Those above tell of a frame check
-/// sequence, which then lies behind the packet as padding does.
+/// The bits of the link type in its field. The other bits describe a frame check sequence, which
+/// follows the packet as padding does.
 const LINK_MASK: u32 = 0x03ff_ffff;
 
-/// Whether a file with these first bytes is one: with times in microseconds, nanoseconds, or
+/// Whether a file with these first bytes has this format: with microseconds, with nanoseconds, or
 /// modified.
 pub(super) fn is_one(magic: [u8; 4]) -> bool {
     matches!(
@@ -28,7 +28,7 @@ pub(super) fn is_one(magic: [u8; 4]) -> bool {
     )
 }
 
-/// What the header has said.
+/// The contents of the file's header.
 #[derive(Debug, Default)]
 pub(super) struct Pcap {
     order: Order,
@@ -42,10 +42,10 @@ impl Pcap {
     pub(super) fn header(&mut self, input: &mut Input) -> Result<Record, Problem> {
         let Some(bytes) = input.peek(FILE_HEADER_LEN)? else { return Ok(Record::Truncated) };
         let Ok((_, header)) = parse_pcap_header(bytes) else {
-            return Err(Problem::Broken("the header makes no sense"));
+            return Err(Problem::Broken("the header is invalid"));
         };
         if header.version_major != VERSION {
-            return Err(Problem::Broken("the file is of another version than 2"));
+            return Err(Problem::Broken("the version is not 2"));
         }
         *self = Self {
             order: if header.is_bigendian() { Order::Big } else { Order::Little },
@@ -62,7 +62,7 @@ impl Pcap {
         self.link
     }
 
-    /// Finds the next packet, but does not consume it.
+    /// Finds the next packet, and does not consume it.
     pub(super) fn record(&self, input: &mut Input) -> Result<Record, Problem> {
         let header_len = if self.modified { MODIFIED_PACKET_HEADER_LEN } else { PACKET_HEADER_LEN };
         let header = input.peek(header_len)?.and_then(|bytes| self.order.fields(bytes));

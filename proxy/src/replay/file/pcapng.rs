@@ -1,4 +1,4 @@
-//! The format of Wireshark: sections of blocks, which describe interfaces and hold packets.
+//! The format of Wireshark: sections of blocks, which describe interfaces and contain packets.
 //!
 //! Names of fields and section numbers are those of
 //! <https://datatracker.ietf.org/doc/html/draft-ietf-opsawg-pcapng>.
@@ -13,46 +13,46 @@ use pcap_parser::{
 };
 
 use super::input::{CAPACITY, Input};
-use super::{Entry, Order, Problem, Record};
+use super::record::{Entry, Order, Problem, Record};
 
 /// The type of a Section Header Block, the same in both byte orders.
 pub(super) const MAGIC: [u8; 4] = SHB_MAGIC.to_be_bytes();
-/// The Byte-Order Magic of a section whose fields begin with the lowest byte.
+/// The Byte-Order Magic of a little-endian section.
 const LITTLE: [u8; 4] = [0x4d, 0x3c, 0x2b, 0x1a];
 const BIG: [u8; 4] = [0x1a, 0x2b, 0x3c, 0x4d];
 /// The obsolete Packet Block (appendix A).
 const PB_MAGIC: u32 = 2;
-/// The only major version that there is.
+/// The only major version.
 const VERSION: u16 = 1;
 
-/// Block type and length, which come first.
+/// Bytes of the block type and the length, which come first.
 const HEAD_LEN: usize = 8;
-/// The length once more.
+/// Bytes of the repeated length, which comes last.
 const TAIL_LEN: usize = 4;
-/// Longest block that is skipped; Wireshark writes none that is longer. Those that are looked into
-/// are at most [`CAPACITY`] long.
+/// Longest block that the reader skips. Wireshark writes no longer ones. The reader parses blocks
+/// of at most [`CAPACITY`] bytes.
 const LONGEST_SKIPPED: usize = 16 << 20;
-/// Most interfaces of a section: so many an obsolete Packet Block can name.
+/// Most interfaces of a section: an obsolete Packet Block can name no more.
 const MAX_INTERFACES: usize = 1 << 16;
 
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
-/// What the blocks up to here have said.
+/// What the blocks up to here define.
 #[derive(Debug, Default)]
 pub(super) struct Pcapng {
-    /// Of the section.
+    /// The byte order of the section.
     order: Order,
-    /// Of the section, by number.
+    /// The interfaces of the section, by number.
     interfaces: Vec<Interface>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: u32,
-    /// Most bytes that were kept of a packet; 0 if all were.
+    /// Most bytes of a packet that the capture kept; 0 for no limit.
     snap_len: u32,
     units_per_second: u64,
-    /// What is to be added to all times, in seconds.
+    /// The offset of all times, in seconds.
     offset: i64,
 }
 
@@ -73,8 +73,8 @@ impl Interface {
     }
 }
 
-/// if_tsresol (section 4.2): a power of ten, or of two if the highest bit is set. `None` if it
-/// needs more than 64 bits.
+/// if_tsresol (section 4.2): a power of ten, or of two if the highest bit is set. `None` for more
+/// than 64 bits.
 fn units_per_second(resolution: u8) -> Option<u64> {
     match resolution {
         0..0x80 => 10_u64.checked_pow(resolution.into()),
@@ -87,7 +87,7 @@ fn broken<T>(what: &'static str) -> Result<T, Problem> {
 }
 
 impl Pcapng {
-    /// Finds the next packet, but does not consume it; or takes in or skips another block.
+    /// Finds the next packet, and does not consume it. Or processes or skips another block.
     pub(super) fn record(&mut self, input: &mut Input) -> Result<Record, Problem> {
         let Some(&[a, b, c, d, e, f, g, h, i, j, k, l, ..]) = input.peek(HEAD_LEN + TAIL_LEN)?
         else {
@@ -95,7 +95,7 @@ impl Pcapng {
         };
         let kind = [a, b, c, d];
         if kind == MAGIC {
-            // It has the byte order in which its own length is written, too.
+            // This block defines the byte order of the section, and of its own length.
             self.order = match [i, j, k, l] {
                 LITTLE => Order::Little,
                 BIG => Order::Big,
@@ -133,7 +133,7 @@ impl Pcapng {
         Ok(Record::Other)
     }
 
-    /// Passes over a block without having to hold it.
+    /// Skips a block, which may be longer than the input's buffer.
     fn skip(&self, input: &mut Input, len: usize) -> Result<Record, Problem> {
         if !input.skip(len - TAIL_LEN)? {
             return Ok(Record::Truncated);
@@ -147,18 +147,17 @@ impl Pcapng {
     fn check_tail(&self, tail: &[u8], len: usize) -> Result<(), Problem> {
         match self.order.fields(tail) {
             Some([again]) if usize::try_from(again) == Ok(len) => Ok(()),
-            _ => broken("a block whose end gives another length than its beginning"),
+            _ => broken("a block with different lengths at its beginning and end"),
         }
     }
 
-    /// Section Header Block (section 4.1): what was described before is of the section that has
-    /// ended.
+    /// Section Header Block (section 4.1). Earlier interfaces belong to the previous section.
     fn section(&mut self, block: &[u8]) -> Result<(), Problem> {
         let Ok((_, header)) = parse_sectionheaderblock(block) else {
-            return broken("a section whose header makes no sense");
+            return broken("a section with an invalid header");
         };
         if header.major_version != VERSION {
-            return broken("a section of another version than 1");
+            return broken("a section whose version is not 1");
         }
         self.interfaces.clear();
         Ok(())
@@ -171,16 +170,16 @@ impl Pcapng {
             Order::Big => parse_interfacedescriptionblock_be(block),
         };
         let Ok((_, description)) = parsed else {
-            return broken("an interface whose description makes no sense");
+            return broken("an interface with an invalid description");
         };
         let Some(units_per_second) = units_per_second(description.if_tsresol) else {
-            return broken("an interface whose unit of time is too short");
+            return broken("an interface with a too short unit of time");
         };
         if self.interfaces.len() == MAX_INTERFACES {
             return broken("more than 65536 interfaces");
         }
         self.interfaces.push(Interface {
-            // It was read from 16 bits.
+            // The field has 16 bits.
             link: description.linktype.0.cast_unsigned(),
             snap_len: description.snaplen,
             units_per_second,
@@ -189,7 +188,7 @@ impl Pcapng {
         Ok(())
     }
 
-    /// if_tsoffset, which pcap-parser reads in one byte order alone.
+    /// if_tsoffset. Pcap-parser reads it in one byte order only.
     fn time_offset(&self, description: &InterfaceDescriptionBlock<'_>) -> i64 {
         let option =
             description.options.iter().find(|option| option.code == OptionCode::IfTsoffset);
@@ -205,8 +204,8 @@ impl Pcapng {
         self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
     }
 
-    /// The obsolete Packet Block: its interface has 16 bits, beside which stands how many packets
-    /// were dropped.
+    /// The obsolete Packet Block: its interface has 16 bits, and the number of dropped packets
+    /// follows.
     fn obsolete(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
         let (Some([_, high, low, kept, len]), Some(interface)) =
             (self.order.fields(body), body.first_chunk())
@@ -217,8 +216,8 @@ impl Pcapng {
         self.packet(interface, Some([high, low]), bytes_of(body, 20, kept)?, len, record)
     }
 
-    /// Simple Packet Block (section 4.4): of the first interface, and how much was kept follows
-    /// from that.
+    /// Simple Packet Block (section 4.4). It belongs to the first interface, whose description
+    /// limits the kept bytes.
     fn simple(&self, body: &[u8], record: usize) -> Result<Record, Problem> {
         let Some([len]) = self.order.fields(body) else {
             return broken("a packet without its header");
@@ -240,15 +239,15 @@ impl Pcapng {
     ) -> Result<Record, Problem> {
         let known = usize::try_from(interface).ok().and_then(|number| self.interfaces.get(number));
         let Some(description) = known else {
-            return broken("a packet of an interface that was not described");
+            return broken("a packet of an interface without description");
         };
         let time = time.map(|[high, low]| description.time(high, low));
         Ok(Record::Packet(Entry { interface, link: description.link, time, record, bytes, len }))
     }
 }
 
-/// The place in the block of the `kept` bytes of a packet, `header` bytes behind the beginning of
-/// its body.
+/// The place of a packet's `kept` bytes in the block, `header` bytes after the beginning of its
+/// body.
 fn bytes_of(body: &[u8], header: usize, kept: u32) -> Result<Range<usize>, Problem> {
     let kept = usize::try_from(kept).unwrap_or(usize::MAX);
     match body.get(header..).is_some_and(|bytes| kept <= bytes.len()) {

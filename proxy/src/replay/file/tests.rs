@@ -6,17 +6,18 @@ use std::io::{Cursor, Write};
 
 use sidekick_protocol::Flow;
 
+use super::record::Order;
 use super::*;
 use write::{Pcapng, pcap, udp_packet};
 
-/// A packet as [`Frame`] has it, kept.
+/// An owned copy of a [`Frame`].
 type Kept = (u32, Option<Link>, Option<Duration>, Vec<u8>, usize);
 
 fn open(bytes: &[u8]) -> Result<CaptureFile, FileError> {
     CaptureFile::read("it".to_owned(), Box::new(Cursor::new(bytes.to_vec())))
 }
 
-/// All packets, and how it ended.
+/// All packets of a file, and how the file ended.
 fn all(mut file: CaptureFile) -> (Vec<Kept>, Result<bool, FileError>) {
     let mut packets = Vec::new();
     loop {
@@ -42,7 +43,7 @@ fn all(mut file: CaptureFile) -> (Vec<Kept>, Result<bool, FileError>) {
     }
 }
 
-/// All packets of a file that is whole.
+/// All packets of a file without errors.
 fn read(bytes: &[u8]) -> Vec<Kept> {
     let (packets, end) = all(open(bytes).unwrap());
     assert!(!end.unwrap(), "truncated");
@@ -91,13 +92,13 @@ fn fractions_beyond_a_second_and_short_lengths_are_taken() {
     assert_eq!(read(&file), [(0, Some(Link::Ip), Some(time), b"ab".to_vec(), 2)]);
 }
 
-/// Two sections, of both byte orders, with all kinds of blocks.
+/// Two sections of both byte orders, with all kinds of blocks.
 fn mixed() -> Vec<u8> {
     let micros = 1_700_000_000_123_456;
     let mut file = Vec::new();
     for order in [Order::Little, Order::Big] {
         let mut section = Pcapng::new(order);
-        // Its unit is a microsecond where nothing is said.
+        // The default unit is a microsecond.
         section.interface(1, 64, &[(2, b"eth0")]);
         section.enhanced(0, micros, 1200, &[1; 64], &[]);
         section.block(4, &[0; 24]);
@@ -151,7 +152,7 @@ fn times_in_each_unit() {
     for resolution in [20, 0x7f, 0x80 | 64, 0xff] {
         let mut file = Pcapng::new(Order::Little);
         file.interface(1, 0, &[(9, &[resolution])]);
-        assert!(error(&file.0).ends_with("an interface whose unit of time is too short"));
+        assert!(error(&file.0).ends_with("an interface with a too short unit of time"));
     }
 }
 
@@ -169,7 +170,7 @@ fn an_offset_of_time_is_added() {
     }
 }
 
-/// Each link type, and what a file has before the IP header.
+/// Each link type, and the bytes before the IP header.
 fn headers() -> Vec<(u32, Vec<u8>)> {
     let ethernet = [&[2; 12][..], &[8, 0]].concat();
     let cooked = [&[0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 8, 0][..]].concat();
@@ -215,7 +216,7 @@ fn packets_of_each_link_type() {
 
 #[test]
 fn other_protocols_of_each_link_type() {
-    // An ARP packet, and one that would be IP if the header did not say otherwise.
+    // An ARP packet, and one of IP bytes with the EtherType of another protocol.
     let others = [
         (1, [&[2; 12][..], &[8, 6]].concat()),
         (113, vec![0, 0, 0, 1, 0, 6, 2, 2, 2, 2, 2, 2, 0, 0, 8, 6]),
@@ -234,7 +235,7 @@ fn other_protocols_of_each_link_type() {
             "{link}"
         );
     }
-    // Shorter than its own header.
+    // A packet shorter than its header.
     for link in [113, 276, 0] {
         let bytes = pcap(0xa1b2_c3d4, Order::Little, link, &[(0, 0, 1, &[8])]);
         assert_eq!(
@@ -252,7 +253,7 @@ fn a_link_type_that_is_not_known_is_named() {
         error(&pcap(0xa1b2_c3d4, Order::Little, 105, &[])),
         format!("it has packets of link type 105 (packet 1 is the first); {supported}")
     );
-    // An interface without packets does no harm.
+    // An interface without packets is harmless.
     let mut file = Pcapng::new(Order::Little);
     file.interface(1, 0, &[]);
     file.interface(127, 0, &[]);
@@ -267,8 +268,8 @@ fn a_link_type_that_is_not_known_is_named() {
 
 #[test]
 fn what_is_no_capture_is_named_so() {
-    assert_eq!(error(b"#!/bin/sh"), "it is no capture file: it is neither pcap nor pcapng");
-    assert_eq!(error(b""), "it ends within its header, so that no packet is in it");
+    assert_eq!(error(b"#!/bin/sh"), "it is not a capture file: it is neither pcap nor pcapng");
+    assert_eq!(error(b""), "it ends within its header, and contains no packet");
     assert!(error(&[0x1f, 0x8b, 8, 0]).starts_with("it is compressed"));
     let missing = CaptureFile::open(Path::new("/nowhere/it.pcap")).unwrap_err().to_string();
     assert!(missing.starts_with("cannot open /nowhere/it.pcap: "), "{missing}");

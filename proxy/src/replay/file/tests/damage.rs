@@ -1,13 +1,14 @@
-//! Files that are cut short, contradict themselves, or are none.
+//! Files that are truncated, contradict themselves, or are not capture files.
 
 use std::io;
 
 use proptest::prelude::*;
 
+use super::super::input::CAPACITY;
 use super::write::{Pcapng, pcap, u32, udp_packet};
 use super::*;
 
-/// A short file of each format, and where in it the header ends and each packet or block.
+/// A short file of each format, and the offsets where its header and its packets or blocks end.
 fn files() -> Vec<(Vec<u8>, Vec<usize>)> {
     let packet = udp_packet(b"some bytes");
     assert_eq!(packet.len(), 38);
@@ -39,7 +40,7 @@ fn files() -> Vec<(Vec<u8>, Vec<usize>)> {
     files
 }
 
-/// Gives so many bytes at once, with interruptions.
+/// Returns so many bytes at once, with interruptions.
 struct Dribble(Cursor<Vec<u8>>, usize, bool);
 
 impl Read for Dribble {
@@ -67,7 +68,7 @@ fn a_file_that_is_cut_short_gives_what_was_whole() {
             }
             let (packets, truncated) = all(open(&bytes[..end]).unwrap());
             assert!(whole.starts_with(&packets), "{end}");
-            // Between two packets or blocks nothing tells that there was more.
+            // Between two packets or blocks, nothing shows that there was more.
             assert_eq!(truncated.unwrap(), !ends.contains(&end), "{end}");
             assert!(
                 packets.len() == given || packets.len() == given + 1 && ends.contains(&end),
@@ -114,7 +115,8 @@ fn lengths_beyond_the_bound_are_refused_and_not_waited_for() {
     file.extend([0xff; 8]);
     assert_eq!(
         error(&file),
-        "it is broken at byte 41, behind 1 packets: a packet or block of 4294967311 bytes, and at most 1048576 are read"
+        "it is broken at byte 41, after 1 packets: a packet or block has 4294967311 bytes, and the \
+         limit is 1048576"
     );
 
     for (kind, limit) in [(6, 1 << 20), (1, 1 << 20), (3, 1 << 20), (2, 1 << 20), (5, 16 << 20)] {
@@ -125,14 +127,14 @@ fn lengths_beyond_the_bound_are_refused_and_not_waited_for() {
         assert_eq!(
             error(&file.0),
             format!(
-                "it is broken at byte 28, behind 0 packets: a packet or block of 4294967292 bytes, and at most {limit} \
-                 are read"
+                "it is broken at byte 28, after 0 packets: a packet or block has 4294967292 \
+                 bytes, and the limit is {limit}"
             )
         );
     }
 
-    // The longest that is read.
-    let longest = vec![7; LONGEST_PACKET - 16];
+    // The longest record that the reader accepts.
+    let longest = vec![7; CAPACITY - 16];
     let file = pcap(0xa1b2_c3d4, order, 1, &[(0, 0, 1 << 20, &longest), (0, 0, 1 << 20, &longest)]);
     assert_eq!(read(&file).len(), 2);
 }
@@ -153,14 +155,15 @@ fn contradictions_are_named_with_their_place() {
     };
     assert_eq!(
         damaged(80, 99),
-        "it is broken at byte 48, behind 0 packets: a block whose end gives another length than its beginning"
+        "it is broken at byte 48, after 0 packets: a block with different lengths at its beginning \
+         and end"
     );
-    assert!(damaged(52, 35).ends_with("byte 48, behind 0 packets: a block of impossible length"));
+    assert!(damaged(52, 35).ends_with("byte 48, after 0 packets: a block of impossible length"));
     assert!(damaged(52, 8).ends_with("a block of impossible length"));
-    assert!(damaged(56, 1).ends_with("a packet of an interface that was not described"));
+    assert!(damaged(56, 1).ends_with("a packet of an interface without description"));
     assert!(damaged(68, 5).ends_with("a packet that is longer than its block"));
-    assert!(damaged(8, 0).ends_with("byte 0, behind 0 packets: a section of unknown byte order"));
-    assert!(damaged(12, 2).ends_with("a section of another version than 1"));
+    assert!(damaged(8, 0).ends_with("byte 0, after 0 packets: a section of unknown byte order"));
+    assert!(damaged(12, 2).ends_with("a section whose version is not 1"));
     let with = |kind: u32, body: &[u8]| {
         let mut file = start();
         file.block(kind, body);
@@ -169,25 +172,24 @@ fn contradictions_are_named_with_their_place() {
     for kind in [2, 3, 6] {
         let body = &[0; 16][..if kind == 3 { 0 } else { 16 }];
         assert!(
-            with(kind, body).ends_with("byte 84, behind 1 packets: a packet without its header")
+            with(kind, body).ends_with("byte 84, after 1 packets: a packet without its header")
         );
     }
     assert!(with(3, &[9, 0, 0, 0, 1, 1, 1, 1]).ends_with("a packet that is longer than its block"));
-    assert!(with(1, &[1, 0]).ends_with("an interface whose description makes no sense"));
-    // Of another section.
+    assert!(with(1, &[1, 0]).ends_with("an interface with an invalid description"));
+    // An interface of another section.
     let mut file = start();
     let mut second = Pcapng::new(Order::Big);
     second.enhanced(0, 0, 1, b"x", &[]);
     file.0.extend(second.0);
     assert!(
-        error(&file.0).ends_with(
-            "byte 112, behind 1 packets: a packet of an interface that was not described"
-        )
+        error(&file.0)
+            .ends_with("byte 112, after 1 packets: a packet of an interface without description")
     );
 
     let mut file = pcap(0xa1b2_c3d4, Order::Little, 1, &[]);
     file[4] = 3;
-    assert!(error(&file).ends_with("the file is of another version than 2"));
+    assert!(error(&file).ends_with("the version is not 2"));
 }
 
 #[test]
@@ -201,7 +203,7 @@ fn interfaces_without_end_are_refused() {
     assert!(error(&file.0).ends_with("more than 65536 interfaces"));
 }
 
-/// Whatever it is, reading it comes to an end.
+/// Reading ends for any bytes.
 fn survives(bytes: &[u8]) {
     if let Ok(mut file) = open(bytes) {
         let mut packets = 0;

@@ -1,4 +1,4 @@
-//! What tshark reads in the same files, and files that Wireshark's tools have written.
+//! The same files read by tshark, and files that Wireshark's tools have written.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Of a packet: its time, its length and that of its payload.
+/// The time of a packet, its length and that of its payload.
 type Row = (Option<Duration>, usize, Option<usize>);
 
 fn by_tshark(path: &str) -> Vec<Row> {
@@ -45,8 +45,8 @@ fn by_us(path: &str, header: usize) -> Vec<Row> {
     rows
 }
 
-/// Both read the same packets, so many, in the file at `path`, whose link type puts `header` bytes
-/// before them.
+/// Checks that both read the same packets, so many, in the file at `path`. The link type puts
+/// `header` bytes before each.
 fn assert_agree(path: &str, packets: usize, header: usize) {
     let ours = by_us(path, header);
     assert_eq!(ours.len(), packets, "{path}");
@@ -61,7 +61,7 @@ fn packet_of(number: usize, link_header: &[u8]) -> Vec<u8> {
 fn tshark_reads_the_same_in_each_link_type() {
     let directory = tempfile::tempdir().unwrap();
     for (index, (link, header)) in headers().into_iter().enumerate() {
-        // 12 and 14 are other types in a file that came from elsewhere.
+        // In files from other systems, 12 and 14 are other types.
         if matches!(link, 12 | 14) {
             continue;
         }
@@ -88,7 +88,7 @@ fn tshark_reads_the_same_in_each_block() {
     let directory = tempfile::tempdir().unwrap();
     for order in [Order::Little, Order::Big] {
         let mut file = Pcapng::new(order);
-        // Units of 10^-6, 10^-9, 2^-20 and 10^-3 seconds; hours are added to the last.
+        // Units of 10^-6, 10^-9, 2^-20 and 10^-3 seconds. The last has an offset of hours.
         file.interface(101, 60, &[]);
         file.interface(101, 0, &[(9, &[9])]);
         file.interface(101, 0, &[(9, &[0x80 | 20])]);
@@ -120,7 +120,7 @@ fn tshark_reads_the_same_in_each_block() {
 fn what_the_tools_write_is_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    // text2pcap reads hex, and puts Ethernet, IP and UDP before it.
+    // Text2pcap reads hex, and adds Ethernet, IP and UDP headers.
     let hex: String =
         (0..50).map(|number| format!("000000 {}\n", "40 ".repeat(5 + number * 7 % 90))).collect();
     std::fs::write(path("hex"), hex).unwrap();
@@ -129,7 +129,7 @@ fn what_the_tools_write_is_read() {
         "text2pcap",
         &["-q", "-6", "2001:db8::1,2001:db8::2", "-u", "1,2", &path("hex"), &path("second.pcapng")],
     );
-    // Two interfaces, in the order of time.
+    // Two interfaces, ordered by time.
     run("mergecap", &["-w", &path("merged.pcapng"), &path("first.pcapng"), &path("second.pcapng")]);
     assert_agree(&path("merged.pcapng"), 100, 0);
     let shown = by_us(&path("merged.pcapng"), 0);

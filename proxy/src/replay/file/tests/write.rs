@@ -1,6 +1,6 @@
-//! Capture files, field by field.
+//! Writes capture files field by field.
 
-use super::super::Order;
+use super::super::record::Order;
 
 fn u16(order: Order, value: u16) -> [u8; 2] {
     match order {
@@ -32,7 +32,7 @@ pub(super) fn udp_packet(payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A classic file. Of each packet: seconds, fraction, length, and the bytes that were kept.
+/// A classic file. Each packet has seconds, a fraction, a length, and the kept bytes.
 pub(super) fn pcap(
     magic: u32,
     order: Order,

@@ -1,83 +1,45 @@
-//! `sidekick-proxy replay`: what the proxy would have made of a capture.
+//! `sidekick-proxy replay`: prints what the proxy would have counted of a capture file.
 
 use std::io::{self, IsTerminal, Write};
-use std::num::NonZeroU16;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use clap::{Args, value_parser};
 use serde::Serialize;
 use sidekick_protocol::Terms;
 
-use super::{CaptureFile, Replay};
-use crate::worker::clock;
+use super::counter::Replay;
+use super::file::CaptureFile;
+use crate::runtime::clock;
 
-/// Flows that are shown where not all are.
+/// Flows that the text shows.
 const SHOWN: usize = 20;
-/// How often one who waits is told how far it is.
+/// How often to print progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// Packets between two looks at the clock.
+/// Packets between two readings of the clock.
 const PROGRESS_PACKETS: u64 = 1 << 16;
 
-const EXAMPLES: &str = "\
-Examples:
-  What would have been counted, and how many quACKs sent:
-      sidekick-proxy replay trace.pcapng
-  The same for quACKs of 10 sums after every 2 packets, for a program to read:
-      sidekick-proxy replay --every-packets 2 --threshold 10 --json trace.pcap
-  While it is captured:
-      tcpdump -i eth1 -s 128 -w - udp | sidekick-proxy replay -
-
-Each UDP flow is counted as if its sender had asked for it: QUIC packets with a short header, by the four
-bytes at offset 21. A capture that is cut holds those with 128 bytes of each packet.";
-
-/// Which file, and what to make of it.
-#[derive(Clone, Debug, PartialEq, Eq, Args)]
-#[command(after_help = EXAMPLES)]
-pub struct Options {
-    /// A capture file, pcap or pcapng; `-` for standard input
+/// Which file to replay, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// The file; `-` is standard input.
     pub file: PathBuf,
-
-    /// A quACK after every N packets of a flow [default: one every 30 ms]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..))]
-    pub every_packets: Option<u16>,
-
-    /// A quACK every N milliseconds, if packets have come since the last [default: 30, without
-    /// --every-packets]
-    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=60_000))]
-    pub every_ms: Option<u32>,
-
-    /// Sums in each quACK
-    #[arg(long, value_name = "T", default_value_t = 20, value_parser = value_parser!(u8).range(1..))]
-    pub threshold: u8,
-
-    /// Flows that are counted; packets of others only show in the total
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
-    pub flows: u32,
-
-    /// Print all as one JSON object
-    #[arg(long)]
+    /// What the sender of each flow would have requested.
+    pub terms: Terms,
+    /// Most flows to count.
+    pub flows: usize,
+    /// Whether to print JSON.
     pub json: bool,
 }
 
-impl Options {
-    fn terms(&self) -> Terms {
-        let every_packets = self.every_packets.and_then(NonZeroU16::new);
-        let every = self.every_ms.map(|ms| Duration::from_millis(ms.into()));
-        let every = if every_packets.is_some() { every } else { every.or(Terms::default().every) };
-        Terms { threshold: self.threshold, every_packets, every, ..Terms::default() }
-    }
-}
-
-/// What came of it.
+/// The result of a replay.
 #[derive(Clone, Debug, Serialize)]
 struct Outcome {
-    /// Packets in the file, of whatever kind.
+    /// All packets in the file.
     packets: u64,
-    /// UDP datagrams among them.
+    /// UDP datagrams in these packets.
     datagrams: u64,
-    /// Datagrams that were counted.
+    /// Counted datagrams.
     counted: u64,
     /// Datagrams that do not count, such as QUIC handshake packets.
     ignored: u64,
@@ -85,16 +47,16 @@ struct Outcome {
     other_flows: u64,
     fragments: u64,
     malformed: u64,
-    /// Datagrams longer than any on a wire.
+    /// Datagrams that are too long for a wire, which the capturing machine has merged.
     merged: u64,
     quacks: u64,
     /// Bytes of quACKs.
     bytes: u64,
     /// Seconds from the first packet to the last.
     span_s: f64,
-    /// Nanoseconds that a packet took here, from the file to the sums.
+    /// Nanoseconds that this program spent on a packet, from the file to the sums.
     packet_ns: f64,
-    /// The file ends in the middle of a packet.
+    /// Whether the file ends within a packet.
     truncated: bool,
     flows: Vec<Flow>,
 }
@@ -105,34 +67,34 @@ struct Flow {
     destination: String,
     counted: u32,
     quacks: u64,
-    /// Identifiers of the first and of the last packet that was counted.
+    /// The identifier of the first counted packet.
     first: Option<u32>,
+    /// The identifier of the last counted packet.
     last: Option<u32>,
 }
 
-/// Replays a file, and shows what came of it.
+/// Replays a file, and prints the result.
 ///
 /// # Errors
 /// One sentence for the operator: why the file cannot be read.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(settings: &Settings) -> Result<()> {
     let begun = clock();
-    let flows = usize::try_from(options.flows).unwrap_or(usize::MAX);
-    let mut replay = Replay::new(flows, options.terms(), begun)?;
-    let mut file = CaptureFile::open(&options.file)?;
+    let mut replay = Replay::new(settings.flows, settings.terms, begun)?;
+    let mut file = CaptureFile::open(&settings.file)?;
     let mut progress = Progress::new(begun);
     let broken = loop {
         match file.next() {
-            Ok(Some(frame)) => replay.take(frame.datagram(), frame.time),
+            Ok(Some(frame)) => replay.observe(frame.datagram(), frame.time),
             Ok(None) => break None,
             Err(error) => break Some(error),
         }
-        progress.tell(file.packets());
+        progress.show(file.packets());
     };
     progress.end();
     let took = clock().saturating_duration_since(begun);
     let outcome = outcome(&replay, &file, took);
     let mut out = io::stdout().lock();
-    let written = if options.json {
+    let written = if settings.json {
         serde_json::to_writer(&mut out, &outcome)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
@@ -140,9 +102,9 @@ pub fn run(options: &Options) -> Result<()> {
         show(&mut out, &outcome)
     };
     match written {
-        // Whoever reads may have seen enough.
+        // The reader of the pipe has seen enough.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        // What there was before is told all the same.
+        // The result covers the packets before the error.
         _ => broken.map_or(Ok(()), |error| Err(error.into())),
     }
 }
@@ -162,7 +124,7 @@ fn outcome(replay: &Replay, file: &CaptureFile, took: Duration) -> Outcome {
         datagrams: counters.datagrams,
         counted: stats.counted,
         ignored: stats.ignored,
-        other_flows: replay.untold(),
+        other_flows: replay.over_limit(),
         fragments: counters.fragments,
         malformed: counters.malformed,
         merged: counters.unsplit,
@@ -185,21 +147,21 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{counted} counted, {quacks} quACKs sent in {bytes} bytes; {packet_ns:.0} ns a packet here"
+        "{counted} counted, {quacks} quACKs in {bytes} bytes; {packet_ns:.0} ns per packet here"
     )?;
     for (number, what) in [
-        (outcome.ignored, "do not count: long headers, too short, or doubled"),
+        (outcome.ignored, "do not count: a long header, too short, or a duplicate"),
         (outcome.other_flows, "belong to flows beyond the limit of --flows"),
-        (outcome.fragments, "are fragments, which are not counted"),
-        (outcome.malformed, "are malformed, or cut within their headers"),
-        (outcome.merged, "were merged by the machine that captured them, and counted as one each"),
+        (outcome.fragments, "are fragments, which do not count"),
+        (outcome.malformed, "are malformed, or truncated within their headers"),
+        (outcome.merged, "were merged by the capturing machine, and count as one each"),
     ] {
         if number > 0 {
             writeln!(out, "{number} {what}")?;
         }
     }
     if outcome.truncated {
-        writeln!(out, "the file ends in the middle of a packet")?;
+        writeln!(out, "the file ends within a packet")?;
     }
     let shown: Vec<_> = flows.iter().take(SHOWN).collect();
     let width = |text: fn(&Flow) -> &String, title: &str| {
@@ -234,7 +196,7 @@ fn show(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
     Ok(())
 }
 
-/// A line on standard error, for one who waits at a terminal.
+/// A line on standard error, if that is a terminal.
 struct Progress {
     shown: bool,
     next: Instant,
@@ -250,7 +212,7 @@ impl Progress {
         }
     }
 
-    fn tell(&mut self, packets: u64) {
+    fn show(&mut self, packets: u64) {
         if self.wanted && packets.is_multiple_of(PROGRESS_PACKETS) {
             let now = clock();
             if now >= self.next {

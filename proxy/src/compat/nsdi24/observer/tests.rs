@@ -1,28 +1,29 @@
-//! The observer in virtual time, against vectors written by hand and a naive oracle.
+//! The observer in virtual time, compared with vectors written by hand and a naive oracle.
 
 use proptest::prelude::*;
 use sidekick_quack::{Decoder, Fate};
 
 use super::*;
-use crate::worker::clock;
-use wire::MAX_QUACK_LEN;
+use crate::compat::nsdi24::wire::MAX_QUACK_LEN;
+use crate::runtime::clock;
 
 const MODULUS: u128 = 4_294_967_291;
 
-fn packets(number: u32) -> Every {
-    Every::Packets(NonZeroU32::new(number).unwrap())
+fn packets(number: u32) -> Interval {
+    Interval::Packets(NonZeroU32::new(number).unwrap())
 }
 
-fn millis(number: u32) -> Every {
-    Every::Millis(NonZeroU32::new(number).unwrap())
+fn millis(number: u32) -> Interval {
+    Interval::Millis(NonZeroU32::new(number).unwrap())
 }
 
 fn ms(number: u64) -> Duration {
     Duration::from_millis(number)
 }
 
-fn observer(threshold: u8, every: Every) -> Observer {
-    Observer::new(Config { threshold, every, own: "192.0.2.1:5252".parse().unwrap() }).unwrap()
+fn observer(threshold: u8, interval: Interval) -> Observer {
+    Observer::new(Config { threshold, interval, local_address: "192.0.2.1:5252".parse().unwrap() })
+        .unwrap()
 }
 
 fn flow(source: &str, destination: &str) -> Flow {
@@ -33,7 +34,7 @@ fn a_flow() -> Flow {
     flow("198.51.100.1:4000", "203.0.113.9:443")
 }
 
-/// The shortest payload that counts. What stands before the identifier is of no interest.
+/// The shortest payload that counts. The bytes before the identifier do not matter.
 fn payload(identifier: u32) -> Vec<u8> {
     [&[0xc3; 21][..], &identifier.to_be_bytes()].concat()
 }
@@ -54,7 +55,7 @@ fn quack(observer: &mut Observer) -> Option<Quack> {
     sent(observer).map(|bytes| Quack::parse(&bytes).unwrap())
 }
 
-/// What the definition says of these identifiers, in wide integers and without any trick.
+/// The quACK of these identifiers by its definition, in wide integers.
 fn oracle(identifiers: &[u32], threshold: u8) -> Quack {
     let mut sums = vec![0_u128; threshold.into()];
     for &identifier in identifiers {
@@ -84,7 +85,7 @@ fn messages_are_those_written_by_hand() {
             3,
             "03 00 00 00 00 00 00 00  04 03 02 01  42 2c 1e 14  41 d8 e6 45  01  04 03 02 01  01 00 00 00",
         ),
-        // 0xfffffff0 is 4294967280, eleven below the modulus: as good as -11.
+        // 0xfffffff0 is 4294967280, eleven below the modulus, and so equals -11.
         (
             &[0x0102_0304, 0xffff_fff0, 2],
             3,
@@ -118,7 +119,7 @@ fn what_counts_is_long_enough_and_not_ours() {
         assert!(!observer.observe(&not_counted, Payload::whole(&long), now), "{not_counted:?}");
     }
     assert_eq!((observer.stats().ignored, quack(&mut observer)), (27, None));
-    // Any first byte, any longer length, and the same port or address with another address or port.
+    // Any first byte, any longer payload, and only the port or only the address of the proxy.
     for counted in
         [a_flow(), flow("192.0.2.1:5253", "192.0.2.2:5252"), flow("[::1]:5252", "[::2]:5252")]
     {
@@ -131,18 +132,19 @@ fn what_counts_is_long_enough_and_not_ours() {
     }
     assert_eq!(observer.stats().counted, 9);
 
-    for (own, end) in [
+    for (local, end) in [
         ("0.0.0.0:7", "127.0.0.9:7"),
         ("[::]:7", "10.0.0.1:7"),
         ("[::ffff:10.0.0.1]:7", "10.0.0.1:7"),
     ] {
-        let config = Config { threshold: 2, every: packets(1), own: own.parse().unwrap() };
+        let local_address = local.parse().unwrap();
+        let config = Config { threshold: 2, interval: packets(1), local_address };
         let mut observer = Observer::new(config).unwrap();
-        assert!(!observer.observe(&flow(end, "10.9.9.9:1"), Payload::whole(&long), now), "{own}");
-        assert!(!observer.observe(&flow("10.9.9.9:1", end), Payload::whole(&long), now), "{own}");
+        assert!(!observer.observe(&flow(end, "10.9.9.9:1"), Payload::whole(&long), now), "{local}");
+        assert!(!observer.observe(&flow("10.9.9.9:1", end), Payload::whole(&long), now), "{local}");
         assert!(
             observer.observe(&flow("10.9.9.9:1", "10.9.9.9:8"), Payload::whole(&long), now),
-            "{own}"
+            "{local}"
         );
     }
 }
@@ -176,7 +178,7 @@ fn ticks_are_steady_from_the_first_datagram_on() {
     assert_eq!(quack(&mut observer), None, "not yet");
     observer.on_timeout(start + ms(30));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)));
-    // Late by less than an interval: the next tick is where it would have been.
+    // Late by less than an interval: the next tick keeps its time.
     observer.on_timeout(start + ms(71));
     assert_eq!(quack(&mut observer), Some(oracle(&[1, 2], 3)), "said again, though nothing is new");
     assert_eq!(observer.poll_timeout(), Some(start + ms(90)));
@@ -266,11 +268,12 @@ fn a_sender_finds_out_what_is_missing() {
 
 #[test]
 fn a_threshold_of_nothing_is_refused() {
-    let own = "192.0.2.1:5252".parse().unwrap();
-    assert!(Observer::new(Config { threshold: 0, every: packets(1), own }).is_err());
+    let local_address = "192.0.2.1:5252".parse().unwrap();
+    let config = Config { threshold: 0, interval: packets(1), local_address };
+    assert!(Observer::new(config).is_err());
 }
 
-/// Something that happens to an observer.
+/// An event for an observer.
 #[derive(Clone, Debug)]
 enum Event {
     /// A datagram of this flow: the sender's, or from or to the proxy.
@@ -290,19 +293,19 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn any_every() -> impl Strategy<Value = Every> {
+fn any_interval() -> impl Strategy<Value = Interval> {
     prop_oneof![(1_u32..10).prop_map(packets), (1_u32..50).prop_map(millis)]
 }
 
 proptest! {
-    /// The whole machine beside a list of what it should know of.
+    /// Compares the observer with a list of what it should have counted.
     #[test]
     fn whatever_happens_quacks_tell_what_was_counted(
         threshold in 1_u8..24,
-        every in any_every(),
+        interval in any_interval(),
         events in prop::collection::vec(any_event(), 0..200),
     ) {
-        let mut observer = observer(threshold, every);
+        let mut observer = observer(threshold, interval);
         let flows = [a_flow(), flow("192.0.2.1:5252", "10.0.0.1:9"), flow("10.0.0.1:9", "192.0.2.1:5252")];
         let start = clock();
         let (mut now, mut counted, mut since, mut grid) = (start, Vec::new(), 0_u32, None);
@@ -317,7 +320,7 @@ proptest! {
                         since += 1;
                         grid = grid.or(Some(now));
                     }
-                    if counts && every == packets(since.max(1)) {
+                    if counts && interval == packets(since.max(1)) {
                         (since, expected) = (0, Some(oracle(&counted, threshold)));
                     }
                 }
@@ -330,8 +333,8 @@ proptest! {
                     let before = now;
                     now += Duration::from_micros(micros.into());
                     observer.on_timeout(now);
-                    if let (Every::Millis(interval), Some(grid)) = (every, grid) {
-                        let ticks = |at: Instant| (at - grid).as_micros() / (u128::from(interval.get()) * 1000);
+                    if let (Interval::Millis(millis), Some(grid)) = (interval, grid) {
+                        let ticks = |at: Instant| (at - grid).as_micros() / (u128::from(millis.get()) * 1000);
                         expected = (ticks(now) > ticks(before)).then(|| oracle(&counted, threshold));
                     }
                 }
@@ -339,7 +342,7 @@ proptest! {
             prop_assert_eq!(quack(&mut observer), expected);
             let ahead = observer.poll_timeout().is_none_or(|deadline| deadline > now);
             prop_assert!(ahead, "a deadline that has been met must not come back");
-            let timed = matches!(every, Every::Millis(_)) && grid.is_some();
+            let timed = matches!(interval, Interval::Millis(_)) && grid.is_some();
             prop_assert_eq!(observer.poll_timeout().is_some(), timed);
         }
     }

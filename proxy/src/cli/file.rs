@@ -1,21 +1,24 @@
-//! The configuration file: what the flags say, written down.
+//! The configuration file, whose keys are the names of the flags.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::{Error as _, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-use crate::capture::Backend;
-use crate::monitor::Place;
+use super::announced::announced;
+use crate::capture::settings::Backend;
+use crate::config::{Config, LogLevel};
+use crate::monitor::listener::MetricsAddress;
 
-/// Why a configuration file cannot be used; a sentence for the operator, without the file's name.
+/// Why a configuration file cannot be used, as a sentence for the operator.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum FileError {
-    /// It cannot be read.
+pub(crate) enum FileError {
+    /// The file cannot be read.
     #[error("cannot read {}: {cause}", path.display())]
     Unreadable {
         /// The file.
@@ -23,12 +26,16 @@ pub enum FileError {
         /// What the system said.
         cause: std::io::Error,
     },
-    /// Something in it is wrong.
-    #[error("{}:{line}: {}{message}", path.display(), key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default())]
+    /// The file has an error.
+    #[error(
+        "{}:{line}: {}{message}",
+        path.display(),
+        key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
+    )]
     Wrong {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// The line, counted from 1.
         line: usize,
         /// The key on that line, if there is one.
         key: Option<String>,
@@ -37,7 +44,7 @@ pub enum FileError {
     },
 }
 
-/// What a file says; what it leaves out is `None`. Its keys are the flags' names.
+/// The values of a file, `None` for each key that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
@@ -55,7 +62,7 @@ pub(super) struct File {
     pub(super) buffer: Option<Number<1, 1024>>,
     pub(super) threads: Option<Number<1, 64>>,
     pub(super) metrics: Option<Metrics>,
-    pub(super) log: Option<Log>,
+    pub(super) log: Option<LogLevel>,
 }
 
 /// A whole number from `LEAST` to `MOST`.
@@ -66,30 +73,13 @@ pub(super) struct Number<const LEAST: u64, const MOST: u64>(pub(super) u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address(pub(super) SocketAddr);
 
-/// An address and a port that a sender can speak to.
+/// An address and a port that the proxy can announce to senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announced(pub(super) SocketAddr);
 
-/// Where metrics are served.
+/// Where to serve metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Metrics(pub(super) Place);
-
-/// How much is logged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Log {
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Log {
-    /// As many `-v` as that takes.
-    pub(super) fn verbose(self) -> u8 {
-        self as u8
-    }
-}
+pub(super) struct Metrics(pub(super) MetricsAddress);
 
 impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -120,7 +110,7 @@ impl<'de> Deserialize<'de> for Address {
         text.parse().map(Self).map_err(|_| {
             D::Error::invalid_value(
                 Unexpected::Str(&text),
-                &"an address and a port, like 0.0.0.0:5252",
+                &"an address and port like 0.0.0.0:5252",
             )
         })
     }
@@ -129,8 +119,8 @@ impl<'de> Deserialize<'de> for Address {
 impl<'de> Deserialize<'de> for Announced {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        super::announced(&text).map(Self).map_err(|_| {
-            let wanted = "the address of this machine and a port, like 192.0.2.1:5252";
+        announced(&text).map(Self).map_err(|_| {
+            let wanted = "an address of this machine and a port, like 192.0.2.1:5252";
             D::Error::invalid_value(Unexpected::Str(&text), &wanted)
         })
     }
@@ -140,13 +130,46 @@ impl<'de> Deserialize<'de> for Metrics {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map(Self).map_err(|_| {
-            let wanted = "an address and a port, like 127.0.0.1:9252, or off";
+            let wanted = "an address and port like 127.0.0.1:9252, or off";
             D::Error::invalid_value(Unexpected::Str(&text), &wanted)
         })
     }
 }
 
 impl File {
+    /// Puts the values of this file into `config`, except those that a flag has set. `is_set` is
+    /// asked with the name of a flag's field in the options.
+    pub(super) fn apply(self, config: &mut Config, is_set: impl Fn(&str) -> bool) {
+        fn put<T>(field: &mut T, value: Option<T>, is_set: bool) {
+            if let (Some(value), false) = (value, is_set) {
+                *field = value;
+            }
+        }
+        let announce =
+            self.announce.map(|addresses| addresses.into_iter().map(|it| it.0).collect());
+        // Both flags decide about discovery, so either overrides both keys.
+        let discovery = is_set("no_discovery") || is_set("announce");
+        let u16 = |number: u64| u16::try_from(number).ok();
+        let threshold = self.max_threshold.and_then(|n| u8::try_from(n.0).ok());
+        let per_source = self.max_sessions_per_source.map(|n| n.0);
+        let idle_timeout = self.idle_timeout.map(|n| Duration::from_secs(n.0));
+        put(&mut config.interfaces, self.interfaces.map(distinct), is_set("interfaces"));
+        put(&mut config.listen, self.listen.map(|address| address.0), is_set("listen"));
+        put(&mut config.max_sessions, self.max_sessions.map(|n| n.0), is_set("max_sessions"));
+        put(&mut config.max_sessions_per_source, per_source, is_set("max_sessions_per_source"));
+        put(&mut config.max_threshold, threshold, is_set("max_threshold"));
+        put(&mut config.idle_timeout, idle_timeout, is_set("idle_timeout"));
+        put(&mut config.key, self.key.map(Some), is_set("key"));
+        put(&mut config.discovery, self.discovery, discovery);
+        put(&mut config.announce, announce, discovery);
+        put(&mut config.promiscuous, self.promiscuous, is_set("promiscuous"));
+        put(&mut config.backend, self.capture, is_set("capture"));
+        put(&mut config.buffer, self.buffer.and_then(|n| u16(n.0)), is_set("buffer"));
+        put(&mut config.threads, self.threads.and_then(|n| u16(n.0)), is_set("threads"));
+        put(&mut config.metrics, self.metrics.map(|it| Some(it.0)), is_set("metrics"));
+        put(&mut config.log, self.log, is_set("verbose"));
+    }
+
     /// Reads a file.
     pub(super) fn read(path: &Path) -> Result<Self, FileError> {
         let text = std::fs::read_to_string(path)
@@ -169,7 +192,18 @@ impl File {
     }
 }
 
-/// The key that a line gives a value to.
+/// The same names in their order, each once.
+pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
+}
+
+/// The key to which a line assigns a value.
 fn key(line: &str) -> Option<String> {
     let (key, _) = line.split_once('=')?;
     let key = key.trim();
@@ -186,32 +220,37 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
+    fn an_error_names_its_place_and_the_expected_value() {
         for (text, said) in [
             (
                 "interfaces = [\"a\"]\nmax-sessions = 0\n",
-                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number from 1 to 1000000",
+                "p.toml:2: max-sessions: invalid value: integer `0`, expected a whole number \
+                 from 1 to 1000000",
             ),
             (
                 "max-threshold = \"many\"",
-                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number from 1 to 255",
+                "p.toml:1: max-threshold: invalid type: string \"many\", expected a whole number \
+                 from 1 to 255",
             ),
             (
                 "\n\nlisten = \"nowhere\"",
-                "p.toml:3: listen: invalid value: string \"nowhere\", expected an address and a port, like 0.0.0.0:5252",
+                "p.toml:3: listen: invalid value: string \"nowhere\", expected an address and port \
+                 like 0.0.0.0:5252",
             ),
             (
                 "announce = [\"0.0.0.0:1\"]",
-                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected the address of this machine and a port, \
-                 like 192.0.2.1:5252",
+                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of \
+                 this machine and a port, like 192.0.2.1:5252",
             ),
             (
                 "log = \"loud\"",
-                "p.toml:1: log: unknown variant `loud`, expected one of `warn`, `info`, `debug`, `trace`",
+                "p.toml:1: log: unknown variant `loud`, expected one of `warn`, `info`, `debug`, \
+                 `trace`",
             ),
             (
                 "metrics = \"on\"",
-                "p.toml:1: metrics: invalid value: string \"on\", expected an address and a port, like 127.0.0.1:9252, or off",
+                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port \
+                 like 127.0.0.1:9252, or off",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {
@@ -231,13 +270,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_need_be_said() {
+    fn every_key_is_optional() {
         assert_eq!(File::parse("p.toml".as_ref(), "").unwrap(), File::default());
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_configuration_or_an_error_of_one_line(text in "[a-z =\\[\\]\"\n0-9.:#-]{0,80}") {
+        fn any_text_is_a_configuration_or_an_error_of_one_line(
+            text in "[a-z =\\[\\]\"\n0-9.:#-]{0,80}",
+        ) {
             if let Err(error) = File::parse("p.toml".as_ref(), &text) {
                 prop_assert_eq!(error.to_string().lines().count(), 1);
             }

@@ -1,78 +1,81 @@
-//! What a worker drives: the part that differs with the wire that is spoken, without I/O and clock.
+//! What a worker drives: the state machine of a wire format, without I/O and clock.
 
 use std::time::Instant;
 
 use anyhow::Result;
-use sidekick_protocol::{Addresses, Observed, Observer, Peer, Seen, SessionStatus, Transmit};
+use sidekick_protocol::{
+    Addresses, Observed, Observer, ObserverConfig, Peer, Seen, SessionStatus, Transmit,
+};
 use tracing::debug;
 
-use crate::cli::Options;
 use crate::summary::Summary;
 
-/// A state machine that counts packets and speaks about them.
-pub trait Machine: Send + 'static {
-    /// These datagrams were captured on the interface that the daemon numbers `interface`, in this
-    /// order. `after` is called when something may wait to be sent.
+/// A state machine that counts packets and reports them.
+pub trait ProtocolEngine: Send + 'static {
+    /// Counts datagrams that were captured on an interface, in this order. `interface` is the
+    /// daemon's number of it. Calls `transmit` whenever a datagram may have made a message due, so
+    /// that the message leaves before the next datagram is counted.
     fn observe(
         &mut self,
         seen: &[Seen<'_>],
         interface: u32,
         now: Instant,
-        after: impl FnMut(&mut Self),
+        transmit: impl FnMut(&mut Self),
     );
 
-    /// Packets were lost to the capture on this interface, after all that was observed and before
-    /// what is observed next.
+    /// Notes that the capture on this interface missed packets, after all observed datagrams and
+    /// before the next.
     fn missed(&mut self, _interface: u32) {}
 
-    /// A datagram came to the proxy's own port. What was captured before it has been observed.
+    /// Handles a datagram that arrived at the proxy's own port. All packets that were captured
+    /// before it are observed.
     fn handle_input(&mut self, from: Peer, message: &[u8], now: Instant);
 
-    /// When [`Machine::on_timeout`] wants to be called.
+    /// When to call [`ProtocolEngine::on_timeout`].
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Does what is due.
     fn on_timeout(&mut self, now: Instant);
 
-    /// Writes the next datagram that waits, and says where it goes.
+    /// Writes the next datagram to send, and returns where to send it.
     fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit>;
 
-    /// Takes over what may change while it runs.
+    /// Applies limits to what begins from now on.
     ///
     /// # Errors
-    /// Why not; nothing has changed then.
-    fn reload(&mut self, options: &Options) -> Result<()>;
+    /// Why the limits are impossible. Nothing has changed then.
+    fn reload(&mut self, limits: ObserverConfig) -> Result<()>;
 
-    /// These are the machine's addresses now.
+    /// Replaces what the engine knows of the machine's addresses.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
 
-    /// The end is near: says goodbye by [`Machine::poll_transmit`] where the wire has one, and does
-    /// nothing after.
+    /// Queues a goodbye to each sender, if the wire format has one. The engine does nothing else
+    /// from then on.
     fn goodbye(&mut self);
 
-    /// What it counted; the fields that belong to the captures and the sockets are 0.
+    /// What the engine has counted. The fields of the captures and the sockets are 0.
     fn totals(&self) -> Summary;
 
-    /// The sessions that are open now, if there are sessions.
+    /// The number of open sessions, if the wire format has sessions.
     fn open_sessions(&self) -> Option<usize>;
 
-    /// How sessions stand, `most` of them at most.
+    /// The status of open sessions, at most `most` of them.
     fn sessions(&self, _most: usize) -> Vec<SessionStatus> {
         Vec::new()
     }
 }
 
-impl Machine for Observer {
+impl ProtocolEngine for Observer {
     fn observe(
         &mut self,
         seen: &[Seen<'_>],
         interface: u32,
         now: Instant,
-        mut after: impl FnMut(&mut Self),
+        mut transmit: impl FnMut(&mut Self),
     ) {
         self.observe_all(seen, interface, now, |observer, observed| {
             if matches!(observed, Observed::Counted | Observed::Marker) {
-                after(observer);
+                transmit(observer);
             }
         });
     }
@@ -99,8 +102,8 @@ impl Machine for Observer {
         Self::poll_transmit(self, out)
     }
 
-    fn reload(&mut self, options: &Options) -> Result<()> {
-        Ok(self.reconfigure(options.observer())?)
+    fn reload(&mut self, limits: ObserverConfig) -> Result<()> {
+        Ok(self.reconfigure(limits)?)
     }
 
     fn set_addresses(&mut self, addresses: &Addresses) {

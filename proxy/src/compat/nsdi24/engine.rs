@@ -1,65 +1,63 @@
-//! The [`Observer`](super::Observer) as a [`worker`](crate::worker) drives it.
+//! The published proxy's state machine as a [`worker`](crate::worker) drives it.
 //!
-//! Captures and resets come over two sockets, so a datagram that is under way while a reset arrives
-//! may fall on either side of it.
+//! Captured datagrams and resets arrive on two sockets. A datagram that arrives at the same time as
+//! a reset may be counted before or after it.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use sidekick_protocol::{Peer, Seen, Transmit};
+use anyhow::{Result, bail};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer, Seen, Transmit};
 use sidekick_quack::ThresholdError;
 use tracing::debug;
 
-use super::{Config, Every, Observer};
-use crate::cli::Options;
-use crate::machine::Machine;
+use super::observer::{Config, Observer};
+use super::settings::Settings;
+use super::wire::MAX_QUACK_LEN;
+use crate::engine::ProtocolEngine;
 use crate::summary::Summary;
 
-/// What the operator decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Where quACKs are sent.
-    pub quack_to: SocketAddr,
-    /// When they are sent.
-    pub every: Every,
-    /// Sums in each: 1 to 255.
-    pub threshold: u8,
-}
+/// The worker's buffer has room for every quACK.
+const _: () = assert!(MAX_QUACK_LEN <= MAX_DATAGRAM_LEN);
 
-/// The published proxy's part: one observer, and one address that its quACKs go to.
+/// One observer, and the destination of its quACKs.
 #[derive(Debug)]
-pub struct Proxy {
+pub(crate) struct Engine {
     observer: Observer,
     quack_to: SocketAddr,
 }
 
-impl Proxy {
-    /// A proxy that sends from `own`, and is reset there.
+impl Engine {
+    /// An engine for a proxy that sends quACKs and receives resets at `local_address`.
     ///
     /// # Errors
     /// If the threshold is 0.
-    pub fn new(own: SocketAddr, settings: Settings) -> Result<Self, ThresholdError> {
-        let Settings { quack_to, every, threshold } = settings;
-        Ok(Self { observer: Observer::new(Config { threshold, every, own })?, quack_to })
+    pub(crate) fn new(
+        local_address: SocketAddr,
+        settings: Settings,
+    ) -> Result<Self, ThresholdError> {
+        let Settings { quack_to, interval, threshold } = settings;
+        let observer = Observer::new(Config { threshold, interval, local_address })?;
+        Ok(Self { observer, quack_to })
     }
 }
 
-impl Machine for Proxy {
+impl ProtocolEngine for Engine {
     fn observe(
         &mut self,
         seen: &[Seen<'_>],
         _: u32,
         now: Instant,
-        mut after: impl FnMut(&mut Self),
+        mut transmit: impl FnMut(&mut Self),
     ) {
         for Seen { flow, payload } in seen {
             if self.observer.observe(flow, *payload, now) {
-                after(self);
+                transmit(self);
             }
         }
     }
 
-    /// Whatever it says, it is a reset.
+    /// Every message is a reset, whatever its bytes are.
     fn handle_input(&mut self, from: Peer, _message: &[u8], _now: Instant) {
         self.observer.reset();
         debug!("reset by {}", from.address);
@@ -85,12 +83,12 @@ impl Machine for Proxy {
         })
     }
 
-    /// There is no file for this wire.
-    fn reload(&mut self, _options: &Options) -> anyhow::Result<()> {
-        anyhow::bail!("this wire takes its settings from the command line")
+    /// Fails: the configuration file has no settings for this wire format.
+    fn reload(&mut self, _limits: ObserverConfig) -> Result<()> {
+        bail!("the settings of --compat cannot change while the proxy runs")
     }
 
-    /// There is no goodbye in this wire.
+    /// Does nothing: this wire format has no goodbye.
     fn goodbye(&mut self) {}
 
     fn totals(&self) -> Summary {

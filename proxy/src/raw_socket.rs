@@ -1,12 +1,12 @@
-//! Datagrams that come from the receiver of a flow, as far as their headers tell.
+//! Sending datagrams whose headers name the receiver of a flow as their source.
 //!
-//! A sender behind a NAT or a firewall hears only those to whom it has spoken. A proxy that it has
-//! not found yet is none of them; but what seems to come from the receiver, on the flow's own path,
-//! is let through. So the answer to a marker is sent under the receiver's address, where the marker
-//! asks for that. A raw socket does it, which takes CAP_NET_RAW, as capturing does.
+//! A NAT or a firewall passes to a sender only datagrams from hosts to which the sender has sent. A
+//! proxy that the sender has not found yet is not such a host. But datagrams with the receiver's
+//! address pass on the flow's own path. So the proxy answers a marker from the receiver's address,
+//! if the marker requests that. This requires a raw socket, and so CAP_NET_RAW, as capturing does.
 
 use std::io::{self, Error};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
 
 use nix::errno::Errno;
@@ -21,22 +21,22 @@ use crate::route::{self, Route};
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
-/// As most systems set it.
+/// The initial value of most systems.
 const HOPS: u8 = 64;
 
-/// Sends datagrams under other addresses than this machine's own.
+/// A raw socket, which can send datagrams from addresses of other machines.
 #[derive(Debug)]
-pub struct PathSocket {
+pub struct RawSocket {
     v4: OwnedFd,
     /// `None` on a machine without IPv6.
     v6: Option<OwnedFd>,
 }
 
-impl PathSocket {
+impl RawSocket {
     /// Opens the raw sockets.
     ///
     /// # Errors
-    /// When the process lacks CAP_NET_RAW, which also capturing takes.
+    /// When the process lacks CAP_NET_RAW.
     pub fn open() -> io::Result<Self> {
         let open =
             |family| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
@@ -48,12 +48,12 @@ impl PathSocket {
         Ok(Self { v4: open(AddressFamily::Inet)?, v6 })
     }
 
-    /// Sends a UDP datagram to `to` as if it came from `from`, through the interface of this index,
-    /// without ever waiting.
+    /// Sends a UDP datagram with the source `from` to `to`, through the interface with this index.
+    /// Never blocks.
     ///
     /// # Errors
-    /// When it could not be handed to the network; or when the families differ or it is too long,
-    /// which a caller that answers a captured datagram never asks for.
+    /// When the system does not accept the datagram, when it is too long, or when the addresses are
+    /// of different families.
     pub fn send(
         &self,
         payload: &[u8],
@@ -62,8 +62,7 @@ impl PathSocket {
         interface: Option<u32>,
     ) -> io::Result<()> {
         let mut packet = Vec::with_capacity(IPV6_LEN + UDP_LEN + payload.len());
-        // The kernel takes the route from the address that it is given beside the packet, not from
-        // the header.
+        // The kernel routes by the address beside the packet, not by the header.
         let socket = match (from, to) {
             (SocketAddr::V4(from), SocketAddr::V4(to)) => {
                 build_v4(payload, from, to, &mut packet)?;
@@ -84,29 +83,30 @@ fn too_long() -> Error {
     Errno::EMSGSIZE.into()
 }
 
-/// What the checksum covers beside the datagram: its addresses.
+/// The source and the destination of a datagram.
+#[derive(Clone, Copy)]
 enum Ends {
-    V4(Ipv4Addr, Ipv4Addr),
-    V6(Ipv6Addr, Ipv6Addr),
+    V4(SocketAddrV4, SocketAddrV4),
+    V6(SocketAddrV6, SocketAddrV6),
 }
 
-fn build_udp(
-    room: &mut [u8],
-    payload: &[u8],
-    (from, to): (u16, u16),
-    ends: Ends,
-) -> io::Result<()> {
+/// Writes the UDP header and the payload. The checksum also covers the addresses.
+fn build_udp(room: &mut [u8], payload: &[u8], ends: Ends) -> io::Result<()> {
     let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
     let mut udp = MutableUdpPacket::new(room).ok_or_else(too_long)?;
+    let (from, to) = match ends {
+        Ends::V4(from, to) => (from.port(), to.port()),
+        Ends::V6(from, to) => (from.port(), to.port()),
+    };
     udp.set_source(from);
     udp.set_destination(to);
     udp.set_length(len);
     udp.set_payload(payload);
     let sum = match ends {
-        Ends::V4(from, to) => udp::ipv4_checksum(&udp.to_immutable(), &from, &to),
-        Ends::V6(from, to) => udp::ipv6_checksum(&udp.to_immutable(), &from, &to),
+        Ends::V4(from, to) => udp::ipv4_checksum(&udp.to_immutable(), from.ip(), to.ip()),
+        Ends::V6(from, to) => udp::ipv6_checksum(&udp.to_immutable(), from.ip(), to.ip()),
     };
-    // RFC 768: a sum of 0 is sent as its complement, since 0 means that there is none.
+    // RFC 768: a sum of 0 is sent as its complement, since 0 means that there is no sum.
     udp.set_checksum(if sum == 0 { u16::MAX } else { sum });
     Ok(())
 }
@@ -120,7 +120,7 @@ fn build_v4(
     packet.resize(IPV4_LEN + UDP_LEN + payload.len(), 0);
     let len = u16::try_from(packet.len()).map_err(|_| too_long())?;
     let (head, rest) = packet.split_at_mut(IPV4_LEN);
-    build_udp(rest, payload, (from.port(), to.port()), Ends::V4(*from.ip(), *to.ip()))?;
+    build_udp(rest, payload, Ends::V4(from, to))?;
     let mut ip = MutableIpv4Packet::new(head).ok_or_else(too_long)?;
     ip.set_version(4);
     ip.set_header_length(5);
@@ -142,7 +142,7 @@ fn build_v6(
     packet.resize(IPV6_LEN + UDP_LEN + payload.len(), 0);
     let len = u16::try_from(UDP_LEN + payload.len()).map_err(|_| too_long())?;
     let (head, rest) = packet.split_at_mut(IPV6_LEN);
-    build_udp(rest, payload, (from.port(), to.port()), Ends::V6(*from.ip(), *to.ip()))?;
+    build_udp(rest, payload, Ends::V6(from, to))?;
     let mut ip = MutableIpv6Packet::new(head).ok_or_else(too_long)?;
     ip.set_version(6);
     ip.set_payload_length(len);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
     use crate::packet::{Link, parse};
 
-    /// What is built is read by the parser of captured packets, which also checks the lengths.
+    /// The parser of captured packets reads the result, and also checks the lengths.
     #[test]
     fn a_packet_is_what_a_capture_would_show() {
         let payload: Vec<u8> = (0..111).collect();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_no_datagram_is_refused() {
+    fn a_payload_that_fits_no_datagram_is_refused() {
         let (from, to) = ("192.0.2.1:1".parse().unwrap(), "192.0.2.2:2".parse().unwrap());
         assert!(build_v4(&[0; 1 << 16], from, to, &mut Vec::new()).is_err());
     }

@@ -1,0 +1,64 @@
+//! Why a capture cannot start, or has ended.
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::offload;
+
+/// Why a capture cannot start, or has ended.
+#[derive(Debug, Error)]
+pub enum CaptureError {
+    /// No interface has this name.
+    #[error("there is no interface {name} here; this machine has {available}")]
+    NoSuchInterface {
+        /// The name that the operator gave.
+        name: String,
+        /// The names that exist, separated by commas.
+        available: String,
+    },
+    /// The process must not open packet sockets.
+    #[error(
+        "capturing requires the CAP_NET_RAW capability: run as root, or grant it once with \
+         `setcap cap_net_raw+ep {program}`"
+    )]
+    NotPermitted {
+        /// The path of this program.
+        program: String,
+    },
+    /// The interface carries neither Ethernet frames nor bare IP packets.
+    #[error(
+        "{name} has link type {hardware}, which is neither Ethernet nor bare IP: capture on \
+         another interface"
+    )]
+    UnsupportedLink {
+        /// The interface.
+        name: String,
+        /// Its `ARPHRD_` number.
+        hardware: u16,
+    },
+    /// The interface was removed during the capture.
+    #[error("interface {name} has disappeared")]
+    Gone {
+        /// The interface.
+        name: String,
+    },
+    /// The kernel does not fill the slots of the ring any more.
+    #[error(
+        "the ring of {name} is stuck, as Linux leaves it after a merged frame that it cannot \
+         describe; {}",
+        offload::advice(name)
+    )]
+    Stuck {
+        /// The interface.
+        name: String,
+    },
+    /// The packet socket failed in another way.
+    #[error("capturing on {name} failed: {cause}")]
+    Socket {
+        /// The interface.
+        name: String,
+        /// The error of the system.
+        cause: io::Error,
+    },
+}

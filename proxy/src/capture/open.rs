@@ -1,0 +1,129 @@
+//! Opening the captures on an interface.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use pnet_datalink::NetworkInterface;
+use tracing::{debug, info, warn};
+
+use super::error::CaptureError;
+use super::interface::Capture;
+use super::portable::Portable;
+use super::ring::{Memory, Ring};
+use super::settings::{Backend, Settings};
+use super::source::Source;
+use super::{fanout, socket};
+use crate::offload;
+use crate::packet::Link;
+
+/// Opens captures on the interface called `name`, one for each thread. The kernel gives each
+/// capture the packets of the sources that its thread serves.
+///
+/// # Errors
+/// When there is no such interface, when the process lacks the privilege, and when the link type is
+/// not supported.
+pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, CaptureError> {
+    let interface = find(name)?;
+    let failed = |cause: io::Error| match cause.kind() {
+        io::ErrorKind::PermissionDenied => CaptureError::NotPermitted { program: program() },
+        _ => CaptureError::Socket { name: name.to_owned(), cause },
+    };
+    let mut sources = Vec::new();
+    for thread in 0..settings.threads.max(1) {
+        sources.push(open_one(&interface, settings, thread == 0).map_err(|error| match error {
+            Refused::Link(hardware) => {
+                CaptureError::UnsupportedLink { name: name.to_owned(), hardware }
+            }
+            Refused::System(error) => failed(error),
+        })?);
+    }
+    let sockets: Vec<_> = sources.iter().map(|(_, source)| source.as_fd()).collect();
+    if !fanout::share(&sockets).map_err(failed)? {
+        warn!(
+            "this kernel also captures what leaves through {name} if threads share the interface: \
+             one thread avoids that"
+        );
+    }
+    if let Some((link, source)) = sources.first() {
+        info!("capturing on {name} by {}, whose packets begin with {link}", source.name());
+    }
+    let captures = sources.into_iter();
+    Ok(captures.map(|(link, source)| Capture::new(&interface, link, source)).collect())
+}
+
+/// Why the proxy cannot capture on an interface.
+enum Refused {
+    /// The link type has this number.
+    Link(u16),
+    System(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+/// Opens the packet socket of one thread. `log`: whether to log what the operator should know of
+/// this interface.
+fn open_one(
+    interface: &NetworkInterface,
+    settings: Settings,
+    log: bool,
+) -> Result<(Link, Box<dyn Source>), Refused> {
+    let name = &interface.name;
+    let (socket, granted) = socket::open(settings.buffer)?;
+    if log && !granted.vnet_header {
+        warn!("this kernel does not mark merged frames on {name}: {}", offload::advice(name));
+    }
+    if log && !granted.incoming_only {
+        warn!("this kernel also captures what leaves through {name}: packets may be seen twice");
+    }
+    let ring = match settings.backend {
+        Backend::Pnet => None,
+        Backend::Ring => Some(Memory::under(&socket, settings.buffer)?),
+        Backend::Auto if granted.vnet_header && !socket::describes_merged_datagrams() => {
+            if log {
+                info!(
+                    "no ring on {name}: this kernel is older than 6.2, and a merged frame would \
+                     stop it"
+                );
+            }
+            None
+        }
+        Backend::Auto => Memory::under(&socket, settings.buffer)
+            .inspect_err(|error| {
+                warn!("no ring on {name} ({error}): each packet takes system calls");
+            })
+            .ok(),
+    };
+    let receiver = socket::bind(&socket, interface, settings.promiscuous)?;
+    let link = socket::link(&socket)?.map_err(Refused::Link)?;
+    // The filter only saves work. Without it, the parser discards the same packets.
+    if let Err(error) = socket::keep_udp(&socket, link) {
+        debug!("no filter on {name}: {error}");
+    }
+    let source: Box<dyn Source> = match ring {
+        Some(memory) => Box::new(Ring::new(socket, memory, granted.vnet_header)),
+        None => Box::new(Portable::new(socket, receiver, granted.vnet_header)),
+    };
+    Ok((link, source))
+}
+
+fn find(name: &str) -> Result<NetworkInterface, CaptureError> {
+    let mut names = Vec::new();
+    for interface in pnet_datalink::interfaces() {
+        if interface.name == name {
+            return Ok(interface);
+        }
+        names.push(interface.name);
+    }
+    let available = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err(CaptureError::NoSuchInterface { name: name.to_owned(), available })
+}
+
+/// The path of this program.
+fn program() -> String {
+    std::env::current_exe()
+        .map_or_else(|_| "sidekick-proxy".to_owned(), |path| path.display().to_string())
+}

@@ -1,0 +1,187 @@
+//! The state machine of the published proxy, without I/O and clock.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::{Filter, Flow, Identification, Payload, Position};
+use sidekick_quack::{PowerSums, ThresholdError};
+
+use super::settings::Interval;
+use super::wire::Quack;
+
+/// The observer counts every datagram with an identifier: 32 bits, big-endian, from byte 21 of the
+/// payload on.
+pub(crate) const IDENTIFICATION: Identification =
+    Identification { position: Position::Offset(21), filter: Filter::All };
+
+/// The settings of an [`Observer`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Config {
+    /// Sums in each quACK: 1 to 255.
+    pub threshold: u8,
+    /// When the observer sends a quACK.
+    pub interval: Interval,
+    /// Where the proxy listens. The observer does not count datagrams from and to this address. If
+    /// the address is unspecified, this applies to the port at any address.
+    pub local_address: SocketAddr,
+}
+
+/// What an observer has done since its creation. Resets do not change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stats {
+    /// Datagrams added to the sums.
+    pub counted: u64,
+    /// Datagrams not counted: too short, or from or to the proxy.
+    pub ignored: u64,
+    /// quACKs written for sending.
+    pub quacks: u64,
+    /// Bytes of these quACKs, without UDP and IP headers.
+    pub bytes: u64,
+    /// Resets.
+    pub resets: u64,
+}
+
+/// Counts datagrams and writes quACKs.
+///
+/// After each call of [`observe`](Self::observe) and [`on_timeout`](Self::on_timeout), call
+/// [`poll_transmit`](Self::poll_transmit), then arm a timer for
+/// [`poll_timeout`](Self::poll_timeout). Only [`new`](Self::new) allocates.
+#[derive(Clone, Debug)]
+pub(crate) struct Observer {
+    config: Config,
+    sums: PowerSums,
+    /// The last identifier counted since the start or a reset.
+    last: Option<u32>,
+    /// Datagrams counted since the last quACK by number became due.
+    unreported: u32,
+    due: bool,
+    /// Set by the first datagram after the start or a reset, if the interval is one of time.
+    deadline: Option<Instant>,
+    /// The quACK to send. The field keeps its memory.
+    quack: Quack,
+    stats: Stats,
+}
+
+impl Observer {
+    /// A new observer, which has counted nothing.
+    ///
+    /// # Errors
+    /// If the threshold is 0.
+    pub(crate) fn new(config: Config) -> Result<Self, ThresholdError> {
+        let threshold = usize::from(config.threshold);
+        Ok(Self {
+            config,
+            sums: PowerSums::new(threshold)?,
+            last: None,
+            unreported: 0,
+            due: false,
+            deadline: None,
+            quack: Quack { sums: vec![0; threshold], ..Quack::default() },
+            stats: Stats::default(),
+        })
+    }
+
+    /// Counts a captured datagram, and returns whether it counts. A datagram counts if its payload
+    /// has at least 25 bytes, and if it neither comes from the proxy nor goes to it.
+    pub(crate) fn observe(&mut self, flow: &Flow, payload: Payload<'_>, now: Instant) -> bool {
+        let identifier = IDENTIFICATION.identifier(payload);
+        let counts =
+            identifier.filter(|_| !self.is_local(flow.source) && !self.is_local(flow.destination));
+        let Some(identifier) = counts else {
+            self.stats.ignored += 1;
+            return false;
+        };
+        self.sums.insert(identifier);
+        self.last = Some(identifier);
+        self.stats.counted += 1;
+        match self.config.interval {
+            Interval::Packets(number) => {
+                self.unreported += 1;
+                if self.unreported >= number.get() {
+                    self.unreported = 0;
+                    self.due = true;
+                }
+            }
+            Interval::Millis(interval) if self.deadline.is_none() => {
+                self.deadline = now.checked_add(duration(interval));
+            }
+            Interval::Millis(_) => {}
+        }
+        true
+    }
+
+    /// Resets the sums, the count and the last identifier. It also cancels a due quACK: datagrams
+    /// from before the reset cause none.
+    pub(crate) fn reset(&mut self) {
+        self.sums.clear();
+        self.last = None;
+        self.unreported = 0;
+        self.due = false;
+        self.deadline = None;
+        self.stats.resets += 1;
+    }
+
+    /// When to call [`on_timeout`](Self::on_timeout).
+    #[must_use]
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Makes a quACK due if the deadline has passed. The next deadline lies on the same grid,
+    /// however late the call is: the observer skips missed ticks.
+    ///
+    /// Before the first datagram after the start or a reset, no quACK is due. From then on the
+    /// observer sends one at every tick, as the published proxy does, even if it has counted
+    /// nothing new. So a later quACK repeats what a lost one reported.
+    pub(crate) fn on_timeout(&mut self, now: Instant) {
+        let (Some(deadline), Interval::Millis(interval)) = (self.deadline, self.config.interval)
+        else {
+            return;
+        };
+        let Some(late) = now.checked_duration_since(deadline) else { return };
+        self.due = true;
+        let interval = duration(interval);
+        let into_the_next = late.as_nanos() % interval.as_nanos();
+        let left = interval
+            .saturating_sub(Duration::from_nanos(u64::try_from(into_the_next).unwrap_or(0)));
+        self.deadline = now.checked_add(left);
+    }
+
+    /// Writes the due quACK, if there is one, and returns its length. The quACK reports all
+    /// datagrams counted until now. If `out` is shorter than
+    /// [`MAX_QUACK_LEN`](super::wire::MAX_QUACK_LEN), the quACK may stay due.
+    pub(crate) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+        if !self.due {
+            return None;
+        }
+        self.sums.write_sums(&mut self.quack.sums);
+        self.quack.last = self.last;
+        self.quack.count = self.sums.count();
+        let len = self.quack.emit(out)?;
+        self.due = false;
+        self.stats.quacks += 1;
+        self.stats.bytes += len as u64;
+        Some(len)
+    }
+
+    /// What the observer has done so far.
+    #[must_use]
+    pub(crate) fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn is_local(&self, end: SocketAddr) -> bool {
+        let local = self.config.local_address;
+        // On loopback, the capture sees the proxy's own quACKs and the resets.
+        end.port() == local.port()
+            && (local.ip().is_unspecified() || local.ip().to_canonical() == end.ip())
+    }
+}
+
+fn duration(millis: NonZeroU32) -> Duration {
+    Duration::from_millis(millis.get().into())
+}
+
+#[cfg(test)]
+mod tests;

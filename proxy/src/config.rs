@@ -1,0 +1,262 @@
+//! The settings of a proxy, independent of how the operator gives them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::sysinfo::sysinfo;
+use serde::Deserialize;
+use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
+use thiserror::Error;
+
+use crate::capture::settings::{Backend, Settings};
+use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
+use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+
+/// Interfaces that one proxy can capture on.
+pub const MAX_INTERFACES: usize = 32;
+
+/// The settings of a proxy.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The interfaces to capture on, in the operator's order: 1 to [`MAX_INTERFACES`] different
+    /// names.
+    pub interfaces: Vec<String>,
+    /// The address and UDP port on which senders reach the proxy.
+    pub listen: SocketAddr,
+    /// Most sessions at once, 1 to 1,000,000.
+    pub max_sessions: u64,
+    /// Most sessions at once for one source address, 1 to 1,000,000.
+    pub max_sessions_per_source: u64,
+    /// Largest threshold that the proxy grants, 1 to 255.
+    pub max_threshold: u8,
+    /// How long a session lasts after the last message of its sender, 1 second to 1 day.
+    pub idle_timeout: Duration,
+    /// The file of the secret key. Without it, the proxy makes a key at each start.
+    pub key: Option<PathBuf>,
+    /// Whether the proxy answers senders that look for a proxy on their path.
+    pub discovery: bool,
+    /// The addresses that these answers announce. If empty, the proxy announces `listen`, or the
+    /// addresses of the interface on which the sender's packets arrive.
+    pub announce: Vec<SocketAddr>,
+    /// Whether to put the interfaces into promiscuous mode.
+    pub promiscuous: bool,
+    /// How to capture packets.
+    pub backend: Backend,
+    /// Mebibytes of packets that may wait, for each interface and thread: 1 to 1024.
+    pub buffer: u16,
+    /// Threads that share the packets by source address, 1 to 64.
+    pub threads: u16,
+    /// Where to serve metrics. `None`: at the default address, or nowhere if that is in use.
+    pub metrics: Option<MetricsAddress>,
+    /// Whether to print the final summary as JSON.
+    pub json: bool,
+    /// How much to log.
+    pub log: LogLevel,
+    /// Settings for the wire format of NSDI '24. If set, the proxy uses that format in place of
+    /// the Sidekick protocol.
+    pub nsdi24: Option<Nsdi24>,
+}
+
+/// How much the proxy logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// Errors and warnings.
+    #[default]
+    Warn,
+    /// Progress, too.
+    Info,
+    /// Also which messages were dropped, and why.
+    Debug,
+    /// Everything.
+    Trace,
+}
+
+impl LogLevel {
+    /// The level's name, which is also a log filter.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// Why a proxy cannot run with a [`Config`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// There is no interface.
+    #[error(
+        "no interface to capture on: name one with --interface IF, or interfaces = [\"IF\"] in the \
+         file of --config"
+    )]
+    NoInterface,
+    /// There are too many interfaces.
+    #[error("{0} interfaces: the limit is {MAX_INTERFACES}")]
+    TooManyInterfaces(usize),
+    /// The settings for the wire format of NSDI '24 contradict others.
+    #[error("{0}")]
+    Nsdi24(#[from] Conflict),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let limits = ObserverConfig::default();
+        Self {
+            interfaces: Vec::new(),
+            listen: SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)),
+            max_sessions: limits.max_sessions as u64,
+            max_sessions_per_source: limits.max_sessions_per_source as u64,
+            max_threshold: limits.max_threshold,
+            idle_timeout: limits.idle_timeout,
+            key: None,
+            discovery: true,
+            announce: Vec::new(),
+            promiscuous: false,
+            backend: Backend::default(),
+            buffer: 8,
+            threads: 1,
+            metrics: None,
+            json: false,
+            log: LogLevel::default(),
+            nsdi24: None,
+        }
+    }
+}
+
+impl Config {
+    /// Checks what no single setting shows.
+    ///
+    /// # Errors
+    /// [`ConfigError`] says which settings contradict each other.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        match self.interfaces.len() {
+            0 => return Err(ConfigError::NoInterface),
+            number if number > MAX_INTERFACES => {
+                return Err(ConfigError::TooManyInterfaces(number));
+            }
+            _ => {}
+        }
+        if let Some(nsdi24) = &self.nsdi24 {
+            nsdi24.check(self.listen, self.interfaces.len())?;
+        }
+        Ok(())
+    }
+
+    /// The interfaces with the numbers that captures and addresses name them by.
+    pub(crate) fn numbered_interfaces(&self) -> impl Iterator<Item = (u32, &str)> {
+        (0_u32..).zip(self.interfaces.iter().map(String::as_str))
+    }
+
+    /// How to capture on each interface.
+    pub(crate) fn capture(&self) -> Settings {
+        Settings {
+            backend: self.backend,
+            promiscuous: self.promiscuous,
+            buffer: usize::from(self.buffer) << 20,
+            threads: self.threads,
+        }
+    }
+
+    /// The limits of each thread's observer.
+    #[must_use]
+    pub fn observer(&self) -> ObserverConfig {
+        let defaults = ObserverConfig::default();
+        let share = self.max_sessions.div_ceil(self.threads.max(1).into());
+        let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        ObserverConfig {
+            max_sessions: size(share),
+            max_sessions_per_source: size(self.max_sessions_per_source),
+            kept_sums: defaults.kept_sums.max(self.max_threshold),
+            max_threshold: self.max_threshold,
+            idle_timeout: self.idle_timeout,
+            ..defaults
+        }
+    }
+
+    /// A sentence if the captures' buffers could fill more than half of the machine's memory.
+    #[must_use]
+    pub fn memory_shortage(&self) -> Option<String> {
+        let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
+        let buffers =
+            u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
+        let memory = sysinfo().ok()?.ram_total() >> 20;
+        (buffers > memory / 2).then(|| {
+            format!(
+                "waiting packets can fill {buffers} MiB (buffer for each interface and thread), \
+                 and this machine has {memory} MiB: make buffer or threads less"
+            )
+        })
+    }
+
+    /// The settings as the lines of a configuration file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let list = |texts: &[String]| {
+            texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ")
+        };
+        let mut lines = vec![
+            format!("interfaces = [{}]", list(&self.interfaces)),
+            format!("listen = \"{}\"", self.listen),
+            format!("max-sessions = {}", self.max_sessions),
+            format!("max-sessions-per-source = {}", self.max_sessions_per_source),
+            format!("max-threshold = {}", self.max_threshold),
+            format!("idle-timeout = {}", self.idle_timeout.as_secs()),
+            format!("discovery = {}", self.discovery),
+        ];
+        if !self.announce.is_empty() {
+            let addresses: Vec<_> = self.announce.iter().map(SocketAddr::to_string).collect();
+            lines.push(format!("announce = [{}]", list(&addresses)));
+        }
+        if let Some(key) = &self.key {
+            lines.push(format!("key = {:?}", key.display().to_string()));
+        }
+        let metrics = self.metrics.unwrap_or(MetricsAddress::At(DEFAULT_ADDRESS));
+        lines.extend([
+            format!("promiscuous = {}", self.promiscuous),
+            format!("capture = \"{}\"", self.backend.as_str()),
+            format!("buffer = {}", self.buffer),
+            format!("threads = {}", self.threads),
+            format!("metrics = \"{metrics}\""),
+            format!("log = \"{}\"", self.log.as_str()),
+        ]);
+        lines.join("\n") + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_the_library_s() {
+        let observer = Config::default().observer();
+        assert_eq!(format!("{observer:?}"), format!("{:?}", ObserverConfig::default()));
+    }
+
+    #[test]
+    fn every_accepted_limit_makes_an_observer() {
+        for max_threshold in 1..=255 {
+            let observer = Config { max_threshold, ..Config::default() }.observer();
+            assert_eq!(observer.max_threshold, max_threshold);
+            sidekick_protocol::Observer::new(observer, [0; 32]).unwrap();
+        }
+    }
+
+    #[test]
+    fn interfaces_have_a_limit() {
+        let with = |number: usize| Config {
+            interfaces: (0..number).map(|number| format!("eth{number}")).collect(),
+            ..Config::default()
+        };
+        assert_eq!(with(0).check(), Err(ConfigError::NoInterface));
+        assert_eq!(with(32).check(), Ok(()));
+        let error = with(33).check().unwrap_err();
+        assert_eq!(error.to_string(), "33 interfaces: the limit is 32");
+    }
+}

@@ -1,0 +1,153 @@
+//! The TCP port of the metrics.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+
+use thiserror::Error;
+use tracing::warn;
+
+/// Where the proxy serves metrics by default.
+pub(crate) const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9252);
+
+/// Where to serve metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricsAddress {
+    /// Nowhere.
+    Off,
+    /// At this address and TCP port.
+    At(SocketAddr),
+}
+
+/// The error for a text that is not a [`MetricsAddress`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("expected an address and port like {DEFAULT_ADDRESS}, or off")]
+pub struct ParseAddressError;
+
+impl FromStr for MetricsAddress {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAddressError> {
+        if text == "off" {
+            Ok(Self::Off)
+        } else {
+            text.parse().map(Self::At).map_err(|_| ParseAddressError)
+        }
+    }
+}
+
+impl fmt::Display for MetricsAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Why the proxy cannot serve metrics.
+#[derive(Debug, Error)]
+pub(crate) enum MonitorError {
+    /// Another program uses the port.
+    #[error(
+        "TCP port {} is in use on {}: stop the program that uses it, or choose another port with \
+         --metrics, or off",
+        .0.port(), .0.ip()
+    )]
+    InUse(SocketAddr),
+    /// The address belongs to another machine.
+    #[error("{} is not an address of this machine: choose one with --metrics, or off", .0.ip())]
+    NotLocal(SocketAddr),
+    /// Ports below 1024 are privileged.
+    #[error("no permission to serve metrics on {0}: choose a port above 1023 with --metrics")]
+    NotPermitted(SocketAddr),
+    /// Something else went wrong.
+    #[error("cannot serve metrics on {address}: {cause}")]
+    Other {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+}
+
+/// Opens the TCP port, unless metrics are off. For `None`, tries [`DEFAULT_ADDRESS`], and only
+/// warns if that fails.
+///
+/// # Errors
+/// [`MonitorError`] says why the port that the operator chose cannot be opened.
+pub(crate) fn open(choice: Option<MetricsAddress>) -> Result<Option<TcpListener>, MonitorError> {
+    let address = match choice {
+        Some(MetricsAddress::Off) => return Ok(None),
+        Some(MetricsAddress::At(address)) => address,
+        None => DEFAULT_ADDRESS,
+    };
+    let opened = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let error = match opened {
+        Ok(listener) => {
+            if !address.ip().is_loopback() {
+                warn!(
+                    "everyone who can reach {address} can read the metrics and the list of \
+                     sessions: keep strangers away from that port"
+                );
+            }
+            return Ok(Some(listener));
+        }
+        Err(cause) => match cause.kind() {
+            io::ErrorKind::AddrInUse => MonitorError::InUse(address),
+            io::ErrorKind::AddrNotAvailable => MonitorError::NotLocal(address),
+            io::ErrorKind::PermissionDenied => MonitorError::NotPermitted(address),
+            _ => MonitorError::Other { address, cause },
+        },
+    };
+    if choice.is_some() {
+        return Err(error);
+    }
+    warn!("the proxy serves no metrics: {error}");
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_an_address_or_are_off() {
+        for text in ["off", "127.0.0.1:9252", "[::1]:1"] {
+            assert_eq!(text.parse::<MetricsAddress>().unwrap().to_string(), text);
+        }
+        for text in ["", "on", "9252", "127.0.0.1", "localhost:9252"] {
+            let error = text.parse::<MetricsAddress>().unwrap_err().to_string();
+            assert_eq!(error, "expected an address and port like 127.0.0.1:9252, or off");
+        }
+    }
+
+    #[test]
+    fn errors_name_a_remedy() {
+        let taken =
+            open(Some(MetricsAddress::At("127.0.0.1:0".parse().unwrap()))).unwrap().unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = open(Some(MetricsAddress::At(address))).unwrap_err().to_string();
+        let port = address.port();
+        assert_eq!(
+            error,
+            format!(
+                "TCP port {port} is in use on 127.0.0.1: stop the program that uses it, or choose \
+                 another port with --metrics, or off"
+            )
+        );
+        let error = open(Some(MetricsAddress::At("192.0.2.1:9252".parse().unwrap())))
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            error,
+            "192.0.2.1 is not an address of this machine: choose one with --metrics, or off"
+        );
+        assert!(open(Some(MetricsAddress::Off)).unwrap().is_none());
+    }
+}

@@ -1,0 +1,216 @@
+//! Counting packets that were captured before.
+
+use std::time::{Duration, Instant};
+
+use sidekick_protocol::observer::ConfigError;
+use sidekick_protocol::{
+    Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, ObserverStats, Seen, SessionStatus,
+    Terms,
+};
+
+use crate::capture::{BATCH, Batch, Counters};
+use crate::packet::{Datagram, Skip};
+
+/// Longest datagram on a wire. The capturing machine has merged several into a longer one.
+const LONGEST_ON_A_WIRE: usize = 9000;
+
+/// Longest capture by its clock, which stops there.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Counts packets that were captured before. It writes quACKs, and sends none.
+#[derive(Debug)]
+pub struct Replay {
+    observer: Observer,
+    terms: Terms,
+    /// The time of the current packet.
+    now: Instant,
+    /// The capture's clock at the first packet with a time.
+    first: Option<Duration>,
+    /// The time of the first packet.
+    begun: Instant,
+    counters: Counters,
+    over_limit: u64,
+    out: [u8; MAX_DATAGRAM_LEN],
+}
+
+impl Replay {
+    /// A replay that counts at most `flows` flows, each by `terms`. It begins at `now`.
+    ///
+    /// # Errors
+    /// When the limit of flows or the terms are impossible.
+    pub fn new(flows: usize, terms: Terms, now: Instant) -> Result<Self, ConfigError> {
+        let config = ObserverConfig {
+            max_sessions: flows,
+            max_sessions_per_source: flows,
+            kept_sums: terms.threshold,
+            max_threshold: terms.threshold,
+            min_every: Duration::ZERO,
+            // Longer than any file: no sender sends messages here.
+            idle_timeout: 2 * LONGEST,
+            ..ObserverConfig::default()
+        };
+        let observer = Observer::new(config, [0; 32])?;
+        let (begun, out) = (now, [0; MAX_DATAGRAM_LEN]);
+        let counters = Counters::default();
+        Ok(Self { observer, terms, now, first: None, begun, counters, over_limit: 0, out })
+    }
+
+    /// Counts what a frame contains. `time` is the capture's clock, or `None` for the time of the
+    /// previous frame. A clock that was set back stops until it reaches its old value.
+    pub fn observe(&mut self, found: Result<Datagram<'_>, Skip>, time: Option<Duration>) {
+        self.observe_all(&[found], time);
+    }
+
+    /// Counts what frames contain that were captured together.
+    pub fn observe_all(&mut self, found: &[Result<Datagram<'_>, Skip>], time: Option<Duration>) {
+        if let Some(time) = time {
+            let first = *self.first.get_or_insert(time);
+            self.now = self.now.max(self.begun + time.saturating_sub(first).min(LONGEST));
+        }
+        while let Some(deadline) =
+            self.observer.poll_timeout().filter(|deadline| *deadline <= self.now)
+        {
+            self.observer.on_timeout(deadline);
+            self.send();
+        }
+        for found in found.chunks(BATCH) {
+            self.count(found);
+        }
+    }
+
+    fn count(&mut self, found: &[Result<Datagram<'_>, Skip>]) {
+        let Self { observer, counters, out, terms, now, over_limit, .. } = self;
+        let mut batch = Batch::default();
+        for found in found {
+            match found {
+                Ok(datagram) => {
+                    counters.datagrams += 1;
+                    counters.unsplit += u64::from(datagram.len > LONGEST_ON_A_WIRE);
+                    batch.push(Seen { flow: datagram.flow, payload: datagram.payload() });
+                }
+                Err(Skip::NotUdp) => {}
+                Err(Skip::Fragment) => counters.fragments += 1,
+                Err(Skip::Malformed | Skip::Cut) => counters.malformed += 1,
+            }
+        }
+        let seen = batch.seen();
+        let mut next = seen.iter();
+        observer.observe_all(seen, 0, *now, |observer, mut observed| {
+            let Some(Seen { flow, payload }) = next.next() else { return };
+            if observed == Observed::NoSession {
+                // This fails at the limit. It also fails if an earlier packet of the batch has
+                // opened the session: the observer looks up the whole batch at the beginning.
+                let _ = observer.adopt(*flow, *terms, *now);
+                observed = observer.observe(flow, 0, *payload, *now);
+                *over_limit += u64::from(observed == Observed::NoSession);
+            }
+            if observed == Observed::Counted {
+                while observer.poll_transmit(out).is_some() {}
+            }
+        });
+    }
+
+    /// Writes due quACKs.
+    fn send(&mut self) {
+        while self.observer.poll_transmit(&mut self.out).is_some() {}
+    }
+
+    /// What the frames contained.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the observer has done.
+    #[must_use]
+    pub fn stats(&self) -> &ObserverStats {
+        self.observer.stats()
+    }
+
+    /// Datagrams of flows beyond the limit.
+    #[must_use]
+    pub fn over_limit(&self) -> u64 {
+        self.over_limit
+    }
+
+    /// The time from the first packet to the last, by the capture's clock.
+    #[must_use]
+    pub fn span(&self) -> Duration {
+        self.now.saturating_duration_since(self.begun)
+    }
+
+    /// The status of each flow. The flow with the most packets is the first.
+    #[must_use]
+    pub fn flows(&self) -> Vec<SessionStatus> {
+        let mut flows: Vec<_> = self.observer.statuses().collect();
+        let order = |flow: &Flow| (flow.source, flow.destination);
+        flows.sort_by(|a, b| b.counted.cmp(&a.counted).then(order(&a.flow).cmp(&order(&b.flow))));
+        flows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock;
+    use std::num::NonZeroU16;
+
+    fn datagram(flow: u16, identifier: u32) -> ([u8; 40], Flow) {
+        let mut payload = [0x40; 40];
+        payload[21..25].copy_from_slice(&identifier.to_be_bytes());
+        let source = ([192, 0, 2, 1], flow).into();
+        (payload, Flow { source, destination: ([198, 51, 100, 7], 443).into() })
+    }
+
+    #[test]
+    fn each_flow_is_counted_separately() {
+        let terms = Terms { every_packets: NonZeroU16::new(4), every: None, ..Terms::default() };
+        let mut replay = Replay::new(2, terms, clock()).unwrap();
+        for (flow, identifier, at) in
+            [(1, 10, 5), (1, 11, 6), (2, 12, 7), (3, 13, 8), (1, 14, 4), (1, 15, 9)]
+        {
+            let (payload, flow) = datagram(flow, identifier);
+            let found = Ok(Datagram { flow, payload: &payload, len: 40 });
+            replay.observe(found, Some(Duration::from_secs(at)));
+        }
+        for skip in [Skip::NotUdp, Skip::Cut, Skip::Malformed, Skip::Fragment] {
+            replay.observe(Err(skip), None);
+        }
+        let flows: Vec<_> = replay
+            .flows()
+            .iter()
+            .map(|flow| (flow.flow.source.port(), flow.counted, flow.ends, flow.quacks))
+            .collect();
+        assert_eq!(flows, [(1, 4, Some((10, 15)), 1), (2, 1, Some((12, 12)), 0)]);
+        assert_eq!((replay.over_limit(), replay.span()), (1, Duration::from_secs(4)));
+        let counters = replay.counters();
+        assert_eq!((counters.datagrams, counters.malformed, counters.fragments), (6, 2, 1));
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_ends_no_flow() {
+        let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
+        let times =
+            [Duration::from_secs(5), Duration::MAX, Duration::ZERO, Duration::from_secs(1 << 40)];
+        for (identifier, time) in (0..).zip(times) {
+            let (payload, flow) = datagram(1, identifier);
+            replay.observe(Ok(Datagram { flow, payload: &payload, len: 40 }), Some(time));
+        }
+        assert_eq!((replay.stats().counted, replay.span()), (4, LONGEST));
+        assert_eq!(replay.flows().len(), 1, "longer than any file");
+    }
+
+    #[test]
+    fn quacks_follow_the_clock_of_the_capture() {
+        let mut replay = Replay::new(9, Terms::default(), clock()).unwrap();
+        for (identifier, at) in [(1, 0), (2, 29), (3, 31), (4, 95), (5, 200)] {
+            let (payload, flow) = datagram(1, identifier);
+            replay.observe(
+                Ok(Datagram { flow, payload: &payload, len: 40 }),
+                Some(Duration::from_millis(at)),
+            );
+        }
+        // After 30, 61 and 125 ms.
+        assert_eq!((replay.stats().quacks_sent, replay.stats().counted), (3, 5));
+    }
+}

@@ -1,0 +1,30 @@
+//! What the tests, benchmarks and fuzz targets of this workspace use. It may change at any time.
+
+pub use crate::addresses::HostNetwork;
+pub use crate::capture::BATCH;
+pub use crate::compat::nsdi24::wire::Quack as Nsdi24Quack;
+pub use crate::engine::ProtocolEngine;
+pub use crate::monitor::server::serve;
+pub use crate::monitor::status::{ProxyInfo, Status, StatusReader};
+pub use crate::pool::WorkerPool;
+pub use crate::port::Port;
+pub use crate::raw_socket::RawSocket;
+pub use crate::replay::counter::Replay;
+pub use crate::route::Route;
+pub use crate::summary::Summary;
+pub use crate::worker::{Report, Sockets, WorkerEvent};
+
+/// The metrics page.
+pub mod exposition {
+    pub use crate::monitor::exposition::*;
+}
+
+/// Frames into which the kernel merged several datagrams.
+pub mod offload {
+    pub use crate::offload::*;
+}
+
+/// Parsing captured frames.
+pub mod packet {
+    pub use crate::packet::{Datagram, Link, Skip, parse};
+}

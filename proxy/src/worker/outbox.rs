@@ -1,0 +1,108 @@
+//! How datagrams leave a worker.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Transmit};
+use tracing::warn;
+
+use crate::addresses::Egress;
+use crate::engine::ProtocolEngine;
+use crate::port::Port;
+use crate::raw_socket::RawSocket;
+use crate::route::Route;
+
+/// The sockets that all workers share.
+#[derive(Debug)]
+pub struct Sockets {
+    /// The proxy's own port.
+    pub port: Port,
+    /// For answers to markers, which come from the address of the flow's receiver. `None` if the
+    /// wire format has no markers.
+    pub raw: Option<RawSocket>,
+}
+
+/// Sends what an engine has to send.
+pub(super) struct Outbox {
+    sockets: Arc<Sockets>,
+    /// By which interface answers leave, for each interface with a capture.
+    pub(super) egress: Vec<Egress>,
+    errors: SendErrors,
+    buffer: [u8; MAX_DATAGRAM_LEN],
+}
+
+/// Datagrams that the system did not accept.
+#[derive(Debug, Default)]
+struct SendErrors(u64);
+
+impl SendErrors {
+    /// Counts an error, and logs the first.
+    fn add(&mut self, destination: SocketAddr, error: &io::Error) {
+        if self.0 == 0 {
+            warn!(
+                "cannot send to {destination}: {error} (logged once; the metrics and the summary \
+                 count these)"
+            );
+        }
+        self.0 += 1;
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(sockets: Arc<Sockets>) -> Self {
+        Self {
+            sockets,
+            egress: Vec::new(),
+            errors: SendErrors::default(),
+            buffer: [0; MAX_DATAGRAM_LEN],
+        }
+    }
+
+    /// The proxy's own port.
+    pub(super) fn port(&self) -> &Port {
+        &self.sockets.port
+    }
+
+    /// How many datagrams the system did not accept.
+    pub(super) fn unsent(&self) -> u64 {
+        self.errors.0
+    }
+
+    /// Sends all datagrams that the engine has ready.
+    pub(super) fn send_all(&mut self, engine: &mut impl ProtocolEngine) {
+        while let Some(transmit) = engine.poll_transmit(&mut self.buffer) {
+            if let Err(error) = self.send(&transmit) {
+                self.errors.add(transmit.to, &error);
+            }
+        }
+    }
+
+    fn send(&self, transmit: &Transmit) -> io::Result<()> {
+        let Transmit { to, local_ip, from, interface, in_session, len } = *transmit;
+        let message = self.buffer.get(..len).unwrap_or_default();
+        // If the interface is gone, the answer has no other way.
+        let interface = interface.map(|number| self.egress(number)).transpose()?;
+        let Sockets { port, raw } = &*self.sockets;
+        // The raw socket also sends to hosts without a session. The kernel keeps such a datagram
+        // until ARP fails, and charges its memory to the socket. The port's memory is for sessions.
+        let spoofed =
+            from.or_else(|| port.local_address(local_ip).filter(|_| !in_session && !is_scoped(to)));
+        match (spoofed, raw) {
+            (Some(from), Some(raw)) => raw.send(message, from, to, interface),
+            _ => port.send(message, to, Route { source: local_ip, interface }),
+        }
+    }
+
+    /// The kernel's index of the interface by which answers leave.
+    fn egress(&self, interface: u32) -> io::Result<u32> {
+        let egress = self.egress.iter().find(|egress| egress.interface == interface);
+        Ok(egress.ok_or(Errno::ENODEV)?.index)
+    }
+}
+
+/// Whether an address means nothing without its interface, which the raw socket does not know.
+fn is_scoped(address: SocketAddr) -> bool {
+    matches!(address.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local())
+}
