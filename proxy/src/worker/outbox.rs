@@ -10,9 +10,9 @@ use tracing::warn;
 
 use crate::addresses::Egress;
 use crate::engine::ProtocolEngine;
+use crate::packet_info::PacketInfo;
 use crate::port::Port;
 use crate::raw_socket::RawSocket;
-use crate::route::Route;
 
 /// The sockets that all workers share.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ impl Outbox {
             from.or_else(|| port.local_address(local_ip).filter(|_| !in_session && !is_scoped(to)));
         match (spoofed, raw) {
             (Some(from), Some(raw)) => raw.send(message, from, to, interface),
-            _ => port.send(message, to, Route { source: local_ip, interface }),
+            _ => port.send(message, to, PacketInfo { source: local_ip, interface }),
         }
     }
 
