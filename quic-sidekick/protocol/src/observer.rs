@@ -36,7 +36,7 @@ pub use error::HandleError;
 use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
-pub use peer::{Peer, Transmit};
+pub use peer::Peer;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;

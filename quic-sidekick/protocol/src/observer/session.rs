@@ -2,12 +2,12 @@
 
 use super::budget::Budget;
 use super::duplicates::Duplicates;
-use super::peer::Transmit;
 use crate::clock::micros;
 use crate::flow::Flow;
 use crate::identify::{Filter, Identification, Payload};
 use crate::keys::Seal;
 use crate::terms::Terms;
+use crate::transmit::{Route, Transmit};
 use crate::wire::{ECHO_LEN, Message, Quack, SessionNumber, ShortQuack, Sums, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::net::{IpAddr, SocketAddr};
@@ -144,15 +144,13 @@ impl Session {
         })
     }
 
-    /// The destination of a datagram of `len` bytes to the session's sender.
-    pub(super) fn poll_transmit(&self, len: usize) -> Transmit {
+    /// A datagram of `size` bytes to the session's sender.
+    pub(super) fn transmit(&self, size: usize) -> Transmit {
         Transmit {
-            to: self.agreed.peer,
-            local_ip: self.local_ip,
-            from: None,
-            interface: None,
-            in_session: true,
-            len,
+            destination: self.agreed.peer,
+            source_ip: self.local_ip,
+            size,
+            route: Route::Session,
         }
     }
 
