@@ -1,8 +1,8 @@
 //! Writing of the proxy's datagrams.
 
 use super::Observer;
+use super::flow_counter::Withheld;
 use super::outgoing::{Bare, Outgoing};
-use super::session::Withheld;
 use crate::transmit::{Route, Transmit};
 use crate::wire::{Datagram, Message};
 
@@ -50,7 +50,7 @@ impl Observer {
             }
             Outgoing::Epoch(number) => {
                 let (_, session) = self.table.by_number(number)?;
-                let epoch = session.epoch;
+                let epoch = session.counter.epoch;
                 let len = session.emit(&Message::Epoch { epoch }, out)?;
                 session.transmit(len)
             }
