@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use sidekick_protocol::is_network_error;
 use thiserror::Error;
 
-use crate::route::{self, Route};
+use crate::packet_info::{self, PacketInfo};
 
 /// Bytes of messages that may wait in each direction, as the kernel counts them. This is room for
 /// some thousand messages: after an outage all senders send at once, and the kernel keeps datagrams
@@ -136,8 +136,8 @@ impl Port {
     /// # Errors
     /// When the system does not accept the message. The network may lose every message of the
     /// protocol, so this is no reason to end.
-    pub fn send(&self, message: &[u8], to: SocketAddr, route: Route) -> io::Result<()> {
-        route::send(&self.socket, message, self.in_family(to), route)
+    pub fn send(&self, message: &[u8], to: SocketAddr, info: PacketInfo) -> io::Result<()> {
+        packet_info::send(&self.socket, message, self.in_family(to), info)
     }
 
     /// An IPv6 socket reaches an IPv4 peer under its mapped address.

@@ -16,7 +16,7 @@ use pnet_packet::ipv4::{self, MutableIpv4Packet};
 use pnet_packet::ipv6::MutableIpv6Packet;
 use pnet_packet::udp::{self, MutableUdpPacket};
 
-use crate::route::{self, Route};
+use crate::packet_info::{self, PacketInfo};
 
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
@@ -74,8 +74,8 @@ impl RawSocket {
             }
             _ => return Err(Errno::EAFNOSUPPORT.into()),
         };
-        let route = Route { source: None, interface };
-        route::send(socket, &packet, SocketAddr::new(to.ip(), 0), route)
+        let info = PacketInfo { source: None, interface };
+        packet_info::send(socket, &packet, SocketAddr::new(to.ip(), 0), info)
     }
 }
 

@@ -6,11 +6,11 @@ pub use crate::compat::nsdi24::wire::Quack as Nsdi24Quack;
 pub use crate::engine::ProtocolEngine;
 pub use crate::monitor::server::serve;
 pub use crate::monitor::status::{ProxyInfo, Status, StatusReader};
+pub use crate::packet_info::PacketInfo;
 pub use crate::pool::WorkerPool;
 pub use crate::port::Port;
 pub use crate::raw_socket::RawSocket;
 pub use crate::replay::counter::Replay;
-pub use crate::route::Route;
 pub use crate::summary::Summary;
 pub use crate::worker::{Report, Sockets, WorkerEvent};
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
 use common::{PATIENCE, in_namespace};
-use sidekick_proxy::testing::{Port, Route};
+use sidekick_proxy::testing::{PacketInfo, Port};
 
 #[test]
 fn answers_come_from_the_address_spoken_to() {
@@ -33,8 +33,8 @@ fn answers_come_from_the_address_spoken_to() {
             let arrival = port.receiver().receive(&mut buffer).unwrap().unwrap();
             assert_eq!(&buffer[..arrival.len], b"question");
             assert_eq!(arrival.from, peer.local_addr().unwrap(), "{listen}");
-            let route = Route { source: arrival.local_ip, interface: None };
-            port.send(b"answer", arrival.from, route).unwrap();
+            let info = PacketInfo { source: arrival.local_ip, interface: None };
+            port.send(b"answer", arrival.from, info).unwrap();
             // A connected socket accepts datagrams only from its peer's address.
             let len = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..len], b"answer", "{listen} spoken to as {spoken_to}");
@@ -61,7 +61,7 @@ fn forged_errors_do_not_reach_the_port() {
             let mut receiver = port.receiver();
             for _ in 0..5 {
                 rounds.next().unwrap().unwrap();
-                port.send(b"quACK", peer.local_addr().unwrap(), Route::default()).unwrap();
+                port.send(b"quACK", peer.local_addr().unwrap(), PacketInfo::default()).unwrap();
                 let (len, from) = peer.recv_from(&mut [0; 64]).unwrap();
                 assert_eq!(len, 5);
                 assert!(receiver.receive(&mut [0; 64]).unwrap().is_none());

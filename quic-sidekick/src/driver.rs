@@ -1,6 +1,6 @@
 //! The plugin with the socket that it needs: what every event loop would otherwise repeat.
 
-use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status};
+use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status, Transmit};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::is_network_error;
 use std::io;
@@ -162,9 +162,9 @@ impl<S: AdjacentSocket> Driver<S> {
     /// as it does one that the network loses.
     fn transmit(&mut self) {
         let Some(socket) = &self.socket else { return };
-        while let Some((len, destination)) = self.sidekick.poll_transmit(self.buffer.as_mut_slice())
-        {
-            let message = self.buffer.get(..len).unwrap_or_default();
+        while let Some(transmit) = self.sidekick.poll_transmit(self.buffer.as_mut_slice()) {
+            let Transmit { destination, size, .. } = transmit;
+            let message = self.buffer.get(..size).unwrap_or_default();
             if let Err(error) = socket.send_to(message, destination) {
                 self.socket_errors += u64::from(is_network_error(&error));
                 tracing::debug!(%error, %destination, "a message to the proxy was not sent");

@@ -57,6 +57,6 @@ pub use driver::{AdjacentSocket, Driver};
 pub use quiche;
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
-    Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Selection,
-    SenderStats,
+    Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Route, Selection,
+    SenderStats, Transmit,
 };

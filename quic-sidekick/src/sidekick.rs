@@ -7,7 +7,8 @@ use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::wire::discovery::{HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{
-    Assistance, Flow, Payload, PublicKey, Reason, Selection, Sender, SenderStats, Store, Target,
+    Assistance, Flow, Payload, PublicKey, Reason, Route, Selection, Sender, SenderStats, Store,
+    Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -210,9 +211,9 @@ impl Sidekick {
     /// Hands markers to the connection, which sends them from its own address and port.
     fn mark<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
         let mut marker = [0; MARKER_LEN];
-        while let Some(len) = self.sender.transmit_on_path(&mut marker) {
+        while let Some(transmit) = self.sender.transmit_on_path(&mut marker) {
             tracing::debug!("a marker goes onto the path");
-            conn.sidekick_send_side_channel(marker.get(..len).unwrap_or_default());
+            conn.sidekick_send_side_channel(marker.get(..transmit.size).unwrap_or_default());
             self.moved = true;
         }
     }
@@ -462,13 +463,10 @@ impl Sidekick {
     }
 
     /// Writes the next datagram for a proxy to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes,
-    /// and gives its length and the proxy's address. The adjacent socket sends it.
-    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(usize, SocketAddr)> {
-        match self.sender.poll_transmit(out)? {
-            (Target::Proxy(proxy), len) => Some((len, proxy)),
-            // Markers were handed to the connection, each as soon as there was one.
-            (Target::Path, _) => None,
-        }
+    /// and returns its size and the proxy's address. The adjacent socket sends it.
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        // Markers were handed to the connection, each as soon as there was one.
+        self.sender.poll_transmit(out).filter(|transmit| transmit.route == Route::Session)
     }
 
     /// Says goodbye to the proxy; drain [`Sidekick::poll_transmit`] once more.

@@ -12,7 +12,7 @@
 use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, Sidekick, Status, quiche};
 use sidekick_protocol::wire::Cookie;
 use sidekick_protocol::wire::discovery::{Answer, HANDLE_LEN, MARKER_LEN};
-use sidekick_protocol::{Addresses, Flow, Observed, Observer, ObserverConfig, Payload};
+use sidekick_protocol::{Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -170,14 +170,14 @@ fn upload_as(
 
         // The near segment is quicker than the far one: the proxy speaks first.
         let mut message = [0; MAX_DATAGRAM_LEN];
-        while let Some((len, _)) = sidekick.poll_transmit(&mut message).filter(|_| with_proxy) {
-            let _ = observer.handle_input(adjacent, &message[..len], Instant::now());
+        while let Some(transmit) = sidekick.poll_transmit(&mut message).filter(|_| with_proxy) {
+            let _ = observer.handle_input(adjacent, &message[..transmit.size], Instant::now());
         }
         observer.on_timeout(Instant::now());
         while let Some(transmit) = observer.poll_transmit(&mut message) {
-            let datagram = &mut message[..transmit.len];
-            match transmit.from {
-                None => {
+            let datagram = &mut message[..transmit.size];
+            match transmit.route {
+                Route::Session | Route::Stranger { .. } => {
                     let again =
                         sidekick.handle_input(datagram, proxy_addr, &mut client, Instant::now());
                     // What it says of the connection is so, where nothing was left to be sent
@@ -187,9 +187,9 @@ fn upload_as(
                     }
                     drained &= !again;
                 }
-                Some(from) => {
-                    let info = quiche::RecvInfo { from, to: transmit.to };
-                    assert_eq!(client.recv(datagram, info).unwrap(), transmit.len);
+                Route::Path { source: from, .. } => {
+                    let info = quiche::RecvInfo { from, to: transmit.destination };
+                    assert_eq!(client.recv(datagram, info).unwrap(), transmit.size);
                 }
             }
             moved = true;

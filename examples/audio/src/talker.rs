@@ -17,7 +17,7 @@ pub use config::{
 };
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
-use sidekick_protocol::{Payload, Sender, Target};
+use sidekick_protocol::{Payload, Route, Sender};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -518,11 +518,9 @@ impl Talker {
     /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives its length and where to send it
     /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
-        match self.sidekick.as_mut()?.poll_transmit(out)? {
-            (Target::Proxy(proxy), len) => Some((proxy, len)),
-            // The proxy's address is known: nothing has to go along the path to find it.
-            (Target::Path, _) => None,
-        }
+        let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
+        // The proxy's address is known: nothing has to go along the path to find it.
+        (transmit.route == Route::Session).then_some((transmit.destination, transmit.size))
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use sidekick_protocol::{
-    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload,
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
 };
 
 use super::chain::{Node, Outbox, Side};
@@ -135,15 +135,19 @@ impl Proxy {
         loop {
             let before = observer.stats().quacks_sent;
             let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
-            let payload = buffer.get(..transmit.len).unwrap_or_default();
+            let payload = buffer.get(..transmit.size).unwrap_or_default();
             // The answer to a marker that has to come along the path pretends to be the receiver's.
-            let packet = Packet::new(transmit.from.unwrap_or(self.address), transmit.to, payload);
+            let source = match transmit.route {
+                Route::Path { source, .. } => source,
+                Route::Session | Route::Stranger { .. } => self.address,
+            };
+            let packet = Packet::new(source, transmit.destination, payload);
             // What is sealed does not show what it is.
             if observer.stats().quacks_sent == before {
                 leave(packet);
             } else {
                 self.lies.told();
-                self.tally.sent(transmit.len, now);
+                self.tally.sent(transmit.size, now);
                 self.egress.push(packet, now, leave);
             }
         }
@@ -199,7 +203,7 @@ impl Node for Proxy {
 mod tests {
     use super::*;
     use crate::scenario::Scenario;
-    use sidekick_protocol::{Assistance, Sender, SenderConfig, Target};
+    use sidekick_protocol::{Assistance, Sender, SenderConfig};
     use std::time::Duration;
 
     const MS: Duration = Duration::from_millis(1);
@@ -271,13 +275,12 @@ mod tests {
 
         fn talk(&mut self) {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
-            while let Some((target, length)) = self.sender.poll_transmit(&mut buffer) {
-                match target {
-                    Target::Proxy(proxy) => self.pass(self.adjacent, proxy, &buffer[..length]),
-                    Target::Path => {
-                        self.pass(self.flow.source, self.flow.destination, &buffer[..length]);
-                    }
-                }
+            while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
+                let source = match transmit.route {
+                    Route::Path { source, .. } => source,
+                    Route::Session | Route::Stranger { .. } => self.adjacent,
+                };
+                self.pass(source, transmit.destination, &buffer[..transmit.size]);
             }
         }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::route::is_unicast;
+use crate::packet_info::is_unicast;
 
 /// Reads an address and port to which a sender can send.
 pub(super) fn announced(text: &str) -> Result<SocketAddr, String> {

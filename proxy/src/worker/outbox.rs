@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use sidekick_protocol::{MAX_DATAGRAM_LEN, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, Route, Transmit};
 use tracing::warn;
 
 use crate::addresses::Egress;
 use crate::engine::ProtocolEngine;
+use crate::packet_info::PacketInfo;
 use crate::port::Port;
 use crate::raw_socket::RawSocket;
-use crate::route::Route;
 
 /// The sockets that all workers share.
 #[derive(Debug)]
@@ -74,24 +74,30 @@ impl Outbox {
     pub(super) fn send_all(&mut self, engine: &mut impl ProtocolEngine) {
         while let Some(transmit) = engine.poll_transmit(&mut self.buffer) {
             if let Err(error) = self.send(&transmit) {
-                self.errors.add(transmit.to, &error);
+                self.errors.add(transmit.destination, &error);
             }
         }
     }
 
     fn send(&self, transmit: &Transmit) -> io::Result<()> {
-        let Transmit { to, local_ip, from, interface, in_session, len } = *transmit;
-        let message = self.buffer.get(..len).unwrap_or_default();
+        let Transmit { destination, source_ip, size, route } = *transmit;
+        let message = self.buffer.get(..size).unwrap_or_default();
+        let Sockets { port, raw } = &*self.sockets;
+        // The source that the raw socket writes.
+        let (source, interface) = match route {
+            Route::Session => (None, None),
+            // The kernel keeps a datagram to a stranger until ARP fails, and charges its memory to
+            // the socket. The port's memory is for sessions.
+            Route::Stranger { interface } => {
+                (port.local_address(source_ip).filter(|_| !is_scoped(destination)), interface)
+            }
+            Route::Path { source, interface } => (Some(source), interface),
+        };
         // If the interface is gone, the answer has no other way.
         let interface = interface.map(|number| self.egress(number)).transpose()?;
-        let Sockets { port, raw } = &*self.sockets;
-        // The raw socket also sends to hosts without a session. The kernel keeps such a datagram
-        // until ARP fails, and charges its memory to the socket. The port's memory is for sessions.
-        let spoofed =
-            from.or_else(|| port.local_address(local_ip).filter(|_| !in_session && !is_scoped(to)));
-        match (spoofed, raw) {
-            (Some(from), Some(raw)) => raw.send(message, from, to, interface),
-            _ => port.send(message, to, Route { source: local_ip, interface }),
+        match (source, raw) {
+            (Some(source), Some(raw)) => raw.send(message, source, destination, interface),
+            _ => port.send(message, destination, PacketInfo { source: source_ip, interface }),
         }
     }
 

@@ -254,7 +254,7 @@ impl hooked::upload::Help for Helped {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut sent = Vec::new();
         while let Some(transmit) = self.observer.poll_transmit(&mut buffer) {
-            sent.push(buffer[..transmit.len].to_vec());
+            sent.push(buffer[..transmit.size].to_vec());
         }
         sent
     }

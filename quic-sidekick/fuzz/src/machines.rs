@@ -17,7 +17,7 @@ use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::wire::discovery::Answer;
 use sidekick_protocol::{
     Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
-    SecretKey, Sender, SenderConfig, Target,
+    Route, SecretKey, Sender, SenderConfig,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -145,32 +145,31 @@ impl World {
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut messages = 0;
-        while let Some((target, length)) = self.sender.poll_transmit(&mut buffer) {
-            let bytes = buffer[..length].to_vec();
-            match target {
-                Target::Proxy(to) if to == self.proxy_address => {
+        while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
+            let bytes = buffer[..transmit.size].to_vec();
+            match transmit.route {
+                Route::Path { .. } => self.to_proxy.push_back(Message::OnPath(bytes)),
+                _ if transmit.destination == self.proxy_address => {
                     self.to_proxy.push_back(Message::Beside(bytes));
                 }
                 // A corrupted answer named another proxy, which does not exist.
-                Target::Proxy(_) => {}
-                Target::Path => self.to_proxy.push_back(Message::OnPath(bytes)),
+                _ => {}
             }
             messages += 1;
         }
         while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
-            let bytes = buffer[..transmit.len].to_vec();
-            match transmit.from {
-                Some(from) => {
-                    assert_eq!((from, transmit.to.ip()), (self.flow.destination, SENDER.into()));
+            let bytes = buffer[..transmit.size].to_vec();
+            let to = transmit.destination;
+            match transmit.route {
+                Route::Path { source, .. } => {
+                    assert_eq!((source, to.ip()), (self.flow.destination, SENDER.into()));
                     // Datagrams to a port that the NAT changed do not arrive.
-                    if transmit.to == self.seen_flow.source {
+                    if to == self.seen_flow.source {
                         self.to_sender.push_back(Message::OnPath(bytes));
                     }
                 }
-                None if transmit.to == self.peer => {
-                    self.to_sender.push_back(Message::Beside(bytes));
-                }
-                None => {}
+                _ if to == self.peer => self.to_sender.push_back(Message::Beside(bytes)),
+                _ => {}
             }
             messages += 1;
         }

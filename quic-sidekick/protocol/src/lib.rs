@@ -32,11 +32,11 @@
 //!
 //! sender.start(flow, now);
 //! // Set-up: HELLO, RETRY, HELLO with a cookie, ACCEPT, POLL, quACK.
-//! while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
+//! while let Some(transmit) = sender.poll_transmit(&mut buffer) {
 //!     // A HELLO without a cookie returns an error, but the proxy answers it with a RETRY.
-//!     let _ = proxy.handle_input(adjacent, &buffer[..len], now);
+//!     let _ = proxy.handle_input(adjacent, &buffer[..transmit.size], now);
 //!     while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-//!         sender.handle_input(port, &buffer[..transmit.len], now)?;
+//!         sender.handle_input(port, &buffer[..transmit.size], now)?;
 //!     }
 //! }
 //! // A packet leaves the sender, and the proxy captures it.
@@ -62,6 +62,7 @@ mod store;
 pub mod terms;
 #[cfg(test)]
 mod testing;
+mod transmit;
 #[cfg(test)]
 mod vectors;
 pub mod wire;
@@ -73,15 +74,14 @@ pub use identify::{Filter, HEAD_LEN, Identification, Payload, Position};
 pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
     Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
-    Transmit,
 };
 pub use reinjector::Reinjector;
 pub use sender::{
     Assistance, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig, SenderStats,
-    Target,
 };
 pub use store::Store;
 pub use terms::Terms;
+pub use transmit::{Route, Transmit};
 pub use wire::MAX_DATAGRAM_LEN;
 
 /// The UDP port on which a proxy listens by default.

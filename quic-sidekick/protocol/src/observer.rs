@@ -14,6 +14,7 @@ mod deadlines;
 mod discovery;
 mod duplicates;
 mod error;
+mod flow_counter;
 mod limiter;
 mod observed;
 mod outgoing;
@@ -36,7 +37,7 @@ pub use error::HandleError;
 use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
-pub use peer::{Peer, Transmit};
+pub use peer::Peer;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
@@ -198,7 +199,7 @@ impl Observer {
         })?;
         session.last_heard = now;
         session.local_ip = from.local_ip;
-        session.budget.earn(sealed.len);
+        session.counter.budget.earn(sealed.len);
         self.table.confirm(index);
         match message {
             Message::Poll(poll) => self.on_poll(number, poll, now),
@@ -220,7 +221,7 @@ impl Observer {
     /// next observed packet came after the dropped ones.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
-            session.missed |= session.counts_on(interface);
+            session.counter.missed |= session.counter.counts_on(interface);
         }
     }
 
@@ -239,18 +240,18 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        if session.missed {
+        if session.counter.missed {
             session.begin_unasked();
             self.announce_epoch(number);
             return Err(HandleError::WrongEpoch);
         }
-        if session.epoch != poll.epoch {
-            if session.unasked {
+        if session.counter.epoch != poll.epoch {
+            if session.counter.unasked {
                 self.queue(Outgoing::Epoch(number));
             }
             return Err(HandleError::WrongEpoch);
         }
-        session.unasked = false;
+        session.counter.unasked = false;
         self.stats.polls += 1;
         self.report(number, poll.token, poll.sums, now);
         Ok(())
@@ -259,9 +260,9 @@ impl Observer {
     /// A repeated request gets the same answer as the first: the epoch to end is over.
     fn on_new_epoch(&mut self, number: SessionNumber, epoch: u16) -> Result<(), HandleError> {
         let (_, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        let right = session.epoch == epoch;
+        let right = session.counter.epoch == epoch;
         if right {
-            session.begin_epoch();
+            session.counter.begin_epoch();
             self.table.reschedule(number);
         }
         self.queue(Outgoing::Epoch(number));
@@ -271,7 +272,7 @@ impl Observer {
     /// Queues a quACK of a session. If one waits already, it only becomes more recent.
     fn report(&mut self, number: SessionNumber, token: u16, sums: u8, now: Instant) {
         let Some((_, session)) = self.table.by_number(number) else { return };
-        let queued = session.request_quack(token, sums, now);
+        let queued = session.counter.request_quack(token, sums, now);
         self.table.reschedule(number);
         if !queued {
             self.queue(Outgoing::Quack(number));
@@ -284,7 +285,7 @@ impl Observer {
         } else if let Outgoing::Quack(number) = message
             && let Some((_, session)) = self.table.by_number(number)
         {
-            session.drop_request();
+            session.counter.drop_request();
         }
     }
 
@@ -298,7 +299,7 @@ impl Observer {
     pub fn on_timeout(&mut self, now: Instant) {
         while let Some(index) = self.table.due(now) {
             let Some(session) = self.table.get_mut(index) else { return };
-            if session.quack_due.is_some_and(|due| due <= now) {
+            if session.counter.quack_due.is_some_and(|due| due <= now) {
                 let number = session.agreed.number;
                 self.report(number, 0, 0, now);
                 continue;

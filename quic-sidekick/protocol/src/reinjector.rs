@@ -3,8 +3,9 @@
 
 use crate::flow::Flow;
 use crate::identify::Payload;
-use crate::sender::{HandleError, Sender, SenderConfig, Target};
+use crate::sender::{HandleError, Sender, SenderConfig};
 use crate::store::Store;
+use crate::transmit::Transmit;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -161,7 +162,7 @@ impl Reinjector {
     }
 
     /// As [`Sender::poll_transmit`].
-    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         self.sender.poll_transmit(out)
     }
 
@@ -244,16 +245,16 @@ mod tests {
                 while let Some(datagram) = self.reinjector.again(self.now).map(<[u8]>::to_vec) {
                     self.carry(&datagram);
                 }
-                while let Some((_, len)) = self.reinjector.poll_transmit(&mut buffer) {
+                while let Some(transmit) = self.reinjector.poll_transmit(&mut buffer) {
                     let _ = self.proxy.handle_input(
                         PEER.parse::<SocketAddr>().unwrap(),
-                        &buffer[..len],
+                        &buffer[..transmit.size],
                         self.now,
                     );
                 }
                 let Some(transmit) = self.proxy.poll_transmit(&mut buffer) else { break };
                 self.reinjector
-                    .handle_input(PROXY.parse().unwrap(), &buffer[..transmit.len], self.now)
+                    .handle_input(PROXY.parse().unwrap(), &buffer[..transmit.size], self.now)
                     .unwrap();
             }
         }

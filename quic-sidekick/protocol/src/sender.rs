@@ -20,6 +20,7 @@ use crate::clock::{Numbers, earlier};
 use crate::flow::{Flow, canonical};
 use crate::identify::Payload;
 use crate::keys::PublicKey;
+use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, HANDLE_LEN};
 use crate::wire::{Datagram, ParseError};
 pub use config::SenderConfig;
@@ -35,15 +36,6 @@ use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-/// The destination of a datagram that [`Sender::poll_transmit`] wrote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Send it from the adjacent socket to this address.
-    Proxy(SocketAddr),
-    /// Send it along the flow's path, from the flow's own socket.
-    Path,
-}
 
 /// The most proxies at once.
 const MAX_SESSIONS: usize = 4;
@@ -341,22 +333,28 @@ impl Sender {
     }
 
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
-    /// returns its destination and length. Call it until it returns `None`.
-    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<(Target, usize)> {
+    /// returns its destination. Call it until it returns `None`.
+    ///
+    /// The route of a message to a proxy is [`Route::Session`], and that of a marker is
+    /// [`Route::Path`].
+    pub fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
         for session in &mut self.sessions {
-            if let Some(len) = session.poll_transmit(out) {
-                return Some((Target::Proxy(session.proxy), len));
+            if let Some(size) = session.poll_transmit(out) {
+                let (destination, route) = (session.proxy, Route::Session);
+                return Some(Transmit { destination, source_ip: None, size, route });
             }
         }
-        Some((Target::Path, self.transmit_on_path(out)?))
+        self.transmit_on_path(out)
     }
 
     /// As [`Sender::poll_transmit`], but only for datagrams along the flow's own path, for a caller
     /// that sends from two places.
-    pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<usize> {
-        let len = self.search.poll_transmit(out)?;
+    pub fn transmit_on_path(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        let Flow { source, destination } = self.flow?;
+        let size = self.search.poll_transmit(out)?;
         self.stats.markers += 1;
-        Some(len)
+        let route = Route::Path { source, interface: None };
+        Some(Transmit { destination, source_ip: None, size, route })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::{
-    Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Sender, SenderConfig, Target,
+    Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route, Sender, SenderConfig,
     clock::Numbers,
 };
 use std::cmp::Reverse;
@@ -93,10 +93,11 @@ pub(crate) fn configured() -> SenderConfig {
 /// Exchanges all waiting messages, at one instant.
 pub(crate) fn converse(sender: &mut Sender, proxy: &mut Observer, peer: &str, now: Instant) {
     let mut buffer = [0; MAX_DATAGRAM_LEN];
-    while let Some((_, len)) = sender.poll_transmit(&mut buffer) {
-        let _ = proxy.handle_input(peer.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+    while let Some(transmit) = sender.poll_transmit(&mut buffer) {
+        let message = &buffer[..transmit.size];
+        let _ = proxy.handle_input(peer.parse::<SocketAddr>().unwrap(), message, now);
         while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-            sender.handle_input(PROXY.parse().unwrap(), &buffer[..transmit.len], now).unwrap();
+            sender.handle_input(PROXY.parse().unwrap(), &buffer[..transmit.size], now).unwrap();
         }
     }
 }
@@ -187,17 +188,19 @@ impl Simulation {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some((target, len)) = self.sender.poll_transmit(&mut buffer) {
+        while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
             if !self.lost() {
-                let bytes = buffer[..len].to_vec();
-                self.launch(match target {
-                    Target::Proxy(proxy) if proxy == PROXY.parse().unwrap() => {
-                        Arrival::ToProxy(bytes)
-                    }
+                let bytes = buffer[..transmit.size].to_vec();
+                let proxy = transmit.destination;
+                self.launch(match transmit.route {
+                    Route::Session if proxy == PROXY.parse().unwrap() => Arrival::ToProxy(bytes),
                     // The answer was damaged on its way.
-                    Target::Proxy(_) if self.damage_percent > 0 => continue,
-                    Target::Proxy(proxy) => panic!("a message to {proxy}"),
-                    Target::Path => Arrival::Marker(bytes),
+                    Route::Session if self.damage_percent > 0 => continue,
+                    Route::Path { source, .. } => {
+                        assert_eq!(self.flow, Flow { source, destination: transmit.destination });
+                        Arrival::Marker(bytes)
+                    }
+                    _ => panic!("a message to {proxy}"),
                 });
             }
         }
@@ -205,17 +208,18 @@ impl Simulation {
             self.proxy.as_mut().and_then(|proxy| proxy.poll_transmit(&mut buffer))
         {
             if !self.lost() {
-                let bytes = buffer[..transmit.len].to_vec();
-                match transmit.from {
-                    Some(source) => {
+                let bytes = buffer[..transmit.size].to_vec();
+                let to = transmit.destination;
+                match transmit.route {
+                    Route::Path { source, .. } => {
                         let seen = self.translated.unwrap_or(self.flow);
-                        assert_eq!((source, transmit.to), (seen.destination, seen.source));
+                        assert_eq!((source, to), (seen.destination, seen.source));
                         self.launch(Arrival::AlongPath(bytes));
                     }
-                    None if self.open || transmit.to == self.peer && self.sent_to_proxy => {
+                    _ if self.open || to == self.peer && self.sent_to_proxy => {
                         self.launch(Arrival::ToSender(bytes));
                     }
-                    None => {}
+                    _ => {}
                 }
             }
         }

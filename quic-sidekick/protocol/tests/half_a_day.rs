@@ -7,8 +7,8 @@ mod allocator;
 
 use allocator::held;
 use sidekick_protocol::{
-    Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, SecretKey,
-    Sender, SenderConfig, Target,
+    Assistance, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Route,
+    SecretKey, Sender, SenderConfig,
 };
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -162,11 +162,11 @@ impl World {
     fn drain(&mut self, place: usize) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let mut lost = Vec::new();
-        while let Some((target, len)) = self.clients[place].sender.poll_transmit(&mut buffer) {
-            assert_eq!(target, Target::Proxy(self.port));
+        while let Some(transmit) = self.clients[place].sender.poll_transmit(&mut buffer) {
+            assert_eq!((transmit.destination, transmit.route), (self.port, Route::Session));
             let number = self.clients[place].number;
             if !self.is_lost() {
-                self.at(DELAY, Event::ToProxy(place, number, buffer[..len].to_vec()));
+                self.at(DELAY, Event::ToProxy(place, number, buffer[..transmit.size].to_vec()));
             }
         }
         let client = &mut self.clients[place];
@@ -188,13 +188,14 @@ impl World {
         self.held += more;
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
-            let Some(place) = self.clients.iter().position(|client| client.adjacent == transmit.to)
+            let Some(place) =
+                self.clients.iter().position(|client| client.adjacent == transmit.destination)
             else {
                 continue;
             };
             let number = self.clients[place].number;
             if !self.is_lost() {
-                self.at(DELAY, Event::ToClient(place, number, buffer[..transmit.len].to_vec()));
+                self.at(DELAY, Event::ToClient(place, number, buffer[..transmit.size].to_vec()));
             }
         }
         result
@@ -250,10 +251,10 @@ impl World {
                     self.clients[place].sender.stop();
                     let from = self.clients[place].adjacent;
                     let mut buffer = [0; MAX_DATAGRAM_LEN];
-                    while let Some((_, len)) = self.clients[place].sender.poll_transmit(&mut buffer)
+                    while let Some(transmit) = self.clients[place].sender.poll_transmit(&mut buffer)
                     {
-                        let _ =
-                            self.with_proxy(|proxy| proxy.handle_input(from, &buffer[..len], now));
+                        let message = &buffer[..transmit.size];
+                        let _ = self.with_proxy(|proxy| proxy.handle_input(from, message, now));
                     }
                 }
                 self.clients[place] = self.new_client(place, number + 1);

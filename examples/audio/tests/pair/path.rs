@@ -168,7 +168,7 @@ impl<L: FnMut(Passing) -> bool> Path<L> {
         while let Some(transmit) =
             self.proxy.as_mut().and_then(|proxy| proxy.poll_transmit(&mut message))
         {
-            self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..transmit.len].to_vec());
+            self.launch(NEAR, Stop::TalkersAdjacentSocket, message[..transmit.size].to_vec());
         }
     }
 

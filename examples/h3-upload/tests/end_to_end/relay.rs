@@ -82,7 +82,7 @@ impl Path {
             }
             let mut out = [0; MAX_DATAGRAM_LEN];
             while let Some(transmit) = self.observer.poll_transmit(&mut out) {
-                let _ = self.adjacent.send_to(&out[..transmit.len], transmit.to).await;
+                let _ = self.adjacent.send_to(&out[..transmit.size], transmit.destination).await;
             }
         }
     }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer, Seen, Transmit};
+use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer, Route, Seen, Transmit};
 use sidekick_quack::ThresholdError;
 use tracing::debug;
 
@@ -72,15 +72,9 @@ impl ProtocolEngine for Engine {
     }
 
     fn poll_transmit(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        let len = self.observer.poll_transmit(out)?;
-        Some(Transmit {
-            to: self.quack_to,
-            local_ip: None,
-            from: None,
-            interface: None,
-            in_session: true,
-            len,
-        })
+        let size = self.observer.poll_transmit(out)?;
+        let (destination, route) = (self.quack_to, Route::Session);
+        Some(Transmit { destination, source_ip: None, size, route })
     }
 
     /// Fails: the configuration file has no settings for this wire format.

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use thiserror::Error;
 
-use crate::route::is_unicast;
+use crate::packet_info::is_unicast;
 
 /// When the proxy sends a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! Markers that the proxy answered, and answers that wait to be sent (SPEC.md, section 6.1).
 
 use super::limiter::Limiter;
-use super::peer::Transmit;
 use crate::flow::Flow;
 use crate::identify::Payload;
+use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{ANSWER_BYTE, Answer, MARKER_BYTE, Marker, NONCE_LEN, Reply};
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -62,20 +62,16 @@ impl OutgoingAnswer {
     /// Writes the answer, to send from the proxy's port to the adjacent socket, or along the flow's
     /// path.
     pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
-        let len = self.answer.emit(out).ok()?;
+        let size = self.answer.emit(out).ok()?;
         let Flow { source, destination } = self.answer.flow;
-        let (to, from) = match self.reply {
-            Reply::Adjacent(port) => (SocketAddr::new(source.ip(), port), None),
-            Reply::Path => (source, Some(destination)),
+        let interface = Some(self.interface);
+        let (destination, route) = match self.reply {
+            Reply::Adjacent(port) => {
+                (SocketAddr::new(source.ip(), port), Route::Stranger { interface })
+            }
+            Reply::Path => (source, Route::Path { source: destination, interface }),
         };
-        Some(Transmit {
-            to,
-            local_ip: None,
-            from,
-            interface: Some(self.interface),
-            in_session: false,
-            len,
-        })
+        Some(Transmit { destination, source_ip: None, size, route })
     }
 }
 

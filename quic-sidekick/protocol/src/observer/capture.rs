@@ -2,8 +2,8 @@
 
 use super::Observer;
 use super::answers;
+use super::flow_counter::Count;
 use super::observed::{Observed, Seen};
-use super::session::Count;
 use super::table::Key;
 use crate::flow::Flow;
 use crate::identify::Payload;
@@ -63,15 +63,16 @@ impl Observer {
                 place.index = self.table.find(&place.key);
             }
             let sessions = places.iter().filter_map(|place| self.table.get(place.index?));
-            black_box(sessions.fold(0, |all, session| all ^ session.touch()));
+            black_box(sessions.fold(0, |all, session| all ^ session.counter.touch()));
             for (place, seen) in places.iter_mut().zip(seen) {
                 let Some(session) = place.index.and_then(|index| self.table.get(index)) else {
                     continue;
                 };
-                place.identifier = session.identifier(seen.payload);
+                place.identifier = session.counter.identifier(seen.payload);
             }
             let repeats = places.iter().filter_map(|place| {
-                Some(self.table.get(place.index?)?.touch_duplicates(place.identifier?))
+                let session = self.table.get(place.index?)?;
+                Some(session.counter.touch_duplicates(place.identifier?))
             });
             black_box(repeats.fold(0, |all, place| all ^ place));
             for (place, seen) in places.iter().zip(seen) {
@@ -98,10 +99,10 @@ impl Observer {
         let found =
             place.index.and_then(|index| Some((index, self.table.counting(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
-        let begun = session.lacks_packets(interface, now).then(|| session.begin_unasked());
+        let begun = session.counter.lacks_packets(interface, now).then(|| session.begin_unasked());
         let counted = place
             .identifier
-            .map(|identifier| session.count(identifier, payload.len(), interface, now));
+            .map(|identifier| session.counter.count(identifier, payload.len(), interface, now));
         if let Some(number) = begun {
             self.announce_epoch(number);
         }

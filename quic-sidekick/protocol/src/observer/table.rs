@@ -343,7 +343,8 @@ impl Table {
 
     pub(super) fn reschedule_at(&mut self, index: usize) {
         let Some(slot) = self.slots.get(index).and_then(Option::as_ref) else { return };
-        let deadline = slot.session.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
+        let deadline =
+            slot.session.counter.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
         self.deadlines.set(index, deadline);
     }
 
@@ -405,7 +406,10 @@ impl Table {
             assert!(self.by_peer.contains_key(&key));
             assert_eq!(self.by_number.get(&session.agreed.number), Some(&index));
             assert!(deadline <= *expires);
-            assert!(session.quack_due.is_none_or(|due| deadline <= due), "a quACK would be late");
+            assert!(
+                session.counter.quack_due.is_none_or(|due| deadline <= due),
+                "a quACK would be late"
+            );
             let source = |session: &Session| site(session.agreed.flow.source.ip());
             let same =
                 live().filter(|(_, other)| source(&other.session) == source(session)).count();

@@ -2,7 +2,7 @@ use super::*;
 use crate::keys::{Initiator, Seal};
 use crate::wire::discovery::{Answer, MARKER_LEN, Marker, Reply};
 use crate::wire::{Accept, Cookie, ECHO_LEN, Hello, MAX_DATAGRAM_LEN, Pattern, Quack, Refusal};
-use crate::{Flow, Payload, Position, Terms};
+use crate::{Flow, Payload, Position, Route, Terms, Transmit};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +50,7 @@ impl Bench {
     fn next_sent(&mut self) -> Option<(Transmit, Vec<u8>)> {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let transmit = self.observer.poll_transmit(&mut buffer)?;
-        Some((transmit, buffer[..transmit.len].to_vec()))
+        Some((transmit, buffer[..transmit.size].to_vec()))
     }
 
     fn receive_from(
@@ -84,7 +84,8 @@ impl Bench {
         assert_eq!(outcome, Err(HandleError::Unproven));
         let (transmit, bytes) = self.next_sent().unwrap();
         let Datagram::Retry { cookie, .. } = Datagram::parse(&bytes).unwrap() else { panic!() };
-        assert_eq!((transmit.to, transmit.from), (from, None));
+        let route = Route::Stranger { interface: None };
+        assert_eq!((transmit.destination, transmit.route), (from, route));
         self.cookie = cookie;
     }
 
@@ -238,7 +239,7 @@ fn answers_leave_from_the_address_that_the_sender_used() {
             b.now,
         );
         let (transmit, bytes) = b.next_sent().unwrap();
-        assert_eq!((transmit.to, transmit.local_ip), (peer(), address));
+        assert_eq!((transmit.destination, transmit.source_ip), (peer(), address));
         match Datagram::parse(&bytes).unwrap() {
             Datagram::Retry { cookie: given, .. } => cookie = given,
             Datagram::Accept { handshake, .. } => {
@@ -256,9 +257,9 @@ fn answers_leave_from_the_address_that_the_sender_used() {
     b.observer
         .handle_input(Peer { address: peer(), local_ip: own(253) }, &buffer[..len], b.now)
         .unwrap();
-    assert_eq!(b.next_sent().unwrap().0.local_ip, own(253));
+    assert_eq!(b.next_sent().unwrap().0.source_ip, own(253));
     b.observer.goodbye();
-    assert_eq!(b.next_sent().unwrap().0.local_ip, own(253), "the BYE, too");
+    assert_eq!(b.next_sent().unwrap().0.source_ip, own(253), "the BYE, too");
     assert_eq!(b.observer.statuses().count(), 0);
 }
 
@@ -639,12 +640,14 @@ fn every_confirmed_session_ends_with_a_bye() {
 fn a_marker_is_answered_the_requested_way() {
     let mut b = bench(ObserverConfig::default());
     let (transmit, answer) = b.mark(1, Reply::Path).unwrap();
-    assert_eq!((transmit.to, transmit.from), (b.flow.source, Some(b.flow.destination)));
+    let route = Route::Path { source: b.flow.destination, interface: Some(0) };
+    assert_eq!((transmit.destination, transmit.route), (b.flow.source, route));
     assert_eq!((answer.flow, answer.handle, answer.nonce), (b.flow, [3; 20], [1; 16]));
     assert_eq!(answer.proxy, "192.0.2.254:5252".parse().unwrap());
     assert!(b.mark(1, Reply::Path).is_none(), "the same, captured on its way out");
     let (transmit, _) = b.mark(2, Reply::Adjacent(5000)).unwrap();
-    assert_eq!((transmit.to, transmit.from), (peer(), None));
+    let route = Route::Stranger { interface: Some(0) };
+    assert_eq!((transmit.destination, transmit.route), (peer(), route));
     // An IPv6 flow, while the proxy has no IPv6 address.
     let v6 = |host: &str| format!("[2001:db8::{host}]:443").parse().unwrap();
     b.flow = Flow { source: v6("1"), destination: v6("7") };
@@ -661,7 +664,7 @@ fn a_session_is_bound_to_its_senders_address() {
     let poll = Message::Poll(Poll { epoch: 1, token: 2, sums: 0 });
     assert_eq!(b.send_from(moved, 1, poll), Err(HandleError::UnknownSession));
     let (transmit, bytes) = b.next_sent().unwrap();
-    assert_eq!(transmit.to, moved);
+    assert_eq!(transmit.destination, moved);
     assert!(matches!(Datagram::parse(&bytes), Ok(Datagram::UnknownSession { .. })));
     assert_eq!(b.poll(1, 1, 3), Ok(()), "the session continues at its address");
 }

@@ -1,9 +1,9 @@
 //! Writing of the proxy's datagrams.
 
 use super::Observer;
+use super::flow_counter::Withheld;
 use super::outgoing::{Bare, Outgoing};
-use super::peer::Transmit;
-use super::session::Withheld;
+use crate::transmit::{Route, Transmit};
 use crate::wire::{Datagram, Message};
 
 impl Observer {
@@ -26,14 +26,14 @@ impl Observer {
                 continue;
             };
             if let Some(len) = session.emit(&Message::Bye, out) {
-                return Some(self.sent(session.poll_transmit(len)));
+                return Some(self.sent(session.transmit(len)));
             }
         }
         None
     }
 
     fn sent(&mut self, transmit: Transmit) -> Transmit {
-        self.stats.bytes_sent += u64::try_from(transmit.len).unwrap_or(u64::MAX);
+        self.stats.bytes_sent += u64::try_from(transmit.size).unwrap_or(u64::MAX);
         transmit
     }
 
@@ -46,19 +46,19 @@ impl Observer {
                 let accept =
                     Datagram::Accept { session: agreed.peer_number, handshake: &agreed.answer };
                 // A confirmed session keeps no answer: its sender has it.
-                session.poll_transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
+                session.transmit(accept.emit(out).ok().filter(|_| !agreed.answer.is_empty())?)
             }
             Outgoing::Epoch(number) => {
                 let (_, session) = self.table.by_number(number)?;
-                let epoch = session.epoch;
+                let epoch = session.counter.epoch;
                 let len = session.emit(&Message::Epoch { epoch }, out)?;
-                session.poll_transmit(len)
+                session.transmit(len)
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;
                 match session.emit_quack(out) {
                     Ok(len) => {
-                        let transmit = session.poll_transmit(len?);
+                        let transmit = session.transmit(len?);
                         session.quacks += 1;
                         self.stats.quacks_sent += 1;
                         transmit
@@ -75,14 +75,11 @@ impl Observer {
                     Bare::Refuse(session, echo, why) => Datagram::Refuse { session, echo, why },
                     Bare::UnknownSession(session) => Datagram::UnknownSession { session },
                 };
-                let len = datagram.emit(out).ok()?;
                 Transmit {
-                    to: to.address,
-                    local_ip: to.local_ip,
-                    from: None,
-                    interface: None,
-                    in_session: false,
-                    len,
+                    destination: to.address,
+                    source_ip: to.local_ip,
+                    size: datagram.emit(out).ok()?,
+                    route: Route::Stranger { interface: None },
                 }
             }
             Outgoing::Answer(answer) => return answer.emit(out),

@@ -59,7 +59,8 @@ fn unproven_peers_get_no_more_bytes_than_they_send_and_leave_no_state() {
             assert!(b.observer.handle_input(from, &datagram, b.now).is_err());
             let mut drawn = 0;
             while let Some((transmit, bytes)) = b.next_sent() {
-                assert_eq!((transmit.to, transmit.from), (from, None));
+                let route = Route::Stranger { interface: None };
+                assert_eq!((transmit.destination, transmit.route), (from, route));
                 drawn += bytes.len();
             }
             assert!(drawn <= datagram.len(), "{drawn} bytes for {}", datagram.len());
@@ -76,7 +77,7 @@ fn unproven_peers_get_no_more_bytes_than_they_send_and_leave_no_state() {
         for reply in [Reply::Path, Reply::Adjacent(53)] {
             (b.flow, nonce) = (flow, nonce + 1);
             let (transmit, _) = b.mark(nonce, reply).unwrap();
-            assert!(transmit.len <= MARKER_LEN && transmit.to == flow.source);
+            assert!(transmit.size <= MARKER_LEN && transmit.destination == flow.source);
             assert_eq!(b.next_sent(), None, "one answer for one marker");
         }
     }
@@ -96,7 +97,7 @@ fn a_cookie_opens_no_session_for_another_flow() {
     // The attacker's cookie and our address.
     assert_eq!(b.hello_from(peer(), 1, Terms::default()).0, Err(HandleError::Unproven));
     assert!(
-        b.next_sent().is_some_and(|(transmit, _)| transmit.to == peer()),
+        b.next_sent().is_some_and(|(transmit, _)| transmit.destination == peer()),
         "the cookie for it goes there"
     );
     // The cookie of a marker on the attacker's path and our flow.
@@ -139,14 +140,14 @@ fn replayed_and_altered_datagrams_change_nothing() {
         assert!(matches!(outcome, Err(HandleError::Forged)), "byte {byte}: {outcome:?}");
     }
     assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Ok(()));
-    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.to == peer()));
+    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.destination == peer()));
     assert_eq!(b.observer.handle_input(peer(), &buffer[..len], b.now), Err(HandleError::Replay));
     assert_eq!(b.next_sent(), None);
     assert_eq!(
         b.observer.handle_input(victim(), &buffer[..len], b.now),
         Err(HandleError::UnknownSession)
     );
-    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.len < len));
+    assert!(b.next_sent().is_some_and(|(transmit, _)| transmit.size < len));
     assert_eq!(b.next_sent(), None);
 }
 
@@ -170,7 +171,8 @@ fn markers_with_impossible_addresses_are_not_answered() {
     assert_eq!(b.observer.stats().markers_refused, u64::from(nonce));
     b.flow = Flow { source, destination };
     let (transmit, _) = b.mark(nonce + 1, Reply::Path).unwrap();
-    assert_eq!(transmit.interface, Some(0), "it leaves where the marker arrived");
+    let route = Route::Path { source: destination, interface: Some(0) };
+    assert_eq!(transmit.route, route, "it leaves where the marker arrived");
 }
 
 /// An answer contains nothing that an attacker chose but the addresses.
@@ -208,7 +210,7 @@ fn a_flood_of_markers_draws_answers_at_a_fixed_rate() {
             Marker { handle: [3; 20], nonce, reply: Reply::Path }.emit(&mut buffer).unwrap();
             b.observer.observe(&b.flow, 0, Payload::whole(&buffer), b.now);
             while let Some((transmit, _)) = b.next_sent() {
-                bytes += transmit.len;
+                bytes += transmit.size;
             }
             b.now += Duration::from_secs(1) / 20_000;
         }

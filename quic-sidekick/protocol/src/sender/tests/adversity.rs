@@ -194,9 +194,10 @@ fn a_bye_precedes_the_next_session() {
     s.sender.start(flow, now);
     let mut buffer = [0; MAX_DATAGRAM_LEN];
     let mut sessions = Vec::new();
-    while let Some((_, len)) = s.sender.poll_transmit(&mut buffer) {
+    while let Some(transmit) = s.sender.poll_transmit(&mut buffer) {
         let proxy = s.proxy.as_mut().unwrap();
-        let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+        let message = &buffer[..transmit.size];
+        let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), message, now);
         sessions.push(proxy.sessions());
     }
     assert_eq!(sessions, [0, 0], "BYE ends the old session; HELLO without a cookie begins none");
@@ -388,7 +389,7 @@ fn only_the_first_retry_triggers_a_hello_at_once() {
         if let Some(handshaking) = s.sender.handshaking() {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
             handshaking.hello_waits = true;
-            let (_, len) = s.sender.poll_transmit(&mut buffer).unwrap();
+            let len = s.sender.poll_transmit(&mut buffer).unwrap().size;
             let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
             let (session, echo) = (hello.session, hello.echo());
             let mut cookie = crate::wire::Cookie([1; 20]);
@@ -428,7 +429,7 @@ fn terms_that_exceed_the_requested_ones_are_rejected() {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         let now = s.now;
         s.sender.handshaking().unwrap().hello_waits = true;
-        let (_, len) = s.sender.poll_transmit(&mut buffer).unwrap();
+        let len = s.sender.poll_transmit(&mut buffer).unwrap().size;
         let Ok(Datagram::Hello(hello)) = Datagram::parse(&buffer[..len]) else { panic!() };
         let (key, number) = (crate::SecretKey([1; 32]), hello.session);
         let (responder, _) =

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{Near, Simulation, proxy};
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::wire::discovery::Marker;
-use crate::{Addresses, Observer, ObserverConfig, SecretKey};
+use crate::{Addresses, Observer, ObserverConfig, Route, SecretKey};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -227,23 +227,21 @@ impl Chain {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        while let Some((target, len)) = self.sender.poll_transmit(&mut buffer) {
-            let bytes = buffer[..len].to_vec();
-            match target {
-                Target::Path => {
-                    self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes));
-                }
-                Target::Proxy(address) => {
-                    let to = usize::from(address == self.proxies[1].0);
-                    self.travelling.push((self.now + self.one_way(to), Way::To(to), bytes));
-                }
+        while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
+            let bytes = buffer[..transmit.size].to_vec();
+            if transmit.route == Route::Session {
+                let to = usize::from(transmit.destination == self.proxies[1].0);
+                self.travelling.push((self.now + self.one_way(to), Way::To(to), bytes));
+            } else {
+                self.travelling.push((self.now + self.delay[0], Way::Path(0), bytes));
             }
         }
         for from in 0..2 {
             while let Some(transmit) = self.proxies[from].1.poll_transmit(&mut buffer) {
-                let way = if transmit.from.is_some() { Way::Answer } else { Way::From(from) };
+                let on_path = matches!(transmit.route, Route::Path { .. });
+                let way = if on_path { Way::Answer } else { Way::From(from) };
                 let at = self.now + self.one_way(from);
-                self.travelling.push((at, way, buffer[..transmit.len].to_vec()));
+                self.travelling.push((at, way, buffer[..transmit.size].to_vec()));
             }
         }
         self.sender.drain_lost(&mut self.declared);

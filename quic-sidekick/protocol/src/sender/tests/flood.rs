@@ -16,12 +16,13 @@ fn recorded(s: &mut Simulation) -> Vec<Vec<u8>> {
         s.send(Some(false));
         let now = s.now;
         s.sender.poll_now(now);
-        while let Some((_, len)) = s.sender.poll_transmit(&mut buffer) {
-            recorded.push(buffer[..len].to_vec());
+        while let Some(transmit) = s.sender.poll_transmit(&mut buffer) {
+            let message = &buffer[..transmit.size];
+            recorded.push(message.to_vec());
             let proxy = s.proxy.as_mut().unwrap();
-            let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), &buffer[..len], now);
+            let _ = proxy.handle_input(PEER.parse::<SocketAddr>().unwrap(), message, now);
             while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-                recorded.push(buffer[..transmit.len].to_vec());
+                recorded.push(buffer[..transmit.size].to_vec());
             }
         }
         s.run(MS);
@@ -59,8 +60,11 @@ fn a_million_datagrams_change_nothing() {
             if random.next_u32().is_multiple_of(2) { peer } else { ([203, 0, 113, 1], 1).into() };
         let _ = proxy.handle_input(from, &datagram, now);
         while let Some(transmit) = proxy.poll_transmit(&mut buffer) {
-            assert!(transmit.to != peer || from == peer, "answers go only to the peer that asked");
-            assert!(transmit.len <= datagram.len(), "{datagram:?} causes {} bytes", transmit.len);
+            assert!(
+                transmit.destination != peer || from == peer,
+                "answers go only to the peer that asked"
+            );
+            assert!(transmit.size <= datagram.len(), "{datagram:?} causes {} bytes", transmit.size);
         }
         let from = if random.next_u32().is_multiple_of(2) { port } else { peer };
         let _ = s.sender.handle_input(from, &datagram, now);

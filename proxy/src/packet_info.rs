@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 
-/// The route of a datagram. The kernel decides what is `None`.
+/// From where, and through which interface, a datagram leaves. The kernel decides what is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Route {
+pub struct PacketInfo {
     /// The source address, which is one of this machine.
     pub source: Option<IpAddr>,
     /// The kernel's index of the interface by which the datagram leaves, not 0.
@@ -31,7 +31,7 @@ pub(crate) fn send(
     socket: &impl AsFd,
     datagram: &[u8],
     to: SocketAddr,
-    route: Route,
+    info: PacketInfo,
 ) -> io::Result<()> {
     let (data, address) = ([IoSlice::new(datagram)], SockaddrStorage::from(to));
     let send = |control: &[ControlMessage<'_>]| {
@@ -39,9 +39,9 @@ pub(crate) fn send(
         sendmsg(socket.as_fd().as_raw_fd(), &data, control, MsgFlags::MSG_DONTWAIT, Some(&address))
             .map(drop)
     };
-    let sent = match (route, to) {
-        (Route { source: None, interface: None }, _) => send(&[]),
-        (Route { source, interface }, SocketAddr::V4(_)) => {
+    let sent = match (info, to) {
+        (PacketInfo { source: None, interface: None }, _) => send(&[]),
+        (PacketInfo { source, interface }, SocketAddr::V4(_)) => {
             let source = match source {
                 Some(IpAddr::V4(source)) => source,
                 _ => Ipv4Addr::UNSPECIFIED,
@@ -53,7 +53,7 @@ pub(crate) fn send(
                 ipi_addr: libc::in_addr { s_addr: 0 },
             })])
         }
-        (Route { source, interface }, SocketAddr::V6(to)) => {
+        (PacketInfo { source, interface }, SocketAddr::V6(to)) => {
             let source = match source {
                 Some(IpAddr::V4(source)) => source.to_ipv6_mapped(),
                 Some(IpAddr::V6(source)) => source,

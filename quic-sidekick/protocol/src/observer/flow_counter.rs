@@ -1,0 +1,275 @@
+//! What an observer counts of one flow: the sums of an epoch, and when they are to be reported.
+
+use super::budget::Budget;
+use super::duplicates::Duplicates;
+use crate::clock::micros;
+use crate::identify::{Filter, Identification, Payload};
+use crate::terms::Terms;
+use crate::wire::{Message, Quack, ShortQuack, Sums, low};
+use sidekick_quack::{MAX_THRESHOLD, PowerSums};
+use std::time::{Duration, Instant};
+
+/// An interface that captures none of the flow's packets for this long no longer carries the flow.
+const REBIND: Duration = Duration::from_secs(1);
+/// The number of whole quACKs before the first short one of an epoch: enough for the sender to
+/// receive one of them.
+const WHOLE_FIRST: u8 = 8;
+
+/// A waiting quACK.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// The token of the poll to answer, or 0.
+    token: u16,
+    /// The number of sums, 0 for the threshold.
+    sums: u8,
+    /// When it fell due. The caller sends it right after.
+    at: Instant,
+}
+
+/// The counter of one flow. It knows neither the flow's sender nor a key. The fields that each
+/// packet needs come first, on as few cache lines as possible.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct FlowCounter {
+    /// The system dropped packets after those that the epoch counted.
+    pub(super) missed: bool,
+    rule: Identification,
+    /// The interface that captures this epoch's packets.
+    interface: Option<u32>,
+    every_packets: u32,
+    /// Packets that no quACK has reported.
+    unreported: u32,
+    /// Identifiers of the epoch's first packet and of the latest.
+    first: u32,
+    last: u32,
+    /// The bytes that may still be sent to the flow's sender. Each packet adds to it.
+    pub(super) budget: Budget,
+    /// When the latest packet of this epoch was counted.
+    pub(super) last_at: Option<Instant>,
+    /// When the timed quACK falls due; `None` while every packet is reported.
+    pub(super) quack_due: Option<Instant>,
+    duplicates: Duplicates,
+    sums: PowerSums,
+    /// The interval of timed quACKs.
+    every: Option<Duration>,
+    pub(super) epoch: u16,
+    /// The number of sums that a quACK carries.
+    threshold: u8,
+    /// The observer began the epoch by itself, and the sender has not polled in it yet.
+    pub(super) unasked: bool,
+    /// Whole quACKs of this epoch, at most [`WHOLE_FIRST`].
+    whole: u8,
+    /// The quACK that waits to be sent.
+    request: Option<Request>,
+}
+
+impl FlowCounter {
+    /// A counter without packets, in epoch 1. Returns `None` if `kept_sums` is 0.
+    pub(super) fn new(terms: &Terms, kept_sums: u8) -> Option<Self> {
+        Some(Self {
+            missed: false,
+            rule: terms.identification,
+            interface: None,
+            every_packets: terms.every_packets.map_or(u32::MAX, |n| n.get().into()),
+            unreported: 0,
+            first: 0,
+            last: 0,
+            budget: Budget::default(),
+            last_at: None,
+            quack_due: None,
+            duplicates: Duplicates::default(),
+            sums: PowerSums::new(usize::from(kept_sums)).ok()?,
+            every: terms.every,
+            epoch: 1,
+            threshold: terms.threshold,
+            unasked: false,
+            whole: 0,
+            request: None,
+        })
+    }
+
+    /// The number of packets counted in this epoch, modulo 2^32.
+    pub(super) fn counted(&self) -> u32 {
+        self.sums.count()
+    }
+
+    /// The identifiers of the epoch's first packet and of its latest, if there is one.
+    pub(super) fn ends(&self) -> Option<(u32, u32)> {
+        self.last_at.map(|_| (self.first, self.last))
+    }
+
+    /// Binds the epoch to `interface` if it is bound to none. Returns whether it is bound to this
+    /// one.
+    #[inline]
+    fn bind(&mut self, interface: u32) -> bool {
+        *self.interface.get_or_insert(interface) == interface
+    }
+
+    /// Whether the epoch lacks packets: the system dropped them, or `interface` captured them while
+    /// the epoch counted on another, which has been idle since.
+    #[inline]
+    pub(super) fn lacks_packets(&self, interface: u32, now: Instant) -> bool {
+        self.missed || self.interface.is_some_and(|bound| bound != interface) && self.is_idle(now)
+    }
+
+    fn is_idle(&self, now: Instant) -> bool {
+        self.last_at.is_none_or(|at| now.saturating_duration_since(at) >= REBIND)
+    }
+
+    /// Prefetches the cache lines that counting a datagram needs. The value depends on all of them.
+    #[inline]
+    pub(super) fn touch(&self) -> u32 {
+        u32::from(self.missed) ^ self.unreported ^ self.sums.count()
+    }
+
+    /// The identifier of a datagram, if it counts.
+    #[inline]
+    pub(super) fn identifier(&self, payload: Payload<'_>) -> Option<u32> {
+        self.rule.identifier(payload)
+    }
+
+    /// Prefetches the identifier's slot among the duplicates. The value depends on it.
+    #[inline]
+    pub(super) fn touch_duplicates(&self, identifier: u32) -> u32 {
+        self.duplicates.peek(identifier)
+    }
+
+    /// Records a packet. Returns true if the network duplicated it. QUIC never sends the same bytes
+    /// twice; another protocol may, so only QUIC packets are checked.
+    #[inline]
+    fn record_duplicate(&mut self, identifier: u32) -> bool {
+        let quic = self.rule.filter == Filter::QuicShortHeader;
+        quic && self.duplicates.record(identifier)
+    }
+
+    /// Counts a packet of `len` bytes that `interface` captured.
+    #[inline]
+    pub(super) fn count(
+        &mut self,
+        identifier: u32,
+        len: usize,
+        interface: u32,
+        now: Instant,
+    ) -> Count {
+        if !self.bind(interface) || self.record_duplicate(identifier) {
+            return Count::Not;
+        }
+        if self.last_at.is_none() {
+            self.first = identifier;
+        }
+        self.budget.seen(len);
+        self.sums.insert(identifier);
+        self.last = identifier;
+        self.last_at = Some(now);
+        self.unreported = self.unreported.saturating_add(1);
+        if self.unreported >= self.every_packets {
+            return Count::WithReport;
+        }
+        if self.quack_due.is_none()
+            && let Some(every) = self.every
+        {
+            self.quack_due = Some(now + every);
+            return Count::WithDeadline;
+        }
+        Count::Silently
+    }
+
+    /// Whether this epoch has counted packets of this interface.
+    pub(super) fn counts_on(&self, interface: u32) -> bool {
+        self.interface == Some(interface) && self.last_at.is_some()
+    }
+
+    /// Begins an epoch that the sender did not request.
+    pub(super) fn begin_unasked(&mut self) {
+        self.begin_epoch();
+        self.unasked = true;
+    }
+
+    pub(super) fn begin_epoch(&mut self) {
+        self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        self.sums.clear();
+        self.duplicates.clear();
+        (self.first, self.last, self.last_at) = (0, 0, None);
+        (self.unreported, self.whole) = (0, 0);
+        self.quack_due = None;
+        self.interface = None;
+        self.request = None;
+        (self.missed, self.unasked) = (false, false);
+    }
+
+    /// Requests a quACK. Returns true if one waited already, which now answers the newer poll.
+    pub(super) fn request_quack(&mut self, token: u16, sums: u8, now: Instant) -> bool {
+        self.quack_due = None;
+        self.unreported = 0;
+        let waiting = self.request;
+        self.request = Some(match waiting {
+            Some(old) => Request {
+                token: if token == 0 { old.token } else { token },
+                sums: sums.max(old.sums),
+                at: now,
+            },
+            None => Request { token, sums, at: now },
+        });
+        waiting.is_some()
+    }
+
+    pub(super) fn drop_request(&mut self) {
+        self.request = None;
+    }
+
+    /// Makes a quACK of all packets counted so far, if one waits, with its sums in `words`. Returns
+    /// [`Withheld`] if the budget is exhausted.
+    pub(super) fn take_quack<'a>(
+        &mut self,
+        words: &'a mut [u32; MAX_THRESHOLD],
+    ) -> Result<Option<Message<'a>>, Withheld> {
+        let Some(request) = self.request.take() else { return Ok(None) };
+        let wanted = if request.sums == 0 { self.threshold } else { request.sums };
+        let age = self.last_at.map_or(0, |at| micros(request.at.saturating_duration_since(at)));
+        let wanted = usize::from(wanted).min(self.budget.sums());
+        let wanted = words.get_mut(..wanted).unwrap_or_default();
+        let written = self.sums.write_sums(wanted);
+        let short = (request.token, age) == (0, 0) && self.whole == WHOLE_FIRST && !self.unasked;
+        let len = if short { ShortQuack::sealed_len(written) } else { Quack::sealed_len(written) };
+        if written == 0 || !self.budget.spend(len) {
+            return Err(Withheld);
+        }
+        let sums = Sums::new(wanted.get(..written).unwrap_or_default());
+        let (last, count) = (self.last, self.sums.count());
+        let message = if short {
+            Message::ShortQuack(ShortQuack { count: low(count), last: low(last), sums })
+        } else {
+            if count > 0 && self.whole < WHOLE_FIRST {
+                self.whole += 1;
+            }
+            let (epoch, token) = (self.epoch, request.token);
+            Message::Quack(Quack {
+                epoch,
+                token,
+                age_us: age,
+                first: self.first,
+                last,
+                count,
+                sums,
+            })
+        };
+        Ok(Some(message))
+    }
+}
+
+/// The outcome of counting a packet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    /// It does not count.
+    Not,
+    /// It was counted.
+    Silently,
+    /// It was counted, and set the deadline of a quACK.
+    WithDeadline,
+    /// It was counted, and a quACK is due.
+    WithReport,
+}
+
+/// The quACK exceeds the session's budget.
+#[derive(Debug)]
+pub(super) struct Withheld;
