@@ -237,7 +237,7 @@ impl Simulation {
         for tag in lost {
             let sent = self.sent_at[usize::try_from(tag).unwrap()];
             self.declared.push((tag, self.now - sent));
-            let again = self.store.as_mut().and_then(|store| store.take(tag, self.now));
+            let again = self.store.as_mut().and_then(|store| store.get_for_resend(tag, self.now));
             if let Some(datagram) = again.map(<[u8]>::to_vec) {
                 self.resent += 1;
                 self.transmit(tag, datagram, None);
