@@ -28,6 +28,9 @@ enum Arrival {
     AlongPath(Vec<u8>),
 }
 
+/// No tag, for comparisons.
+pub(crate) const NONE: [u64; 0] = [];
+
 /// The address of the proxy's port.
 pub(crate) const PROXY: &str = "192.0.2.254:5252";
 /// The sender's adjacent socket.
