@@ -14,6 +14,7 @@ use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{
     ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig,
+    sender_config,
 };
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
@@ -133,7 +134,7 @@ impl Talker {
         config.check()?;
         let capacity = KEEP.as_millis() / config.interval.as_millis().max(1);
         let sidekick = config.reinject.as_ref().map(|reinject| {
-            let mut sender = Sender::new(reinject.sender(), reinject.seed);
+            let mut sender = Sender::new(reinject.sender.clone(), reinject.seed);
             sender.start(reinject.flow, now);
             sender
         });

@@ -107,23 +107,18 @@ impl Call {
             ..TalkerConfig::new(description.session.clone())
         };
         let mut adjacent = None;
-        if let Some(assistance) = &plan.assistance {
+        if let Some(sender) = &plan.sender
+            && let Some(proxy) = sender.proxy
+        {
             // The proxy takes the address from which it is spoken to for that of the stream.
-            match socket(SocketAddr::new(own.ip(), 0), assistance.proxy) {
+            match socket(SocketAddr::new(own.ip(), 0), proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
                     eprintln!("audio-send: {error:#}; the call goes on without the proxy");
                 }
             }
-            config.reinject = Some(Reinject {
-                proxy: assistance.proxy,
-                flow: Flow { source: own, destination: dest },
-                every_packets: assistance.every_packets,
-                every: assistance.every,
-                threshold: assistance.threshold,
-                poll: assistance.poll,
-                seed: random()?,
-            });
+            let flow = Flow { source: own, destination: dest };
+            config.reinject = Some(Reinject { sender: sender.clone(), flow, seed: random()? });
         }
         let talker = Talker::new(config, source(cli, plan)?, clock())?;
         if let Some(path) = &cli.write_sdp {

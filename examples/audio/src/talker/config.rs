@@ -3,9 +3,8 @@
 use crate::rtp::{HEADER_LEN, OSN_LEN};
 use crate::session::{Encoding, MasterKey, Session};
 use crate::srtp::{SRTP_OVERHEAD, SrtpError};
-use sidekick_protocol::{Filter, Flow, HEAD_LEN, Identification, SenderConfig, Terms};
+use sidekick_protocol::{Filter, Flow, HEAD_LEN, SenderConfig};
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -66,41 +65,23 @@ impl TalkerConfig {
 /// Re-injection: what a proxy reports missing is sent again at once.
 #[derive(Clone, Debug)]
 pub struct Reinject {
-    /// Where the proxy is reached.
-    pub proxy: SocketAddr,
-    /// The stream's flow. Its source's port has to be the one that the proxy sees; the address may
-    /// be unspecified.
+    /// The proxy, and the terms to request: [`sender_config`] with a schedule of quACKs.
+    pub sender: SenderConfig,
+    /// The stream's flow. The proxy must see its source port; the source address may be
+    /// unspecified.
     pub flow: Flow,
-    /// A quACK after this many packets, if any.
-    pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first unreported packet, if any. If both are `None` the proxy
-    /// refuses.
-    pub every: Option<Duration>,
-    /// Power sums in a quACK: as many missing packets can be told from one. At least 1.
-    pub threshold: u8,
-    /// Whether to ask for a quACK that stays away.
-    pub poll: bool,
-    /// What the session's keys follow from: draw it at random, unless a simulation is to repeat
-    /// itself.
+    /// Determines the session's keys. Must be random, except in a simulation that repeats itself.
     pub seed: [u8; 32],
 }
 
-impl Reinject {
-    pub(super) fn sender(&self) -> SenderConfig {
-        SenderConfig {
-            terms: Terms {
-                threshold: self.threshold,
-                every_packets: self.every_packets,
-                every: self.every,
-                // All of the flow is ours, and RTP would not pass QUIC's filter.
-                identification: Identification { filter: Filter::All, ..Identification::default() },
-            },
-            poll: self.poll,
-            // Milliseconds lie between two packets: none overtakes another.
-            packet_threshold: 1,
-            ..SenderConfig::of(self.proxy)
-        }
-    }
+/// The default terms for a call, requested of the proxy at this address.
+#[must_use]
+pub fn sender_config(proxy: SocketAddr) -> SenderConfig {
+    // Packets are milliseconds apart, so that none overtakes another.
+    let mut config = SenderConfig { packet_threshold: 1, ..SenderConfig::of(proxy) };
+    // Every datagram of the flow counts. QUIC's filter would reject RTP.
+    config.terms.identification.filter = Filter::All;
+    config
 }
 
 /// A stream that cannot be.
