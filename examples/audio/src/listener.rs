@@ -6,14 +6,15 @@ mod numbers;
 mod reception;
 mod repeats;
 
+use crate::error::{ConfigError, HandleError};
 use crate::ntp::{NtpClock, RoundTrip, middle};
 use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks};
-use crate::rtcp::{self, MAX_NAMED, RtcpError, Said};
+use crate::rtcp::{self, MAX_NAMED, Said};
 use crate::rtp::{self, Header};
 use crate::session::{Encoding, Session};
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
-pub use config::{ConfigError, ListenerConfig};
+pub use config::ListenerConfig;
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
 use hdrhistogram::Histogram;
@@ -24,7 +25,6 @@ use reception::Statistics;
 use repeats::Repeats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// How long the goodbye is answered after it was last said.
 const LINGER: Duration = Duration::from_millis(500);
@@ -34,24 +34,6 @@ const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
 /// More waiting datagrams than this are dropped, the oldest first; each is repeated when it is
 /// needed.
 const MAX_WAITING: usize = 128;
-
-/// Why a datagram changed nothing.
-#[derive(Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// SRTP has not let it in.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It is protected, but no RTCP.
-    #[error(transparent)]
-    Malformed(#[from] RtcpError),
-    /// It is of another stream than the first that came, or of none that was agreed on.
-    #[error("of another stream")]
-    OtherStream,
-    /// It is too far from the others of its stream.
-    #[error("too far from the others of its stream")]
-    Unbelievable,
-}
 
 /// What came of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,16 +5,16 @@ mod identity;
 mod reports;
 mod store;
 
+use crate::error::{ConfigError, HandleError};
 use crate::ntp::{NtpClock, RoundTrip, middle};
 use crate::report::TalkerPackets;
-use crate::rtcp::{self, RtcpError, Said};
+use crate::rtcp::{self, Said};
 use crate::rtp::{self, Header};
 use crate::session::{CLOCK_RATE, Sources};
 use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{
-    ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig,
-    sender_config,
+    MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config,
 };
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
@@ -23,7 +23,6 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use store::{Cause, Store, Transmission};
-use thiserror::Error;
 
 /// How long a packet is kept to be sent again: longer than a listener waits for it.
 const KEEP: Duration = Duration::from_secs(3);
@@ -43,21 +42,6 @@ const INITIAL_RTT: Duration = Duration::from_millis(100);
 /// More waiting datagrams than this are not kept: what is asked for and not sent will be asked for
 /// again.
 const MAX_WAITING: usize = 1024;
-
-/// Why a datagram from the listener's address changed nothing.
-#[derive(Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// SRTP has not let it in.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It is protected, but no RTCP.
-    #[error(transparent)]
-    Malformed(#[from] RtcpError),
-    /// It is a packet of media, which a listener does not send.
-    #[error("a packet of media")]
-    NotForTalker,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {

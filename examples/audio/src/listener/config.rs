@@ -1,11 +1,7 @@
 //! How patient a listener is, and what it plays.
 
-use crate::srtp::SrtpError;
+use crate::error::{ConfigError, MAX_PLAYOUT_LIMIT};
 use std::time::Duration;
-use thiserror::Error;
-
-/// The longest playout limit.
-const MAX_PLAYOUT_LIMIT: Duration = Duration::from_secs(60);
 
 /// How patient a listener is, and what it plays.
 #[derive(Clone, Copy, Debug)]
@@ -42,16 +38,4 @@ impl ListenerConfig {
         let range = Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT;
         if range.contains(&self.playout_limit) { Ok(()) } else { Err(ConfigError::PlayoutLimit) }
     }
-}
-
-/// A listener that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The playout limit is out of range.
-    #[error("the playout limit must be 1 ms to {} s", MAX_PLAYOUT_LIMIT.as_secs())]
-    PlayoutLimit,
-    /// The packets cannot be opened.
-    #[error(transparent)]
-    Srtp(#[from] SrtpError),
 }

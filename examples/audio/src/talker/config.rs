@@ -1,12 +1,12 @@
 //! What a talker sends, and whom it asks for help.
 
+use crate::error::ConfigError;
 use crate::rtp::{HEADER_LEN, OSN_LEN};
 use crate::session::{Encoding, MasterKey, Session};
-use crate::srtp::{SRTP_OVERHEAD, SrtpError};
+use crate::srtp::SRTP_OVERHEAD;
 use sidekick_protocol::{Filter, Flow, HEAD_LEN, SenderConfig};
 use std::net::SocketAddr;
 use std::time::Duration;
-use thiserror::Error;
 
 /// The least content of a packet: an identifier at offset 21 has to be in it.
 pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
@@ -82,24 +82,6 @@ pub fn sender_config(proxy: SocketAddr) -> SenderConfig {
     // Every datagram of the flow counts. QUIC's filter would reject RTP.
     config.terms.identification.filter = Filter::All;
     config
-}
-
-/// A stream that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The interval is out of range.
-    #[error("packets must be {} to {} ms apart", MIN_INTERVAL.as_millis(), MAX_INTERVAL.as_millis())]
-    Interval,
-    /// There is nothing to send.
-    #[error("a stream must have at least one packet")]
-    Empty,
-    /// A payload type is none of the dynamic ones (RFC 3551, section 6), or both are the same.
-    #[error("payload types must be different ones from 96 to 127")]
-    PayloadType,
-    /// The packets cannot be protected.
-    #[error(transparent)]
-    Srtp(#[from] SrtpError),
 }
 
 impl TalkerConfig {
