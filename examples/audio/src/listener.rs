@@ -133,7 +133,7 @@ impl Listener {
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
-        self.settle(now);
+        self.on_timeout(now);
         handled
     }
 
@@ -257,7 +257,7 @@ impl Listener {
             match said {
                 Said::Sender { ssrc, ntp, packets: sent } if ssrc == heard.media => {
                     packets = Some(sent);
-                    self.statistics.sender_reported(middle(ntp), now);
+                    self.statistics.sender_report = Some((middle(ntp), now));
                 }
                 Said::Held(held) if held.ssrc == self.ssrc => {
                     if let Some(trip) = heard.clock.round_trip(held.last, held.delay, now) {
@@ -280,7 +280,7 @@ impl Listener {
         let first = self.heard.as_ref().and_then(|heard| heard.first);
         let total = first.zip(packets).and_then(|(first, packets)| first.checked_add(packets));
         if !total.is_some_and(|total| self.dejitter.ends(total, now)) {
-            self.dejitter.ends(self.dejitter.end(), now);
+            self.dejitter.ends(self.dejitter.end, now);
         }
         if self.dejitter.is_complete() {
             self.confirm(now);
@@ -295,11 +295,8 @@ impl Listener {
 
     fn report_reception(&mut self, leaves: bool, now: Instant) {
         let Some(heard) = &self.heard else { return };
-        let expected = heard
-            .numbers
-            .highest()
-            .saturating_sub(heard.first.unwrap_or(heard.numbers.began()))
-            .saturating_add(1);
+        let first = heard.first.unwrap_or(heard.numbers.place);
+        let expected = heard.numbers.highest.saturating_sub(first).saturating_add(1);
         let reception =
             self.statistics.reception(heard.media, expected.into(), heard.numbers.extended(), now);
         let ntp = heard.clock.at(now);
@@ -331,11 +328,6 @@ impl Listener {
             .min()
     }
 
-    /// Does what is due at `now`.
-    pub fn on_timeout(&mut self, now: Instant) {
-        self.settle(now);
-    }
-
     /// Leaves the call before its end: says goodbye, once. Send what [`Listener::poll_transmit`] gives.
     pub fn stop(&mut self, now: Instant) {
         if !self.finished && self.ended.is_none() {
@@ -344,7 +336,8 @@ impl Listener {
         }
     }
 
-    fn settle(&mut self, now: Instant) {
+    /// Does what is due at `now`.
+    pub fn on_timeout(&mut self, now: Instant) {
         if self.finished {
             return;
         }
@@ -363,7 +356,7 @@ impl Listener {
         }
         let Some(heard) = &mut self.heard else { return };
         if heard.report_at <= now {
-            let known = self.rtt.smoothed().is_some();
+            let known = self.rtt.smoothed.is_some();
             heard.report_at = now + if known { REPORT_INTERVAL } else { FIRST_REPORT_INTERVAL };
             self.report_reception(false, now);
         }
@@ -374,14 +367,8 @@ impl Listener {
     fn ask(&mut self, now: Instant) {
         let Some(heard) = &self.heard else { return };
         let (media, numbers) = (heard.media, heard.numbers);
-        let again = now + self.rtt.patience();
-        let mut due = Vec::new();
-        for (place, missing) in self.dejitter.missing() {
-            if missing.nack_at <= now {
-                missing.nack_at = again;
-                due.push(numbers.sequence_of(place));
-            }
-        }
+        let due = self.dejitter.take_due(now, now + self.rtt.patience());
+        let due: Vec<_> = due.into_iter().map(|place| numbers.sequence_of(place)).collect();
         for named in due.chunks(MAX_NAMED) {
             self.nacks.datagrams += 1;
             self.nacks.packets += u64::try_from(named.len()).unwrap_or(0);
@@ -391,18 +378,14 @@ impl Listener {
 
     /// Writes the next datagram for the talker over what is in `out`. False if there is none.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.outgoing.pop_front() {
-            Some(datagram) => {
-                *out = datagram;
-                true
-            }
-            None => false,
-        }
+        let Some(datagram) = self.outgoing.pop_front() else { return false };
+        *out = datagram;
+        true
     }
 
     /// What is to be played next, if it is there and [`ListenerConfig::plays`] asks for it.
     pub fn next_frame(&mut self) -> Option<Frame> {
-        self.dejitter.next_frame()
+        self.dejitter.frames.pop_front()
     }
 
     /// Whether the stream is over: the talker has stopped to say its end, or was not heard for a
@@ -416,27 +399,26 @@ impl Listener {
     /// the packets played.
     #[must_use]
     pub fn waits(&self) -> &Histogram<u64> {
-        self.dejitter.waits()
+        &self.dejitter.waits_us
     }
 
     /// Packets played in their order so far.
     #[must_use]
     pub fn played(&self) -> u64 {
-        self.dejitter.played()
+        self.dejitter.played
     }
 
     /// What was heard so far. It goes through the whole call: not for every packet.
     #[must_use]
     pub fn report(&self) -> ListenerReport {
-        let lost = self.dejitter.late();
         ListenerReport {
             complete: self.dejitter.is_complete(),
-            played: self.dejitter.played(),
-            late: lost,
+            played: self.dejitter.played,
+            late: self.dejitter.late,
             dejitter_ms: self.dejitter.latency(),
             packets: self.packets,
             nacks: self.nacks,
-            rtt_ms: self.rtt.smoothed().map(|rtt| rtt.as_secs_f64() * 1000.0),
+            rtt_ms: self.rtt.smoothed.map(|rtt| rtt.as_secs_f64() * 1000.0),
             quality: self.quality(),
             concealed: None,
             socket_errors: 0,
@@ -448,7 +430,7 @@ impl Listener {
         if self.session.encoding == Encoding::Random {
             return None;
         }
-        quality::best(self.statistics.lateness(), self.dejitter.late(), self.rtt.smoothed()?)
+        quality::best(&self.statistics.lateness_us, self.dejitter.late, self.rtt.smoothed?)
     }
 }
 

@@ -6,11 +6,11 @@ mod reports;
 mod store;
 
 use crate::error::{ConfigError, HandleError};
-use crate::ntp::{NtpClock, RoundTrip, middle};
+use crate::ntp::{NtpClock, RoundTrip, low16, low32, middle, ticks};
 use crate::report::TalkerPackets;
 use crate::rtcp::{self, Said};
 use crate::rtp::{self, Header};
-use crate::session::{CLOCK_RATE, Sources};
+use crate::session::Sources;
 use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{
@@ -192,11 +192,7 @@ impl Talker {
             self.talk(due, now);
         }
         match self.phase {
-            Phase::Talking { .. } if self.report_at <= now => {
-                self.report_at = now + REPORT_INTERVAL;
-                self.last_report = Some(now);
-                self.queue(Outgoing::Report);
-            }
+            Phase::Talking { .. } => self.report_if_due(now),
             Phase::Ending { ends, due } if due <= now => {
                 if ends < MAX_ENDS {
                     self.queue(Outgoing::Goodbye);
@@ -245,8 +241,7 @@ impl Talker {
     }
 
     fn sequence(&self, index: u32) -> u16 {
-        let [.., high, low] = index.to_be_bytes();
-        self.identity.first.wrapping_add(u16::from_be_bytes([high, low]))
+        self.identity.first.wrapping_add(low16(index))
     }
 
     /// The place in the stream of the latest packet with this number.
@@ -257,8 +252,7 @@ impl Talker {
 
     /// A packet's time in the media's clock, which stands still for a pause that is left out.
     fn timestamp(&self, index: u32) -> u32 {
-        let ticks = self.config.interval.as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        let ticks = low32(ticks(self.config.interval));
         self.identity.first_timestamp.wrapping_add(index.wrapping_mul(ticks))
     }
 
@@ -270,6 +264,14 @@ impl Talker {
         self.outgoing.clear();
         if let Some(sidekick) = &mut self.sidekick {
             sidekick.stop();
+        }
+    }
+
+    fn report_if_due(&mut self, now: Instant) {
+        if self.report_at <= now {
+            self.report_at = now + REPORT_INTERVAL;
+            self.last_report = Some(now);
+            self.queue(Outgoing::Report);
         }
     }
 
@@ -319,10 +321,8 @@ impl Talker {
                 self.reference = Some((ssrc, middle(ntp), now));
                 let soonest = self.last_report.map_or(now, |last| last + MIN_REPORT_INTERVAL);
                 self.report_at = self.report_at.min(soonest.max(now));
-                if self.report_at <= now && matches!(self.phase, Phase::Talking { .. }) {
-                    self.report_at = now + REPORT_INTERVAL;
-                    self.last_report = Some(now);
-                    self.queue(Outgoing::Report);
+                if matches!(self.phase, Phase::Talking { .. }) {
+                    self.report_if_due(now);
                 }
             }
             Said::Missing { ssrc, sequences } if ssrc == own => {

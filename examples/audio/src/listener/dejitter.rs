@@ -25,10 +25,10 @@ pub(super) enum Arrival {
 
 /// A packet that has not come although a later one has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Missing {
+struct Missing {
     noticed: Instant,
     /// When to ask for it next.
-    pub(super) nack_at: Instant,
+    nack_at: Instant,
 }
 
 /// What is to be played next.
@@ -51,13 +51,13 @@ pub(super) struct Dejitter {
     playout_limit: Duration,
     /// Whether somebody takes the frames away.
     plays: bool,
-    frames: VecDeque<Frame>,
+    pub(super) frames: VecDeque<Frame>,
     /// Packets before this one may never have been sent: they are asked for, but not missed.
     certain_from: u32,
     /// The packet to be played next.
     next: u32,
     /// The first packet of which nothing is known yet.
-    end: u32,
+    pub(super) end: u32,
     /// Those between the two: either they wait since they arrived, or they are missing.
     waiting: BTreeMap<u32, Waiting>,
     missing: BTreeMap<u32, Missing>,
@@ -66,13 +66,14 @@ pub(super) struct Dejitter {
     /// The last packet that was too far ahead.
     stray: Option<u32>,
     total: Option<u32>,
-    waits_us: Histogram<u64>,
-    played: u64,
-    late: u64,
+    /// How long packets waited, in microseconds.
+    pub(super) waits_us: Histogram<u64>,
+    pub(super) played: u64,
+    pub(super) late: u64,
 }
 
 impl Dejitter {
-    /// `plays`: frames are kept until [`Dejitter::next_frame`] takes them.
+    /// `plays`: frames are kept until they are taken.
     pub(super) fn new(playout_limit: Duration, plays: bool) -> Result<Self, CreationError> {
         // A packet can wait for one that itself became missing later; but never longer than this.
         let longest = micros(playout_limit).saturating_mul(2).max(2);
@@ -107,16 +108,6 @@ impl Dejitter {
             (self.next, self.end) = (sequence, self.end.max(sequence));
             self.play(now);
         }
-    }
-
-    /// What is to be played next, if it is there.
-    pub(super) fn next_frame(&mut self) -> Option<Frame> {
-        self.frames.pop_front()
-    }
-
-    /// The first packet of which nothing is known yet.
-    pub(super) fn end(&self) -> u32 {
-        self.end
     }
 
     pub(super) fn arrive(&mut self, sequence: u32, content: &[u8], now: Instant) -> Arrival {
@@ -231,27 +222,19 @@ impl Dejitter {
         }
     }
 
-    /// Those missing, in their order.
-    pub(super) fn missing(&mut self) -> impl Iterator<Item = (u32, &mut Missing)> {
-        self.missing.iter_mut().map(|(sequence, missing)| (*sequence, missing))
+    /// Those to ask for at `now`, in their order. They are due again at `again`.
+    pub(super) fn take_due(&mut self, now: Instant, again: Instant) -> Vec<u32> {
+        let due = self.missing.iter_mut().filter(|(_, missing)| missing.nack_at <= now);
+        let take = |(sequence, missing): (&u32, &mut Missing)| {
+            missing.nack_at = again;
+            *sequence
+        };
+        due.map(take).collect()
     }
 
     /// When to ask next.
     pub(super) fn nack_at(&self) -> Option<Instant> {
         self.missing.values().map(|missing| missing.nack_at).min()
-    }
-
-    pub(super) fn played(&self) -> u64 {
-        self.played
-    }
-
-    pub(super) fn late(&self) -> u64 {
-        self.late
-    }
-
-    /// How long packets waited, in microseconds.
-    pub(super) fn waits(&self) -> &Histogram<u64> {
-        &self.waits_us
     }
 
     pub(super) fn latency(&self) -> DejitterMs {

@@ -1,5 +1,7 @@
 //! From the 16 bits of a sequence number to a packet's place in the stream, and back.
 
+use crate::ntp::low16;
+
 /// So many packets before the first that came are asked for, if that is not marked as the stream's
 /// first: they may be lost. Three in a row are, at 4 %, once in 16,000 calls.
 pub(super) const LOOKBACK: u32 = 3;
@@ -9,9 +11,9 @@ pub(super) const LOOKBACK: u32 = 3;
 pub(super) struct Numbers {
     /// The first packet's that came, and its place.
     sequence: u16,
-    place: u32,
+    pub(super) place: u32,
     /// The highest place so far.
-    highest: u32,
+    pub(super) highest: u32,
 }
 
 impl Numbers {
@@ -33,22 +35,12 @@ impl Numbers {
 
     /// The 16 bits of a place.
     pub(super) fn sequence_of(&self, place: u32) -> u16 {
-        let [.., high, low] = place.wrapping_sub(self.place).to_be_bytes();
-        self.sequence.wrapping_add(u16::from_be_bytes([high, low]))
+        self.sequence.wrapping_add(low16(place.wrapping_sub(self.place)))
     }
 
     /// The highest number with its rollovers, as reports have it (RFC 3550, section 6.4.1).
     pub(super) fn extended(&self) -> u32 {
         u32::from(self.sequence).wrapping_add(self.highest.wrapping_sub(self.place))
-    }
-
-    /// The place of the first packet that came.
-    pub(super) fn began(&self) -> u32 {
-        self.place
-    }
-
-    pub(super) fn highest(&self) -> u32 {
-        self.highest
     }
 }
 

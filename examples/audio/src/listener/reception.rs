@@ -1,6 +1,6 @@
 //! What a listener reports about the packets that it gets (RFC 3550, section 6.4.1 and appendix A).
 
-use crate::ntp::units;
+use crate::ntp::{low32, ticks, units};
 use crate::rtcp::Reception;
 use crate::session::CLOCK_RATE;
 use hdrhistogram::Histogram;
@@ -31,8 +31,9 @@ pub(super) struct Statistics {
     /// microseconds.
     quickest_us: VecDeque<(u64, i64)>,
     /// How much later than the quickest packets came that came in time, in microseconds.
-    lateness_us: Histogram<u64>,
-    sender_report: Option<(u32, Instant)>,
+    pub(super) lateness_us: Histogram<u64>,
+    /// The last sender report: the middle of its timestamp, and its arrival.
+    pub(super) sender_report: Option<(u32, Instant)>,
 }
 
 impl Statistics {
@@ -56,15 +57,13 @@ impl Statistics {
         let media = match self.last {
             None => i64::from(timestamp),
             Some((_, last)) => {
-                let [.., a, b, c, d] = last.to_be_bytes();
-                let step = timestamp.wrapping_sub(u32::from_be_bytes([a, b, c, d])).cast_signed();
+                let step = timestamp.wrapping_sub(low32(last.cast_unsigned())).cast_signed();
                 last.saturating_add(step.into())
             }
         };
         let rate = i64::from(CLOCK_RATE);
         if let Some((at, before)) = self.last {
-            let ticks = now.saturating_duration_since(at).as_nanos() * u128::from(CLOCK_RATE)
-                / 1_000_000_000;
+            let ticks = ticks(now.saturating_duration_since(at));
             let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
             let difference = ticks
                 .saturating_sub(media.saturating_sub(before))
@@ -95,14 +94,6 @@ impl Statistics {
             self.quickest_us.pop_front();
         }
         self.quickest_us.iter().map(|(_, quickest)| *quickest).min().unwrap_or(transit)
-    }
-
-    pub(super) fn sender_reported(&mut self, middle: u32, now: Instant) {
-        self.sender_report = Some((middle, now));
-    }
-
-    pub(super) fn lateness(&self) -> &Histogram<u64> {
-        &self.lateness_us
     }
 
     /// The report block about `ssrc`, of which `expected` packets must have been sent, the last of
@@ -157,7 +148,7 @@ mod tests {
                 statistics.arrived(960 * number, true, now + 20 * number * MS);
             }
         }
-        statistics.sender_reported(77, now);
+        statistics.sender_report = Some((77, now));
         let report = statistics.reception(5, 100, 99, now + 500 * MS);
         assert_eq!((report.fraction_lost, report.lost, report.jitter), (64, 25, 0));
         assert_eq!((report.last_report, report.delay), (77, 1 << 15));
@@ -178,7 +169,7 @@ mod tests {
         }
         // In whole ticks it settles just below.
         assert_eq!(statistics.reception(5, 2000, 0, now).jitter, 95);
-        assert_eq!(statistics.lateness().max(), 2000);
+        assert_eq!(statistics.lateness_us.max(), 2000);
     }
 
     #[test]
@@ -189,7 +180,7 @@ mod tests {
             for number in 0..360_000_u32 {
                 statistics.arrived(960_u32.wrapping_mul(number), true, now + number * interval);
             }
-            assert!(statistics.lateness().max() <= 501, "{} us", statistics.lateness().max());
+            assert!(statistics.lateness_us.max() <= 501, "{} us", statistics.lateness_us.max());
         }
     }
 
@@ -200,7 +191,7 @@ mod tests {
             let pause = if number < 1000 { 0 } else { 1000 };
             statistics.arrived(960 * number, true, now + (20 * number + pause) * MS);
         }
-        let late = statistics.lateness().len() - statistics.lateness().count_between(0, 1000);
+        let late = statistics.lateness_us.len() - statistics.lateness_us.count_between(0, 1000);
         assert!(
             (400..=500).contains(&late),
             "{late} packets are late against those before the pause"
@@ -212,7 +203,7 @@ mod tests {
         let (mut statistics, now) = start();
         statistics.arrived(0, true, now);
         statistics.arrived(960, false, now + 5000 * MS);
-        assert_eq!((statistics.lateness().len(), statistics.received), (1, 2));
+        assert_eq!((statistics.lateness_us.len(), statistics.received), (1, 2));
     }
 
     proptest! {

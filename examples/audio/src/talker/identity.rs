@@ -1,6 +1,7 @@
 //! Who a talker is, and where its numbers begin.
 
 use super::Sources;
+use crate::ntp::low16;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
@@ -23,10 +24,7 @@ impl Identity {
         while rtx == media {
             rtx = random.next_u32();
         }
-        let mut number = || {
-            let [a, b, ..] = random.next_u32().to_be_bytes();
-            u16::from_be_bytes([a, b]) & 0x7fff
-        };
+        let mut number = || low16(random.next_u32() >> 16) & 0x7fff;
         let (first, first_rtx) = (number(), number());
         Self {
             sources: Sources { media, rtx },
