@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
-use audio::source::{BITRATE, FRAME_MS};
+use audio::source::FRAME_MS;
 use audio::talker::{MAX_PAYLOAD, MIN_PAYLOAD, sender_config};
 use clap::{Parser, ValueEnum};
 use sidekick_protocol::SenderConfig;
@@ -138,10 +139,7 @@ impl Cli {
         let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
         let dest = self.dest.as_deref().map(resolve).transpose()?;
         if let Some(path) = &self.sdp {
-            let text =
-                std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let read = Description::from_sdp(&text)
-                .with_context(|| format!("{} is of no use here", path.display()))?;
+            let read = edge::read_description(path)?;
             ensure!(
                 read.session.encoding == encoding,
                 "{} is for {}",
@@ -162,15 +160,7 @@ impl Cli {
                  that file; or --sdp FILE with the one that audio-receive --write-sdp has made"
             );
         };
-        let bitrate = if self.raw { 0 } else { BITRATE };
-        let interval = Duration::from_millis(self.interval_ms.into());
-        Ok(Description {
-            session: Session::new(key, encoding),
-            destination,
-            sources: None,
-            interval,
-            bitrate,
-        })
+        Ok(Description::new(Session::new(key, encoding), destination))
     }
 
     fn sender(&self) -> anyhow::Result<Option<SenderConfig>> {

@@ -1,6 +1,7 @@
 //! A call as a session description (SDP, RFC 8866), which audio-receive, ffmpeg and GStreamer read.
 
 use super::{CLOCK_RATE, Encoding, MasterKey, Session};
+use crate::source::BITRATE;
 use sdp_types::enums::{MediaType, TransportProto};
 use sdp_types::{Media, Origin, Time};
 use std::net::{IpAddr, SocketAddr};
@@ -61,6 +62,14 @@ pub enum SdpError {
 }
 
 impl Description {
+    /// A call to this destination, with a packet every 20 ms.
+    #[must_use]
+    pub fn new(session: Session, destination: SocketAddr) -> Self {
+        let bitrate = if session.encoding == Encoding::Opus { BITRATE } else { 0 };
+        let interval = Duration::from_millis(20);
+        Self { session, destination, sources: None, interval, bitrate }
+    }
+
     /// The description as the text of a file.
     #[must_use]
     pub fn to_sdp(&self) -> String {
