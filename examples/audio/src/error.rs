@@ -27,7 +27,7 @@ pub enum HandleError {
     OtherStream,
     /// Its sequence number is too far from those of its stream.
     #[error("too far from the others of its stream")]
-    Unbelievable,
+    Implausible,
 }
 
 /// Why a talker or a listener cannot be configured so.

@@ -1,4 +1,4 @@
-//! What a listener reports about the packets that it gets (RFC 3550, section 6.4.1 and appendix A).
+//! A listener's reports of the packets that arrive (RFC 3550, section 6.4.1 and appendix A).
 
 use crate::ntp::{low32, ticks, units};
 use crate::rtcp::Reception;
@@ -9,28 +9,28 @@ use std::time::{Duration, Instant};
 
 use super::dejitter::micros;
 
-/// The quickest packet is that of so many intervals: in so long a time two clocks, even 100 ppm
-/// apart, drift by 1 ms; and a pause of the talker is forgotten after it.
+/// The number and length of the intervals over which the shortest transit time is taken. In that
+/// time, clocks 100 ppm apart drift by 1 ms. A pause of the talker is forgotten after it.
 const QUICKEST_OF: u64 = 10;
 const QUICKEST_INTERVAL: Duration = Duration::from_secs(1);
-/// A packet that is later than this against the quickest is counted with those of this lateness.
+/// Greater lateness counts as this.
 const MAX_LATENESS: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Statistics {
     received: u64,
-    /// Of the last report: packets expected and received.
+    /// Packets expected and received at the last report.
     reported: (u64, u64),
     /// Interarrival jitter in units of the media's clock, times 16 (RFC 3550, appendix A.8).
     jitter_16: u64,
-    /// The last packet's arrival and its time in the media's clock, counted on without rollovers.
+    /// The last packet's arrival, and its timestamp without rollovers.
     last: Option<(Instant, i64)>,
-    /// The first packet's, by which transit times are counted.
+    /// Those of the first packet, from which transit times count.
     first: Option<(Instant, i64)>,
-    /// The last intervals in which packets came, and the shortest transit time in each, in
-    /// microseconds.
+    /// The last intervals with packets, and the shortest transit time in each, in microseconds.
     quickest_us: VecDeque<(u64, i64)>,
-    /// How much later than the quickest packets came that came in time, in microseconds.
+    /// The lateness against the shortest transit time of the packets that came in time, in
+    /// microseconds.
     pub(super) lateness_us: Histogram<u64>,
     /// The last sender report: the middle of its timestamp, and its arrival.
     pub(super) sender_report: Option<(u32, Instant)>,
@@ -50,8 +50,7 @@ impl Statistics {
         })
     }
 
-    /// A packet that was not there before. One that is not `in_time` was passed over and counts as
-    /// lost already.
+    /// Records a new packet. One that is not `in_time` was skipped, and already counts as lost.
     pub(super) fn arrived(&mut self, timestamp: u32, in_time: bool, now: Instant) {
         self.received += 1;
         let media = match self.last {
@@ -83,7 +82,7 @@ impl Statistics {
         }
     }
 
-    /// The shortest transit time of late, this one among them.
+    /// The shortest recent transit time, including this one.
     fn quickest(&mut self, transit: i64, since: Duration) -> i64 {
         let interval = since.as_secs() / QUICKEST_INTERVAL.as_secs();
         match self.quickest_us.back_mut() {
@@ -96,8 +95,8 @@ impl Statistics {
         self.quickest_us.iter().map(|(_, quickest)| *quickest).min().unwrap_or(transit)
     }
 
-    /// The report block about `ssrc`, of which `expected` packets must have been sent, the last of
-    /// them with the number `highest`.
+    /// The report block about `ssrc`, which sent `expected` packets; `highest` is the extended
+    /// number of the last.
     pub(super) fn reception(
         &mut self,
         ssrc: u32,

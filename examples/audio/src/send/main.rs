@@ -127,7 +127,7 @@ impl Call {
         let mut status = Status::new();
         let mut interrupted = false;
         loop {
-            self.take_in()?;
+            self.receive()?;
             let now = clock();
             if interrupts.pending().context("cannot wait for Ctrl-C")? {
                 if std::mem::replace(&mut interrupted, true) {
@@ -138,7 +138,7 @@ impl Call {
             if self.talker.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 self.talker.on_timeout(now);
             }
-            self.give_out()?;
+            self.transmit()?;
             if self.talker.is_finished() {
                 break;
             }
@@ -155,7 +155,7 @@ impl Call {
         Ok(report)
     }
 
-    fn take_in(&mut self) -> anyhow::Result<()> {
+    fn receive(&mut self) -> anyhow::Result<()> {
         let talker = &mut self.talker;
         // What is no datagram of the stream changes nothing, and there is nobody to tell.
         let media = self.media.receive(|datagram, _| {
@@ -171,7 +171,7 @@ impl Call {
         Ok(())
     }
 
-    fn give_out(&mut self) -> anyhow::Result<()> {
+    fn transmit(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
         while self.talker.poll_transmit(&mut datagram, clock()) {
             self.media.send(&datagram).context("cannot send to the listener")?;

@@ -1,4 +1,4 @@
-//! What a talker sends, and whom it asks for help.
+//! A talker's configuration.
 
 use crate::error::ConfigError;
 use crate::rtp::{HEADER_LEN, OSN_LEN};
@@ -8,9 +8,9 @@ use sidekick_protocol::{Filter, Flow, HEAD_LEN, SenderConfig};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The least content of a packet: an identifier at offset 21 has to be in it.
+/// The least content of a packet in bytes: the identifier at offset 21 must fit.
 pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
-/// The largest content of a packet: its retransmission fits an Ethernet frame with IPv6.
+/// The most content of a packet in bytes: its retransmission fits an Ethernet frame with IPv6.
 pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
 /// The shortest interval between packets.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -20,18 +20,18 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// A stream.
 #[derive(Clone, Debug)]
 pub struct TalkerConfig {
-    /// What the listener knows too.
+    /// What both ends agreed on.
     pub session: Session,
-    /// From one packet to the next, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
+    /// The interval between packets, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
     pub interval: Duration,
-    /// Packets in the stream at most, at least 1. The default is 3000: a minute.
+    /// The most packets in the stream, at least 1. The default is 3000: a minute.
     pub packets: u32,
-    /// What SSRCs, and where sequence numbers and timestamps begin, follow from: draw it at random,
-    /// unless a simulation is to repeat itself.
+    /// Determines SSRCs, and the first sequence numbers and timestamp. Must be random, except in a
+    /// simulation that repeats itself.
     pub identity: [u8; 32],
-    /// A listener that was heard and then falls silent for so long is gone. The default is 10 s.
+    /// The silence after which a listener is gone, once it has sent something. The default is 10 s.
     pub idle_timeout: Duration,
-    /// Help from a proxy on the path, if it is wanted.
+    /// Re-injection with a proxy on the path.
     pub reinject: Option<Reinject>,
 }
 
@@ -49,8 +49,8 @@ impl TalkerConfig {
         }
     }
 
-    /// The stream of a simulation that is to repeat itself for a seed: random bytes under a key
-    /// that is no secret.
+    /// The stream of a simulation, which a seed repeats: random bytes under a key that is not
+    /// secret.
     #[must_use]
     pub fn of_simulation(seed: u64) -> Self {
         let mut identity = [0; 32];

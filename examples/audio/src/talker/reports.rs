@@ -1,4 +1,4 @@
-//! What a talker says about itself: to the listener, and to whoever started it.
+//! A talker's reports to the listener and to its caller.
 
 use super::{Ending, Phase, Talker};
 use crate::ntp::{low32, ticks, units};
@@ -9,16 +9,15 @@ use sidekick_protocol::{Assistance, Sender};
 use std::time::{Duration, Instant};
 
 impl Talker {
-    /// A report, or the goodbye, as it is sent.
-    pub(super) fn report_packet(&mut self, goodbye: bool, now: Instant) -> Option<Vec<u8>> {
+    /// A protected report, with a BYE if the talker leaves.
+    pub(super) fn report_packet(&mut self, leaves: bool, now: Instant) -> Option<Vec<u8>> {
         let Sources { media, rtx } = self.identity.sources;
         let since = low32(ticks(now.saturating_duration_since(self.began)));
         let info = SenderInfo {
             ssrc: media,
             ntp: self.clock.at(now),
             timestamp: self.identity.first_timestamp.wrapping_add(since),
-            // Each packet once, however often it was sent: so the goodbye tells how many there
-            // were.
+            // Each packet counts once, so the BYE states their number.
             packets: self.store.next(),
             octets: low32(self.octets),
         };
@@ -28,10 +27,10 @@ impl Talker {
             delay: units(now.saturating_duration_since(came)),
         });
         let both = [media, rtx];
-        self.protector.rtcp(&rtcp::sender_report(&info, held, if goodbye { &both } else { &[] }))
+        self.protector.rtcp(&rtcp::sender_report(&info, held, if leaves { &both } else { &[] }))
     }
 
-    /// What was done until `now`.
+    /// The report until `now`.
     #[must_use]
     pub fn report(&self, now: Instant) -> TalkerReport {
         let (end, how) = match self.phase {

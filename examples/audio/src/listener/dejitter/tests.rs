@@ -26,7 +26,7 @@ proptest! {
     fn waits_are_those_of_the_definition(order in Just((0..60_u32).collect::<Vec<_>>()).prop_shuffle()) {
         let (mut dejitter, mut now) = start();
         for &sequence in &order {
-            prop_assert_eq!(dejitter.arrive(sequence, &[7], now), Arrival::Taken);
+            prop_assert_eq!(dejitter.arrive(sequence, &[7], now), Arrival::Accepted);
             prop_assert_eq!(dejitter.arrive(sequence, &[7], now), Arrival::Duplicate);
             now += MS;
         }
@@ -84,11 +84,11 @@ fn a_leap_needs_two_packets_in_a_row() {
     let (mut dejitter, now) = start();
     dejitter.arrive(0, &[7], now);
     for stray in [WINDOW + 1, u32::MAX, WINDOW + 9, u32::MAX] {
-        assert_eq!(dejitter.arrive(stray, &[7], now), Arrival::Unbelievable);
+        assert_eq!(dejitter.arrive(stray, &[7], now), Arrival::Implausible);
     }
-    assert_eq!(dejitter.arrive(1, &[7], now), Arrival::Taken);
-    assert_eq!(dejitter.arrive(9000, &[7], now), Arrival::Unbelievable);
-    assert_eq!(dejitter.arrive(9001, &[7], now), Arrival::Taken);
+    assert_eq!(dejitter.arrive(1, &[7], now), Arrival::Accepted);
+    assert_eq!(dejitter.arrive(9000, &[7], now), Arrival::Implausible);
+    assert_eq!(dejitter.arrive(9001, &[7], now), Arrival::Accepted);
     assert_eq!((dejitter.played, dejitter.late), (3, 8999));
 }
 
@@ -101,7 +101,7 @@ fn the_end_is_believed_once_and_only_near_what_came() {
     assert!(!dejitter.ends(9, now), "there was a tenth packet");
     assert!(!dejitter.ends(11 + WINDOW, now));
     assert!(dejitter.ends(12, now) && dejitter.ends(12, now) && !dejitter.ends(13, now));
-    assert_eq!(dejitter.arrive(12, &[7], now), Arrival::Unbelievable);
+    assert_eq!(dejitter.arrive(12, &[7], now), Arrival::Implausible);
     assert_eq!(dejitter.missing.keys().copied().collect::<Vec<_>>(), [10, 11]);
     dejitter.on_timeout(now + LIMIT);
     assert!(dejitter.is_complete());
