@@ -1,6 +1,8 @@
 //! Where the programs touch the system: the clock, randomness, signals, waiting, sockets, files and
 //! the terminal.
 
+use crate::session::Description;
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -9,12 +11,13 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use sidekick_protocol::is_network_error;
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal as _, Write as _};
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 
 /// Datagrams taken from one socket before the other and the timers get their turn.
 const BATCH: usize = 32;
@@ -32,82 +35,111 @@ pub fn clock() -> Instant {
     Instant::now()
 }
 
-/// Random bytes, fit for keys.
+/// Ends a program: prints its error, if any, after its name.
+#[must_use]
+pub fn exit(program: &str, outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to standard output, and flushes it, because a program may wait at the end of a pipe.
 ///
 /// # Errors
 /// The system's.
-pub fn random<const N: usize>() -> io::Result<[u8; N]> {
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.context("cannot write to standard output")
+}
+
+/// Random bytes for keys.
+///
+/// # Errors
+/// The system's.
+pub fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)?;
+    getrandom::fill(&mut bytes).context("the system gives no random bytes")?;
     Ok(bytes)
 }
 
-/// Writes a file that nobody else can read, since there is a key in it. Who opens it finds what was
-/// there before or all of the text.
+/// The unspecified address of the same family.
+#[must_use]
+pub fn unspecified(like: SocketAddr) -> IpAddr {
+    match like {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// Reads a session description.
+///
+/// # Errors
+/// The system's, or what is wrong with the description.
+pub fn read_description(path: &Path) -> anyhow::Result<Description> {
+    let name = path.display();
+    let text = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+    Description::from_sdp(&text).with_context(|| format!("{name} is of no use here"))
+}
+
+/// Writes a session description.
 ///
 /// # Errors
 /// The system's.
-pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
-    // A link stays, and so does a terminal or a pipe.
+pub fn write_description(path: &Path, description: &Description) -> anyhow::Result<()> {
+    let written = write_secret(path, &description.to_sdp());
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a file that only its owner can read, because it holds a key. A reader finds the old file or
+/// all of the new one.
+fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    // Keep a link, and write to a terminal or a pipe.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         return OpenOptions::new().write(true).open(&path)?.write_all(text.as_bytes());
     }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{:016x}", u64::from_ne_bytes(random()?)));
-    let beside = path.with_file_name(name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, &path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
+    let mut file = NamedTempFile::new_in(path.parent().unwrap_or(&path))?;
+    file.write_all(text.as_bytes())?;
+    file.persist(&path)?;
+    Ok(())
 }
 
-/// A line at the bottom of a terminal that tells how the call goes; nothing if standard error is
-/// none.
+/// A status line in a terminal; nothing if standard error is not a terminal.
 #[derive(Debug)]
 pub struct Status {
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     next: Option<Instant>,
 }
 
 impl Status {
-    /// For somebody who watches.
+    /// A status line on standard error.
     #[must_use]
+    #[allow(clippy::new_without_default, reason = "it is no value, but a place on the terminal")]
     pub fn new() -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
+            bar.set_style(style);
+        }
         Self { bar, next: None }
     }
 
-    /// Shows what `text` gives, if somebody watches and the last time was long enough ago.
+    /// Shows `text`, at most once per interval.
     pub fn show(&mut self, now: Instant, text: impl FnOnce() -> String) {
-        if let Some(bar) = &self.bar
-            && self.next.is_none_or(|next| next <= now)
-        {
+        if !self.bar.is_hidden() && self.next.is_none_or(|next| next <= now) {
             self.next = Some(now + STATUS_INTERVAL);
-            bar.set_message(text());
-            bar.tick();
+            self.bar.set_message(text());
+            self.bar.tick();
         }
     }
 
-    /// Leaves the terminal clean for the summary.
+    /// Removes the line.
     pub fn clear(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-impl Default for Status {
-    fn default() -> Self {
-        Self::new()
+        self.bar.finish_and_clear();
     }
 }
 
@@ -160,7 +192,8 @@ pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result
 /// anyone can say that.
 #[derive(Debug)]
 pub struct Socket {
-    udp: UdpSocket,
+    /// The socket.
+    pub udp: UdpSocket,
     errors: u64,
 }
 
@@ -173,22 +206,6 @@ impl Socket {
         let udp = UdpSocket::bind(own)?;
         udp.set_nonblocking(true)?;
         Ok(Self { udp, errors: 0 })
-    }
-
-    /// Has it speak with `peer` alone.
-    ///
-    /// # Errors
-    /// The system's, if there is no way to that address.
-    pub fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        self.udp.connect(peer)
-    }
-
-    /// Its own address.
-    ///
-    /// # Errors
-    /// The system's.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.udp.local_addr()
     }
 
     /// Errors that the network has reported. A host where nobody listens reports some, and so does

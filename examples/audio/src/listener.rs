@@ -1,4 +1,4 @@
-//! The receiving end: plays packets in their order, and asks for those that are missing.
+//! The receiving end: plays packets in order, and requests those that are missing.
 
 mod config;
 mod dejitter;
@@ -6,14 +6,15 @@ mod numbers;
 mod reception;
 mod repeats;
 
+use crate::error::{ConfigError, HandleError};
 use crate::ntp::{NtpClock, RoundTrip, middle};
 use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks};
-use crate::rtcp::{self, MAX_NAMED, RtcpError, Said};
+use crate::rtcp::{self, Item, MAX_NAMED};
 use crate::rtp::{self, Header};
 use crate::session::{Encoding, Session};
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
-pub use config::{ConfigError, ListenerConfig};
+pub use config::ListenerConfig;
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
 use hdrhistogram::Histogram;
@@ -24,64 +25,45 @@ use reception::Statistics;
 use repeats::Repeats;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
-/// How long the goodbye is answered after it was last said.
+/// How long a listener answers a BYE after the last one.
 const LINGER: Duration = Duration::from_millis(500);
-/// From one report to the next, and while the round trip is not known.
+/// The interval between reports, and the one before the round-trip time is measured.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const FIRST_REPORT_INTERVAL: Duration = Duration::from_millis(250);
-/// More waiting datagrams than this are dropped, the oldest first; each is repeated when it is
-/// needed.
+/// The most datagrams that wait to be sent. Beyond them the oldest is dropped; each kind is
+/// repeated while it is needed.
 const MAX_WAITING: usize = 128;
 
-/// Why a datagram changed nothing.
-#[derive(Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// SRTP has not let it in.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It is protected, but no RTCP.
-    #[error(transparent)]
-    Malformed(#[from] RtcpError),
-    /// It is of another stream than the first that came, or of none that was agreed on.
-    #[error("of another stream")]
-    OtherStream,
-    /// It is too far from the others of its stream.
-    #[error("too far from the others of its stream")]
-    Unbelievable,
-}
-
-/// What came of a datagram.
+/// The result of a datagram that SRTP accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// It is of the call, and was not there before: the talker is where it came from.
+    /// It is new: its source is the talker's address.
     New,
-    /// It was there before, to the byte. Anyone on the way can send it again, so it tells nothing
-    /// about the talker.
+    /// It repeats an earlier one, byte for byte. Anyone on the path can do that, so its source may
+    /// not be the talker's.
     Repeated,
 }
 
-/// A talker, once a packet of its media has come.
+/// A talker's stream, once a packet of its media arrived.
 #[derive(Debug)]
-struct Heard {
+struct Stream {
     media: u32,
     rtx: Option<u32>,
     numbers: Numbers,
-    /// The place of the stream's first packet, once it is known.
+    /// The place of the stream's first packet, once known.
     first: Option<u32>,
     clock: NtpClock,
     report_at: Instant,
 }
 
-/// The receiving end of a stream: of the first whose packet it gets.
+/// The receiving end of a stream: of the first whose packet arrives.
 ///
 /// # Order of calls
-/// Feed in datagrams with [`handle_input`](Self::handle_input), and at [`poll_timeout`](Self::poll_timeout)
-/// call [`on_timeout`](Self::on_timeout). After both send what [`poll_transmit`](Self::poll_transmit) gives
-/// until it has no more, to where the last datagram came from that `handle` called
-/// [`Handled::New`], and play what [`next_frame`](Self::next_frame) gives; until
+/// Call [`handle_input`](Self::handle_input) for each datagram, and
+/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After both, send what
+/// [`poll_transmit`](Self::poll_transmit) returns to the source of the last datagram that was
+/// [`Handled::New`], and play what [`next_frame`](Self::next_frame) returns. Continue until
 /// [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Listener {
@@ -90,13 +72,13 @@ pub struct Listener {
     ssrc: u32,
     protector: Protector,
     unprotector: Unprotector,
-    heard: Option<Heard>,
+    stream: Option<Stream>,
     dejitter: Dejitter,
     statistics: Statistics,
     repeats: Repeats,
     rtt: RoundTrip,
-    last_heard: Option<Instant>,
-    /// When the end was last said, once it was confirmed.
+    last_received: Option<Instant>,
+    /// When the listener last confirmed the end.
     ended: Option<Instant>,
     finished: bool,
     outgoing: VecDeque<Vec<u8>>,
@@ -117,12 +99,12 @@ impl Listener {
             protector: Protector::new(&session)?,
             unprotector: Unprotector::new(&session.key)?,
             session,
-            heard: None,
+            stream: None,
             dejitter: Dejitter::new(config.playout_limit, config.plays).map_err(histogram)?,
             statistics: Statistics::new().map_err(histogram)?,
             repeats: Repeats::new(),
             rtt: RoundTrip::new(config.initial_rtt),
-            last_heard: None,
+            last_received: None,
             ended: None,
             finished: false,
             outgoing: VecDeque::new(),
@@ -132,10 +114,10 @@ impl Listener {
         })
     }
 
-    /// A datagram that came in.
+    /// Handles a datagram.
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
+    /// [`HandleError`] states why it changed only a counter. No error requires an action.
     pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let handled = if is_rtcp(datagram) {
             self.on_rtcp(datagram, now)
@@ -143,7 +125,7 @@ impl Listener {
             self.on_rtp(datagram, now)
         };
         match &handled {
-            Ok(Handled::New) => self.last_heard = Some(now),
+            Ok(Handled::New) => self.last_received = Some(now),
             Ok(Handled::Repeated) => {}
             Err(error) => {
                 self.packets.rejected += 1;
@@ -151,19 +133,19 @@ impl Listener {
                     u64::from(matches!(error, HandleError::Refused(Refused::Forged)));
             }
         }
-        self.settle(now);
+        self.on_timeout(now);
         handled
     }
 
     fn on_rtp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let header = rtp::header(datagram).ok_or(Refused::Malformed)?;
         let again = Some(header.payload_type) == self.session.rtx_payload_type;
-        let known = match (&self.heard, again) {
-            (Some(heard), true) => {
-                heard.rtx.is_none_or(|rtx| rtx == header.ssrc) && header.ssrc != heard.media
+        let known = match (&self.stream, again) {
+            (Some(stream), true) => {
+                stream.rtx.is_none_or(|rtx| rtx == header.ssrc) && header.ssrc != stream.media
             }
-            (Some(heard), false) => heard.media == header.ssrc,
-            // Only a packet sent for the first time begins a stream.
+            (Some(stream), false) => stream.media == header.ssrc,
+            // No retransmission begins a stream.
             (None, again) => !again,
         };
         if !known || !(again || header.payload_type == self.session.payload_type) {
@@ -183,8 +165,8 @@ impl Listener {
         self.on_media(&Header { sequence, ..header }, content, again, now)
     }
 
-    /// What the replay protection keeps out may be what was sent again for nothing, to the last
-    /// byte.
+    /// Handles a packet that the replay protection rejects. It may be a spurious retransmission,
+    /// byte for byte.
     fn on_refused(
         &mut self,
         datagram: &[u8],
@@ -205,13 +187,13 @@ impl Listener {
 
     fn on_duplicate(&mut self, sequence: u16) {
         self.packets.duplicates += 1;
-        // What others repeat draws no more answers than there are packets, and moves a talker to no
-        // more doubt.
-        if let Some(heard) = &self.heard
-            && self.repeats.tell(sequence)
+        // Anyone can repeat a packet. The listener reports it once, so that it cannot be made to
+        // send more, or to discredit the talker's proxy.
+        if let Some(stream) = &self.stream
+            && self.repeats.record_report(sequence)
         {
-            let media = heard.media;
-            self.say(&rtcp::duplicate(self.ssrc, media, sequence));
+            let media = stream.media;
+            self.queue(&rtcp::duplicate(self.ssrc, media, sequence));
         }
     }
 
@@ -222,14 +204,14 @@ impl Listener {
         again: bool,
         now: Instant,
     ) -> Result<Handled, HandleError> {
-        let heard = self.heard.get_or_insert_with(|| {
-            // A talker's own SSRC is not taken.
+        let stream = self.stream.get_or_insert_with(|| {
+            // The SSRC must differ from the talker's.
             self.ssrc = if self.ssrc == header.ssrc { !self.ssrc } else { self.ssrc };
             self.unprotector.refuse_own(self.ssrc);
             let place =
                 if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
             self.dejitter.begins_by(place);
-            Heard {
+            Stream {
                 media: header.ssrc,
                 rtx: None,
                 numbers: Numbers::new(header.sequence, place),
@@ -239,16 +221,16 @@ impl Listener {
             }
         });
         if again {
-            heard.rtx = Some(header.ssrc);
+            stream.rtx = Some(header.ssrc);
         }
-        let place = heard.numbers.place(header.sequence).ok_or(HandleError::Unbelievable)?;
-        if header.marker && heard.first.is_none() && place <= LOOKBACK {
-            heard.first = Some(place);
+        let place = stream.numbers.place(header.sequence).ok_or(HandleError::Implausible)?;
+        if header.marker && stream.first.is_none() && place <= LOOKBACK {
+            stream.first = Some(place);
             self.dejitter.begins_at(place, now);
         }
         match self.dejitter.arrive(place, content, now) {
-            Arrival::Unbelievable => return Err(HandleError::Unbelievable),
-            Arrival::Taken => {
+            Arrival::Implausible => return Err(HandleError::Implausible),
+            Arrival::Accepted => {
                 self.repeats.begins(header.sequence);
                 self.statistics.arrived(header.timestamp, true, now);
             }
@@ -259,8 +241,8 @@ impl Listener {
             }
             Arrival::Duplicate => self.on_duplicate(header.sequence),
         }
-        if let Some(heard) = &mut self.heard {
-            heard.numbers.saw(place);
+        if let Some(stream) = &mut self.stream {
+            stream.numbers.record(place);
         }
         self.packets.received += 1;
         Ok(Handled::New)
@@ -268,22 +250,22 @@ impl Listener {
 
     fn on_rtcp(&mut self, datagram: &[u8], now: Instant) -> Result<Handled, HandleError> {
         let packet = self.unprotector.rtcp(datagram)?;
-        let (source, said) = (rtcp_source(&packet), rtcp::parse(&packet)?);
+        let (source, items) = (rtcp_source(&packet), rtcp::parse(&packet)?);
         let mut packets = None;
-        for said in said {
-            let Some(heard) = &mut self.heard else { return Err(HandleError::OtherStream) };
-            match said {
-                Said::Sender { ssrc, ntp, packets: sent } if ssrc == heard.media => {
+        for item in items {
+            let Some(stream) = &mut self.stream else { return Err(HandleError::OtherStream) };
+            match item {
+                Item::Sender { ssrc, ntp, packets: sent } if ssrc == stream.media => {
                     packets = Some(sent);
-                    self.statistics.sender_reported(middle(ntp), now);
+                    self.statistics.sender_report = Some((middle(ntp), now));
                 }
-                Said::Held(held) if held.ssrc == self.ssrc => {
-                    if let Some(trip) = heard.clock.round_trip(held.last, held.delay, now) {
+                Item::Held(held) if held.ssrc == self.ssrc => {
+                    if let Some(trip) = stream.clock.round_trip(held.last, held.delay, now) {
                         self.rtt.sample(trip);
                     }
                 }
-                // Nobody else ends it.
-                Said::Bye { ssrc } if ssrc == heard.media && source == Some(ssrc) => {
+                // Only the talker ends its stream.
+                Item::Bye { ssrc } if ssrc == stream.media && source == Some(ssrc) => {
                     self.on_bye(packets, now);
                 }
                 _ => {}
@@ -292,39 +274,40 @@ impl Listener {
         Ok(Handled::New)
     }
 
-    /// The talker has sent so many packets, if it said so and their first is known, and leaves. A
-    /// count that cannot be is none: the stream ends with the last packet that is known of.
+    /// Handles the talker's BYE. If the number of packets is unknown or impossible, the stream ends
+    /// with the last packet that is known.
     fn on_bye(&mut self, packets: Option<u32>, now: Instant) {
-        let first = self.heard.as_ref().and_then(|heard| heard.first);
+        let first = self.stream.as_ref().and_then(|stream| stream.first);
         let total = first.zip(packets).and_then(|(first, packets)| first.checked_add(packets));
         if !total.is_some_and(|total| self.dejitter.ends(total, now)) {
-            self.dejitter.ends(self.dejitter.end(), now);
+            self.dejitter.ends(self.dejitter.end, now);
         }
         if self.dejitter.is_complete() {
             self.confirm(now);
         }
     }
 
-    /// The stream is complete: says so as often as the talker says its end.
+    /// Confirms that the stream is complete, once for each BYE.
     fn confirm(&mut self, now: Instant) {
         self.ended = Some(now);
         self.report_reception(true, now);
     }
 
     fn report_reception(&mut self, leaves: bool, now: Instant) {
-        let Some(heard) = &self.heard else { return };
-        let expected = heard
-            .numbers
-            .highest()
-            .saturating_sub(heard.first.unwrap_or(heard.numbers.began()))
-            .saturating_add(1);
-        let reception =
-            self.statistics.reception(heard.media, expected.into(), heard.numbers.extended(), now);
-        let ntp = heard.clock.at(now);
-        self.say(&rtcp::receiver_report(self.ssrc, &reception, ntp, leaves));
+        let Some(stream) = &self.stream else { return };
+        let first = stream.first.unwrap_or(stream.numbers.place);
+        let expected = stream.numbers.highest.saturating_sub(first).saturating_add(1);
+        let reception = self.statistics.reception(
+            stream.media,
+            expected.into(),
+            stream.numbers.extended(),
+            now,
+        );
+        let ntp = stream.clock.at(now);
+        self.queue(&rtcp::receiver_report(self.ssrc, &reception, ntp, leaves));
     }
 
-    fn say(&mut self, packet: &[u8]) {
+    fn queue(&mut self, packet: &[u8]) {
         let Some(datagram) = self.protector.rtcp(packet) else { return };
         if self.outgoing.len() >= MAX_WAITING {
             self.outgoing.pop_front();
@@ -332,7 +315,7 @@ impl Listener {
         self.outgoing.push_back(datagram);
     }
 
-    /// When [`Listener::on_timeout`] wants to be called.
+    /// When [`Listener::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.finished {
@@ -341,20 +324,15 @@ impl Listener {
         if let Some(ended) = self.ended {
             return Some(ended + LINGER);
         }
-        let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
-        let report = self.heard.as_ref().map(|heard| heard.report_at);
+        let idle = self.last_received.map(|at| at + self.config.idle_timeout);
+        let report = self.stream.as_ref().map(|stream| stream.report_at);
         [self.dejitter.deadline(), self.dejitter.nack_at(), report, idle]
             .into_iter()
             .flatten()
             .min()
     }
 
-    /// Does what is due at `now`.
-    pub fn on_timeout(&mut self, now: Instant) {
-        self.settle(now);
-    }
-
-    /// Leaves the call before its end: says goodbye, once. Send what [`Listener::poll_transmit`] gives.
+    /// Leaves the call before its end, with one BYE that waits in [`Listener::poll_transmit`].
     pub fn stop(&mut self, now: Instant) {
         if !self.finished && self.ended.is_none() {
             self.report_reception(true, now);
@@ -362,7 +340,8 @@ impl Listener {
         }
     }
 
-    fn settle(&mut self, now: Instant) {
+    /// Does what is due at `now`.
+    pub fn on_timeout(&mut self, now: Instant) {
         if self.finished {
             return;
         }
@@ -375,98 +354,85 @@ impl Listener {
             self.confirm(now);
             return;
         }
-        if self.last_heard.is_some_and(|heard| heard + self.config.idle_timeout <= now) {
+        if self.last_received.is_some_and(|at| at + self.config.idle_timeout <= now) {
             self.finished = true;
             return;
         }
-        let Some(heard) = &mut self.heard else { return };
-        if heard.report_at <= now {
-            let known = self.rtt.smoothed().is_some();
-            heard.report_at = now + if known { REPORT_INTERVAL } else { FIRST_REPORT_INTERVAL };
+        let Some(stream) = &mut self.stream else { return };
+        if stream.report_at <= now {
+            let known = self.rtt.smoothed.is_some();
+            stream.report_at = now + if known { REPORT_INTERVAL } else { FIRST_REPORT_INTERVAL };
             self.report_reception(false, now);
         }
-        self.ask(now);
+        self.request_missing(now);
     }
 
-    /// Asks for every missing packet that was not asked for within the last round trip.
-    fn ask(&mut self, now: Instant) {
-        let Some(heard) = &self.heard else { return };
-        let (media, numbers) = (heard.media, heard.numbers);
-        let again = now + self.rtt.patience();
-        let mut due = Vec::new();
-        for (place, missing) in self.dejitter.missing() {
-            if missing.nack_at <= now {
-                missing.nack_at = again;
-                due.push(numbers.sequence_of(place));
-            }
-        }
+    /// Requests each missing packet that it did not request within the last round trip.
+    fn request_missing(&mut self, now: Instant) {
+        let Some(stream) = &self.stream else { return };
+        let (media, numbers) = (stream.media, stream.numbers);
+        let due = self.dejitter.take_due(now, now + self.rtt.patience());
+        let due: Vec<_> = due.into_iter().map(|place| numbers.sequence_of(place)).collect();
         for named in due.chunks(MAX_NAMED) {
             self.nacks.datagrams += 1;
             self.nacks.packets += u64::try_from(named.len()).unwrap_or(0);
-            self.say(&rtcp::nack(self.ssrc, media, named));
+            self.queue(&rtcp::nack(self.ssrc, media, named));
         }
     }
 
-    /// Writes the next datagram for the talker over what is in `out`. False if there is none.
+    /// Replaces the contents of `out` by the next datagram for the talker. False if there is none.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
-        match self.outgoing.pop_front() {
-            Some(datagram) => {
-                *out = datagram;
-                true
-            }
-            None => false,
-        }
+        let Some(datagram) = self.outgoing.pop_front() else { return false };
+        *out = datagram;
+        true
     }
 
-    /// What is to be played next, if it is there and [`ListenerConfig::plays`] asks for it.
+    /// The next frame to play, if there is one, and [`ListenerConfig::plays`] is set.
     pub fn next_frame(&mut self) -> Option<Frame> {
-        self.dejitter.next_frame()
+        self.dejitter.frames.pop_front()
     }
 
-    /// Whether the stream is over: the talker has stopped to say its end, or was not heard for a
-    /// long time.
+    /// Whether the stream is over: the talker stopped sending BYEs, or was silent for too long.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// How long packets waited for those before them, in microseconds: the de-jitter latencies of
-    /// the packets played.
+    /// The de-jitter latencies of the packets played, in microseconds.
     #[must_use]
     pub fn waits(&self) -> &Histogram<u64> {
-        self.dejitter.waits()
+        &self.dejitter.waits_us
     }
 
-    /// Packets played in their order so far.
+    /// The number of packets played so far.
     #[must_use]
     pub fn played(&self) -> u64 {
-        self.dejitter.played()
+        self.dejitter.played
     }
 
-    /// What was heard so far. It goes through the whole call: not for every packet.
+    /// The report so far. It takes time in proportion to the call.
     #[must_use]
     pub fn report(&self) -> ListenerReport {
-        let lost = self.dejitter.late();
         ListenerReport {
             complete: self.dejitter.is_complete(),
-            played: self.dejitter.played(),
-            late: lost,
+            played: self.dejitter.played,
+            late: self.dejitter.late,
             dejitter_ms: self.dejitter.latency(),
             packets: self.packets,
             nacks: self.nacks,
-            rtt_ms: self.rtt.smoothed().map(|rtt| rtt.as_secs_f64() * 1000.0),
+            rtt_ms: self.rtt.smoothed.map(|rtt| rtt.as_secs_f64() * 1000.0),
             quality: self.quality(),
             concealed: None,
             socket_errors: 0,
         }
     }
 
-    /// Nobody can hear random bytes.
+    /// The estimated quality; `None` for random bytes.
     fn quality(&self) -> Option<Quality> {
         if self.session.encoding == Encoding::Random {
             return None;
         }
-        quality::best(self.statistics.lateness(), self.dejitter.late(), self.rtt.smoothed()?)
+        quality::best(&self.statistics.lateness_us, self.dejitter.late, self.rtt.smoothed?)
     }
 }
 

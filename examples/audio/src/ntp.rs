@@ -1,5 +1,6 @@
 //! Times as RTCP writes them (RFC 3550, section 4), and the round trip that follows from them.
 
+use crate::session::CLOCK_RATE;
 use std::time::{Duration, Instant};
 
 /// A longer round trip is not believed.
@@ -40,13 +41,30 @@ impl NtpClock {
 
 /// The middle 32 bits of a timestamp, by which reports refer to one another: units of 1/65536 s.
 pub(crate) fn middle(timestamp: u64) -> u32 {
-    let [_, _, a, b, c, d, _, _] = timestamp.to_be_bytes();
-    u32::from_be_bytes([a, b, c, d])
+    low32(timestamp >> 16)
 }
 
 /// A duration in units of 1/65536 s.
 pub(crate) fn units(duration: Duration) -> u32 {
     u32::try_from((duration.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX)
+}
+
+/// A duration in ticks of the media's clock.
+pub(crate) fn ticks(duration: Duration) -> u64 {
+    let ticks = duration.as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// The low 32 bits.
+pub(crate) fn low32(number: u64) -> u32 {
+    let [.., a, b, c, d] = number.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
+/// The low 16 bits.
+pub(crate) fn low16(number: u32) -> u16 {
+    let [.., high, low] = number.to_be_bytes();
+    u16::from_be_bytes([high, low])
 }
 
 fn duration(units: u32) -> Duration {
@@ -57,7 +75,7 @@ fn duration(units: u32) -> Duration {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     initial: Duration,
-    smoothed: Option<Duration>,
+    pub(crate) smoothed: Option<Duration>,
     latest: Duration,
 }
 
@@ -71,10 +89,6 @@ impl RoundTrip {
         self.latest = sample;
         self.smoothed =
             Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
-    }
-
-    pub(crate) fn smoothed(&self) -> Option<Duration> {
-        self.smoothed
     }
 
     /// The round trip to reckon with.
@@ -131,10 +145,10 @@ mod tests {
     fn one_long_round_trip_counts_at_once() {
         let ms = Duration::from_millis;
         let mut rtt = RoundTrip::new(ms(100));
-        assert_eq!((rtt.smoothed(), rtt.current()), (None, ms(100)));
+        assert_eq!((rtt.smoothed, rtt.current()), (None, ms(100)));
         rtt.sample(ms(40));
-        assert_eq!((rtt.smoothed(), rtt.patience()), (Some(ms(40)), ms(45)));
+        assert_eq!((rtt.smoothed, rtt.patience()), (Some(ms(40)), ms(45)));
         rtt.sample(ms(120));
-        assert_eq!((rtt.smoothed(), rtt.current()), (Some(ms(50)), ms(120)));
+        assert_eq!((rtt.smoothed, rtt.current()), (Some(ms(50)), ms(120)));
     }
 }

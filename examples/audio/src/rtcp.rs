@@ -26,7 +26,7 @@ pub struct RtcpError(#[from] RtcpParseError);
 
 /// What a participant says in RTCP, as far as a call needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum Item {
     /// A sender's report (RFC 3550, section 6.4.1).
     Sender {
         /// Who sends.
@@ -45,7 +45,7 @@ pub enum Said {
         /// What it shows.
         ntp: u64,
     },
-    /// The answer to a [`Said::Reference`] (RFC 3611, section 4.5).
+    /// The answer to a [`Item::Reference`] (RFC 3611, section 4.5).
     Held(Held),
     /// Packets that are missing (RFC 4585, section 6.2.1).
     Missing {
@@ -180,27 +180,27 @@ pub(crate) fn duplicate(ssrc: u32, media: u32, sequence: u16) -> Vec<u8> {
     written(&Xr::builder().sender_ssrc(ssrc).add_block(block))
 }
 
-/// Reads one datagram's RTCP. What is in it beside [`Said`] is left out.
+/// Reads one datagram's RTCP. What is in it beside [`Item`] is left out.
 ///
 /// # Errors
 /// [`RtcpError`] when it is none.
-pub fn parse(bytes: &[u8]) -> Result<Vec<Said>, RtcpError> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<Item>, RtcpError> {
     let mut said = Vec::new();
     for packet in Compound::parse(bytes)? {
         match packet? {
             Packet::Sr(report) => {
                 let (ssrc, ntp) = (report.ssrc(), report.ntp_timestamp());
-                said.push(Said::Sender { ssrc, ntp, packets: report.packet_count() });
+                said.push(Item::Sender { ssrc, ntp, packets: report.packet_count() });
                 said.extend(report.report_blocks().map(|block| reception(&block)));
             }
             Packet::Rr(report) => {
                 said.extend(report.report_blocks().map(|block| reception(&block)));
             }
-            Packet::Bye(bye) => said.extend(bye.ssrcs().map(|ssrc| Said::Bye { ssrc })),
+            Packet::Bye(bye) => said.extend(bye.ssrcs().map(|ssrc| Item::Bye { ssrc })),
             Packet::TransportFeedback(feedback) => {
                 if let Ok(nack) = feedback.parse_fci::<Nack<'_>>() {
                     let sequences = nack.entries().take(MAX_READ).collect();
-                    said.push(Said::Missing { ssrc: feedback.media_ssrc(), sequences });
+                    said.push(Item::Missing { ssrc: feedback.media_ssrc(), sequences });
                 }
             }
             Packet::Xr(report) => {
@@ -213,8 +213,8 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Said>, RtcpError> {
     Ok(said)
 }
 
-fn reception(block: &ReportBlock<'_>) -> Said {
-    Said::Reception(Reception {
+fn reception(block: &ReportBlock<'_>) -> Item {
+    Item::Reception(Reception {
         ssrc: block.ssrc(),
         fraction_lost: block.fraction_lost(),
         lost: block.cumulative_lost(),
@@ -225,13 +225,13 @@ fn reception(block: &ReportBlock<'_>) -> Said {
     })
 }
 
-fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Said> {
+fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
     if let Ok(clock) = block.parse_into::<ReceiverReferenceTime<'_>>() {
-        return vec![Said::Reference { ssrc: from, ntp: clock.ntp_timestamp() }];
+        return vec![Item::Reference { ssrc: from, ntp: clock.ntp_timestamp() }];
     }
     if let Ok(answers) = block.parse_into::<DelaySinceLastReceiverReport<'_>>() {
         let held = answers.block_iter().take(MAX_NAMED).map(|answer| {
-            Said::Held(Held {
+            Item::Held(Held {
                 ssrc: answer.ssrc(),
                 last: answer.last_receiver_report(),
                 delay: answer.delay_since_last_receiver_report_timestamp(),
@@ -240,7 +240,7 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Said> {
         return held.collect();
     }
     if let Ok(runs) = block.parse_into::<DuplicateRle<'_>>() {
-        return vec![Said::Duplicates { ssrc: runs.media_ssrc(), sequences: duplicated(&runs) }];
+        return vec![Item::Duplicates { ssrc: runs.media_ssrc(), sequences: duplicated(&runs) }];
     }
     Vec::new()
 }

@@ -1,19 +1,20 @@
-//! The sending end: a packet every interval, and again those that are asked for.
+//! The sending end: a packet per interval, and retransmissions.
 
 mod config;
 mod identity;
 mod reports;
 mod store;
 
-use crate::ntp::{NtpClock, RoundTrip, middle};
+use crate::error::{ConfigError, HandleError};
+use crate::ntp::{NtpClock, RoundTrip, low16, low32, middle, ticks};
 use crate::report::TalkerPackets;
-use crate::rtcp::{self, RtcpError, Said};
+use crate::rtcp::{self, Item};
 use crate::rtp::{self, Header};
-use crate::session::{CLOCK_RATE, Sources};
+use crate::session::Sources;
 use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::{
-    ConfigError, MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig,
+    MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config,
 };
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
@@ -22,41 +23,24 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use store::{Cause, Store, Transmission};
-use thiserror::Error;
 
-/// How long a packet is kept to be sent again: longer than a listener waits for it.
+/// How long a packet is kept for retransmission: longer than a listener waits for it.
 const KEEP: Duration = Duration::from_secs(3);
-/// A talker that was held up for longer leaves out the pause, rather than to send what it missed
-/// all at once.
+/// After a longer delay, the talker omits the pause instead of sending the packets all at once.
 const MAX_BEHIND: Duration = Duration::from_millis(500);
-/// From one report to the next. A listener's clock is answered at once, but no sooner than
-/// [`MIN_REPORT_INTERVAL`].
+/// The interval between reports. The talker answers a listener's clock at once, but reports at most
+/// once per [`MIN_REPORT_INTERVAL`].
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(100);
-/// The goodbye is said again after this long.
+/// The interval between BYEs.
 const END_INTERVAL: Duration = Duration::from_millis(100);
-/// And no more often than this, if nobody confirms it.
+/// The most BYEs without a confirmation.
 const MAX_ENDS: u32 = 50;
-/// The round-trip time to reckon with until it was measured.
+/// The assumed round-trip time until it is measured.
 const INITIAL_RTT: Duration = Duration::from_millis(100);
-/// More waiting datagrams than this are not kept: what is asked for and not sent will be asked for
+/// The most datagrams that wait to be sent. Further ones are dropped; the listener requests them
 /// again.
 const MAX_WAITING: usize = 1024;
-
-/// Why a datagram from the listener's address changed nothing.
-#[derive(Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HandleError {
-    /// SRTP has not let it in.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It is protected, but no RTCP.
-    #[error(transparent)]
-    Malformed(#[from] RtcpError),
-    /// It is a packet of media, which a listener does not send.
-    #[error("a packet of media")]
-    NotForTalker,
-}
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -65,16 +49,16 @@ enum Phase {
     Finished { at: Instant, how: Ending },
 }
 
-/// How a stream came to its end.
+/// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// The listener has answered the goodbye.
+    /// The listener answered a BYE.
     Confirmed,
-    /// The listener has said goodbye first.
+    /// The listener sent a BYE first.
     HungUp,
-    /// The listener was heard, and then no more.
+    /// The listener stopped sending.
     Silent,
-    /// Nobody has answered the goodbye.
+    /// No BYE was answered.
     Unanswered,
 }
 
@@ -82,17 +66,17 @@ enum Ending {
 enum Outgoing {
     Media(Transmission),
     Report,
-    Goodbye,
+    Bye,
 }
 
 /// The sending end of a stream.
 ///
 /// # Order of calls
-/// Feed in datagrams of the stream's socket with [`handle_input`](Self::handle_input), those of the adjacent
-/// socket (that is the one to the proxy) with [`handle_proxy`](Self::handle_proxy), and at
-/// [`poll_timeout`](Self::poll_timeout) call [`on_timeout`](Self::on_timeout). After each of
-/// them send what [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
-/// give until they have no more, until [`is_finished`](Self::is_finished).
+/// Call [`handle_input`](Self::handle_input) for each datagram of the stream's socket,
+/// [`handle_proxy`](Self::handle_proxy) for each of the adjacent socket, and
+/// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After each, send what
+/// [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy) return,
+/// until both have no more. Continue until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
@@ -108,12 +92,12 @@ pub struct Talker {
     outgoing: VecDeque<Outgoing>,
     report_at: Instant,
     last_report: Option<Instant>,
-    /// The clock of a listener, and when it came, until it is answered.
+    /// A listener's clock, and when it arrived, until it is answered.
     reference: Option<(u32, u32, Instant)>,
-    last_heard: Option<Instant>,
+    last_received: Option<Instant>,
     rtt: RoundTrip,
     sidekick: Option<Sender>,
-    /// Room for what the proxy reports.
+    /// A buffer for the proxy's reports.
     tags: Vec<u64>,
     packets: TalkerPackets,
     octets: u64,
@@ -121,7 +105,7 @@ pub struct Talker {
 }
 
 impl Talker {
-    /// A talker whose first packet is due `now`, with what `source` gives.
+    /// A talker of `source` whose first packet is due `now`.
     ///
     /// # Errors
     /// [`ConfigError`] names the setting that is out of range.
@@ -133,7 +117,7 @@ impl Talker {
         config.check()?;
         let capacity = KEEP.as_millis() / config.interval.as_millis().max(1);
         let sidekick = config.reinject.as_ref().map(|reinject| {
-            let mut sender = Sender::new(reinject.sender(), reinject.seed);
+            let mut sender = Sender::new(reinject.sender.clone(), reinject.seed);
             sender.start(reinject.flow, now);
             sender
         });
@@ -155,7 +139,7 @@ impl Talker {
             report_at: now,
             last_report: None,
             reference: None,
-            last_heard: None,
+            last_received: None,
             rtt: RoundTrip::new(INITIAL_RTT),
             sidekick,
             tags: Vec::new(),
@@ -166,27 +150,27 @@ impl Talker {
         })
     }
 
-    /// The SSRCs of what it sends.
+    /// The talker's SSRCs.
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.identity.sources
     }
 
-    /// Ends the stream with the packets that were sent so far.
+    /// Ends the stream after the packets sent so far.
     pub fn stop(&mut self, now: Instant) {
         if let Phase::Talking { .. } = self.phase {
             self.phase = Phase::Ending { ends: 0, due: now };
         }
     }
 
-    /// Whether the listener has confirmed the end or has gone, or was told often enough. There is
-    /// nothing left to do but to send what [`Talker::transmit_to_proxy`] still gives.
+    /// Whether the listener confirmed the end or is gone, or enough BYEs were sent. Then send only
+    /// what [`Talker::transmit_to_proxy`] still returns.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished { .. })
     }
 
-    /// When [`Talker::on_timeout`] wants to be called.
+    /// When [`Talker::on_timeout`] is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let own = match self.phase {
@@ -194,7 +178,7 @@ impl Talker {
             Phase::Ending { due, .. } => due,
             Phase::Finished { .. } => return None,
         };
-        let idle = self.last_heard.map(|heard| heard + self.config.idle_timeout);
+        let idle = self.last_received.map(|at| at + self.config.idle_timeout);
         let sidekick = self.sidekick.as_ref().and_then(Sender::poll_timeout);
         [Some(own), idle, sidekick].into_iter().flatten().min()
     }
@@ -207,14 +191,10 @@ impl Talker {
             self.talk(due, now);
         }
         match self.phase {
-            Phase::Talking { .. } if self.report_at <= now => {
-                self.report_at = now + REPORT_INTERVAL;
-                self.last_report = Some(now);
-                self.queue(Outgoing::Report);
-            }
+            Phase::Talking { .. } => self.report_if_due(now),
             Phase::Ending { ends, due } if due <= now => {
                 if ends < MAX_ENDS {
-                    self.queue(Outgoing::Goodbye);
+                    self.queue(Outgoing::Bye);
                     self.phase = Phase::Ending { ends: ends + 1, due: now + END_INTERVAL };
                 } else {
                     self.finish(Ending::Unanswered, now);
@@ -222,7 +202,7 @@ impl Talker {
             }
             _ => {}
         }
-        if self.last_heard.is_some_and(|heard| heard + self.config.idle_timeout <= now) {
+        if self.last_received.is_some_and(|at| at + self.config.idle_timeout <= now) {
             self.finish(Ending::Silent, now);
         }
         if let Some(sidekick) = &mut self.sidekick {
@@ -231,7 +211,7 @@ impl Talker {
         self.reinject(now);
     }
 
-    /// Makes the next packet, or ends.
+    /// Queues the next packet, or ends the stream.
     fn talk(&mut self, due: Instant, now: Instant) {
         let index = self.store.next();
         let mut content = Vec::new();
@@ -260,20 +240,18 @@ impl Talker {
     }
 
     fn sequence(&self, index: u32) -> u16 {
-        let [.., high, low] = index.to_be_bytes();
-        self.identity.first.wrapping_add(u16::from_be_bytes([high, low]))
+        self.identity.first.wrapping_add(low16(index))
     }
 
-    /// The place in the stream of the latest packet with this number.
+    /// The place of the latest packet with this sequence number.
     fn index(&self, sequence: u16) -> Option<u32> {
         let last = self.store.next().checked_sub(1)?;
         last.checked_sub(self.sequence(last).wrapping_sub(sequence).into())
     }
 
-    /// A packet's time in the media's clock, which stands still for a pause that is left out.
+    /// A packet's RTP timestamp, which does not advance during an omitted pause.
     fn timestamp(&self, index: u32) -> u32 {
-        let ticks = self.config.interval.as_nanos() * u128::from(CLOCK_RATE) / 1_000_000_000;
-        let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
+        let ticks = low32(ticks(self.config.interval));
         self.identity.first_timestamp.wrapping_add(index.wrapping_mul(ticks))
     }
 
@@ -288,31 +266,39 @@ impl Talker {
         }
     }
 
+    fn report_if_due(&mut self, now: Instant) {
+        if self.report_at <= now {
+            self.report_at = now + REPORT_INTERVAL;
+            self.last_report = Some(now);
+            self.queue(Outgoing::Report);
+        }
+    }
+
     fn queue(&mut self, outgoing: Outgoing) {
         if self.outgoing.len() < MAX_WAITING {
             self.outgoing.push_back(outgoing);
         }
     }
 
-    /// A datagram that came from the listener's address.
+    /// Handles a datagram from the listener's address.
     ///
     /// # Errors
-    /// [`HandleError`] says why it changed nothing but a counter. None of them needs an action.
+    /// [`HandleError`] states why it changed only a counter. No error requires an action.
     pub fn handle_input(&mut self, datagram: &[u8], now: Instant) -> Result<(), HandleError> {
         let opened = self.open(datagram);
         if opened.is_err() {
             self.packets.rejected += 1;
         }
-        self.last_heard = Some(now).filter(|_| opened.is_ok()).or(self.last_heard);
-        let (source, said) = opened?;
-        for said in said {
-            self.take(source, said, now);
+        let (source, items) = opened?;
+        self.last_received = Some(now);
+        for item in items {
+            self.on_item(source, item, now);
         }
         Ok(())
     }
 
-    /// Who says what.
-    fn open(&mut self, datagram: &[u8]) -> Result<(u32, Vec<Said>), HandleError> {
+    /// The sender of an RTCP datagram, and its contents.
+    fn open(&mut self, datagram: &[u8]) -> Result<(u32, Vec<Item>), HandleError> {
         if !is_rtcp(datagram) {
             return Err(HandleError::NotForTalker);
         }
@@ -320,38 +306,36 @@ impl Talker {
         Ok((rtcp_source(&packet).ok_or(Refused::Malformed)?, rtcp::parse(&packet)?))
     }
 
-    fn take(&mut self, source: u32, said: Said, now: Instant) {
+    fn on_item(&mut self, source: u32, item: Item, now: Instant) {
         let own = self.identity.sources.media;
-        match said {
-            Said::Reception(reception) if reception.ssrc == own => {
+        match item {
+            Item::Reception(reception) if reception.ssrc == own => {
                 if let Some(trip) =
                     self.clock.round_trip(reception.last_report, reception.delay, now)
                 {
                     self.rtt.sample(trip);
                 }
             }
-            Said::Reference { ssrc, ntp } => {
+            Item::Reference { ssrc, ntp } => {
                 self.reference = Some((ssrc, middle(ntp), now));
                 let soonest = self.last_report.map_or(now, |last| last + MIN_REPORT_INTERVAL);
                 self.report_at = self.report_at.min(soonest.max(now));
-                if self.report_at <= now && matches!(self.phase, Phase::Talking { .. }) {
-                    self.report_at = now + REPORT_INTERVAL;
-                    self.last_report = Some(now);
-                    self.queue(Outgoing::Report);
+                if matches!(self.phase, Phase::Talking { .. }) {
+                    self.report_if_due(now);
                 }
             }
-            Said::Missing { ssrc, sequences } if ssrc == own => {
+            Item::Missing { ssrc, sequences } if ssrc == own => {
                 for sequence in sequences {
                     self.on_nack(sequence, now);
                 }
             }
-            Said::Duplicates { ssrc, sequences } if ssrc == own => {
+            Item::Duplicates { ssrc, sequences } if ssrc == own => {
                 for sequence in sequences {
                     self.on_duplicate(sequence);
                 }
             }
-            // Nobody leaves in another's name.
-            Said::Bye { ssrc } if ssrc == source => match self.phase {
+            // A participant can only end its own part.
+            Item::Bye { ssrc } if ssrc == source => match self.phase {
                 Phase::Talking { .. } => self.finish(Ending::HungUp, now),
                 Phase::Ending { .. } => self.finish(Ending::Confirmed, now),
                 Phase::Finished { .. } => {}
@@ -367,8 +351,8 @@ impl Talker {
             self.packets.nacks_unknown += 1;
             return;
         };
-        // When the listener wrote this, the repetition could not have reached it. But of one that
-        // the proxy should have seen by now it is not to be waited for.
+        // The NACK may have crossed the retransmission. But do not wait for a retransmission that
+        // the proxy should have reported by now.
         let due = self.report_due();
         let on_its_way = self.store.get(index).is_some_and(|kept| {
             kept.again.is_some_and(|(at, cause)| {
@@ -385,9 +369,9 @@ impl Talker {
         }
     }
 
-    /// When a packet that was sent so long ago should have been reported, if nothing is lost: the
-    /// next packets that make up a quACK with it, or the proxy's timer, and the near RTT with an
-    /// eighth to spare, as before a loss (SPEC.md, section 7.3).
+    /// How long after its transmission the proxy reports a packet, if nothing is lost: after the
+    /// packets that fill a quACK, or the proxy's timer, and 9/8 of the near RTT, as in the loss delay
+    /// (SPEC.md, section 7.3).
     fn report_due(&self) -> Option<Duration> {
         let sidekick = self.sidekick.as_ref()?;
         let terms = sidekick.granted()?;
@@ -398,8 +382,8 @@ impl Talker {
         )
     }
 
-    /// What the listener has twice was sent again for nothing. What was never sent again, the
-    /// network has doubled.
+    /// Records that the listener has a packet twice: its retransmission was spurious. If there was
+    /// none, the network duplicated it.
     fn on_duplicate(&mut self, sequence: u16) {
         let Some(index) = self.index(sequence) else { return };
         let Some((_, cause)) = self.store.get(index).and_then(|kept| kept.again.take()) else {
@@ -411,10 +395,10 @@ impl Talker {
         }
     }
 
-    /// A datagram that came to the adjacent socket from the address `from`.
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
     ///
     /// # Errors
-    /// As [`Sender::handle_input`]. None of them needs an action.
+    /// As [`Sender::handle_input`]. No error requires an action.
     pub fn handle_proxy(
         &mut self,
         from: SocketAddr,
@@ -427,8 +411,8 @@ impl Talker {
         handled
     }
 
-    /// Takes up what the proxy reports. Sends again, as they were, the datagrams that were found
-    /// lost before it: once for each loss, so not if the packet was sent again since.
+    /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy, once for
+    /// each loss: not if the packet was sent again since.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
         let mut tags = std::mem::take(&mut self.tags);
@@ -450,8 +434,8 @@ impl Talker {
         self.tags = tags;
     }
 
-    /// Sends a packet's content again in a packet of the retransmissions' own (RFC 4588); or as it
-    /// was, if the listener does not know those.
+    /// Retransmits a packet's content (RFC 4588), or the same packet if the session has no payload
+    /// type for retransmissions.
     fn retransmit(&mut self, index: u32, now: Instant) {
         if !self.send_again(index, Cause::Nack, now) {
             return;
@@ -484,28 +468,27 @@ impl Talker {
         true
     }
 
-    /// Writes the next datagram for the listener over what is in `out`; send it at once, `now`.
+    /// Replaces the contents of `out` by the next datagram for the listener, which leaves at `now`.
     /// False if there is none.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>, now: Instant) -> bool {
         while let Some(outgoing) = self.outgoing.pop_front() {
             let mut tag = Transmission::NONE;
             match outgoing {
                 Outgoing::Media(transmission) => {
-                    // A packet that gave way since it was queued is too old for anyone.
+                    // A packet that was evicted since it was queued is too old.
                     let Some(kept) = self.store.get(transmission.index) else { continue };
                     out.clone_from(&kept.datagram);
                     tag = transmission.tag();
                     self.packets.sent += 1;
                     self.bytes += u64::try_from(out.len()).unwrap_or(0);
                 }
-                Outgoing::Report | Outgoing::Goodbye => {
-                    let goodbye = matches!(outgoing, Outgoing::Goodbye);
-                    let Some(report) = self.report_packet(goodbye, now) else { continue };
+                Outgoing::Report | Outgoing::Bye => {
+                    let leaves = matches!(outgoing, Outgoing::Bye);
+                    let Some(report) = self.report_packet(leaves, now) else { continue };
                     *out = report;
                 }
             }
-            // The same ciphertext once more is one more packet to the proxy; reports count there,
-            // too.
+            // The proxy counts repetitions and reports, too.
             if let Some(sidekick) = &mut self.sidekick {
                 sidekick.on_sent(tag, Payload::whole(out), now);
             }
@@ -515,8 +498,8 @@ impl Talker {
     }
 
     /// Writes the next datagram for the proxy to `out`, at least
-    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes, and gives its length and where to send it
-    /// from the adjacent socket.
+    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it from
+    /// the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
         // The proxy's address is known: nothing has to go along the path to find it.

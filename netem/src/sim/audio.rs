@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use audio::listener::Handled;
 use audio::source::RandomBytes;
+use audio::talker::sender_config;
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 use virtual_time::World;
@@ -60,14 +61,14 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     let local: SocketAddr = (SENDER, TALKER_PORT).into();
     let listener: SocketAddr = (RECEIVER, LISTENER_PORT).into();
     let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
-    let reinject = (sidekick.mode == Mode::Reinject).then(|| Reinject {
-        proxy: (host, PROXY_PORT).into(),
-        flow: Flow { source: local, destination: listener },
-        every_packets: sidekick.every_packets.and_then(NonZeroU16::new),
-        every: (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into())),
-        threshold: sidekick.threshold,
-        poll: sidekick.poll,
-        seed: seed_bytes(seed, "sidekick"),
+    let reinject = (sidekick.mode == Mode::Reinject).then(|| {
+        let mut sender = sender_config((host, PROXY_PORT).into());
+        sender.terms.every_packets = sidekick.every_packets.and_then(NonZeroU16::new);
+        sender.terms.every =
+            (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
+        (sender.terms.threshold, sender.poll) = (sidekick.threshold, sidekick.poll);
+        let flow = Flow { source: local, destination: listener };
+        Reinject { sender, flow, seed: seed_bytes(seed, "sidekick") }
     });
     let config = TalkerConfig {
         interval: flow.frame_interval,

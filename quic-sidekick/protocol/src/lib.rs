@@ -56,7 +56,6 @@ mod identify;
 pub mod keys;
 pub mod observer;
 mod prologue;
-mod reinjector;
 pub mod sender;
 mod store;
 pub mod terms;
@@ -75,7 +74,6 @@ pub use keys::{ParseKeyError, PublicKey, SecretKey};
 pub use observer::{
     Addresses, Observed, Observer, ObserverConfig, ObserverStats, Peer, Seen, SessionStatus, Shard,
 };
-pub use reinjector::Reinjector;
 pub use sender::{
     Assistance, LastQuack, QuackOutcome, Reason, Selection, Sender, SenderConfig, SenderStats,
 };

@@ -3,7 +3,7 @@
 use crate::wire::MAX_DATAGRAM_LEN;
 use crate::{
     Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route, Sender, SenderConfig,
-    clock::Numbers,
+    Store, clock::Numbers,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -27,6 +27,9 @@ enum Arrival {
     ToSender(Vec<u8>),
     AlongPath(Vec<u8>),
 }
+
+/// No tag, for comparisons.
+pub(crate) const NONE: [u64; 0] = [];
 
 /// The address of the proxy's port.
 pub(crate) const PROXY: &str = "192.0.2.254:5252";
@@ -69,6 +72,11 @@ pub(crate) struct Simulation {
     /// Tags that quACKs reported.
     pub(crate) received: BTreeSet<u64>,
     pub(crate) sent_at: Vec<Instant>,
+    /// If set, data that the sender declares lost is sent again from it.
+    pub(crate) store: Option<Store>,
+    pub(crate) resent: u64,
+    /// Data that arrived although a copy had arrived before.
+    pub(crate) repeated: u64,
 }
 
 /// The key of a random generator, from a small number.
@@ -142,6 +150,9 @@ impl Simulation {
             declared: Vec::new(),
             received: BTreeSet::new(),
             sent_at: Vec::new(),
+            store: None,
+            resent: 0,
+            repeated: 0,
         };
         this.drain();
         this
@@ -233,6 +244,11 @@ impl Simulation {
         for tag in lost {
             let sent = self.sent_at[usize::try_from(tag).unwrap()];
             self.declared.push((tag, self.now - sent));
+            let again = self.store.as_mut().and_then(|store| store.get_for_resend(tag, self.now));
+            if let Some(datagram) = again.map(<[u8]>::to_vec) {
+                self.resent += 1;
+                self.transmit(tag, datagram, None);
+            }
         }
     }
 
@@ -245,6 +261,15 @@ impl Simulation {
         datagram[21..25].copy_from_slice(&identifier.to_be_bytes());
         datagram[296..].copy_from_slice(&identifier.to_be_bytes());
         self.sent_at.push(self.now);
+        if let Some(store) = &mut self.store {
+            store.push_copy(tag, &datagram, self.now);
+        }
+        self.transmit(tag, datagram, swallow);
+        self.drain();
+        tag
+    }
+
+    fn transmit(&mut self, tag: u64, datagram: Vec<u8>, swallow: Option<bool>) {
         self.sender.on_sent(tag, Payload::whole(&datagram), self.now);
         let chance = self.lost();
         if swallow.unwrap_or(chance) {
@@ -252,8 +277,6 @@ impl Simulation {
         } else {
             self.launch(Arrival::Data(tag, datagram));
         }
-        self.drain();
-        tag
     }
 
     /// Advances the time by `duration`.
@@ -287,7 +310,7 @@ impl Simulation {
         let flow = self.translated.unwrap_or(self.flow);
         match arrival {
             Arrival::Data(tag, datagram) => {
-                self.arrived.insert(tag);
+                self.repeated += u64::from(!self.arrived.insert(tag));
                 if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
                     let seen =
                         proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);

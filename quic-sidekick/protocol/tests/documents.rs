@@ -135,3 +135,17 @@ fn the_architecture_names_files_that_exist() {
         assert!(files.iter().any(|path| path.ends_with(&end)), "there is no {file}");
     }
 }
+
+/// The compiler checks the documentation of `Store`, and this test the copy in the book.
+#[test]
+fn the_example_for_any_udp_sender_is_the_one_that_compiles() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compiled = fs::read_to_string(root.join("src/store.rs")).unwrap();
+    let page = fs::read_to_string(root.join("../../docs/integrate.md")).unwrap();
+    let (_, section) = page.split_once("## Any other UDP sender").unwrap();
+    let (_, example) = section.split_once("```rust\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let documented: Vec<_> = example.lines().map(|line| format!("/// {line}")).collect();
+    let documented = documented.join("\n").replace("/// \n", "///\n");
+    assert!(compiled.contains(&documented), "store.rs lacks:\n{documented}");
+}

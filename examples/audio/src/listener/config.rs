@@ -1,27 +1,22 @@
-//! How patient a listener is, and what it plays.
+//! A listener's configuration.
 
-use crate::srtp::SrtpError;
+use crate::error::{ConfigError, MAX_PLAYOUT_LIMIT};
 use std::time::Duration;
-use thiserror::Error;
 
-/// The longest playout limit.
-const MAX_PLAYOUT_LIMIT: Duration = Duration::from_secs(60);
-
-/// How patient a listener is, and what it plays.
+/// A listener's limits, and whether it plays.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenerConfig {
-    /// The round-trip time to reckon with until it was measured. The default is 100 ms.
+    /// The assumed round-trip time until it is measured. The default is 100 ms.
     pub initial_rtt: Duration,
-    /// How long a missing packet holds up those behind it before it is passed over, 1 ms to 60 s.
-    /// The default is 1 s.
+    /// How long a missing packet delays later ones before it is skipped, 1 ms to 60 s. The default
+    /// is 1 s.
     pub playout_limit: Duration,
-    /// A stream of which nothing was heard for so long is over. The default is 10 s.
+    /// The silence after which the stream is over. The default is 10 s.
     pub idle_timeout: Duration,
-    /// Whether [`crate::Listener::next_frame`] is called for what is to be played; else contents
-    /// are dropped. The default is that they are.
+    /// Whether the caller plays what [`crate::Listener::next_frame`] returns. Otherwise contents
+    /// are dropped. The default is false.
     pub plays: bool,
-    /// What the listener's SSRC follows from: draw it at random, unless a simulation is to repeat
-    /// itself.
+    /// Determines the SSRC. Must be random, except in a simulation that repeats itself.
     pub identity: [u8; 32],
 }
 
@@ -42,16 +37,4 @@ impl ListenerConfig {
         let range = Duration::from_millis(1)..=MAX_PLAYOUT_LIMIT;
         if range.contains(&self.playout_limit) { Ok(()) } else { Err(ConfigError::PlayoutLimit) }
     }
-}
-
-/// A listener that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The playout limit is out of range.
-    #[error("the playout limit must be 1 ms to {} s", MAX_PLAYOUT_LIMIT.as_secs())]
-    PlayoutLimit,
-    /// The packets cannot be opened.
-    #[error(transparent)]
-    Srtp(#[from] SrtpError),
 }

@@ -1,42 +1,42 @@
-//! The de-jitter buffer: plays packets in their order, and knows how long each waited and which are
-//! missing.
+//! The de-jitter buffer: plays packets in order, measures how long each waited, and lists the
+//! missing ones.
 
 use crate::report::DejitterMs;
 use hdrhistogram::{CreationError, Histogram};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// A packet so far ahead of the one to be played is not believed, unless its successor comes next
-/// (in the manner of RFC 3550, appendix A.1): as many packets wait or are missing at most.
+/// A packet this far ahead of the next one to play is rejected, unless its successor comes next (as
+/// in RFC 3550, appendix A.1). So this bounds the packets that wait or are missing.
 pub(super) const WINDOW: u32 = 4096;
 
-/// What became of a packet on its arrival.
+/// The result of a packet's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It was played or waits for those before it.
-    Taken,
+    /// It was played, or waits for earlier ones.
+    Accepted,
     /// It had arrived before.
     Duplicate,
-    /// It was passed over already.
+    /// It was skipped.
     TooLate,
     /// It is too far from the others.
-    Unbelievable,
+    Implausible,
 }
 
-/// A packet that has not come although a later one has.
+/// A packet that did not arrive although a later one did.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Missing {
+struct Missing {
     noticed: Instant,
-    /// When to ask for it next.
-    pub(super) nack_at: Instant,
+    /// When to request it next.
+    nack_at: Instant,
 }
 
-/// What is to be played next.
+/// What to play next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A packet's content.
     Content(Vec<u8>),
-    /// So many packets in a row have not come in time.
+    /// This many packets in a row did not arrive in time.
     Lost(u64),
 }
 
@@ -49,32 +49,33 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Dejitter {
     playout_limit: Duration,
-    /// Whether somebody takes the frames away.
+    /// Whether the caller plays the frames.
     plays: bool,
-    frames: VecDeque<Frame>,
-    /// Packets before this one may never have been sent: they are asked for, but not missed.
+    pub(super) frames: VecDeque<Frame>,
+    /// Packets before this one may not exist. They are requested, but do not count as late.
     certain_from: u32,
-    /// The packet to be played next.
+    /// The packet to play next.
     next: u32,
-    /// The first packet of which nothing is known yet.
-    end: u32,
-    /// Those between the two: either they wait since they arrived, or they are missing.
+    /// The first packet of which nothing is known.
+    pub(super) end: u32,
+    /// Those between the two either wait or are missing.
     waiting: BTreeMap<u32, Waiting>,
     missing: BTreeMap<u32, Missing>,
-    /// Some of those passed over, the latest.
-    passed_over: BTreeSet<u32>,
+    /// The latest of those skipped.
+    skipped: BTreeSet<u32>,
     /// The last packet that was too far ahead.
     stray: Option<u32>,
     total: Option<u32>,
-    waits_us: Histogram<u64>,
-    played: u64,
-    late: u64,
+    /// How long packets waited, in microseconds.
+    pub(super) waits_us: Histogram<u64>,
+    pub(super) played: u64,
+    pub(super) late: u64,
 }
 
 impl Dejitter {
-    /// `plays`: frames are kept until [`Dejitter::next_frame`] takes them.
+    /// `plays`: frames are kept until they are taken.
     pub(super) fn new(playout_limit: Duration, plays: bool) -> Result<Self, CreationError> {
-        // A packet can wait for one that itself became missing later; but never longer than this.
+        // A packet may wait for one that became missing later, but never longer than this.
         let longest = micros(playout_limit).saturating_mul(2).max(2);
         Ok(Self {
             playout_limit,
@@ -85,7 +86,7 @@ impl Dejitter {
             end: 0,
             waiting: BTreeMap::new(),
             missing: BTreeMap::new(),
-            passed_over: BTreeSet::new(),
+            skipped: BTreeSet::new(),
             stray: None,
             total: None,
             waits_us: Histogram::new_with_bounds(1, longest, 3)?,
@@ -94,12 +95,12 @@ impl Dejitter {
         })
     }
 
-    /// The stream begins with this packet at the latest.
+    /// Records that the stream begins with this packet at the latest.
     pub(super) fn begins_by(&mut self, sequence: u32) {
         self.certain_from = sequence;
     }
 
-    /// The stream begins with this packet: nothing is missing before it.
+    /// Records that the stream begins with this packet: none is missing before it.
     pub(super) fn begins_at(&mut self, sequence: u32, now: Instant) {
         self.certain_from = sequence;
         if self.next < sequence && self.waiting.range(..sequence).next().is_none() {
@@ -109,26 +110,16 @@ impl Dejitter {
         }
     }
 
-    /// What is to be played next, if it is there.
-    pub(super) fn next_frame(&mut self) -> Option<Frame> {
-        self.frames.pop_front()
-    }
-
-    /// The first packet of which nothing is known yet.
-    pub(super) fn end(&self) -> u32 {
-        self.end
-    }
-
     pub(super) fn arrive(&mut self, sequence: u32, content: &[u8], now: Instant) -> Arrival {
         if sequence < self.next {
-            let passed_over = self.passed_over.remove(&sequence);
-            return if passed_over { Arrival::TooLate } else { Arrival::Duplicate };
+            let skipped = self.skipped.remove(&sequence);
+            return if skipped { Arrival::TooLate } else { Arrival::Duplicate };
         }
         if self.waiting.contains_key(&sequence) {
             return Arrival::Duplicate;
         }
         if self.total.is_some_and(|total| sequence >= total) {
-            return Arrival::Unbelievable;
+            return Arrival::Implausible;
         }
         if sequence - self.next >= WINDOW {
             let follows = self
@@ -136,21 +127,21 @@ impl Dejitter {
                 .replace(sequence)
                 .is_some_and(|stray| stray.checked_add(1) == Some(sequence));
             if !follows {
-                return Arrival::Unbelievable;
+                return Arrival::Implausible;
             }
-            self.leap(sequence, now);
+            self.skip_to(sequence, now);
         }
         self.stray = None;
-        self.know_until(sequence, now);
+        self.note_missing_until(sequence, now);
         self.end = self.end.max(sequence.saturating_add(1));
         self.missing.remove(&sequence);
         let content = if self.plays { content.to_vec() } else { Vec::new() };
         self.waiting.insert(sequence, Waiting { since: now, content });
         self.play(now);
-        Arrival::Taken
+        Arrival::Accepted
     }
 
-    /// The stream has this many packets. False if that cannot be.
+    /// Records the number of packets in the stream. False if it is impossible.
     pub(super) fn ends(&mut self, total: u32, now: Instant) -> bool {
         if self.total.is_some_and(|known| known != total)
             || total < self.end
@@ -159,25 +150,25 @@ impl Dejitter {
             return false;
         }
         self.total = Some(total);
-        self.know_until(total, now);
+        self.note_missing_until(total, now);
         true
     }
 
-    /// Every packet was played or passed over.
+    /// Whether every packet was played or skipped.
     pub(super) fn is_complete(&self) -> bool {
         self.total.is_some_and(|total| self.next >= total)
     }
 
-    /// Packets before `sequence` of which nothing is known are missing.
-    fn know_until(&mut self, sequence: u32, now: Instant) {
+    /// Records the unknown packets before `sequence` as missing.
+    fn note_missing_until(&mut self, sequence: u32, now: Instant) {
         for missing in self.end..sequence {
             self.missing.insert(missing, Missing { noticed: now, nack_at: now });
         }
         self.end = self.end.max(sequence);
     }
 
-    /// Plays what waits and gives up the rest before `sequence`.
-    fn leap(&mut self, sequence: u32, now: Instant) {
+    /// Plays what waits, and gives up the rest before `sequence`.
+    fn skip_to(&mut self, sequence: u32, now: Instant) {
         while let Some((&first, _)) = self.waiting.first_key_value() {
             self.give_up(first);
             self.play(now);
@@ -198,7 +189,7 @@ impl Dejitter {
         }
     }
 
-    /// Goes on with `sequence`: those before it that are not there come too late.
+    /// Continues with `sequence`: the missing ones before it are late.
     fn give_up(&mut self, sequence: u32) {
         let missed = u64::from(sequence.saturating_sub(self.next.max(self.certain_from)));
         self.late += missed;
@@ -211,47 +202,39 @@ impl Dejitter {
         }
     }
 
-    /// When the packet to be played next is passed over.
+    /// When the next packet to play is skipped.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.missing.first_key_value().map(|(_, missing)| missing.noticed + self.playout_limit)
     }
 
-    /// Passes over what is too late. Those missing were noticed in their order, so the first is
-    /// always the first due.
+    /// Skips what is too late. Packets are found missing in order, so the first is always due
+    /// first.
     pub(super) fn on_timeout(&mut self, now: Instant) {
         while self.deadline().is_some_and(|deadline| deadline <= now)
             && let Some((sequence, _)) = self.missing.pop_first()
         {
-            self.passed_over.insert(sequence);
-            if self.passed_over.len() > usize::try_from(WINDOW).unwrap_or(usize::MAX) {
-                self.passed_over.pop_first();
+            self.skipped.insert(sequence);
+            if self.skipped.len() > usize::try_from(WINDOW).unwrap_or(usize::MAX) {
+                self.skipped.pop_first();
             }
             self.give_up(sequence.saturating_add(1));
             self.play(now);
         }
     }
 
-    /// Those missing, in their order.
-    pub(super) fn missing(&mut self) -> impl Iterator<Item = (u32, &mut Missing)> {
-        self.missing.iter_mut().map(|(sequence, missing)| (*sequence, missing))
+    /// The packets to request at `now`, in order. They are due again at `again`.
+    pub(super) fn take_due(&mut self, now: Instant, again: Instant) -> Vec<u32> {
+        let due = self.missing.iter_mut().filter(|(_, missing)| missing.nack_at <= now);
+        let take = |(sequence, missing): (&u32, &mut Missing)| {
+            missing.nack_at = again;
+            *sequence
+        };
+        due.map(take).collect()
     }
 
-    /// When to ask next.
+    /// When the next request is due.
     pub(super) fn nack_at(&self) -> Option<Instant> {
         self.missing.values().map(|missing| missing.nack_at).min()
-    }
-
-    pub(super) fn played(&self) -> u64 {
-        self.played
-    }
-
-    pub(super) fn late(&self) -> u64 {
-        self.late
-    }
-
-    /// How long packets waited, in microseconds.
-    pub(super) fn waits(&self) -> &Histogram<u64> {
-        &self.waits_us
     }
 
     pub(super) fn latency(&self) -> DejitterMs {

@@ -1,17 +1,20 @@
-//! From the 16 bits of a sequence number to a packet's place in the stream, and back.
+//! Conversion between the 16 bits of a sequence number and a packet's place in the stream.
 
-/// So many packets before the first that came are asked for, if that is not marked as the stream's
-/// first: they may be lost. Three in a row are, at 4 %, once in 16,000 calls.
+use crate::ntp::low16;
+
+/// The number of packets before the first arrival that are requested if it is not marked as the
+/// stream's first, because they may be lost. At 4 % of loss, three in a row are lost once in 16,000
+/// calls.
 pub(super) const LOOKBACK: u32 = 3;
 
-/// The numbers of a stream of which a packet has come.
+/// The numbers of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
-    /// The first packet's that came, and its place.
+    /// Those of the first packet that arrived.
     sequence: u16,
-    place: u32,
+    pub(super) place: u32,
     /// The highest place so far.
-    highest: u32,
+    pub(super) highest: u32,
 }
 
 impl Numbers {
@@ -19,36 +22,26 @@ impl Numbers {
         Self { sequence, place, highest: place }
     }
 
-    /// The place of the packet with this number that is nearest to the highest. `None` if it would
-    /// be before the stream.
+    /// The place with this number that is nearest to the highest. `None` if it lies before the
+    /// stream.
     pub(super) fn place(&self, sequence: u16) -> Option<u32> {
         let step = sequence.wrapping_sub(self.sequence_of(self.highest)).cast_signed();
         self.highest.checked_add_signed(step.into())
     }
 
-    /// The packet at this place was authentic.
-    pub(super) fn saw(&mut self, place: u32) {
+    /// Records that the packet at this place is authentic.
+    pub(super) fn record(&mut self, place: u32) {
         self.highest = self.highest.max(place);
     }
 
     /// The 16 bits of a place.
     pub(super) fn sequence_of(&self, place: u32) -> u16 {
-        let [.., high, low] = place.wrapping_sub(self.place).to_be_bytes();
-        self.sequence.wrapping_add(u16::from_be_bytes([high, low]))
+        self.sequence.wrapping_add(low16(place.wrapping_sub(self.place)))
     }
 
-    /// The highest number with its rollovers, as reports have it (RFC 3550, section 6.4.1).
+    /// The extended highest sequence number of reports (RFC 3550, section 6.4.1).
     pub(super) fn extended(&self) -> u32 {
         u32::from(self.sequence).wrapping_add(self.highest.wrapping_sub(self.place))
-    }
-
-    /// The place of the first packet that came.
-    pub(super) fn began(&self) -> u32 {
-        self.place
-    }
-
-    pub(super) fn highest(&self) -> u32 {
-        self.highest
     }
 }
 
@@ -67,7 +60,7 @@ mod tests {
                 let wire = numbers.sequence_of(next);
                 if next.abs_diff(numbers.highest) < 32_768 {
                     prop_assert_eq!(numbers.place(wire), Some(next));
-                    numbers.saw(next);
+                    numbers.record(next);
                     place = next;
                 }
             }

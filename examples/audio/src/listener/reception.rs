@@ -1,6 +1,6 @@
-//! What a listener reports about the packets that it gets (RFC 3550, section 6.4.1 and appendix A).
+//! A listener's reports of the packets that arrive (RFC 3550, section 6.4.1 and appendix A).
 
-use crate::ntp::units;
+use crate::ntp::{low32, ticks, units};
 use crate::rtcp::Reception;
 use crate::session::CLOCK_RATE;
 use hdrhistogram::Histogram;
@@ -9,30 +9,31 @@ use std::time::{Duration, Instant};
 
 use super::dejitter::micros;
 
-/// The quickest packet is that of so many intervals: in so long a time two clocks, even 100 ppm
-/// apart, drift by 1 ms; and a pause of the talker is forgotten after it.
+/// The number and length of the intervals over which the shortest transit time is taken. In that
+/// time, clocks 100 ppm apart drift by 1 ms. A pause of the talker is forgotten after it.
 const QUICKEST_OF: u64 = 10;
 const QUICKEST_INTERVAL: Duration = Duration::from_secs(1);
-/// A packet that is later than this against the quickest is counted with those of this lateness.
+/// Greater lateness counts as this.
 const MAX_LATENESS: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Statistics {
     received: u64,
-    /// Of the last report: packets expected and received.
+    /// Packets expected and received at the last report.
     reported: (u64, u64),
     /// Interarrival jitter in units of the media's clock, times 16 (RFC 3550, appendix A.8).
     jitter_16: u64,
-    /// The last packet's arrival and its time in the media's clock, counted on without rollovers.
+    /// The last packet's arrival, and its timestamp without rollovers.
     last: Option<(Instant, i64)>,
-    /// The first packet's, by which transit times are counted.
+    /// Those of the first packet, from which transit times count.
     first: Option<(Instant, i64)>,
-    /// The last intervals in which packets came, and the shortest transit time in each, in
-    /// microseconds.
+    /// The last intervals with packets, and the shortest transit time in each, in microseconds.
     quickest_us: VecDeque<(u64, i64)>,
-    /// How much later than the quickest packets came that came in time, in microseconds.
-    lateness_us: Histogram<u64>,
-    sender_report: Option<(u32, Instant)>,
+    /// The lateness against the shortest transit time of the packets that came in time, in
+    /// microseconds.
+    pub(super) lateness_us: Histogram<u64>,
+    /// The last sender report: the middle of its timestamp, and its arrival.
+    pub(super) sender_report: Option<(u32, Instant)>,
 }
 
 impl Statistics {
@@ -49,22 +50,19 @@ impl Statistics {
         })
     }
 
-    /// A packet that was not there before. One that is not `in_time` was passed over and counts as
-    /// lost already.
+    /// Records a new packet. One that is not `in_time` was skipped, and already counts as lost.
     pub(super) fn arrived(&mut self, timestamp: u32, in_time: bool, now: Instant) {
         self.received += 1;
         let media = match self.last {
             None => i64::from(timestamp),
             Some((_, last)) => {
-                let [.., a, b, c, d] = last.to_be_bytes();
-                let step = timestamp.wrapping_sub(u32::from_be_bytes([a, b, c, d])).cast_signed();
+                let step = timestamp.wrapping_sub(low32(last.cast_unsigned())).cast_signed();
                 last.saturating_add(step.into())
             }
         };
         let rate = i64::from(CLOCK_RATE);
         if let Some((at, before)) = self.last {
-            let ticks = now.saturating_duration_since(at).as_nanos() * u128::from(CLOCK_RATE)
-                / 1_000_000_000;
+            let ticks = ticks(now.saturating_duration_since(at));
             let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
             let difference = ticks
                 .saturating_sub(media.saturating_sub(before))
@@ -84,7 +82,7 @@ impl Statistics {
         }
     }
 
-    /// The shortest transit time of late, this one among them.
+    /// The shortest recent transit time, including this one.
     fn quickest(&mut self, transit: i64, since: Duration) -> i64 {
         let interval = since.as_secs() / QUICKEST_INTERVAL.as_secs();
         match self.quickest_us.back_mut() {
@@ -97,16 +95,8 @@ impl Statistics {
         self.quickest_us.iter().map(|(_, quickest)| *quickest).min().unwrap_or(transit)
     }
 
-    pub(super) fn sender_reported(&mut self, middle: u32, now: Instant) {
-        self.sender_report = Some((middle, now));
-    }
-
-    pub(super) fn lateness(&self) -> &Histogram<u64> {
-        &self.lateness_us
-    }
-
-    /// The report block about `ssrc`, of which `expected` packets must have been sent, the last of
-    /// them with the number `highest`.
+    /// The report block about `ssrc`, which sent `expected` packets; `highest` is the extended
+    /// number of the last.
     pub(super) fn reception(
         &mut self,
         ssrc: u32,
@@ -157,7 +147,7 @@ mod tests {
                 statistics.arrived(960 * number, true, now + 20 * number * MS);
             }
         }
-        statistics.sender_reported(77, now);
+        statistics.sender_report = Some((77, now));
         let report = statistics.reception(5, 100, 99, now + 500 * MS);
         assert_eq!((report.fraction_lost, report.lost, report.jitter), (64, 25, 0));
         assert_eq!((report.last_report, report.delay), (77, 1 << 15));
@@ -178,7 +168,7 @@ mod tests {
         }
         // In whole ticks it settles just below.
         assert_eq!(statistics.reception(5, 2000, 0, now).jitter, 95);
-        assert_eq!(statistics.lateness().max(), 2000);
+        assert_eq!(statistics.lateness_us.max(), 2000);
     }
 
     #[test]
@@ -189,7 +179,7 @@ mod tests {
             for number in 0..360_000_u32 {
                 statistics.arrived(960_u32.wrapping_mul(number), true, now + number * interval);
             }
-            assert!(statistics.lateness().max() <= 501, "{} us", statistics.lateness().max());
+            assert!(statistics.lateness_us.max() <= 501, "{} us", statistics.lateness_us.max());
         }
     }
 
@@ -200,7 +190,7 @@ mod tests {
             let pause = if number < 1000 { 0 } else { 1000 };
             statistics.arrived(960 * number, true, now + (20 * number + pause) * MS);
         }
-        let late = statistics.lateness().len() - statistics.lateness().count_between(0, 1000);
+        let late = statistics.lateness_us.len() - statistics.lateness_us.count_between(0, 1000);
         assert!(
             (400..=500).contains(&late),
             "{late} packets are late against those before the pause"
@@ -212,7 +202,7 @@ mod tests {
         let (mut statistics, now) = start();
         statistics.arrived(0, true, now);
         statistics.arrived(960, false, now + 5000 * MS);
-        assert_eq!((statistics.lateness().len(), statistics.received), (1, 2));
+        assert_eq!((statistics.lateness_us.len(), statistics.received), (1, 2));
     }
 
     proptest! {

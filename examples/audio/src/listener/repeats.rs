@@ -1,28 +1,28 @@
-//! Which of the last packets came, to the byte: so a datagram that was sent or doubled twice is
-//! told from a forgery with the same number, which SRTP's replay protection refuses alike. And of
-//! which packets the talker was told that they came twice.
+//! Which recent datagrams arrived, to the byte, and which packets were reported as duplicates.
+//!
+//! SRTP's replay protection rejects a repetition and a forgery with the same number alike. The sum
+//! of the datagram distinguishes them.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// As many as the replay protection looks back.
+/// The window of the replay protection.
 const CAPACITY: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     ssrc: u32,
     sequence: u16,
-    /// Of the whole datagram. Who finds other bytes with this sum gains nothing over sending the
-    /// datagram itself.
+    /// The sum of the whole datagram. A collision is worth no more than the datagram itself.
     sum: u64,
-    /// The number that its content has in the media.
+    /// The content's sequence number in the media.
     original: u16,
 }
 
 #[derive(Debug)]
 pub(super) struct Repeats {
     seen: Vec<Option<Seen>>,
-    /// Numbers in the media.
-    told: Vec<Option<u16>>,
+    /// Sequence numbers in the media.
+    reported: Vec<Option<u16>>,
 }
 
 fn sum(datagram: &[u8]) -> u64 {
@@ -33,10 +33,10 @@ fn sum(datagram: &[u8]) -> u64 {
 
 impl Repeats {
     pub(super) fn new() -> Self {
-        Self { seen: vec![None; CAPACITY], told: vec![None; CAPACITY] }
+        Self { seen: vec![None; CAPACITY], reported: vec![None; CAPACITY] }
     }
 
-    /// Packets of different SSRCs may take each other's places; then a repetition counts as forged.
+    /// Packets of different SSRCs may displace each other. Then a repetition counts as forged.
     fn place(&mut self, ssrc: u32, sequence: u16) -> Option<&mut Option<Seen>> {
         let spread = usize::try_from(ssrc % 2).unwrap_or(0) * CAPACITY / 2;
         self.seen.get_mut((usize::from(sequence) + spread) % CAPACITY)
@@ -48,26 +48,24 @@ impl Repeats {
         }
     }
 
-    /// The number in the media of what this datagram repeats, if it is one that came.
+    /// The media's sequence number in the datagram that this one repeats, if it repeats one.
     pub(super) fn original(&mut self, datagram: &[u8], ssrc: u32, sequence: u16) -> Option<u16> {
         let seen = (*self.place(ssrc, sequence)?)?;
         (seen.ssrc == ssrc && seen.sequence == sequence && seen.sum == sum(datagram))
             .then_some(seen.original)
     }
-}
 
-impl Repeats {
-    /// The packet with this number in the media is a new one.
+    /// Records that a new packet has this number in the media.
     pub(super) fn begins(&mut self, original: u16) {
-        if let Some(told) = self.told.get_mut(usize::from(original) % CAPACITY) {
-            *told = None;
+        if let Some(reported) = self.reported.get_mut(usize::from(original) % CAPACITY) {
+            *reported = None;
         }
     }
 
-    /// Whether the talker is to be told that this packet came twice: once, however often it did.
-    pub(super) fn tell(&mut self, original: u16) -> bool {
-        let told = self.told.get_mut(usize::from(original) % CAPACITY);
-        told.is_some_and(|told| told.replace(original) != Some(original))
+    /// Records a duplicate's report. False if one was recorded before.
+    pub(super) fn record_report(&mut self, original: u16) -> bool {
+        let reported = self.reported.get_mut(usize::from(original) % CAPACITY);
+        reported.is_some_and(|reported| reported.replace(original) != Some(original))
     }
 }
 
@@ -92,10 +90,18 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_is_told_of_once() {
+    fn a_packet_is_reported_once() {
         let mut repeats = Repeats::new();
-        assert!(repeats.tell(9) && !repeats.tell(9) && repeats.tell(10) && !repeats.tell(9));
+        assert!(
+            repeats.record_report(9)
+                && !repeats.record_report(9)
+                && repeats.record_report(10)
+                && !repeats.record_report(9)
+        );
         repeats.begins(9);
-        assert!(repeats.tell(9) && !repeats.tell(10), "the number is another packet's");
+        assert!(
+            repeats.record_report(9) && !repeats.record_report(10),
+            "the number is another packet's"
+        );
     }
 }

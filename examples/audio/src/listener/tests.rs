@@ -18,7 +18,7 @@ struct Call {
 
 /// What a listener says at one time.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct Received {
     missing: Vec<u16>,
     twice: Vec<u16>,
     reports: usize,
@@ -73,16 +73,16 @@ impl Call {
         self.gets(&datagram, after);
     }
 
-    fn said(&mut self) -> Heard {
-        let (mut heard, mut out) = (Heard::default(), Vec::new());
+    fn received(&mut self) -> Received {
+        let (mut heard, mut out) = (Received::default(), Vec::new());
         while self.listener.poll_transmit(&mut out) {
             for said in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
                 match said {
-                    Said::Missing { ssrc: MEDIA, sequences } => heard.missing.extend(sequences),
-                    Said::Duplicates { ssrc: MEDIA, sequences } => heard.twice.extend(sequences),
-                    Said::Reception(_) => heard.reports += 1,
-                    Said::Reference { ntp, .. } => heard.clock = middle(ntp),
-                    Said::Bye { .. } => heard.byes += 1,
+                    Item::Missing { ssrc: MEDIA, sequences } => heard.missing.extend(sequences),
+                    Item::Duplicates { ssrc: MEDIA, sequences } => heard.twice.extend(sequences),
+                    Item::Reception(_) => heard.reports += 1,
+                    Item::Reference { ntp, .. } => heard.clock = middle(ntp),
+                    Item::Bye { .. } => heard.byes += 1,
                     other => panic!("{other:?}"),
                 }
             }
@@ -95,21 +95,21 @@ impl Call {
 fn a_missing_packet_is_asked_for_at_once_and_then_once_a_round_trip() {
     let mut call = start();
     call.gets_media(0, 0);
-    let said = call.said();
+    let said = call.received();
     assert_eq!((said.reports, said.missing), (1, vec![]));
     let held = Held { ssrc: call.listener.ssrc, last: said.clock, delay: 0 };
     let report = call.report(1, Some(held), false);
     call.gets(&report, 40);
     call.gets_media(3, 60);
-    assert_eq!(call.said().missing, [1, 2]);
+    assert_eq!(call.received().missing, [1, 2]);
     call.gets_media(4, 80);
     call.gets_media(2, 90);
-    assert_eq!(call.said().missing, [0; 0]);
+    assert_eq!(call.received().missing, [0; 0]);
     // 9/8 of 40 ms after the first NACK; the round trip is measured in units of 15 µs.
     let next = call.listener.poll_timeout().unwrap();
     assert!((call.now + 105 * MS).max(next) - (call.now + 105 * MS).min(next) < MS / 10);
     call.listener.on_timeout(call.now + 106 * MS);
-    assert_eq!(call.said().missing, [1]);
+    assert_eq!(call.received().missing, [1]);
     assert_eq!(call.listener.report().nacks, Nacks { datagrams: 2, packets: 3 });
     assert!((call.listener.report().rtt_ms.unwrap() - 40.0).abs() < 0.05);
 }
@@ -119,7 +119,7 @@ fn a_retransmission_counts_as_what_it_repeats() {
     let mut call = start();
     call.gets_media(0, 0);
     call.gets_media(2, 40);
-    assert_eq!(call.said().missing, [1]);
+    assert_eq!(call.received().missing, [1]);
     let again = call.again(700, 1);
     call.gets(&again, 92);
     let report = call.listener.report();
@@ -127,7 +127,7 @@ fn a_retransmission_counts_as_what_it_repeats() {
     assert_eq!(report.dejitter_ms.max.round(), 52.0);
     let once_more = call.again(701, 1);
     call.gets(&once_more, 93);
-    assert_eq!(call.said().twice, [1]);
+    assert_eq!(call.received().twice, [1]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn many_missing_packets_take_several_datagrams() {
     let mut call = start();
     call.gets_media(0, 0);
     call.gets_media(151, 0);
-    assert_eq!(call.said().missing, (1..151).collect::<Vec<_>>());
+    assert_eq!(call.received().missing, (1..151).collect::<Vec<_>>());
     assert_eq!(call.listener.report().nacks, Nacks { datagrams: 3, packets: 150 });
 }
 
@@ -146,12 +146,12 @@ fn what_comes_twice_is_told_and_played_once_and_forgeries_are_not_told() {
     for _ in 0..3 {
         call.gets(&datagram, 0);
     }
-    assert_eq!(call.said().twice, [0], "once");
+    assert_eq!(call.received().twice, [0], "once");
     let mut forged = datagram.clone();
     *forged.last_mut().unwrap() ^= 1;
     assert_eq!(call.listener.handle_input(&forged, call.now), Err(Refused::Forged.into()));
     assert_eq!(call.listener.handle_input(&datagram[..100], call.now), Err(Refused::Forged.into()));
-    assert_eq!(call.said().twice, [0; 0]);
+    assert_eq!(call.received().twice, [0; 0]);
     let ListenerReport { played, packets, .. } = call.listener.report();
     assert_eq!((played, packets.received, packets.duplicates, packets.replayed), (1, 3, 2, 2));
     assert_eq!((packets.rejected, packets.forged), (2, 2));
@@ -184,7 +184,7 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
     for datagram in &datagrams {
         assert_eq!(call.listener.handle_input(datagram, call.now), Ok(Handled::New));
     }
-    call.said();
+    call.received();
     let mut told = Vec::new();
     let silent = ListenerConfig::default().idle_timeout;
     let mut after = Duration::ZERO;
@@ -199,7 +199,7 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
         altered[30] ^= 1;
         let handled = call.listener.handle_input(&altered, call.now + after);
         assert_eq!(handled, Err(Refused::Forged.into()), "its tag alone is that of what came");
-        told.extend(call.said().twice);
+        told.extend(call.received().twice);
         after += 100 * MS;
     }
     assert_eq!(told, [0, 1, 2]);
@@ -228,7 +228,7 @@ fn the_first_stream_is_the_one() {
 fn packets_before_the_first_that_came_are_asked_for_up_to_the_marked_one() {
     let mut call = start();
     call.gets_media(2, 40);
-    assert_eq!(call.said().missing, [0, 1, 65_535]);
+    assert_eq!(call.received().missing, [0, 1, 65_535]);
     let first = call.again(7, 0);
     call.gets(&first, 92);
     let second = call.again(8, 1);
@@ -245,7 +245,7 @@ fn who_comes_later_misses_nothing_that_was_before() {
     let mut call = start();
     call.gets_media(500, 0);
     call.gets_media(501, 20);
-    assert_eq!(call.said().missing, [497, 498, 499]);
+    assert_eq!(call.received().missing, [497, 498, 499]);
     call.listener.on_timeout(call.now + 1000 * MS);
     assert_eq!((call.listener.report().played, call.listener.report().late), (2, 0));
     // The count says nothing then, and the last packet is the end.
@@ -259,16 +259,16 @@ fn who_comes_later_misses_nothing_that_was_before() {
 fn the_end_is_confirmed_until_the_talker_is_quiet() {
     let mut call = start();
     call.gets_media(0, 0);
-    call.said();
+    call.received();
     let bye = call.report(2, None, true);
     call.gets(&bye, 20);
-    let said = call.said();
+    let said = call.received();
     assert_eq!((said.missing, said.byes), (vec![1], 0), "not before the last packet is there");
     call.gets_media(1, 80);
-    assert_eq!(call.said().byes, 1);
+    assert_eq!(call.received().byes, 1);
     let bye = call.report(2, None, true);
     call.gets(&bye, 120);
-    assert_eq!(call.said().byes, 1);
+    assert_eq!(call.received().byes, 1);
     assert_eq!(call.listener.poll_timeout(), Some(call.now + 120 * MS + LINGER));
     call.listener.on_timeout(call.now + 120 * MS + LINGER);
     assert!(call.listener.is_finished() && call.listener.report().complete);
@@ -306,7 +306,7 @@ fn its_own_packets_sent_back_change_nothing() {
     }
     // Its report and its NACK.
     assert_eq!(own.len(), 2);
-    let (before, heard) = (call.listener.report(), call.listener.last_heard);
+    let (before, heard) = (call.listener.report(), call.listener.last_received);
     for datagram in &own {
         let handled = call.listener.handle_input(datagram, call.now + MS);
         assert_eq!(handled, Err(Refused::Own.into()));
@@ -314,12 +314,12 @@ fn its_own_packets_sent_back_change_nothing() {
     let mut after = call.listener.report();
     assert_eq!(after.packets.rejected, 2);
     after.packets.rejected = 0;
-    assert_eq!((after, call.listener.last_heard), (before, heard));
+    assert_eq!((after, call.listener.last_received), (before, heard));
     assert!(!call.listener.poll_transmit(&mut out));
 }
 
 #[test]
-fn nobody_ends_the_stream_for_the_talker() {
+fn only_the_talker_ends_its_stream() {
     let mut call = start();
     call.gets_media(0, 0);
     let mut packet = rtcp::receiver_report(77, &Default::default(), 0, true);
@@ -334,10 +334,10 @@ fn nobody_ends_the_stream_for_the_talker() {
 fn who_leaves_says_goodbye_once() {
     let mut call = start();
     call.gets_media(0, 0);
-    call.said();
+    call.received();
     call.listener.stop(call.now);
     call.listener.stop(call.now);
-    assert_eq!(call.said().byes, 1);
+    assert_eq!(call.received().byes, 1);
     assert!(call.listener.is_finished() && !call.listener.report().complete);
 }
 

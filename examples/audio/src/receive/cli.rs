@@ -1,12 +1,11 @@
 //! The command line, checked as a whole.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
+use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
-use audio::source::BITRATE;
 use clap::Parser;
 
 /// The port of RTP, if nobody says otherwise (RFC 3551, section 8).
@@ -68,27 +67,14 @@ impl Cli {
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let (listen, description) = match (&self.sdp, &self.write_sdp) {
             (Some(path), _) => {
-                let text = std::fs::read(path)
-                    .with_context(|| format!("cannot read {}", path.display()))?;
-                let read = Description::from_sdp(&text)
-                    .with_context(|| format!("{} is of no use here", path.display()))?;
-                let any = match read.destination {
-                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-                };
+                let read = edge::read_description(path)?;
+                let any = edge::unspecified(read.destination);
                 (self.listen.unwrap_or(SocketAddr::new(any, read.destination.port())), read)
             }
             (None, Some(_)) => {
                 let listen = self.listen.unwrap_or((Ipv4Addr::UNSPECIFIED, PORT).into());
                 let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
-                let description = Description {
-                    session: Session::new(key, encoding),
-                    destination: listen,
-                    sources: None,
-                    interval: Duration::from_millis(20),
-                    bitrate: if self.raw { 0 } else { BITRATE },
-                };
-                (listen, description)
+                (listen, Description::new(Session::new(key, encoding), listen))
             }
             (None, None) => bail!(
                 "the call needs a key that both ends have: give --sdp FILE with the one that audio-send --write-sdp has made; \

@@ -3,7 +3,7 @@
 mod cli;
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
+use std::io::BufWriter;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
@@ -21,23 +21,16 @@ use clap::Parser as _;
 use cli::Cli;
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("audio-receive: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    edge::exit("audio-receive", run(&Cli::parse()))
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
-    let random = "the system gives no random bytes";
-    let plan = cli.plan(MasterKey::new(edge::random().context(random)?))?;
+    let plan = cli.plan(MasterKey::new(edge::random()?))?;
     let config = ListenerConfig {
         playout_limit: Duration::from_millis(cli.playout_limit_ms.into()),
         idle_timeout: Duration::from_secs(cli.idle_timeout.into()),
         plays: cli.wav.is_some(),
-        identity: edge::random().context(random)?,
+        identity: edge::random()?,
         ..ListenerConfig::default()
     };
     let mut description = plan.description;
@@ -53,13 +46,12 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     }
     // Not before the socket is there: what an older file holds is not lost for nothing.
     let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
-    let address = socket.local_addr().context("cannot tell the socket's own address")?;
+    let address = socket.udp.local_addr().context("cannot tell the socket's own address")?;
     if let Some(path) = &cli.write_sdp {
         description.destination = address;
-        edge::write_secret(path, &description.to_sdp())
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        edge::write_description(path, &description)?;
     }
-    print(&format!("ready: listening on {address}\n"))?;
+    edge::print(&format!("ready: listening on {address}\n"))?;
 
     let mut call = Call { listener, player, full: false, socket, talker: None };
     let interrupted = call.listen(&interrupts)?;
@@ -76,7 +68,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     if let Some(hint) = stranger(&report) {
         eprintln!("audio-receive: {hint}");
     }
-    print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
+    edge::print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
     ensure!(
         report.complete || interrupted,
         "the talker fell silent before the end of the stream; see whether audio-send has ended, and the way is open"
@@ -152,14 +144,6 @@ impl Call {
         }
         Ok(())
     }
-}
-
-/// Prints at once: somebody may be waiting for it at the other end of a pipe.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to standard output")
 }
 
 /// What to look at when somebody speaks and cannot be understood.

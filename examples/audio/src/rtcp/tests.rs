@@ -7,11 +7,11 @@ const INFO: SenderInfo =
 #[test]
 fn a_senders_report_reads_back() {
     let held = Held { ssrc: 9, last: 10, delay: 11 };
-    let sender = Said::Sender { ssrc: 1, ntp: 2 << 32 | 3, packets: 5 };
+    let sender = Item::Sender { ssrc: 1, ntp: 2 << 32 | 3, packets: 5 };
     assert_eq!(parse(&sender_report(&INFO, None, &[])), Ok(vec![sender.clone()]));
     let bytes = sender_report(&INFO, Some(held), &[1, 2]);
-    let leaving = [Said::Bye { ssrc: 1 }, Said::Bye { ssrc: 2 }];
-    assert_eq!(parse(&bytes), Ok([&[sender, Said::Held(held)][..], &leaving].concat()));
+    let leaving = [Item::Bye { ssrc: 1 }, Item::Bye { ssrc: 2 }];
+    assert_eq!(parse(&bytes), Ok([&[sender, Item::Held(held)][..], &leaving].concat()));
     // PT 200, and a name behind it (RFC 3550, section 6.1).
     assert_eq!((bytes[1], bytes[28 + 1]), (200, 202));
 }
@@ -28,11 +28,11 @@ fn a_receivers_report_reads_back() {
         delay: 7,
     };
     let bytes = receiver_report(9, &reception, 77, false);
-    let clock = Said::Reference { ssrc: 9, ntp: 77 };
-    assert_eq!(parse(&bytes), Ok(vec![Said::Reception(reception), clock]));
+    let clock = Item::Reference { ssrc: 9, ntp: 77 };
+    assert_eq!(parse(&bytes), Ok(vec![Item::Reception(reception), clock]));
     assert_eq!(bytes[1], 201);
     let bytes = receiver_report(9, &reception, 77, true);
-    assert_eq!(parse(&bytes), Ok(vec![Said::Reception(reception), Said::Bye { ssrc: 9 }]));
+    assert_eq!(parse(&bytes), Ok(vec![Item::Reception(reception), Item::Bye { ssrc: 9 }]));
 }
 
 #[test]
@@ -40,13 +40,13 @@ fn feedback_reads_back_and_is_short() {
     let bytes = nack(9, 1, &[7, 8, 65_535]);
     // PT 205, FMT 1 (RFC 4585, section 6.2.1).
     assert_eq!((bytes[0] & 0x1f, bytes[1], bytes.len()), (1, 205, 20));
-    assert_eq!(parse(&bytes), Ok(vec![Said::Missing { ssrc: 1, sequences: vec![7, 8, 65_535] }]));
+    assert_eq!(parse(&bytes), Ok(vec![Item::Missing { ssrc: 1, sequences: vec![7, 8, 65_535] }]));
     for sequence in [0, 7, 65_535] {
         let bytes = duplicate(9, 1, sequence);
         assert_eq!((bytes[1], bytes.len()), (207, 24));
         assert_eq!(
             parse(&bytes),
-            Ok(vec![Said::Duplicates { ssrc: 1, sequences: vec![sequence] }])
+            Ok(vec![Item::Duplicates { ssrc: 1, sequences: vec![sequence] }])
         );
     }
 }
@@ -61,7 +61,7 @@ fn every_kind_of_run_of_duplicates_is_understood() {
         .add_chunk(RleChunk::BitVector(0b0011_1111_1111_1111))
         .add_chunk(RleChunk::SkipLength(100));
     let bytes = written(&Xr::builder().sender_ssrc(9).add_block(block));
-    let Said::Duplicates { sequences, .. } = &parse(&bytes).unwrap()[0] else {
+    let Item::Duplicates { sequences, .. } = &parse(&bytes).unwrap()[0] else {
         panic!("{bytes:?}")
     };
     // Five without, one with, fourteen without, and the rest up to the end.

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
-use audio::source::{BITRATE, FRAME_MS};
-use audio::talker::{MAX_PAYLOAD, MIN_PAYLOAD};
+use audio::source::FRAME_MS;
+use audio::talker::{MAX_PAYLOAD, MIN_PAYLOAD, sender_config};
 use clap::{Parser, ValueEnum};
+use sidekick_protocol::SenderConfig;
 
 /// Send sound as a call: Opus at a constant 96 kbit/s in RTP under SRTP, a packet every 20 ms.
 ///
@@ -95,16 +97,6 @@ enum OnOff {
     Off,
 }
 
-/// The help that is wanted, and from whom.
-#[derive(Clone, Debug)]
-pub(crate) struct Assistance {
-    pub(crate) proxy: SocketAddr,
-    pub(crate) every_packets: Option<NonZeroU16>,
-    pub(crate) every: Option<Duration>,
-    pub(crate) threshold: u8,
-    pub(crate) poll: bool,
-}
-
 /// A command line that makes sense as a whole.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -114,7 +106,8 @@ pub(crate) struct Plan {
     pub(crate) length_given: bool,
     /// Random bytes in a packet.
     pub(crate) bytes: usize,
-    pub(crate) assistance: Option<Assistance>,
+    /// The proxy, and the terms to request.
+    pub(crate) sender: Option<SenderConfig>,
 }
 
 impl Cli {
@@ -138,7 +131,7 @@ impl Cli {
             packets: u32::try_from(packets).unwrap_or(u32::MAX).max(1),
             length_given: self.seconds.is_some() || self.wav.is_none(),
             bytes,
-            assistance: self.assistance()?,
+            sender: self.sender()?,
         })
     }
 
@@ -146,10 +139,7 @@ impl Cli {
         let encoding = if self.raw { Encoding::Random } else { Encoding::Opus };
         let dest = self.dest.as_deref().map(resolve).transpose()?;
         if let Some(path) = &self.sdp {
-            let text =
-                std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-            let read = Description::from_sdp(&text)
-                .with_context(|| format!("{} is of no use here", path.display()))?;
+            let read = edge::read_description(path)?;
             ensure!(
                 read.session.encoding == encoding,
                 "{} is for {}",
@@ -170,18 +160,10 @@ impl Cli {
                  that file; or --sdp FILE with the one that audio-receive --write-sdp has made"
             );
         };
-        let bitrate = if self.raw { 0 } else { BITRATE };
-        let interval = Duration::from_millis(self.interval_ms.into());
-        Ok(Description {
-            session: Session::new(key, encoding),
-            destination,
-            sources: None,
-            interval,
-            bitrate,
-        })
+        Ok(Description::new(Session::new(key, encoding), destination))
     }
 
-    fn assistance(&self) -> anyhow::Result<Option<Assistance>> {
+    fn sender(&self) -> anyhow::Result<Option<SenderConfig>> {
         if self.sidekick == Sidekick::Off {
             ensure!(
                 self.proxy.is_none(),
@@ -194,21 +176,17 @@ impl Cli {
                 "--sidekick reinject needs a proxy to hear from: name it with --proxy HOST[:PORT], or say --sidekick off"
             );
         };
-        let every_packets = NonZeroU16::new(self.quack_every_packets);
-        let every =
+        let mut sender = sender_config(resolve(&with_port(proxy))?);
+        sender.poll = self.poll == OnOff::On;
+        sender.terms.threshold = self.threshold.unwrap_or(if sender.poll { 1 } else { 8 });
+        sender.terms.every_packets = NonZeroU16::new(self.quack_every_packets);
+        sender.terms.every =
             (self.quack_every_ms > 0).then(|| Duration::from_millis(self.quack_every_ms.into()));
         ensure!(
-            every.is_some() || every_packets.is_some(),
+            self.quack_every_packets > 0 || self.quack_every_ms > 0,
             "a proxy refuses to report on no schedule at all: give --quack-every-packets or --quack-every-ms"
         );
-        let poll = self.poll == OnOff::On;
-        Ok(Some(Assistance {
-            proxy: resolve(&with_port(proxy))?,
-            every_packets,
-            every,
-            threshold: self.threshold.unwrap_or(if poll { 1 } else { 8 }),
-            poll,
-        }))
+        Ok(Some(sender))
     }
 }
 
@@ -263,7 +241,7 @@ mod tests {
         let plan = new(&[]).unwrap();
         assert_eq!((plan.packets, plan.description.session.encoding), (3000, Encoding::Opus));
         assert_eq!(plan.description.destination, "127.0.0.1:9".parse().unwrap());
-        assert!(plan.assistance.is_none() && plan.length_given);
+        assert!(plan.sender.is_none() && plan.length_given);
         assert_eq!(new(&["--raw"]).unwrap().bytes, 240);
         assert!(!new(&["--wav", "speech.wav"]).unwrap().length_given);
     }
@@ -272,22 +250,22 @@ mod tests {
     fn the_settings_arrive() {
         let line = "--sidekick reinject --proxy ::1 --quack-every-packets 4 --quack-every-ms 30 --threshold 16 --poll off";
         let plan = new(&line.split(' ').collect::<Vec<_>>()).unwrap();
-        let assistance = plan.assistance.unwrap();
-        assert_eq!(assistance.proxy, "[::1]:5252".parse().unwrap());
-        assert_eq!(assistance.every_packets, NonZeroU16::new(4));
-        assert_eq!(assistance.every, Some(Duration::from_millis(30)));
-        assert_eq!((assistance.threshold, assistance.poll), (16, false));
+        let sender = plan.sender.unwrap();
+        assert_eq!(sender.proxy, Some("[::1]:5252".parse().unwrap()));
+        assert_eq!(sender.terms.every_packets, NonZeroU16::new(4));
+        assert_eq!(sender.terms.every, Some(Duration::from_millis(30)));
+        assert_eq!((sender.terms.threshold, sender.poll), (16, false));
     }
 
     #[test]
     fn a_quack_has_few_sums_where_more_can_be_asked_for() {
-        let assistance = |poll| {
+        let terms = |poll| {
             let args = ["--sidekick", "reinject", "--proxy", "127.0.0.1", "--poll", poll];
-            new(&args).unwrap().assistance.unwrap()
+            new(&args).unwrap().sender.unwrap().terms
         };
         let one = NonZeroU16::new(1);
         assert_eq!(
-            [assistance("on"), assistance("off")].map(|help| (help.every_packets, help.threshold)),
+            [terms("on"), terms("off")].map(|terms| (terms.every_packets, terms.threshold)),
             [(one, 1), (one, 8)]
         );
     }

@@ -7,7 +7,7 @@
 mod cli;
 
 use std::fs::{File, Metadata};
-use std::io::{self, BufReader, Write as _};
+use std::io::BufReader;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::process::ExitCode;
@@ -23,22 +23,16 @@ use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
 use cli::{Cli, Plan};
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("audio-send: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    edge::exit("audio-send", run(&Cli::parse()))
 }
 
 fn run(cli: &Cli) -> anyhow::Result<()> {
-    let plan = cli.plan(MasterKey::new(random()?))?;
+    let plan = cli.plan(MasterKey::new(edge::random()?))?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
     let mut call = Call::new(cli, &plan)?;
     let report = call.talk(&interrupts)?;
     let text = if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) };
-    io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    edge::print(&text)?;
     let dest = plan.description.destination;
     match report.ending.as_str() {
         "silent" => {
@@ -97,39 +91,34 @@ impl Call {
     fn new(cli: &Cli, plan: &Plan) -> anyhow::Result<Self> {
         let mut description = plan.description.clone();
         let dest = description.destination;
-        let media = socket(SocketAddr::new(unspecified(dest), 0), dest)?;
-        let own = media.local_addr().context("cannot tell the socket's own address")?;
+        let media = socket(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
+        let own = media.udp.local_addr().context("cannot tell the socket's own address")?;
         let mut config = TalkerConfig {
             interval: description.interval,
             // A file ends by itself.
             packets: if plan.length_given { plan.packets } else { u32::MAX },
-            identity: random()?,
+            identity: edge::random()?,
             ..TalkerConfig::new(description.session.clone())
         };
         let mut adjacent = None;
-        if let Some(assistance) = &plan.assistance {
+        if let Some(sender) = &plan.sender
+            && let Some(proxy) = sender.proxy
+        {
             // The proxy takes the address from which it is spoken to for that of the stream.
-            match socket(SocketAddr::new(own.ip(), 0), assistance.proxy) {
+            match socket(SocketAddr::new(own.ip(), 0), proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
                     eprintln!("audio-send: {error:#}; the call goes on without the proxy");
                 }
             }
-            config.reinject = Some(Reinject {
-                proxy: assistance.proxy,
-                flow: Flow { source: own, destination: dest },
-                every_packets: assistance.every_packets,
-                every: assistance.every,
-                threshold: assistance.threshold,
-                poll: assistance.poll,
-                seed: random()?,
-            });
+            let flow = Flow { source: own, destination: dest };
+            config.reinject =
+                Some(Reinject { sender: sender.clone(), flow, seed: edge::random()? });
         }
         let talker = Talker::new(config, source(cli, plan)?, clock())?;
         if let Some(path) = &cli.write_sdp {
             description.sources = Some(talker.sources());
-            edge::write_secret(path, &description.to_sdp())
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            edge::write_description(path, &description)?;
         }
         Ok(Self { talker, media, adjacent })
     }
@@ -138,7 +127,7 @@ impl Call {
         let mut status = Status::new();
         let mut interrupted = false;
         loop {
-            self.take_in()?;
+            self.receive()?;
             let now = clock();
             if interrupts.pending().context("cannot wait for Ctrl-C")? {
                 if std::mem::replace(&mut interrupted, true) {
@@ -149,7 +138,7 @@ impl Call {
             if self.talker.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 self.talker.on_timeout(now);
             }
-            self.give_out()?;
+            self.transmit()?;
             if self.talker.is_finished() {
                 break;
             }
@@ -166,7 +155,7 @@ impl Call {
         Ok(report)
     }
 
-    fn take_in(&mut self) -> anyhow::Result<()> {
+    fn receive(&mut self) -> anyhow::Result<()> {
         let talker = &mut self.talker;
         // What is no datagram of the stream changes nothing, and there is nobody to tell.
         let media = self.media.receive(|datagram, _| {
@@ -182,7 +171,7 @@ impl Call {
         Ok(())
     }
 
-    fn give_out(&mut self) -> anyhow::Result<()> {
+    fn transmit(&mut self) -> anyhow::Result<()> {
         let mut datagram = Vec::new();
         while self.talker.poll_transmit(&mut datagram, clock()) {
             self.media.send(&datagram).context("cannot send to the listener")?;
@@ -202,19 +191,8 @@ impl Call {
 
 fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Socket> {
     let socket = Socket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
-    socket.connect(peer).with_context(|| format!("there is no way from {own} to {peer}"))?;
+    socket.udp.connect(peer).with_context(|| format!("there is no way from {own} to {peer}"))?;
     Ok(socket)
-}
-
-fn unspecified(like: SocketAddr) -> std::net::IpAddr {
-    match like {
-        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-    }
-}
-
-fn random<const N: usize>() -> anyhow::Result<[u8; N]> {
-    edge::random().context("the system gives no random bytes")
 }
 
 fn status_line(report: &TalkerReport) -> String {

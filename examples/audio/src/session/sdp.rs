@@ -1,143 +1,135 @@
 //! A call as a session description (SDP, RFC 8866), which audio-receive, ffmpeg and GStreamer read.
 
 use super::{CLOCK_RATE, Encoding, MasterKey, Session};
-use sdp_types::{Attribute, Connection, Media, Origin, Time};
+use crate::source::BITRATE;
+use sdp_types::enums::{MediaType, TransportProto};
+use sdp_types::{Media, Origin, Time};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thiserror::Error;
 
-/// The only crypto suite that is spoken here (RFC 4568, section 6.2.1): every implementation of
-/// SRTP has it.
+/// The only supported crypto suite (RFC 4568, section 6.2.1). Every implementation of SRTP has it.
 const SUITE: &str = "AES_CM_128_HMAC_SHA1_80";
 
 /// The SSRCs of a talker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// Of what is sent for the first time.
+    /// Of the media.
     pub media: u32,
-    /// Of retransmissions.
+    /// Of the retransmissions.
     pub rtx: u32,
 }
 
-/// A call, and where its packets go.
+/// A call, and the destination of its packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// What both ends have to know.
+    /// The key and the payload types.
     pub session: Session,
-    /// Where the receiver listens, for RTP and RTCP alike.
+    /// The receiver's address for RTP and RTCP.
     pub destination: SocketAddr,
-    /// The talker's SSRCs, if it was the talker who wrote the description.
+    /// The talker's SSRCs, if the talker wrote the description.
     pub sources: Option<Sources>,
-    /// From one packet to the next.
+    /// The interval between packets.
     pub interval: Duration,
-    /// Bits of content in a second, for who wants to know.
+    /// The bit rate of the content, in bits per second; 0 if unknown.
     pub bitrate: u32,
 }
 
-/// Why a session description is of no use.
+/// Why a session description is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SdpError {
-    /// It is none.
+    /// It does not parse.
     #[error("it is no session description: {0}")]
     Malformed(String),
-    /// It has no stream of audio over SRTP.
+    /// It has no audio stream over SRTP.
     #[error("it describes no audio over SRTP (m=audio ... RTP/SAVPF or RTP/SAVP)")]
     NoAudio,
-    /// Its address is none.
+    /// Its connection line has no IP address.
     #[error("its c= line names no address; write one like c=IN IP4 192.0.2.7")]
     Address,
-    /// It has no key that could be used.
+    /// It has no usable key.
     #[error(
         "it has no a=crypto line with the suite {SUITE}, an inline key without identifier, and no session parameters"
     )]
     Key,
-    /// Its content is neither Opus nor of the kind made by `--raw`.
+    /// Its content is neither Opus nor that of `--raw`.
     #[error("its a=rtpmap line names neither opus nor the random bytes of audio-send --raw")]
     Encoding,
-    /// RTCP would go to another port.
+    /// RTCP has a port of its own.
     #[error("it does not multiplex RTCP with RTP (a=rtcp-mux)")]
     NoMux,
 }
 
 impl Description {
+    /// A call to this destination, with a packet every 20 ms.
+    #[must_use]
+    pub fn new(session: Session, destination: SocketAddr) -> Self {
+        let bitrate = if session.encoding == Encoding::Opus { BITRATE } else { 0 };
+        let interval = Duration::from_millis(20);
+        Self { session, destination, sources: None, interval, bitrate }
+    }
+
     /// The description as the text of a file.
     #[must_use]
     pub fn to_sdp(&self) -> String {
-        let Session { key, lifetime, payload_type, rtx_payload_type, encoding } = &self.session;
-        let (pt, clock) = (payload_type, CLOCK_RATE);
-        let formats = rtx_payload_type.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
-        let mut attributes = Vec::new();
-        let mut attribute = |name: &str, value: String| {
-            attributes.push(Attribute {
-                attribute: name.to_owned(),
-                value: Some(value).filter(|v| !v.is_empty()),
-            });
-        };
-        match encoding {
+        let Session { key, lifetime, payload_type: pt, rtx_payload_type: rtx, encoding } =
+            &self.session;
+        let formats = rtx.map_or_else(|| pt.to_string(), |rtx| format!("{pt} {rtx}"));
+        // The profile with feedback (RFC 5124).
+        let proto = TransportProto::RtpSavpf;
+        let port = self.destination.port();
+        let mut media = Media::builder(MediaType::Audio, port, proto, formats);
+        let (codec, parameters) = match encoding {
             Encoding::Opus => {
-                attribute("rtpmap", format!("{pt} opus/{clock}/2"));
-                attribute(
-                    "fmtp",
-                    format!("{pt} maxaveragebitrate={};cbr=1;stereo=0", self.bitrate),
-                );
+                let rate = self.bitrate;
+                let parameters = format!("{pt} maxaveragebitrate={rate};cbr=1;stereo=0");
+                (format!("{pt} opus/{CLOCK_RATE}/2"), Some(parameters))
             }
-            Encoding::Random => attribute("rtpmap", format!("{pt} x-random/{clock}")),
+            Encoding::Random => (format!("{pt} x-random/{CLOCK_RATE}"), None),
+        };
+        media = media
+            .attribute_with_value("rtpmap", codec)
+            .attribute_with_value_if_some("fmtp", parameters);
+        if let Some(rtx) = rtx {
+            media = media
+                .attribute_with_value("rtpmap", format!("{rtx} rtx/{CLOCK_RATE}"))
+                .attribute_with_value("fmtp", format!("{rtx} apt={pt}"));
         }
-        if let Some(rtx) = rtx_payload_type {
-            attribute("rtpmap", format!("{rtx} rtx/{clock}"));
-            attribute("fmtp", format!("{rtx} apt={pt}"));
-        }
-        attribute("ptime", self.interval.as_millis().to_string());
-        attribute("rtcp-mux", String::new());
-        attribute("rtcp-rsize", String::new());
-        attribute("rtcp-fb", format!("{pt} nack"));
-        attribute("rtcp-xr", "rcvr-rtt=all".to_owned());
         let lifetime = lifetime.map(|packets| format!("|{packets}")).unwrap_or_default();
-        attribute("crypto", format!("1 {SUITE} inline:{}{lifetime}", key.to_inline()));
-        if let Some(Sources { media, rtx }) = self.sources {
-            attribute("ssrc-group", format!("FID {media} {rtx}"));
-            attribute("ssrc", format!("{media} cname:{}", cname(media)));
-            attribute("ssrc", format!("{rtx} cname:{}", cname(media)));
+        media = media
+            .attribute_with_value("ptime", self.interval.as_millis())
+            .attribute_from_str("rtcp-mux")
+            .attribute_from_str("rtcp-rsize")
+            .attribute_with_value("rtcp-fb", format!("{pt} nack"))
+            .attribute_with_value("rtcp-xr", "rcvr-rtt=all")
+            .attribute_with_value(
+                "crypto",
+                format!("1 {SUITE} inline:{}{lifetime}", key.to_inline()),
+            );
+        if let Some(Sources { media: ssrc, rtx }) = self.sources {
+            media = media
+                .attribute_with_value("ssrc-group", format!("FID {ssrc} {rtx}"))
+                .attribute_with_value("ssrc", format!("{ssrc} cname:{}", cname(ssrc)))
+                .attribute_with_value("ssrc", format!("{rtx} cname:{}", cname(ssrc)));
         }
         let ip = self.destination.ip();
-        let session = sdp_types::Session {
-            origin: Origin::with_ip_addr(self.sources.map_or(0, |s| s.media), 0, ip),
-            session_name: "audio".to_owned(),
-            session_description: None,
-            uri: None,
-            emails: Vec::new(),
-            phones: Vec::new(),
-            connection: Some(Connection::from_ip_addr(ip)),
-            bandwidths: Vec::new(),
-            times: vec![Time { start_time: 0, stop_time: 0, repeats: Vec::new() }],
-            time_zones: Vec::new(),
-            key: None,
-            attributes: Vec::new(),
-            medias: vec![Media {
-                media: "audio".to_owned(),
-                port: self.destination.port(),
-                num_ports: None,
-                // The profile with feedback (RFC 5124).
-                proto: "RTP/SAVPF".to_owned(),
-                fmt: formats,
-                media_title: None,
-                connections: Vec::new(),
-                bandwidths: Vec::new(),
-                key: None,
-                attributes,
-            }],
-        };
+        let origin = Origin::with_ip_addr(self.sources.map_or(0, |s| s.media), 0, ip);
+        let session = sdp_types::Session::builder(origin, "audio")
+            .connection(ip)
+            .time(Time::new(0, 0))
+            .media(media.build())
+            .build();
         let mut text = Vec::new();
-        // A vector takes everything.
+        // Writing to a vector never fails.
         let _ = session.write(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// Reads a session description: the first stream of audio in it that goes over SRTP.
+    /// Reads a session description: its first audio stream over SRTP.
     ///
     /// # Errors
-    /// [`SdpError`] says what is missing.
+    /// [`SdpError`] names what is missing.
     pub fn from_sdp(text: &[u8]) -> Result<Self, SdpError> {
         let parsed = sdp_types::Session::parse(text)
             .map_err(|error| SdpError::Malformed(error.to_string()))?;
@@ -178,8 +170,7 @@ impl Description {
     }
 }
 
-/// The name under which both SSRCs of a talker belong together (RFC 7022 asks for no more than that
-/// it is unique).
+/// The CNAME, which both SSRCs of a talker share. RFC 7022 only requires that it is unique.
 pub(crate) fn cname(media: u32) -> String {
     format!("audio-{media:08x}")
 }
@@ -219,20 +210,20 @@ fn rtx_format(media: &Media, of: u8) -> Option<u8> {
         .map(|(number, _)| number)
 }
 
-/// A key, and how many packets it is for, if that is said.
+/// A key, and its lifetime in packets if the line has one.
 fn inline_key(value: &str) -> Option<(MasterKey, Option<u64>)> {
     let mut words = value.split_whitespace().skip(1);
     if words.next()? != SUITE {
         return None;
     }
     let key = words.next()?.strip_prefix("inline:")?;
-    // Session parameters change what packets look like. Those that may be passed over say so (RFC
-    // 4568, section 6.3.7).
+    // Session parameters change the packets. A `-` marks those that may be ignored (RFC 4568,
+    // section 6.3.7).
     if !words.all(|parameter| parameter.starts_with('-')) {
         return None;
     }
-    // A lifetime and an identifier may follow; the latter would be in every packet, and we could
-    // not read them.
+    // A lifetime and an identifier may follow. The identifier would be in every packet, which is
+    // not supported.
     let mut parts = key.split('|');
     let key = MasterKey::from_inline(parts.next()?)?;
     let lifetime = match parts.next() {

@@ -1,17 +1,16 @@
-//! What a talker sends, and whom it asks for help.
+//! A talker's configuration.
 
+use crate::error::ConfigError;
 use crate::rtp::{HEADER_LEN, OSN_LEN};
 use crate::session::{Encoding, MasterKey, Session};
-use crate::srtp::{SRTP_OVERHEAD, SrtpError};
-use sidekick_protocol::{Filter, Flow, HEAD_LEN, Identification, SenderConfig, Terms};
+use crate::srtp::SRTP_OVERHEAD;
+use sidekick_protocol::{Filter, Flow, HEAD_LEN, SenderConfig};
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::time::Duration;
-use thiserror::Error;
 
-/// The least content of a packet: an identifier at offset 21 has to be in it.
+/// The least content of a packet in bytes: the identifier at offset 21 must fit.
 pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
-/// The largest content of a packet: its retransmission fits an Ethernet frame with IPv6.
+/// The most content of a packet in bytes: its retransmission fits an Ethernet frame with IPv6.
 pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
 /// The shortest interval between packets.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
@@ -21,18 +20,18 @@ pub const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// A stream.
 #[derive(Clone, Debug)]
 pub struct TalkerConfig {
-    /// What the listener knows too.
+    /// What both ends agreed on.
     pub session: Session,
-    /// From one packet to the next, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
+    /// The interval between packets, [`MIN_INTERVAL`] to [`MAX_INTERVAL`]. The default is 20 ms.
     pub interval: Duration,
-    /// Packets in the stream at most, at least 1. The default is 3000: a minute.
+    /// The most packets in the stream, at least 1. The default is 3000: a minute.
     pub packets: u32,
-    /// What SSRCs, and where sequence numbers and timestamps begin, follow from: draw it at random,
-    /// unless a simulation is to repeat itself.
+    /// Determines SSRCs, and the first sequence numbers and timestamp. Must be random, except in a
+    /// simulation that repeats itself.
     pub identity: [u8; 32],
-    /// A listener that was heard and then falls silent for so long is gone. The default is 10 s.
+    /// The silence after which a listener is gone, once it has sent something. The default is 10 s.
     pub idle_timeout: Duration,
-    /// Help from a proxy on the path, if it is wanted.
+    /// Re-injection with a proxy on the path.
     pub reinject: Option<Reinject>,
 }
 
@@ -50,8 +49,8 @@ impl TalkerConfig {
         }
     }
 
-    /// The stream of a simulation that is to repeat itself for a seed: random bytes under a key
-    /// that is no secret.
+    /// The stream of a simulation, which a seed repeats: random bytes under a key that is not
+    /// secret.
     #[must_use]
     pub fn of_simulation(seed: u64) -> Self {
         let mut identity = [0; 32];
@@ -66,59 +65,23 @@ impl TalkerConfig {
 /// Re-injection: what a proxy reports missing is sent again at once.
 #[derive(Clone, Debug)]
 pub struct Reinject {
-    /// Where the proxy is reached.
-    pub proxy: SocketAddr,
-    /// The stream's flow. Its source's port has to be the one that the proxy sees; the address may
-    /// be unspecified.
+    /// The proxy, and the terms to request: [`sender_config`] with a schedule of quACKs.
+    pub sender: SenderConfig,
+    /// The stream's flow. The proxy must see its source port; the source address may be
+    /// unspecified.
     pub flow: Flow,
-    /// A quACK after this many packets, if any.
-    pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first unreported packet, if any. If both are `None` the proxy
-    /// refuses.
-    pub every: Option<Duration>,
-    /// Power sums in a quACK: as many missing packets can be told from one. At least 1.
-    pub threshold: u8,
-    /// Whether to ask for a quACK that stays away.
-    pub poll: bool,
-    /// What the session's keys follow from: draw it at random, unless a simulation is to repeat
-    /// itself.
+    /// Determines the session's keys. Must be random, except in a simulation that repeats itself.
     pub seed: [u8; 32],
 }
 
-impl Reinject {
-    pub(super) fn sender(&self) -> SenderConfig {
-        SenderConfig {
-            terms: Terms {
-                threshold: self.threshold,
-                every_packets: self.every_packets,
-                every: self.every,
-                // All of the flow is ours, and RTP would not pass QUIC's filter.
-                identification: Identification { filter: Filter::All, ..Identification::default() },
-            },
-            poll: self.poll,
-            // Milliseconds lie between two packets: none overtakes another.
-            packet_threshold: 1,
-            ..SenderConfig::of(self.proxy)
-        }
-    }
-}
-
-/// A stream that cannot be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The interval is out of range.
-    #[error("packets must be {} to {} ms apart", MIN_INTERVAL.as_millis(), MAX_INTERVAL.as_millis())]
-    Interval,
-    /// There is nothing to send.
-    #[error("a stream must have at least one packet")]
-    Empty,
-    /// A payload type is none of the dynamic ones (RFC 3551, section 6), or both are the same.
-    #[error("payload types must be different ones from 96 to 127")]
-    PayloadType,
-    /// The packets cannot be protected.
-    #[error(transparent)]
-    Srtp(#[from] SrtpError),
+/// The default terms for a call, requested of the proxy at this address.
+#[must_use]
+pub fn sender_config(proxy: SocketAddr) -> SenderConfig {
+    // Packets are milliseconds apart, so that none overtakes another.
+    let mut config = SenderConfig { packet_threshold: 1, ..SenderConfig::of(proxy) };
+    // Every datagram of the flow counts. QUIC's filter would reject RTP.
+    config.terms.identification.filter = Filter::All;
+    config
 }
 
 impl TalkerConfig {

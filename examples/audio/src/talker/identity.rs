@@ -1,17 +1,18 @@
-//! Who a talker is, and where its numbers begin.
+//! A talker's SSRCs and first numbers.
 
 use super::Sources;
+use crate::ntp::low16;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     pub(super) sources: Sources,
-    /// The first packet's number. In the lower half, so that a listener that misses the first
-    /// packets is not wrong about the rollovers (RFC 4568, section 6.4, recommends it).
+    /// The first packet's number, in the lower half. So a listener that misses the first packets
+    /// still counts rollovers correctly (RFC 4568, section 6.4, recommends it).
     pub(super) first: u16,
     pub(super) first_timestamp: u32,
-    /// The first retransmission's.
+    /// The first retransmission's number.
     pub(super) first_rtx: u16,
 }
 
@@ -23,10 +24,7 @@ impl Identity {
         while rtx == media {
             rtx = random.next_u32();
         }
-        let mut number = || {
-            let [a, b, ..] = random.next_u32().to_be_bytes();
-            u16::from_be_bytes([a, b]) & 0x7fff
-        };
+        let mut number = || low16(random.next_u32() >> 16) & 0x7fff;
         let (first, first_rtx) = (number(), number());
         Self {
             sources: Sources { media, rtx },

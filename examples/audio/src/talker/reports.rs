@@ -1,29 +1,25 @@
-//! What a talker says about itself: to the listener, and to whoever started it.
+//! A talker's reports to the listener and to its caller.
 
 use super::{Ending, Phase, Talker};
-use crate::ntp::units;
+use crate::ntp::{low32, ticks, units};
 use crate::report::{Quacks, TalkerReport};
 use crate::rtcp::{self, Held, SenderInfo};
-use crate::session::{CLOCK_RATE, Sources};
+use crate::session::Sources;
 use sidekick_protocol::{Assistance, Sender};
 use std::time::{Duration, Instant};
 
 impl Talker {
-    /// A report, or the goodbye, as it is sent.
-    pub(super) fn report_packet(&mut self, goodbye: bool, now: Instant) -> Option<Vec<u8>> {
+    /// A protected report, with a BYE if the talker leaves.
+    pub(super) fn report_packet(&mut self, leaves: bool, now: Instant) -> Option<Vec<u8>> {
         let Sources { media, rtx } = self.identity.sources;
-        let since = now.saturating_duration_since(self.began).as_nanos() * u128::from(CLOCK_RATE)
-            / 1_000_000_000;
-        let [.., a, b, c, d] = since.to_be_bytes();
-        let [.., e, f, g, h] = self.octets.to_be_bytes();
+        let since = low32(ticks(now.saturating_duration_since(self.began)));
         let info = SenderInfo {
             ssrc: media,
             ntp: self.clock.at(now),
-            timestamp: self.identity.first_timestamp.wrapping_add(u32::from_be_bytes([a, b, c, d])),
-            // Each packet once, however often it was sent: so the goodbye tells how many there
-            // were.
+            timestamp: self.identity.first_timestamp.wrapping_add(since),
+            // Each packet counts once, so the BYE states their number.
             packets: self.store.next(),
-            octets: u32::from_be_bytes([e, f, g, h]),
+            octets: low32(self.octets),
         };
         let held = self.reference.take().map(|(ssrc, last, came)| Held {
             ssrc,
@@ -31,10 +27,10 @@ impl Talker {
             delay: units(now.saturating_duration_since(came)),
         });
         let both = [media, rtx];
-        self.protector.rtcp(&rtcp::sender_report(&info, held, if goodbye { &both } else { &[] }))
+        self.protector.rtcp(&rtcp::sender_report(&info, held, if leaves { &both } else { &[] }))
     }
 
-    /// What was done until `now`.
+    /// The report until `now`.
     #[must_use]
     pub fn report(&self, now: Instant) -> TalkerReport {
         let (end, how) = match self.phase {
@@ -69,7 +65,7 @@ impl Talker {
                 polls: stats.polls,
             },
             near_rtt_ms: sidekick.and_then(Sender::near_rtt).map(ms),
-            rtt_ms: self.rtt.smoothed().map(ms),
+            rtt_ms: self.rtt.smoothed.map(ms),
             socket_errors: 0,
         }
     }

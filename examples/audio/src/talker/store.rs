@@ -1,14 +1,17 @@
-//! The last packets sent: their contents, and the last datagram in which each went out.
+//! The last packets sent: their contents, and the last datagram that carried each.
+//!
+//! A [`sidekick_protocol::Store`] repeats datagrams. This one also repeats contents, and keeps what
+//! NACKs and quACKs report of each packet.
 
 use sidekick_protocol::Allowance;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// A packet is sent again so often at most because a proxy has not seen it, and no later than this:
-/// then a listener of the usual patience has passed it over. One that still wants it asks.
+/// The most re-injections of a packet, and the age after which there is none: a listener has
+/// usually skipped it. One that still needs it sends a NACK.
 const MAX_REINJECTED: u8 = 3;
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// Bytes of budget that may be saved up.
+/// The largest budget, in bytes.
 const MAX_ALLOWANCE: usize = 64 * 1024;
 
 /// Why a packet was sent again.
@@ -18,7 +21,7 @@ pub(super) enum Cause {
     Quack,
 }
 
-/// One transmission of a packet; it is the tag by which the protocol's sender knows the datagram.
+/// One transmission of a packet, which makes the datagram's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transmission {
     /// The packet's place in the stream, from 0.
@@ -28,7 +31,7 @@ pub(super) struct Transmission {
 }
 
 impl Transmission {
-    /// The tag of a datagram that is not sent again.
+    /// The tag of a datagram that is never sent again.
     pub(super) const NONE: u64 = u64::MAX;
 
     pub(super) fn tag(self) -> u64 {
@@ -46,24 +49,24 @@ pub(super) struct Kept {
     pub(super) content: Vec<u8>,
     /// RTP timestamp.
     pub(super) timestamp: u32,
-    /// What went out last: the packet itself, or a retransmission of it.
+    /// The last datagram: the packet itself, or its retransmission.
     pub(super) datagram: Vec<u8>,
     /// The last transmission.
     pub(super) attempt: u8,
-    /// A proxy has seen the last transmission.
+    /// The proxy reported the last transmission.
     pub(super) passed: bool,
-    /// When it was sent for the first time.
+    /// When it was first sent.
     sent: Instant,
     reinjected: u8,
-    /// When and why it was sent again, if it was.
+    /// When and why it was last sent again.
     pub(super) again: Option<(Instant, Cause)>,
 }
 
-/// The last `capacity` packets. What is sent again, for whatever cause, has a budget.
+/// The last `capacity` packets, with one budget for re-injections and retransmissions.
 #[derive(Debug)]
 pub(super) struct Store {
     kept: VecDeque<Kept>,
-    /// The place of the first that is kept.
+    /// The place of the first packet kept.
     first: u32,
     capacity: usize,
     allowance: Allowance,
@@ -109,8 +112,8 @@ impl Store {
         });
     }
 
-    /// Notes that a packet is sent again, and gives its transmission; `None` if it is not kept, was
-    /// sent again too often, is too old, or the budget is spent.
+    /// Records that a packet is sent again, and returns its transmission. `None` if it is not kept,
+    /// was re-injected too often, is too old, or exceeds the budget.
     pub(super) fn send_again(
         &mut self,
         index: u32,

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 const MS: Duration = Duration::from_millis(1);
 /// The listener's SSRC.
-const EAR: u32 = 9;
+const LISTENER: u32 = 9;
 
-/// A talker, and what is at the other end: the same key.
+/// A talker, and the key of the other end.
 struct Call {
     talker: Talker,
     now: Instant,
@@ -53,13 +53,13 @@ impl Call {
         datagrams.iter().filter_map(open).collect()
     }
 
-    fn reports(&mut self, now: Instant) -> Vec<Said> {
+    fn reports(&mut self, now: Instant) -> Vec<Item> {
         let datagrams = self.datagrams(now);
         let reports = datagrams.iter().filter(|datagram| is_rtcp(datagram));
         reports.flat_map(|d| rtcp::parse(&self.opener.rtcp(d).unwrap()).unwrap()).collect()
     }
 
-    fn hears(&mut self, packet: &[u8], now: Instant) {
+    fn receive(&mut self, packet: &[u8], now: Instant) {
         let datagram = self.sealer.rtcp(packet).unwrap();
         self.talker.handle_input(&datagram, now).unwrap();
     }
@@ -67,7 +67,7 @@ impl Call {
     fn nack(&mut self, places: &[u32], now: Instant) {
         let numbers: Vec<_> = places.iter().map(|place| self.talker.sequence(*place)).collect();
         let media = self.talker.sources().media;
-        self.hears(&rtcp::nack(EAR, media, &numbers), now);
+        self.receive(&rtcp::nack(LISTENER, media, &numbers), now);
     }
 
     fn reception(&self, last_report: u32) -> Reception {
@@ -108,8 +108,8 @@ fn a_lying_proxy_gets_a_packet_three_times_and_none_that_is_too_old() {
     let mut again =
         |place, after: u32| call.talker.send_again(place, Cause::Quack, call.now + after * MS);
     assert!(again(1, 1000));
-    assert!(!again(1, 1041), "nobody plays it any more");
-    // Whoever plays may be more patient, and says so.
+    assert!(!again(1, 1041), "no listener plays it any more");
+    // A more patient listener requests it.
     call.nack(&[1], call.now + 2000 * MS);
     assert_eq!(call.talker.packets.retransmitted_nack, 1);
 }
@@ -120,8 +120,7 @@ fn repetitions_cost_no_more_than_half_of_the_stream() {
     for number in 0..2000 {
         let now = call.now + number * 20 * MS;
         call.datagrams(now);
-        // A listener that asks for everything, as often as it may, and a proxy that has seen
-        // nothing.
+        // A listener that requests everything as often as possible, and a proxy that sees nothing.
         let earliest = number.saturating_sub(100);
         call.nack(&(earliest..number).collect::<Vec<_>>(), now);
         for place in earliest..=number {
@@ -160,7 +159,7 @@ fn a_nack_is_followed_once_a_round_trip_with_a_retransmission() {
         (original, repeated, header.timestamp),
         (first[0].0.sequence, &first[0].1[..], first[0].0.timestamp)
     );
-    // Before a round trip was measured, a tenth of a second is reckoned with.
+    // The initial round-trip time is a tenth of a second.
     call.nack(&[0], at + 99 * MS);
     assert_eq!(call.talker.packets.retransmitted_nack, 1);
     call.nack(&[0], at + 100 * MS);
@@ -178,18 +177,18 @@ fn a_nack_is_followed_once_a_round_trip_with_a_retransmission() {
 #[test]
 fn reports_measure_the_round_trip_and_answer_clocks() {
     let mut call = start(500);
-    let said = call.reports(call.now);
-    let [Said::Sender { ntp, packets: 1, .. }] = said[..] else { panic!("{said:?}") };
-    let report = rtcp::receiver_report(EAR, &call.reception(middle(ntp)), 77 << 16, false);
+    let items = call.reports(call.now);
+    let [Item::Sender { ntp, packets: 1, .. }] = items[..] else { panic!("{items:?}") };
+    let report = rtcp::receiver_report(LISTENER, &call.reception(middle(ntp)), 77 << 16, false);
     let at = call.now + 52 * MS;
-    call.hears(&report, at);
+    call.receive(&report, at);
     let rtt = call.talker.report(at).rtt_ms.unwrap();
     assert!((rtt - 52.0).abs() < 0.05, "{rtt}");
-    let said = call.reports(call.now + 102 * MS);
+    let items = call.reports(call.now + 102 * MS);
     let held =
-        said.iter().find_map(|said| if let Said::Held(held) = said { Some(held) } else { None });
+        items.iter().find_map(|item| if let Item::Held(held) = item { Some(held) } else { None });
     let held = held.expect("the clock is answered before the second is over");
-    assert_eq!((held.ssrc, held.last), (EAR, 77));
+    assert_eq!((held.ssrc, held.last), (LISTENER, 77));
     assert_eq!(held.delay, units(50 * MS));
     assert_eq!(call.reports(call.now + 1000 * MS), []);
 }
@@ -202,24 +201,24 @@ fn a_repetition_that_came_twice_was_for_nothing_but_a_doubled_packet_was_not_our
     for place in [0, 0, 1, 99] {
         let sequence = call.talker.sequence(place);
         let media = call.talker.sources().media;
-        call.hears(&rtcp::duplicate(EAR, media, sequence), call.now + 80 * MS);
+        call.receive(&rtcp::duplicate(LISTENER, media, sequence), call.now + 80 * MS);
     }
     assert_eq!(call.talker.packets.spurious, 1);
 }
 
 #[test]
-fn a_goodbye_that_nobody_answers_is_said_so_often() {
+fn a_bye_without_an_answer_is_repeated_so_often() {
     let mut call = start(3);
     let (mut ends, mut now) = (0, call.now);
     while let Some(deadline) = call.talker.poll_timeout() {
         now = deadline;
-        let said = call.reports(now);
-        ends += said.iter().filter(|said| matches!(said, Said::Bye { .. })).count();
+        let items = call.reports(now);
+        ends += items.iter().filter(|item| matches!(item, Item::Bye { .. })).count();
         assert!(
             ends == 0
-                || said
+                || items
                     .iter()
-                    .all(|said| !matches!(said, Said::Sender { packets, .. } if *packets != 3))
+                    .all(|item| !matches!(item, Item::Sender { packets, .. } if *packets != 3))
         );
     }
     // Of both SSRCs.
@@ -232,14 +231,14 @@ fn a_goodbye_that_nobody_answers_is_said_so_often() {
 }
 
 #[test]
-fn a_call_that_is_stopped_ends_with_what_was_said() {
+fn a_call_that_is_stopped_ends_with_the_packets_sent() {
     let mut call = start(3000);
     call.datagrams(call.now + 40 * MS);
     call.talker.stop(call.now + 41 * MS);
-    let said = call.reports(call.now + 41 * MS);
-    assert!(matches!(said[0], Said::Sender { packets: 3, .. }), "{said:?}");
-    let goodbye = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
-    call.hears(&goodbye, call.now + 100 * MS);
+    let items = call.reports(call.now + 41 * MS);
+    assert!(matches!(items[0], Item::Sender { packets: 3, .. }), "{items:?}");
+    let goodbye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
+    call.receive(&goodbye, call.now + 100 * MS);
     let report = call.talker.report(call.now + 200 * MS);
     assert_eq!(
         (report.acknowledged, report.ending.as_str(), report.time_s),
@@ -251,15 +250,15 @@ fn a_call_that_is_stopped_ends_with_what_was_said() {
 fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
     let mut call = start(3000);
     call.datagrams(call.now + 40 * MS);
-    let goodbye = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
-    call.hears(&goodbye, call.now + 50 * MS);
+    let goodbye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
+    call.receive(&goodbye, call.now + 50 * MS);
     assert!(call.talker.is_finished());
     assert_eq!(call.talker.report(call.now).ending, "hung up");
 
     let mut call = start(3000);
     call.datagrams(call.now + 40 * MS);
-    let report = rtcp::receiver_report(EAR, &call.reception(0), 0, false);
-    call.hears(&report, call.now + 50 * MS);
+    let report = rtcp::receiver_report(LISTENER, &call.reception(0), 0, false);
+    call.receive(&report, call.now + 50 * MS);
     let mut now = call.now;
     while let Some(deadline) = call.talker.poll_timeout() {
         now = deadline;
@@ -287,19 +286,19 @@ fn its_own_packets_sent_back_change_nothing() {
     let mut after = call.talker.report(now);
     assert_eq!(after.packets.rejected, u64::try_from(own.len()).unwrap());
     after.packets.rejected = 0;
-    assert_eq!((after, call.talker.last_heard), (before, None));
+    assert_eq!((after, call.talker.last_received), (before, None));
     assert!(!call.talker.is_finished());
 }
 
 #[test]
-fn nobody_hangs_up_for_another() {
+fn a_participant_ends_only_its_own_part() {
     let mut call = start(3000);
     call.datagrams(call.now);
-    let mut packet = rtcp::receiver_report(EAR, &call.reception(0), 0, true);
-    // Whoever leaves is named in the last word.
+    let mut packet = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
+    // The last word of a BYE names the SSRC.
     let at = packet.len() - 4;
     packet[at..].copy_from_slice(&call.talker.sources().media.to_be_bytes());
-    call.hears(&packet, call.now);
+    call.receive(&packet, call.now);
     assert!(!call.talker.is_finished());
 }
 
@@ -317,8 +316,8 @@ fn a_key_that_is_used_up_ends_the_stream() {
     config.session.lifetime = Some(7);
     let mut call = start_with(config);
     assert_eq!(call.media(call.now + 400 * MS).len(), 7);
-    let said = call.reports(call.now + 500 * MS);
-    assert!(said.iter().any(|said| matches!(said, Said::Bye { .. })), "{said:?}");
+    let items = call.reports(call.now + 500 * MS);
+    assert!(items.iter().any(|item| matches!(item, Item::Bye { .. })), "{items:?}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use audio::source::RandomBytes;
 use audio::srtp::is_rtcp;
+use audio::talker::sender_config;
 use audio::{Listener, ListenerConfig, Reinject, Session, Talker, TalkerConfig, rtp};
 use rtc_srtp::context::Context;
 use rtc_srtp::protection_profile::ProtectionProfile;
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload};
+use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, SenderConfig};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
@@ -100,15 +101,10 @@ fn proxy() -> SocketAddr {
 
 /// Help as the paper asked for it: a quACK of 8 sums every 2 packets.
 pub(crate) fn every_two_packets(poll: bool) -> Reinject {
-    Reinject {
-        proxy: proxy(),
-        flow: flow(),
-        every_packets: NonZeroU16::new(2),
-        every: None,
-        threshold: 8,
-        poll,
-        seed: [7; 32],
-    }
+    let mut sender = SenderConfig { poll, ..sender_config(proxy()) };
+    (sender.terms.every_packets, sender.terms.every) = (NonZeroU16::new(2), None);
+    sender.terms.threshold = 8;
+    Reinject { sender, flow: flow(), seed: [7; 32] }
 }
 
 impl<L: FnMut(Passing) -> bool> Path<L> {

@@ -96,30 +96,19 @@ pub struct SenderStats {
 
 impl std::ops::AddAssign for SenderStats {
     fn add_assign(&mut self, other: Self) {
-        let Self {
-            early_lost,
-            spurious,
-            quacks_received,
-            quack_bytes,
-            undecodable,
-            epochs,
-            polls,
-            markers,
-            malformed,
-            other_version,
-            forged,
-        } = other;
-        self.early_lost += early_lost;
-        self.spurious += spurious;
-        self.quacks_received += quacks_received;
-        self.quack_bytes += quack_bytes;
-        self.undecodable += undecodable;
-        self.epochs += epochs;
-        self.polls += polls;
-        self.markers += markers;
-        self.malformed += malformed;
-        self.other_version += other_version;
-        self.forged += forged;
+        *self = Self {
+            early_lost: self.early_lost + other.early_lost,
+            spurious: self.spurious + other.spurious,
+            quacks_received: self.quacks_received + other.quacks_received,
+            quack_bytes: self.quack_bytes + other.quack_bytes,
+            undecodable: self.undecodable + other.undecodable,
+            epochs: self.epochs + other.epochs,
+            polls: self.polls + other.polls,
+            markers: self.markers + other.markers,
+            malformed: self.malformed + other.malformed,
+            other_version: self.other_version + other.other_version,
+            forged: self.forged + other.forged,
+        };
     }
 }
 

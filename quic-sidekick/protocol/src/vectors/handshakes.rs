@@ -1,11 +1,11 @@
 //! Complete handshakes of either pattern, and sealed datagrams after them.
 
 use super::invalid;
-use super::json::{Json, hex};
+use super::json::{hex, joined};
 use super::noise::{self, Input};
 use super::valid::{
-    PROXY_SESSION, SENDER_SESSION, accept_fields, bytes, message, open, quack, terms, terms_fields,
-    v4, v6, words,
+    PROXY_SESSION, SENDER_SESSION, accept_fields, bytes, emitted, message, open, quack, terms,
+    terms_fields, v4, v6, words,
 };
 use crate::clock::Numbers;
 use crate::keys::{Initiator, Responder, Seal};
@@ -14,6 +14,7 @@ use crate::wire::{
     hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
+use serde_json::{Value, json};
 
 struct Case {
     name: &'static str,
@@ -40,13 +41,6 @@ fn noise_name(pattern: Pattern) -> &'static str {
     }
 }
 
-fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
-    let mut out = vec![0; MAX_DATAGRAM_LEN];
-    let len = datagram.emit(&mut out).unwrap();
-    out.truncate(len);
-    out
-}
-
 /// Runs the handshake with the crate's own code.
 fn run_handshake(case: &Case, secret: &SecretKey, seeds: [[u8; 32]; 2]) -> Done {
     let Case { pattern, flow, asked, granted, .. } = case;
@@ -69,20 +63,17 @@ struct Side<'a> {
     session: SessionNumber,
     seal: Seal,
     key: &'a [u8; 32],
-    sealed: Vec<Json>,
+    sealed: Vec<Value>,
     next: u32,
 }
 
 impl Side<'_> {
-    fn add(&mut self, sequence: u32, what: Vec<(&'static str, Json)>, datagram: &[u8]) {
-        let mut vector = vec![
-            ("from", self.name.into()),
-            ("session", self.session.0.into()),
-            ("sequence", sequence.into()),
-        ];
-        vector.extend(what);
-        vector.push(("datagram", hex(datagram)));
-        self.sealed.push(Json::Map(vector));
+    fn add(&mut self, sequence: u32, what: Value, datagram: &[u8]) {
+        self.sealed.push(joined([
+            json!({ "from": self.name, "session": self.session.0, "sequence": sequence }),
+            what,
+            json!({ "datagram": hex(datagram) }),
+        ]));
         self.next = sequence.wrapping_add(1);
     }
 
@@ -100,23 +91,19 @@ impl Side<'_> {
         };
         let plain_len = what.emit(&mut plain).unwrap();
         assert_eq!(out[..len], self.by_hand(sequence, &plain[..plain_len]), "{name}");
-        self.add(sequence, vec![("message", message(name, what))], &out[..len]);
+        self.add(sequence, json!({ "message": message(name, what) }), &out[..len]);
     }
 
     /// Adds a malformed message, sealed by hand.
     fn add_malformed(&mut self, (name, plain, error): invalid::Bad) {
         let sequence = self.next;
         let datagram = self.by_hand(sequence, &plain);
-        let what = vec![
-            ("name", Json::from(name.as_str())),
-            ("plaintext", hex(&plain)),
-            ("error", error.into()),
-        ];
+        let what = json!({ "name": name, "plaintext": hex(&plain), "error": error });
         self.add(sequence, what, &datagram);
     }
 }
 
-fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
+fn handshake(case: &Case, number: u8, with_invalid: bool) -> Value {
     let secret = SecretKey(bytes(0x60 + number));
     let seeds = [[2 * number; 32], [2 * number + 1; 32]];
     let payloads =
@@ -152,36 +139,36 @@ fn handshake(case: &Case, number: u8, with_invalid: bool) -> Json {
     let accept = Datagram::Accept { session: SENDER_SESSION, handshake: &done.accept };
     let (_, granted) = accept_fields(&case.granted);
     let sealed = sealed(done.sender, done.proxy, &again.keys, with_invalid);
-    Json::Map(vec![
-        ("name", case.name.into()),
-        ("noise", name.into()),
-        ("proxy_secret", hex(&secret.0)),
-        ("proxy_public", hex(&done.key.0)),
-        ("sender_ephemeral_secret", hex(&e)),
-        ("proxy_ephemeral_secret", hex(&re)),
-        ("session", SENDER_SESSION.0.into()),
-        ("source_address", case.flow.source.ip().into()),
-        ("source_port", case.flow.source.port().into()),
-        ("destination_address", case.flow.destination.ip().into()),
-        ("destination_port", case.flow.destination.port().into()),
-        ("cookie", hex(&case.cookie.0)),
-        ("prologue", hex(&prologue)),
-        ("hello_fields", Json::Map(terms_fields(&case.asked))),
-        ("hello_payload", hex(payloads[0])),
-        ("hello_handshake", hex(&done.hello)),
-        ("hello_datagram", hex(&emitted(&hello))),
-        ("accept_fields", Json::Map(granted)),
-        ("accept_payload", hex(payloads[1])),
-        ("accept_handshake", hex(&done.accept)),
-        ("accept_datagram", hex(&emitted(&accept))),
-        ("handshake_hash", hex(&again.hash)),
-        ("sender_key", hex(&again.keys[0])),
-        ("proxy_key", hex(&again.keys[1])),
-        ("sealed", sealed.into()),
-    ])
+    json!({
+        "name": case.name,
+        "noise": name,
+        "proxy_secret": hex(&secret.0),
+        "proxy_public": hex(&done.key.0),
+        "sender_ephemeral_secret": hex(&e),
+        "proxy_ephemeral_secret": hex(&re),
+        "session": SENDER_SESSION.0,
+        "source_address": case.flow.source.ip(),
+        "source_port": case.flow.source.port(),
+        "destination_address": case.flow.destination.ip(),
+        "destination_port": case.flow.destination.port(),
+        "cookie": hex(&case.cookie.0),
+        "prologue": hex(&prologue),
+        "hello_fields": terms_fields(&case.asked),
+        "hello_payload": hex(payloads[0]),
+        "hello_handshake": hex(&done.hello),
+        "hello_datagram": hex(&emitted(&hello)),
+        "accept_fields": granted,
+        "accept_payload": hex(payloads[1]),
+        "accept_handshake": hex(&done.accept),
+        "accept_datagram": hex(&emitted(&accept)),
+        "handshake_hash": hex(&again.hash),
+        "sender_key": hex(&again.keys[0]),
+        "proxy_key": hex(&again.keys[1]),
+        "sealed": sealed,
+    })
 }
 
-fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -> Vec<Json> {
+fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -> Vec<Value> {
     let side =
         |name, session, seal, key| Side { name, session, seal, key, sealed: vec![], next: 0 };
     let mut sender = side("sender", PROXY_SESSION, sender, &keys[0]);
@@ -202,7 +189,7 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     [sender.sealed, proxy.sealed].concat()
 }
 
-pub(super) fn all() -> Vec<Json> {
+pub(super) fn all() -> Vec<Value> {
     let granted = |terms| Accept { session: PROXY_SESSION, terms, kept_sums: 128 };
     let end = Identification { position: Position::End, filter: Filter::All };
     let cases = [

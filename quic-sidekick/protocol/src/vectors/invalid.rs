@@ -1,13 +1,16 @@
 //! Invalid byte strings, each with exactly one fault.
 
-use super::json::{Json, hex};
-use super::valid::{ECHO, PROXY_SESSION, SENDER_SESSION, bytes, quack, short_quack, v4, words};
+use super::json::hex;
+use super::valid::{
+    ECHO, PROXY_SESSION, SENDER_SESSION, bytes, emitted, quack, short_quack, v4, words,
+};
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, Message, ParseError, Pattern, Poll, Refusal, hello_payload,
     parse_hello_payload,
 };
+use serde_json::{Value, json};
 
 /// The parser that a byte string is for.
 #[derive(Clone, Copy)]
@@ -79,18 +82,13 @@ fn changed(valid: &[u8], change: &Change<'_>) -> Vec<u8> {
     bytes
 }
 
-fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Json {
+fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Value {
     assert_eq!(kind.error(bytes).map(error_name).as_deref(), Some(error), "{name}");
-    Json::Map(vec![
-        ("name", name.into()),
-        ("as", kind.name().into()),
-        ("bytes", hex(bytes)),
-        ("error", error.into()),
-    ])
+    json!({ "name": name, "as": kind.name(), "bytes": hex(bytes), "error": error })
 }
 
 /// Vectors of changes to one valid byte string, each with a name and the expected error.
-fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Json> {
+fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Value> {
     assert_eq!(kind.error(valid), None, "{what}");
     list.iter()
         .map(|(name, change, error)| {
@@ -99,19 +97,12 @@ fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]
         .collect()
 }
 
-fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
-    let mut out = vec![0; 1200];
-    let len = datagram.emit(&mut out).unwrap();
-    out.truncate(len);
-    out
-}
-
-pub(super) fn all() -> Vec<Json> {
+pub(super) fn all() -> Vec<Value> {
     [path(), hello(), datagrams(), payloads(), messages().into_iter().map(as_vector).collect()]
         .concat()
 }
 
-fn path() -> Vec<Json> {
+fn path() -> Vec<Value> {
     let head = (bytes(0x21), bytes(0xa0));
     let mut out = [0; 128];
     Marker { handle: head.0, nonce: head.1, reply: Reply::Path }.emit(&mut out).unwrap();
@@ -158,7 +149,7 @@ fn path() -> Vec<Json> {
     [marker, answer].concat()
 }
 
-fn hello() -> Vec<Json> {
+fn hello() -> Vec<Value> {
     let (session, flow, cookie) = (SENDER_SESSION, v4(), Cookie::NONE);
     let (short, long) = (bytes::<96>(0x10), bytes::<112>(0x10));
     let hello = |pattern, handshake| {
@@ -195,7 +186,7 @@ fn hello() -> Vec<Json> {
     [unpinned, pinned].concat()
 }
 
-fn datagrams() -> Vec<Json> {
+fn datagrams() -> Vec<Value> {
     let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
     let d = As::Datagram;
     let short = [("one byte short", "truncated"), ("one byte long", "trailing bytes")];
@@ -260,7 +251,7 @@ fn datagrams() -> Vec<Json> {
     .concat()
 }
 
-fn payloads() -> Vec<Json> {
+fn payloads() -> Vec<Value> {
     let terms = hello_payload(&Terms::default()).unwrap();
     let hello = changes(
         As::HelloPayload,
@@ -295,7 +286,7 @@ fn payloads() -> Vec<Json> {
 /// A name, the bytes of a malformed message, and the error.
 pub(super) type Bad = (String, Vec<u8>, &'static str);
 
-fn as_vector((name, bytes, error): Bad) -> Json {
+fn as_vector((name, bytes, error): Bad) -> Value {
     vector(As::Message, &name, &bytes, error)
 }
 

@@ -1,10 +1,10 @@
 //! Identifiers and their power sums.
 
-use super::json::Json;
 use super::valid::words;
+use serde_json::{Value, json};
 use sidekick_quack::{MODULUS, PowerSums, textbook};
 
-pub(super) fn all() -> Vec<Json> {
+pub(super) fn all() -> Vec<Value> {
     [
         ("none", &[][..], 4),
         ("one", &[1], 4),
@@ -29,11 +29,7 @@ pub(super) fn all() -> Vec<Json> {
         identifiers.iter().for_each(|identifier| textbook::insert(&mut plain, *identifier));
         let sums: Vec<_> = sums.sums().collect();
         assert_eq!(sums, plain, "{name}");
-        Json::Map(vec![
-            ("name", name.into()),
-            ("identifiers", identifiers.into()),
-            ("sums", sums.as_slice().into()),
-        ])
+        json!({ "name": name, "identifiers": identifiers, "sums": sums })
     })
     .collect()
 }

@@ -1,12 +1,13 @@
 //! At least one vector for every kind of datagram, payload and message, and for each of its forms.
 
-use super::json::{Fields, Json, hex};
+use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
     Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal,
     SessionNumber, ShortQuack, Sums, hello_payload, parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
+use serde_json::{Value, json};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -73,127 +74,99 @@ pub(super) fn short_quack(count: u16, sums: &[u32]) -> Message<'_> {
     Message::ShortQuack(ShortQuack { count, last: 0x9b1c, sums: Sums::new(sums) })
 }
 
-fn flow_fields(flow: &Flow) -> Fields {
-    vec![
-        ("source_address", flow.source.ip().into()),
-        ("source_port", flow.source.port().into()),
-        ("destination_address", flow.destination.ip().into()),
-        ("destination_port", flow.destination.port().into()),
-    ]
+fn flow_fields(flow: &Flow) -> Value {
+    json!({
+        "source_address": flow.source.ip(),
+        "source_port": flow.source.port(),
+        "destination_address": flow.destination.ip(),
+        "destination_port": flow.destination.port(),
+    })
 }
 
-pub(super) fn terms_fields(terms: &Terms) -> Fields {
-    vec![
-        ("threshold", terms.threshold.into()),
-        ("every_packets", terms.every_packets.map_or(0, NonZeroU16::get).into()),
-        (
-            "every_us",
-            terms.every.map_or(0, |every| u32::try_from(every.as_micros()).unwrap()).into(),
-        ),
-        (
-            "identifier_offset",
-            match terms.identification.position {
-                Position::Offset(offset) => offset,
-                Position::End => 0xffff,
-            }
-            .into(),
-        ),
-        ("filter", u8::from(terms.identification.filter == Filter::QuicShortHeader).into()),
-    ]
+pub(super) fn terms_fields(terms: &Terms) -> Value {
+    let every = terms.every.map_or(0, |every| u32::try_from(every.as_micros()).unwrap());
+    let offset = match terms.identification.position {
+        Position::Offset(offset) => offset,
+        Position::End => 0xffff,
+    };
+    let filter = u8::from(terms.identification.filter == Filter::QuicShortHeader);
+    json!({
+        "threshold": terms.threshold,
+        "every_packets": terms.every_packets.map_or(0, NonZeroU16::get),
+        "every_us": every,
+        "identifier_offset": offset,
+        "filter": filter,
+    })
 }
 
-fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Fields) {
+fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Value) {
     match *datagram {
         Datagram::Hello(hello) => {
-            let mut fields = vec![("session", hello.session.0.into())];
-            fields.extend(flow_fields(&hello.flow));
-            fields.push(("cookie", hex(&hello.cookie.0)));
-            fields.push(("pattern", u8::from(hello.pattern == Pattern::Pinned).into()));
-            fields.push(("handshake", hex(hello.handshake)));
+            let pattern = u8::from(hello.pattern == Pattern::Pinned);
+            let fields = joined([
+                json!({ "session": hello.session.0 }),
+                flow_fields(&hello.flow),
+                json!({ "cookie": hex(&hello.cookie.0), "pattern": pattern }),
+                json!({ "handshake": hex(hello.handshake) }),
+            ]);
             ("hello", fields)
         }
-        Datagram::Retry { session, echo, cookie } => (
-            "retry",
-            vec![("session", session.0.into()), ("echo", hex(&echo)), ("cookie", hex(&cookie.0))],
-        ),
+        Datagram::Retry { session, echo, cookie } => {
+            ("retry", json!({ "session": session.0, "echo": hex(&echo), "cookie": hex(&cookie.0) }))
+        }
         Datagram::Accept { session, handshake } => {
-            ("accept", vec![("session", session.0.into()), ("handshake", hex(handshake))])
+            ("accept", json!({ "session": session.0, "handshake": hex(handshake) }))
         }
         Datagram::Refuse { session, echo, why } => {
-            let refusal: u8 = match why {
+            let refusal = match why {
                 Refusal::Full => 1,
                 Refusal::Terms => 2,
                 Refusal::Taken => 3,
             };
-            (
-                "refuse",
-                vec![
-                    ("session", session.0.into()),
-                    ("echo", hex(&echo)),
-                    ("refusal", refusal.into()),
-                ],
-            )
+            ("refuse", json!({ "session": session.0, "echo": hex(&echo), "refusal": refusal }))
         }
         Datagram::UnknownSession { session } => {
-            ("unknown session", vec![("session", session.0.into())])
+            ("unknown session", json!({ "session": session.0 }))
         }
         Datagram::Sealed { session, sequence, ciphertext } => (
             "sealed",
-            vec![
-                ("session", session.0.into()),
-                ("sequence", sequence.into()),
-                ("ciphertext", hex(ciphertext)),
-            ],
+            json!({ "session": session.0, "sequence": sequence, "ciphertext": hex(ciphertext) }),
         ),
     }
 }
 
-fn message_fields(message: &Message<'_>) -> (&'static str, Fields) {
+fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
+    let list = |sums: Sums<'_>| sums.iter().collect::<Vec<_>>();
     match *message {
         Message::Quack(q) => (
             "quack",
-            vec![
-                ("epoch", q.epoch.into()),
-                ("token", q.token.into()),
-                ("age_us", q.age_us.into()),
-                ("first", q.first.into()),
-                ("last", q.last.into()),
-                ("count", q.count.into()),
-                ("sums", q.sums.iter().collect::<Vec<_>>().as_slice().into()),
-            ],
+            json!({
+                "epoch": q.epoch,
+                "token": q.token,
+                "age_us": q.age_us,
+                "first": q.first,
+                "last": q.last,
+                "count": q.count,
+                "sums": list(q.sums),
+            }),
         ),
-        Message::ShortQuack(q) => (
-            "short quack",
-            vec![
-                ("count", q.count.into()),
-                ("last", q.last.into()),
-                ("sums", q.sums.iter().collect::<Vec<_>>().as_slice().into()),
-            ],
-        ),
-        Message::Poll(poll) => (
-            "poll",
-            vec![
-                ("epoch", poll.epoch.into()),
-                ("token", poll.token.into()),
-                ("wanted_sums", poll.sums.into()),
-            ],
-        ),
-        Message::NewEpoch { epoch } => ("new epoch", vec![("epoch", epoch.into())]),
-        Message::Epoch { epoch } => ("epoch", vec![("epoch", epoch.into())]),
-        Message::Bye => ("bye", vec![]),
+        Message::ShortQuack(q) => {
+            ("short quack", json!({ "count": q.count, "last": q.last, "sums": list(q.sums) }))
+        }
+        Message::Poll(poll) => {
+            ("poll", json!({ "epoch": poll.epoch, "token": poll.token, "wanted_sums": poll.sums }))
+        }
+        Message::NewEpoch { epoch } => ("new epoch", json!({ "epoch": epoch })),
+        Message::Epoch { epoch } => ("epoch", json!({ "epoch": epoch })),
+        Message::Bye => ("bye", json!({})),
     }
 }
 
-fn vector(name: &str, (kind, fields): (&'static str, Fields), bytes: &[u8]) -> Json {
-    Json::Map(vec![
-        ("name", name.into()),
-        ("kind", kind.into()),
-        ("fields", Json::Map(fields)),
-        ("bytes", hex(bytes)),
-    ])
+fn vector(name: &str, (kind, fields): (&'static str, Value), bytes: &[u8]) -> Value {
+    json!({ "name": name, "kind": kind, "fields": fields, "bytes": hex(bytes) })
 }
 
-fn marker(name: &str, marker: &Marker) -> Json {
+fn marker(name: &str, marker: &Marker) -> Value {
     let mut out = [0; MAX_DATAGRAM_LEN];
     let len = marker.emit(&mut out).unwrap();
     assert_eq!(Marker::parse(&out[..len]), Ok(*marker), "{name}");
@@ -201,37 +174,38 @@ fn marker(name: &str, marker: &Marker) -> Json {
         Reply::Adjacent(port) => port,
         Reply::Path => 0,
     };
-    let fields = vec![
-        ("handle", hex(&marker.handle)),
-        ("nonce", hex(&marker.nonce)),
-        ("reply_port", port.into()),
-    ];
+    let (handle, nonce) = (hex(&marker.handle), hex(&marker.nonce));
+    let fields = json!({ "handle": handle, "nonce": nonce, "reply_port": port });
     vector(name, ("marker", fields), &out[..len])
 }
 
-fn answer(name: &str, answer: &Answer) -> Json {
+fn answer(name: &str, answer: &Answer) -> Value {
     let mut out = [0; MAX_DATAGRAM_LEN];
     let len = answer.emit(&mut out).unwrap();
     assert_eq!(Answer::parse(&out[..len]), Ok(*answer), "{name}");
-    let mut fields = vec![
-        ("handle", hex(&answer.handle)),
-        ("nonce", hex(&answer.nonce)),
-        ("proxy_address", answer.proxy.ip().into()),
-        ("proxy_port", answer.proxy.port().into()),
-    ];
-    fields.extend(flow_fields(&answer.flow));
-    fields.push(("cookie", hex(&answer.cookie.0)));
+    let fields = joined([
+        json!({ "handle": hex(&answer.handle), "nonce": hex(&answer.nonce) }),
+        json!({ "proxy_address": answer.proxy.ip(), "proxy_port": answer.proxy.port() }),
+        flow_fields(&answer.flow),
+        json!({ "cookie": hex(&answer.cookie.0) }),
+    ]);
     vector(name, ("answer", fields), &out[..len])
 }
 
-fn datagram(name: &str, datagram: &Datagram<'_>) -> Json {
-    let mut out = [0; MAX_DATAGRAM_LEN];
+pub(super) fn emitted(datagram: &Datagram<'_>) -> Vec<u8> {
+    let mut out = vec![0; MAX_DATAGRAM_LEN];
     let len = datagram.emit(&mut out).unwrap();
-    assert_eq!(Datagram::parse(&out[..len]), Ok(*datagram), "{name}");
-    vector(name, datagram_fields(datagram), &out[..len])
+    out.truncate(len);
+    out
 }
 
-pub(super) fn datagrams() -> Vec<Json> {
+fn datagram(name: &str, datagram: &Datagram<'_>) -> Value {
+    let bytes = emitted(datagram);
+    assert_eq!(Datagram::parse(&bytes), Ok(*datagram), "{name}");
+    vector(name, datagram_fields(datagram), &bytes)
+}
+
+pub(super) fn datagrams() -> Vec<Value> {
     let a_marker = Marker { handle: bytes(0x21), nonce: bytes(0xa0), reply: Reply::Adjacent(5000) };
     let an_answer = Answer {
         handle: bytes(0x21),
@@ -290,7 +264,7 @@ pub(super) fn datagrams() -> Vec<Json> {
     ]
 }
 
-pub(super) fn payloads() -> Vec<Json> {
+pub(super) fn payloads() -> Vec<Value> {
     let quic = Identification::default();
     let of_hello = |name: &str, terms: Terms| {
         let payload = hello_payload(&terms).unwrap();
@@ -317,21 +291,24 @@ pub(super) fn payloads() -> Vec<Json> {
     ]
 }
 
-pub(super) fn accept_fields(accept: &Accept) -> (&'static str, Fields) {
-    let mut fields = vec![("session", accept.session.0.into())];
-    fields.extend(terms_fields(&accept.terms));
-    fields.push(("kept_sums", accept.kept_sums.into()));
+pub(super) fn accept_fields(accept: &Accept) -> (&'static str, Value) {
+    let (session, kept_sums) = (accept.session.0, accept.kept_sums);
+    let fields = joined([
+        json!({ "session": session }),
+        terms_fields(&accept.terms),
+        json!({ "kept_sums": kept_sums }),
+    ]);
     ("accept payload", fields)
 }
 
-pub(super) fn message(name: &str, message: &Message<'_>) -> Json {
+pub(super) fn message(name: &str, message: &Message<'_>) -> Value {
     let mut out = [0; MAX_DATAGRAM_LEN];
     let len = message.emit(&mut out).unwrap();
     assert_eq!(Message::parse(&out[..len]), Ok(*message), "{name}");
     vector(name, message_fields(message), &out[..len])
 }
 
-pub(super) fn messages() -> Vec<Json> {
+pub(super) fn messages() -> Vec<Value> {
     let empty = Quack {
         epoch: 1,
         token: 9,

@@ -74,6 +74,17 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    pub(super) fn put_all(&mut self, parts: &[&[u8]]) -> Result<(), BufferTooShort> {
+        parts.iter().try_for_each(|part| self.put(part))
+    }
+
+    pub(super) fn words(
+        &mut self,
+        words: impl IntoIterator<Item = u32>,
+    ) -> Result<(), BufferTooShort> {
+        words.into_iter().try_for_each(|word| self.put(&word.to_be_bytes()))
+    }
+
     /// Pads with zeros to a length of `len` bytes.
     pub(super) fn pad(&mut self, len: usize) -> Result<(), BufferTooShort> {
         if let Some(missing) = len.checked_sub(self.len) {

@@ -249,35 +249,29 @@ impl<'a> Datagram<'a> {
             Self::UnknownSession { session } => (UNKNOWN_SESSION, session),
             Self::Sealed { session, .. } => (SEALED, session),
         };
-        w.put(&[VERSION << 4 | kind])?;
-        w.put(&session.0.to_be_bytes())?;
+        w.put_all(&[&[VERSION << 4 | kind], &session.0.to_be_bytes()])?;
         match *self {
             Self::Hello(hello) => {
-                write_flow(&mut w, &hello.flow)?;
-                w.put(&hello.cookie.0)?;
-                w.put(&[match hello.pattern {
+                let pattern = match hello.pattern {
                     Pattern::Unpinned => 0,
                     Pattern::Pinned => 1,
-                }])?;
-                w.put(hello.handshake)?;
+                };
+                write_flow(&mut w, &hello.flow)?;
+                w.put_all(&[&hello.cookie.0, &[pattern], hello.handshake])?;
             }
-            Self::Retry { echo, cookie, .. } => {
-                w.put(&echo)?;
-                w.put(&cookie.0)?;
-            }
+            Self::Retry { echo, cookie, .. } => w.put_all(&[&echo, &cookie.0])?,
             Self::Accept { handshake, .. } => w.put(handshake)?,
             Self::Refuse { echo, why, .. } => {
-                w.put(&echo)?;
-                w.put(&[match why {
+                let reason = match why {
                     Refusal::Full => 1,
                     Refusal::Terms => 2,
                     Refusal::Taken => 3,
-                }])?;
+                };
+                w.put_all(&[&echo, &[reason]])?;
             }
             Self::UnknownSession { .. } => {}
             Self::Sealed { sequence, ciphertext, .. } => {
-                w.put(&sequence.to_be_bytes())?;
-                w.put(ciphertext)?;
+                w.put_all(&[&sequence.to_be_bytes(), ciphertext])?;
             }
         }
         Ok(w.len())

@@ -101,11 +101,7 @@ fn write_head(
     handle: &[u8; HANDLE_LEN],
     nonce: &[u8; NONCE_LEN],
 ) -> Result<(), BufferTooShort> {
-    w.put(&[first])?;
-    w.put(handle)?;
-    w.put(&MAGIC)?;
-    w.put(&[VERSION])?;
-    w.put(nonce)
+    w.put_all(&[&[first], handle, &MAGIC, &[VERSION], nonce])
 }
 
 impl Marker {

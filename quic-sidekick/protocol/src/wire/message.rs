@@ -212,39 +212,20 @@ impl<'a> Message<'a> {
         let mut w = Writer::new(out);
         match self {
             Self::Quack(q) => {
-                w.put(&[QUACK])?;
-                w.put(&q.epoch.to_be_bytes())?;
-                w.put(&q.token.to_be_bytes())?;
-                for word in [q.age_us, q.first, q.last, q.count] {
-                    w.put(&word.to_be_bytes())?;
-                }
+                w.put_all(&[&[QUACK], &q.epoch.to_be_bytes(), &q.token.to_be_bytes()])?;
+                w.words([q.age_us, q.first, q.last, q.count])?;
                 w.put(&[u8::try_from(q.sums.len()).unwrap_or(u8::MAX)])?;
-                for sum in q.sums.iter() {
-                    w.put(&sum.to_be_bytes())?;
-                }
+                w.words(q.sums.iter())?;
             }
             Self::ShortQuack(q) => {
-                w.put(&[SHORT_QUACK])?;
-                w.put(&q.count.to_be_bytes())?;
-                w.put(&q.last.to_be_bytes())?;
-                for sum in q.sums.iter() {
-                    w.put(&sum.to_be_bytes())?;
-                }
+                w.put_all(&[&[SHORT_QUACK], &q.count.to_be_bytes(), &q.last.to_be_bytes()])?;
+                w.words(q.sums.iter())?;
             }
-            Self::Poll(poll) => {
-                w.put(&[POLL])?;
-                w.put(&poll.epoch.to_be_bytes())?;
-                w.put(&poll.token.to_be_bytes())?;
-                w.put(&[poll.sums])?;
+            Self::Poll(Poll { epoch, token, sums }) => {
+                w.put_all(&[&[POLL], &epoch.to_be_bytes(), &token.to_be_bytes(), &[*sums]])?;
             }
-            Self::NewEpoch { epoch } => {
-                w.put(&[NEW_EPOCH])?;
-                w.put(&epoch.to_be_bytes())?;
-            }
-            Self::Epoch { epoch } => {
-                w.put(&[EPOCH])?;
-                w.put(&epoch.to_be_bytes())?;
-            }
+            Self::NewEpoch { epoch } => w.put_all(&[&[NEW_EPOCH], &epoch.to_be_bytes()])?,
+            Self::Epoch { epoch } => w.put_all(&[&[EPOCH], &epoch.to_be_bytes()])?,
             Self::Bye => w.put(&[BYE])?,
         }
         Ok(w.len())

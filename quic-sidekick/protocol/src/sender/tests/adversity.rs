@@ -3,7 +3,7 @@
 use super::rtt::NearRtt;
 use super::*;
 use crate::sender::established::probe::SILENCE;
-use crate::testing::{Near, PEER, Simulation, configured, converse, proxy};
+use crate::testing::{NONE, Near, PEER, Simulation, configured, converse, proxy};
 use crate::wire::{MAX_DATAGRAM_LEN, Message, Quack, SessionNumber, Sums};
 use crate::{Filter, Identification, Observed, ObserverConfig, Position, Terms};
 use std::num::NonZeroU16;
@@ -516,8 +516,8 @@ fn a_hundred_losses_in_a_row_need_no_new_epoch() {
         s.run(MS / 10);
     }
     s.stream(200, MS);
-    assert_eq!(s.overlooked(200), []);
-    assert_eq!(s.false_alarms(), []);
+    assert_eq!(s.overlooked(200), NONE);
+    assert_eq!(s.false_alarms(), NONE);
     assert_eq!(s.sender.stats().epochs, 1);
     let slowest = s.declared.iter().map(|(_, after)| *after).max();
     // Three near RTTs after the end of the burst, and the longest wait for a timed quACK.

@@ -2,7 +2,7 @@
 //! knows that.
 
 use super::*;
-use crate::testing::{Near, Simulation, configured};
+use crate::testing::{NONE, Near, Simulation, configured};
 use crate::wire::{Message, Quack, Sums};
 use crate::{ObserverConfig, Terms};
 use std::num::NonZeroU16;
@@ -46,15 +46,15 @@ fn packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
                     pass_unseen(&mut s, packets, true);
                     s.stream(300, MS);
                 }
-                assert_eq!(s.false_alarms(), [], "{what}");
+                assert_eq!(s.false_alarms(), NONE, "{what}");
                 // Assistance continues afterwards.
                 s.near.loss_percent = 0;
                 s.stream(2000, MS);
                 assert_eq!(s.sender.assistance(), Assistance::Assisted, "{what}");
                 let lost = s.send(Some(true));
                 s.stream(100, MS);
-                assert_eq!(s.overlooked(lost), [], "{what}");
-                assert_eq!(s.false_alarms(), [], "{what}");
+                assert_eq!(s.overlooked(lost), NONE, "{what}");
+                assert_eq!(s.false_alarms(), NONE, "{what}");
             }
         }
     }
@@ -88,7 +88,7 @@ fn an_epoch_whose_announcement_was_lost_is_announced_again() {
     s.stream(300, MS);
     assert_eq!((s.sender.stats().epochs, s.sender.assistance()), (2, Assistance::Assisted));
     assert_eq!(s.proxy.as_ref().unwrap().stats().epochs_unasked, 1);
-    assert_eq!(s.false_alarms(), []);
+    assert_eq!(s.false_alarms(), NONE);
 }
 
 /// Endless epochs are useless, whichever side begins them.
@@ -131,10 +131,10 @@ fn gaps_in_quick_succession_do_not_end_the_assistance() {
                 );
             }
             s.stream(300, MS);
-            assert_eq!(s.false_alarms(), [], "{apart} ms, {every_packets:?}");
+            assert_eq!(s.false_alarms(), NONE, "{apart} ms, {every_packets:?}");
             let lost = s.send(Some(true));
             s.stream(100, MS);
-            assert_eq!(s.overlooked(lost), [], "{apart} ms, {every_packets:?}");
+            assert_eq!(s.overlooked(lost), NONE, "{apart} ms, {every_packets:?}");
         }
     }
 }
