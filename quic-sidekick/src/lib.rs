@@ -46,6 +46,7 @@
 mod auto;
 mod config;
 mod driver;
+mod measured;
 mod qlog;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]

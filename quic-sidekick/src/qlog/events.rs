@@ -1,6 +1,7 @@
 //! The data of each event. `QLOG.md` says what the fields mean; a test holds what is written to it.
 
 use crate::Config;
+use crate::sidekick::Repair;
 use quiche::sidekick::Reaction;
 use serde::Serialize;
 use sidekick_protocol::{Assistance, Flow, LastQuack, QuackOutcome, Reason, Selection};
@@ -107,13 +108,13 @@ impl EarlyLoss {
         count: usize,
         path_id: usize,
         flow: Flow,
-        reaction: Option<Reaction>,
+        repair: Repair,
     ) -> Self {
-        let (reaction, rtt_ratio) = match reaction {
-            Some(Reaction::Loss | Reaction::Congestion) => ("loss", None),
-            Some(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
-            Some(Reaction::Neutered) => ("neutered", None),
-            None => ("reinjected", None),
+        let (reaction, rtt_ratio) = match repair {
+            Repair::EarlyLoss(Reaction::Loss | Reaction::Congestion) => ("loss", None),
+            Repair::EarlyLoss(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
+            Repair::EarlyLoss(Reaction::Neutered) => ("neutered", None),
+            Repair::Reinject => ("reinjected", None),
         };
         Self {
             packet_numbers,
@@ -242,11 +243,10 @@ mod tests {
 
         let (source, destination) =
             ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
-        let reactions =
-            [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered].map(Some);
-        for reaction in reactions.into_iter().chain([None]) {
+        let reactions = [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered];
+        for repair in reactions.map(Repair::EarlyLoss).into_iter().chain([Repair::Reinject]) {
             let event =
-                EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
+                EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, repair);
             assert_eq!(event.rtt_ratio, (event.reaction == "near_loss").then_some(0.25));
             documented(EarlyLoss::NAME, &event);
         }

@@ -6,6 +6,7 @@ use super::events::{
     AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
 };
 use crate::Config;
+use crate::sidekick::Repair;
 use quiche::{BufFactory, Connection, QlogLevel};
 use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
@@ -64,14 +65,14 @@ impl Log {
         losses: Losses<'_>,
         now: Instant,
     ) {
-        let Losses { path_id, flow, packets, reaction, declared } = losses;
+        let Losses { path_id, flow, packets, repair, declared } = losses;
         if declared > 0 {
             conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
                 let known = |number: &u64| {
-                    reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number)
+                    repair == Repair::Reinject || conn.sidekick_is_early_lost(path_id, *number)
                 };
                 let open = packets.iter().copied().filter(known);
-                EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
+                EarlyLoss::new(open.collect(), declared, path_id, flow, repair)
             });
         }
     }
