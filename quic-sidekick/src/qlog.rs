@@ -1,4 +1,4 @@
-//! What the plugin writes into the connection's qlog file. `docs/protocol/QLOG.md` describes the
+//! Writes the plugin's events to the connection's qlog file. `docs/protocol/QLOG.md` describes the
 //! events.
 //!
 //! Without the feature `qlog` the same functions do nothing.

@@ -1,4 +1,4 @@
-//! The data of each event. `QLOG.md` says what the fields mean; a test holds what is written to it.
+//! The data of each event. `QLOG.md` defines the fields; a test compares the events with it.
 
 use crate::Config;
 use crate::sidekick::Repair;
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// As qlog wants times: milliseconds, with decimals.
+/// A time in qlog: milliseconds, with decimals.
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -33,7 +33,7 @@ impl ModeSet {
     pub(super) const NAME: &str = "sidekick:mode_set";
 
     pub(super) fn new(config: &Config, congestion_control: Option<&'static str>) -> Self {
-        // Not the application's own figures, but what they come to.
+        // The terms that the sender requests, which may differ from the application's.
         let asked = config.sender();
         Self {
             mode: config.mode.to_string(),
@@ -204,7 +204,7 @@ fn reason(assistance: Assistance) -> Option<&'static str> {
 
 #[cfg(test)]
 #[path = "../../tests/raw/schema.rs"]
-#[allow(dead_code, reason = "the events here are in no file")]
+#[allow(dead_code, reason = "these events are not in a file")]
 mod schema;
 
 #[cfg(test)]
@@ -231,7 +231,10 @@ mod tests {
             documented(ModeSet::NAME, &ModeSet::new(&config, Some("reno")));
             (config.every, config.every_packets, config.threshold) = (None, NonZeroU16::new(32), 0);
             let event = ModeSet::new(&config, None);
-            assert_eq!(event.threshold, 1, "what is asked for is logged, not what was configured");
+            assert_eq!(
+                event.threshold, 1,
+                "the event has the requested terms, not the configured ones"
+            );
             documented(ModeSet::NAME, &event);
         }
 
