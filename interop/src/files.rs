@@ -1,4 +1,4 @@
-//! What all tries share: certificates and files.
+//! The certificates and files that all tries share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::case::Case;
 /// The servers' name in their certificate.
 pub(crate) const NAME: &str = "interop.example";
 
-/// What all tries share.
+/// The paths of the certificates and files.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) root_certificate: PathBuf,
-    /// Of what is served.
+    /// The directory of the servers' files.
     pub(crate) root: PathBuf,
     sources: BTreeMap<u64, SourceFile>,
 }
@@ -47,7 +47,7 @@ impl Files {
     pub(crate) fn source(&self, case: Case) -> anyhow::Result<&SourceFile> {
         self.sources
             .get(&case.bytes())
-            .with_context(|| format!("no file was made for {}", case.name()))
+            .with_context(|| format!("there is no file for {}", case.name()))
     }
 
     fn certify(&self) -> anyhow::Result<()> {
