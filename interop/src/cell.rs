@@ -50,6 +50,15 @@ pub(crate) enum Outcome {
     Missing { why: String },
 }
 
+impl From<anyhow::Result<Measured>> for Outcome {
+    fn from(result: anyhow::Result<Measured>) -> Self {
+        match result {
+            Ok(measured) => Self::Passed(measured),
+            Err(error) => Self::Failed { why: format!("{error:#}") },
+        }
+    }
+}
+
 impl Outcome {
     /// Why it failed, if it did.
     pub(crate) fn failure(&self) -> Option<&str> {
@@ -118,13 +127,10 @@ impl Cell<'_> {
             return Outcome::Unsupported { why: why.to_owned() };
         }
         if self.case == Case::ChaCha20 && !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
-            let why = "the machine that ran it is no x86: BoringSSL cannot be told there to prefer ChaCha20";
+            let why = "the machine is not x86, and BoringSSL can prefer ChaCha20 only there";
             return Outcome::Unsupported { why: why.to_owned() };
         }
-        match self.attempt(files, caches, directory) {
-            Ok(measured) => Outcome::Passed(measured),
-            Err(error) => Outcome::Failed { why: format!("{error:#}") },
-        }
+        self.attempt(files, caches, directory).into()
     }
 
     fn attempt(
@@ -141,7 +147,9 @@ impl Cell<'_> {
         }
         let programs = Programs::find(None)?;
         let mut server = self.server(files, caches, path.topology(), directory)?;
-        let proxy = self.proxy(&programs, path.topology(), directory)?;
+        let start =
+            || start_proxy(&programs, NEAR, self.proxy_address(), path.topology(), directory);
+        let proxy = self.sender.helped.then(start).transpose()?;
         server.wait_until_ready()?;
         let name_server = match self.case {
             Case::HttpsRecord => Some(NameServer::start(&path.topology().receiver)?),
@@ -175,34 +183,12 @@ impl Cell<'_> {
     ) -> anyhow::Result<Program> {
         let mut command = self.peer.serve(caches)?;
         command.args(["--listen", &self.server_address().to_string()]);
-        command
-            .arg("--cert")
-            .arg(&files.chain)
-            .arg("--key")
-            .arg(&files.key)
-            .arg("--root")
-            .arg(&files.root);
+        files.add_server_options(&mut command);
         command.args(self.case.server_options()).current_dir(directory);
         if self.case == Case::ChaCha20 {
             command.env(NO_AES.0, NO_AES.1);
         }
         Ok(Program::start_command("the server", command, &hosts.receiver, directory)?)
-    }
-
-    fn proxy(
-        &self,
-        programs: &Programs,
-        hosts: &Topology,
-        directory: &FilePath,
-    ) -> anyhow::Result<Option<Program>> {
-        if !self.sender.helped {
-            return Ok(None);
-        }
-        let mut command = Command::new(programs.path("sidekick-proxy")?);
-        command.args(["--interface", NEAR, "--listen", &self.proxy_address().to_string()]);
-        let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
-        proxy.wait_until_ready()?;
-        Ok(Some(proxy))
     }
 
     fn client(
@@ -333,6 +319,21 @@ fn check_cid(measured: &Measured, length: usize) -> anyhow::Result<()> {
     let had = measured.server_cid_length;
     ensure!(had == length, "the server's connection IDs had {had} bytes");
     Ok(())
+}
+
+/// Starts a proxy at this interface and address.
+pub(crate) fn start_proxy(
+    programs: &Programs,
+    interface: &str,
+    address: SocketAddr,
+    hosts: &Topology,
+    directory: &FilePath,
+) -> anyhow::Result<Program> {
+    let mut command = Command::new(programs.path("sidekick-proxy")?);
+    command.args(["--interface", interface, "--listen", &address.to_string()]);
+    let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
+    proxy.wait_until_ready()?;
+    Ok(proxy)
 }
 
 /// Waits for the client's end, and stores its report beside its log.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context as _;
 use rcgen::{
@@ -41,6 +42,15 @@ impl Files {
         let files = Self { chain, key, root_certificate, root, sources };
         files.certify().context("cannot make the servers' certificates")?;
         Ok(files)
+    }
+
+    /// Adds the options of a server for its certificate and its files.
+    pub(crate) fn add_server_options(&self, command: &mut Command) {
+        for (option, path) in
+            [("--cert", &self.chain), ("--key", &self.key), ("--root", &self.root)]
+        {
+            command.arg(option).arg(path);
+        }
     }
 
     /// The file of a case.

@@ -3,6 +3,7 @@
 //! A proxy helps a sender on its first hop. A server's first hop is seldom the bad one, and a proxy
 //! beside its client is far from the server. The matrix tries both places.
 
+use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use sidekick_netem::source::SourceFile;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, Packets, finish, stop_proxy, with_overruns};
+use crate::cell::{Measured, Outcome, Packets, finish, start_proxy, stop_proxy, with_overruns};
 use crate::files::{Files, NAME};
 
 /// The longest wait for the server's end after its client's.
@@ -112,10 +113,7 @@ impl Served {
     }
 
     pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> Outcome {
-        match self.attempt(files, directory) {
-            Ok(measured) => Outcome::Passed(measured),
-            Err(error) => Outcome::Failed { why: format!("{error:#}") },
-        }
+        self.attempt(files, directory).into()
     }
 
     /// The download with its result.
@@ -131,30 +129,20 @@ impl Served {
         let programs = Programs::find(None)?;
         let hosts = path.topology();
 
-        let proxy_address = format!("{PROXY_FAR}:{PROXY_PORT}");
-        let mut proxy = None;
-        if self.sender.helped {
-            let mut command = Command::new(programs.path("sidekick-proxy")?);
-            command.args(["--interface", FAR, "--listen", &proxy_address]);
-            let started = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
-            proxy.insert(started).wait_until_ready()?;
-        }
+        let proxy_address = SocketAddr::from((PROXY_FAR, PROXY_PORT));
+        let start = || start_proxy(&programs, FAR, proxy_address, hosts, directory);
+        let proxy = self.sender.helped.then(start).transpose()?;
 
         let server_address = format!("{RECEIVER}:{SERVER_PORT}");
         let mut command = Command::new(programs.path("interop-server")?);
         command.args(["--listen", &server_address, "--once"]);
-        command
-            .arg("--cert")
-            .arg(&files.chain)
-            .arg("--key")
-            .arg(&files.key)
-            .arg("--root")
-            .arg(&files.root);
+        files.add_server_options(&mut command);
         if let Some((_, quiche)) = self.sender.controller {
             command.args(["--cc", quiche]);
         }
         if self.sender.helped {
-            command.args(["--sidekick", self.sender.name, "--proxy", &proxy_address]);
+            command.args(["--sidekick", self.sender.name]);
+            command.args(["--proxy", &proxy_address.to_string()]);
         }
         let mut server = Program::start_command("the server", command, &hosts.receiver, directory)?;
         server.wait_until_ready()?;
