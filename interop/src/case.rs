@@ -1,19 +1,19 @@
-//! What is tried with each peer, by which sender, and what has to come of it.
+//! The cases to try with each peer, the senders, and the criteria of success.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Who sends: a congestion controller alone, or with a mode of the plugin and a proxy on the path.
+/// A sender: a congestion controller alone, or with a mode of the plugin and a proxy on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// By the name that users know, and by quiche's.
+    /// Its name for users, and quiche's name.
     pub(crate) controller: Option<(&'static str, &'static str)>,
-    /// Whether there is a proxy, and help is taken from it.
+    /// Whether a proxy helps it.
     pub(crate) helped: bool,
-    /// Not tried with every case.
+    /// Whether it runs only the case for upload.
     only_uploads: bool,
 }
 
@@ -25,7 +25,7 @@ const fn helped(name: &'static str, about: &'static str) -> Sender {
     Sender { name, about, controller: None, helped: true, only_uploads: false }
 }
 
-/// All of them.
+/// All senders.
 pub(crate) const SENDERS: [Sender; 6] = [
     alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy"),
     Sender {
@@ -39,13 +39,13 @@ pub(crate) const SENDERS: [Sender; 6] = [
 ];
 
 impl Sender {
-    /// Whether it is tried with a case.
+    /// Whether it runs a case.
     pub(crate) fn takes(&self, case: Case) -> bool {
         case == Case::Upload || !self.only_uploads
     }
 }
 
-/// What is tried.
+/// What a try does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Case {
@@ -110,7 +110,7 @@ impl Case {
         }
     }
 
-    /// For a table.
+    /// The description in tables.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::Upload => "10 MiB up, h3-upload on tokio-quiche",
@@ -131,7 +131,7 @@ impl Case {
         }
     }
 
-    /// Bytes of the file that is sent or fetched.
+    /// The bytes of the file.
     pub(crate) fn bytes(self) -> u64 {
         match self {
             Self::Upload | Self::Download => 10 << 20,
@@ -141,12 +141,12 @@ impl Case {
         }
     }
 
-    /// How often it is.
+    /// How often the client transfers it.
     pub(crate) fn times(self) -> u64 {
         if self == Self::Requests { 200 } else { 1 }
     }
 
-    /// What interop-client is told, beside where the server is.
+    /// The options of interop-client, in addition to the server's address.
     pub(crate) fn client_options(self) -> &'static [&'static str] {
         match self {
             Self::EarlyData => &["--resume"],
@@ -160,7 +160,7 @@ impl Case {
         }
     }
 
-    /// What the server is told, beside where to listen and what to serve.
+    /// The options of the server, in addition to its address and its files.
     pub(crate) fn server_options(self) -> &'static [&'static str] {
         match self {
             Self::KeyUpdate => &["--key-update"],
@@ -172,18 +172,18 @@ impl Case {
         }
     }
 
-    /// Whether h3-upload is the client, on tokio-quiche, and not interop-client.
+    /// Whether the client is h3-upload, on tokio-quiche, instead of interop-client.
     pub(crate) fn is_for_h3_upload(self) -> bool {
         matches!(self, Self::Upload | Self::HttpsRecord)
     }
 
-    /// Whether the file goes up.
+    /// Whether it uploads the file.
     pub(crate) fn is_upload(self) -> bool {
         !matches!(self, Self::Download | Self::Requests | Self::EarlyData)
     }
 
-    /// Whether a sender that can be helped has to have been: in less than this a proxy may not be
-    /// found in time.
+    /// Whether a helped sender must report assistance. In a shorter transfer it may not discover the
+    /// proxy in time.
     pub(crate) fn has_to_be_assisted(self) -> bool {
         self.is_upload() && self.bytes() >= 1 << 20
     }

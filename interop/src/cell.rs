@@ -19,14 +19,14 @@ use crate::files::{Files, NAME};
 use crate::name_server::NameServer;
 use crate::peer::Peer;
 
-/// How long a client may take. At a tenth of the slowest rate seen it would need less.
+/// The longest wait for a client. At a tenth of the slowest measured rate it needs less.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Has BoringSSL believe that this processor has no instructions for AES, so that a client prefers
-/// ChaCha20, and a server takes it. Only on x86 does it look there.
+/// Hides the processor's AES instructions from BoringSSL, so that a client prefers ChaCha20 and a
+/// server accepts it. BoringSSL reads this variable only on x86.
 const NO_AES: (&str, &str) = ("OPENSSL_ia32cap", "~0x200000200000000");
 
-/// What is tried.
+/// One try with a peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell<'a> {
     pub(crate) peer: &'a Peer,
@@ -36,19 +36,27 @@ pub(crate) struct Cell<'a> {
     pub(crate) seed: u64,
 }
 
-/// What came of it.
+/// The result of a try.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub(crate) enum Outcome {
-    /// The bytes and their hash are right, and the client closed the connection without having
-    /// heard of an error.
+    /// The bytes and their hash are right, and the client closed the connection without an error.
     Passed(Measured),
-    /// They are not.
+    /// Something of that is wrong.
     Failed { why: String },
-    /// It is known that the peer cannot do it.
+    /// The peer is known not to support the case.
     Unsupported { why: String },
     /// The peer could not be installed.
     Missing { why: String },
+}
+
+impl From<anyhow::Result<Measured>> for Outcome {
+    fn from(result: anyhow::Result<Measured>) -> Self {
+        match result {
+            Ok(measured) => Self::Passed(measured),
+            Err(error) => Self::Failed { why: format!("{error:#}") },
+        }
+    }
 }
 
 impl Outcome {
@@ -61,7 +69,7 @@ impl Outcome {
     }
 }
 
-/// The client's report, as far as it is used.
+/// The fields of the client's report that the matrix uses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) bytes: u64,
@@ -86,16 +94,15 @@ pub(crate) struct Measured {
     pub(crate) at_new_port: u64,
     #[serde(default)]
     pub(crate) early_data_accepted: bool,
-    /// Frames that this machine put out more than a millisecond late, in percent.
+    /// Frames that this machine sent more than a millisecond late, in percent.
     #[serde(default)]
     pub(crate) late_percent: f64,
-    /// Frames that this machine lost, which was too slow for them, beside those that the path had
-    /// to lose.
+    /// Frames that this machine lost because it was too slow, in addition to the path's losses.
     #[serde(default)]
     pub(crate) overruns: u64,
 }
 
-/// Counts of the one whose report it is.
+/// The packet counts of the reporting end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Packets {
     pub(crate) sent: u64,
@@ -105,13 +112,13 @@ pub(crate) struct Packets {
 }
 
 impl Cell<'_> {
-    /// What of it a person is told.
+    /// The title for users.
     pub(crate) fn title(&self) -> String {
         let Self { peer, case, sender, near_loss, .. } = self;
         format!("{}: {}, {}, {near_loss} % near loss", peer.folder, case.name(), sender.name)
     }
 
-    /// Tries it, with its files in a directory of its own.
+    /// Runs the try. Its files are in a directory of its own.
     pub(crate) fn run(&self, files: &Files, caches: &FilePath, directory: &FilePath) -> Outcome {
         if let Some(why) = self.peer.missing(caches) {
             return Outcome::Missing { why };
@@ -120,13 +127,10 @@ impl Cell<'_> {
             return Outcome::Unsupported { why: why.to_owned() };
         }
         if self.case == Case::ChaCha20 && !cfg!(any(target_arch = "x86", target_arch = "x86_64")) {
-            let why = "the machine that ran it is no x86: BoringSSL cannot be told there to prefer ChaCha20";
+            let why = "the machine is not x86, and BoringSSL can prefer ChaCha20 only there";
             return Outcome::Unsupported { why: why.to_owned() };
         }
-        match self.attempt(files, caches, directory) {
-            Ok(measured) => Outcome::Passed(measured),
-            Err(error) => Outcome::Failed { why: format!("{error:#}") },
-        }
+        self.attempt(files, caches, directory).into()
     }
 
     fn attempt(
@@ -143,7 +147,9 @@ impl Cell<'_> {
         }
         let programs = Programs::find(None)?;
         let mut server = self.server(files, caches, path.topology(), directory)?;
-        let proxy = self.proxy(&programs, path.topology(), directory)?;
+        let start =
+            || start_proxy(&programs, NEAR, self.proxy_address(), path.topology(), directory);
+        let proxy = self.sender.helped.then(start).transpose()?;
         server.wait_until_ready()?;
         let name_server = match self.case {
             Case::HttpsRecord => Some(NameServer::start(&path.topology().receiver)?),
@@ -165,7 +171,7 @@ impl Cell<'_> {
             self.check(&measured, files)?;
             Ok(measured)
         };
-        with_what_the_machine_did(judged(), &counters)
+        with_overruns(judged(), &counters)
     }
 
     fn server(
@@ -177,34 +183,12 @@ impl Cell<'_> {
     ) -> anyhow::Result<Program> {
         let mut command = self.peer.serve(caches)?;
         command.args(["--listen", &self.server_address().to_string()]);
-        command
-            .arg("--cert")
-            .arg(&files.chain)
-            .arg("--key")
-            .arg(&files.key)
-            .arg("--root")
-            .arg(&files.root);
+        files.add_server_options(&mut command);
         command.args(self.case.server_options()).current_dir(directory);
         if self.case == Case::ChaCha20 {
             command.env(NO_AES.0, NO_AES.1);
         }
         Ok(Program::start_command("the server", command, &hosts.receiver, directory)?)
-    }
-
-    fn proxy(
-        &self,
-        programs: &Programs,
-        hosts: &Topology,
-        directory: &FilePath,
-    ) -> anyhow::Result<Option<Program>> {
-        if !self.sender.helped {
-            return Ok(None);
-        }
-        let mut command = Command::new(programs.path("sidekick-proxy")?);
-        command.args(["--interface", NEAR, "--listen", &self.proxy_address().to_string()]);
-        let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
-        proxy.wait_until_ready()?;
-        Ok(Some(proxy))
     }
 
     fn client(
@@ -222,7 +206,7 @@ impl Cell<'_> {
             command = Command::new(programs.path("h3-upload")?);
             command.arg(&source.path).args(["--json", "--quiet"]);
             match resolver {
-                // The port that nobody listens at.
+                // The URL's own port is closed.
                 Some(resolver) => command
                     .arg(format!("https://{NAME}/upload"))
                     .args(["--resolver", &resolver.to_string()]),
@@ -279,33 +263,33 @@ impl Cell<'_> {
         (ip, PROXY_PORT).into()
     }
 
-    /// Holds a report to what the case is about.
+    /// Checks a report against the requirements of the case.
     fn check(&self, measured: &Measured, files: &Files) -> anyhow::Result<()> {
         let source = files.source(self.case)?;
         let bytes = source.bytes * self.case.times();
-        ensure!(measured.bytes == bytes, "{} bytes of {bytes} came", measured.bytes);
-        ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
+        ensure!(measured.bytes == bytes, "{} of {bytes} bytes arrived", measured.bytes);
+        ensure!(measured.sha256 == source.sha256, "the received bytes differ from the sent ones");
         if self.sender.helped && self.case.has_to_be_assisted() {
             ensure!(measured.assisted, "the sender was not helped: {}", measured.assistance);
         }
         match self.case {
             Case::EarlyData => {
-                ensure!(measured.early_data_accepted, "the server did not take the early data");
+                ensure!(measured.early_data_accepted, "the server rejected the early data");
             }
             Case::KeyUpdate => {
                 ensure!(measured.key_updates > 0, "the server did not update the keys");
             }
-            // The second half takes some 400 acknowledgements. A server that did not follow sends
+            // The second half causes about 400 acknowledgements. A server that does not follow sends
             // them to the old port.
             Case::Migration => ensure!(
                 measured.at_new_port >= 100,
-                "the server did not follow to the new port: {} datagrams came there",
+                "the server did not follow to the new port: it received {} datagrams",
                 measured.at_new_port
             ),
             Case::HttpsRecord => {
                 ensure!(
                     measured.found == "https-record",
-                    "the record was not used: {}",
+                    "the client did not use the record: {}",
                     measured.found
                 );
             }
@@ -337,18 +321,33 @@ fn check_cid(measured: &Measured, length: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for the client's end, and keeps its report beside what it said.
+/// Starts a proxy at this interface and address.
+pub(crate) fn start_proxy(
+    programs: &Programs,
+    interface: &str,
+    address: SocketAddr,
+    hosts: &Topology,
+    directory: &FilePath,
+) -> anyhow::Result<Program> {
+    let mut command = Command::new(programs.path("sidekick-proxy")?);
+    command.args(["--interface", interface, "--listen", &address.to_string()]);
+    let mut proxy = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
+    proxy.wait_until_ready()?;
+    Ok(proxy)
+}
+
+/// Waits for the client's end, and stores its report beside its log.
 pub(crate) fn finish(mut client: Program, directory: &FilePath) -> anyhow::Result<Ended> {
     let ended = client.wait(PATIENCE)?;
-    let ended = ended
-        .with_context(|| format!("the client came to no end within {} s", PATIENCE.as_secs()))?;
+    let ended =
+        ended.with_context(|| format!("the client did not end within {} s", PATIENCE.as_secs()))?;
     std::fs::write(directory.join("the client.stdout"), &ended.output)
-        .context("cannot keep the client's report")?;
+        .context("cannot store the client's report")?;
     Ok(ended)
 }
 
-/// Adds to what came of a try how well this machine was up to it.
-pub(crate) fn with_what_the_machine_did(
+/// Adds to the result of a try whether this machine was fast enough.
+pub(crate) fn with_overruns(
     result: anyhow::Result<Measured>,
     counters: &PathCounters,
 ) -> anyhow::Result<Measured> {
@@ -359,14 +358,14 @@ pub(crate) fn with_what_the_machine_did(
             measured.overruns = overruns;
             Ok(measured)
         }
-        Err(error) if overruns > 0 => Err(anyhow!(
-            "{error:#}; this machine was too slow for {overruns} frames, which nobody was to lose"
-        )),
+        Err(error) if overruns > 0 => {
+            Err(anyhow!("{error:#}; this machine was too slow, and lost {overruns} frames"))
+        }
         Err(error) => Err(error),
     }
 }
 
-/// Ends the proxy, which has to have lasted that long.
+/// Stops the proxy, which must still run.
 pub(crate) fn stop_proxy(proxy: Option<Program>) -> anyhow::Result<()> {
     let Some(mut proxy) = proxy else { return Ok(()) };
     if let Some(why) = proxy.ended()? {

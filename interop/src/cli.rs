@@ -16,7 +16,7 @@ use crate::peer::{OURS, Peer};
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-interop", version)]
 pub(crate) struct Cli {
-    /// Only these peers; `ours` for downloads from our own server [default: all]
+    /// Only these peers; `ours` is for downloads from our own server [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) peer: Vec<String>,
     /// Only these cases [default: all]
@@ -25,20 +25,20 @@ pub(crate) struct Cli {
     /// Only these senders [default: all]
     #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
     pub(crate) sender: Vec<Sender>,
-    /// Loss on the near segment, in percent; downloads from our own server have the greatest of
+    /// Loss on the near segment, in percent; downloads from our own server use the greatest of
     /// these
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2", allow_negative_numbers = true, value_parser = parse_percent)]
     pub(crate) near_loss: Vec<f64>,
-    /// What is lost follows from this
+    /// The seed of the losses
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// So many tries at a time
+    /// The number of simultaneous tries
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) jobs: u8,
-    /// Show the peers, cases and senders, and do nothing
+    /// List the peers, cases and senders, and exit
     #[arg(long)]
     pub(crate) list: bool,
-    /// Where the peers are installed and the results go
+    /// The directory for the installed peers and the results
     #[arg(long, value_name = "DIR", default_value = "target/interop")]
     pub(crate) out: PathBuf,
     /// Write the tables to FILE (Markdown) instead of standard output
@@ -47,36 +47,35 @@ pub(crate) struct Cli {
     /// Print every try as JSON instead of the tables
     #[arg(long, conflicts_with = "write")]
     pub(crate) json: bool,
-    /// The folder with a folder for each peer
+    /// The directory with a folder for each peer
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/peers"), hide_default_value = true)]
     pub(crate) peers_from: PathBuf,
 }
 
 impl Cli {
-    /// Whether downloads from our own server are asked for.
-    pub(crate) fn asks_for_ours(&self) -> bool {
+    /// Whether the command line selects downloads from our own server.
+    pub(crate) fn selects_ours(&self) -> bool {
         self.peer.iter().any(|peer| peer == OURS) || self.peer.is_empty() && self.case.is_empty()
     }
 
-    /// What of it decides the results, as somebody would have to type it.
-    pub(crate) fn told(&self) -> String {
-        let mut told = String::new();
+    /// The command line, without the options that do not affect the results.
+    pub(crate) fn command(&self) -> String {
+        let mut kept = String::new();
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
-            // Where things go is nobody else's business.
             let option = word.split('=').next().unwrap_or_default();
             if matches!(option, "--write" | "--out" | "--peers-from") {
                 if option == word {
                     words.next();
                 }
             } else {
-                told += &format!(" {word}");
+                kept += &format!(" {word}");
             }
         }
-        if told.is_empty() {
+        if kept.is_empty() {
             "make interop".to_owned()
         } else {
-            format!("target/debug/sidekick-interop{told}")
+            format!("target/debug/sidekick-interop{kept}")
         }
     }
 }
@@ -95,14 +94,14 @@ fn parse_sender(name: &str) -> Result<Sender, String> {
         .ok_or_else(|| format!("choose of {}", SENDERS.map(|sender| sender.name).join(", ")))
 }
 
-/// For `--list`.
+/// The output of `--list`.
 pub(crate) fn listing(peers: &[Peer]) -> String {
     let mut text = String::from("peers:\n");
     for peer in peers {
         text += &format!("  {:<20} {}\n", peer.folder, peer.title());
     }
     text += &format!(
-        "  {OURS:<20} the hooked quiche as a server, which is helped; for downloads of its own\n"
+        "  {OURS:<20} our own server on the hooked quiche, with help; for downloads only\n"
     );
     text += "cases:\n";
     for case in Case::ALL {

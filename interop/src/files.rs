@@ -1,7 +1,8 @@
-//! What all tries share: certificates and files.
+//! The certificates and files that all tries share.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::Context as _;
 use rcgen::{
@@ -16,13 +17,13 @@ use crate::case::Case;
 /// The servers' name in their certificate.
 pub(crate) const NAME: &str = "interop.example";
 
-/// What all tries share.
+/// The paths of the certificates and files.
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) chain: PathBuf,
     pub(crate) key: PathBuf,
     pub(crate) root_certificate: PathBuf,
-    /// Of what is served.
+    /// The directory of the servers' files.
     pub(crate) root: PathBuf,
     sources: BTreeMap<u64, SourceFile>,
 }
@@ -43,11 +44,20 @@ impl Files {
         Ok(files)
     }
 
+    /// Adds the options of a server for its certificate and its files.
+    pub(crate) fn add_server_options(&self, command: &mut Command) {
+        for (option, path) in
+            [("--cert", &self.chain), ("--key", &self.key), ("--root", &self.root)]
+        {
+            command.arg(option).arg(path);
+        }
+    }
+
     /// The file of a case.
     pub(crate) fn source(&self, case: Case) -> anyhow::Result<&SourceFile> {
         self.sources
             .get(&case.bytes())
-            .with_context(|| format!("no file was made for {}", case.name()))
+            .with_context(|| format!("there is no file for {}", case.name()))
     }
 
     fn certify(&self) -> anyhow::Result<()> {

@@ -4,14 +4,14 @@
 //! | file | what it does |
 //! |---|---|
 //! | `cli.rs` | the command line |
-//! | `peer.rs` | the folders of `peers/`: what a peer is, and how it is installed |
-//! | `case.rs` | what is tried with each peer, by which sender, and what has to come of it |
+//! | `peer.rs` | the folders of `peers/`, and their installation |
+//! | `case.rs` | the cases to try with each peer, the senders, and the criteria of success |
 //! | `cell.rs` | one try: a path, a server, a proxy, a client |
-//! | `files.rs` | what all tries share: certificates and files |
-//! | `name_server.rs` | a name server with one record, where the server is |
+//! | `files.rs` | the certificates and files that all tries share |
+//! | `name_server.rs` | a name server with one record, for the server |
 //! | `served.rs` | one download from our own server |
 //! | `matrix.rs`, `pool.rs` | all tries, several at a time |
-//! | `table.rs` | what came of them, as Markdown |
+//! | `table.rs` | the results, as Markdown |
 
 mod case;
 mod cell;
@@ -38,10 +38,10 @@ use cli::Cli;
 use matrix::Matrix;
 use peer::Peer;
 
-/// Where, below the output directory, a failed try leaves what its programs said.
+/// The folder, below the output directory, with the logs of failed tries.
 const FAILED: &str = "failed";
 
-/// The programs that are ours.
+/// Our own programs.
 const PROGRAMS: [&str; 4] = ["h3-upload", "interop-client", "interop-server", "sidekick-proxy"];
 
 fn main() -> ExitCode {
@@ -73,14 +73,13 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
                 file.parent().is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
             ensure!(
                 there && !file.is_dir(),
-                "{} cannot be written: name a file in a directory that there is",
+                "{} cannot be written: name a file in an existing directory",
                 file.display()
             );
         }
-        // What an earlier run left there is not this one's.
+        // Removes the logs of an earlier run.
         let _ = std::fs::remove_dir_all(cli.out.join(FAILED));
-        // The enclosure has no network but its own, so whatever comes from elsewhere has to come
-        // first.
+        // The enclosure has only its own network, so the peers must be installed first.
         for peer in &peers {
             peer.install(&cache)?;
         }
@@ -90,19 +89,19 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let results = matrix.run(cli, &cache, &directory)?;
     let results_file = cli.out.join("results.json");
     write(&results_file, &(serde_json::to_string_pretty(&results)? + "\n"))?;
-    let table = table::markdown(&peers, &results, cli.seed, &cli.told());
+    let table = table::markdown(&peers, &results, cli.seed, &cli.command());
     match &cli.write {
         Some(file) => write(file, &table)?,
         None if cli.json => print(&(serde_json::to_string(&results)? + "\n"))?,
         None => print(&table)?,
     }
-    eprintln!("every try is in {}", results_file.display());
+    eprintln!("all results are in {}", results_file.display());
     let failed = results.failed();
     Ok(if failed == 0 {
         ExitCode::SUCCESS
     } else {
         eprintln!(
-            "sidekick-interop: {failed} of {} tries failed; what their programs said is in {}",
+            "sidekick-interop: {failed} of {} tries failed; the logs are in {}",
             results.total(),
             cli.out.join(FAILED).display()
         );
@@ -110,8 +109,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Keeps others out of the output directory until it is dropped: they would install the same peers
-/// in the same places.
+/// Locks the output directory until the file is dropped. Another run would install the same peers at
+/// the same place.
 fn alone(out: &Path) -> anyhow::Result<File> {
     let cannot =
         || format!("cannot write to {}: choose another directory with --out", out.display());

@@ -14,7 +14,7 @@ use crate::peer::Peer;
 use crate::pool::{self, Progress};
 use crate::served::{Served, ServedResult};
 
-/// A try with a peer and what came of it.
+/// A try with a peer, and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tried {
     pub(crate) peer: String,
@@ -26,7 +26,7 @@ pub(crate) struct Tried {
     pub(crate) outcome: Outcome,
 }
 
-/// What came of all tries.
+/// The results of all tries.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Results {
     pub(crate) tries: Vec<Tried>,
@@ -48,7 +48,7 @@ impl Results {
     }
 }
 
-/// What is to be tried.
+/// The tries to run.
 #[derive(Debug)]
 pub(crate) struct Matrix<'a> {
     cells: Vec<Cell<'a>>,
@@ -56,11 +56,10 @@ pub(crate) struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Everything that the command line asks for.
+    /// All tries that the command line selects.
     ///
     /// # Errors
-    ///
-    /// When that is nothing.
+    /// It selects none.
     pub(crate) fn plan(cli: &Cli, peers: &'a [Peer]) -> anyhow::Result<Self> {
         let cases: &[Case] = if cli.case.is_empty() { &Case::ALL } else { &cli.case };
         let senders: &[Sender] = if cli.sender.is_empty() { &SENDERS } else { &cli.sender };
@@ -75,20 +74,20 @@ impl<'a> Matrix<'a> {
             }
         }
         let most = cli.near_loss.iter().copied().fold(0.0, f64::max);
-        let mut served = if cli.asks_for_ours() { Served::all(most, cli.seed) } else { Vec::new() };
+        let mut served = if cli.selects_ours() { Served::all(most, cli.seed) } else { Vec::new() };
         served.retain(|served| senders.contains(&served.sender));
         ensure!(
             cli.case.is_empty() || served.is_empty(),
-            "our own server is tried with downloads alone: leave out --case"
+            "our own server has only downloads: leave out --case"
         );
         ensure!(
             !cells.is_empty() || !served.is_empty(),
-            "there is nothing to try: of the cases bbr2 is for upload alone, and --list shows what there is"
+            "there is nothing to try: bbr2 runs only the case upload, and --list shows all"
         );
         Ok(Self { cells, served })
     }
 
-    /// Tries all.
+    /// Runs all tries.
     pub(crate) fn run(
         &self,
         cli: &Cli,
@@ -97,7 +96,7 @@ impl<'a> Matrix<'a> {
     ) -> anyhow::Result<Results> {
         let files = Files::make(directory, cli.seed)?;
         let progress = Progress::new(self.cells.len() + self.served.len());
-        // A try that cannot have its directory has failed like any other, and holds up none.
+        // A try without a directory fails like any other, and the rest runs.
         let attempt = |what: String, run: &dyn Fn(&Path) -> Outcome| -> Outcome {
             let outcome = match tempfile::Builder::new().prefix("try-").tempdir_in(directory) {
                 Ok(own) => {
@@ -112,27 +111,27 @@ impl<'a> Matrix<'a> {
                     }
                     outcome
                 }
-                Err(error) => Outcome::Failed {
-                    why: format!("a directory for a try cannot be made: {error}"),
-                },
+                Err(error) => {
+                    Outcome::Failed { why: format!("cannot make a directory for the try: {error}") }
+                }
             };
             progress.show(what, &outcome);
             outcome
         };
         let tries = pool::each(&self.cells, cli.jobs, |cell| {
             let run = |own: &Path| cell.run(&files, caches, own);
-            told(cell, attempt(cell.title(), &run))
+            tried(cell, attempt(cell.title(), &run))
         });
         let served = pool::each(&self.served, cli.jobs, |served| {
             let run = |own: &Path| served.run(&files, own);
-            served.told(attempt(served.title(), &run))
+            served.with(attempt(served.title(), &run))
         });
         progress.finish();
         Ok(Results { tries, served })
     }
 }
 
-fn told(cell: &Cell<'_>, outcome: Outcome) -> Tried {
+fn tried(cell: &Cell<'_>, outcome: Outcome) -> Tried {
     Tried {
         peer: cell.peer.folder.clone(),
         case: cell.case,
@@ -143,9 +142,9 @@ fn told(cell: &Cell<'_>, outcome: Outcome) -> Tried {
     }
 }
 
-/// Keeps what the programs of a try said, and why it failed.
+/// Stores the logs of a try's programs, and why it failed.
 fn keep(from: &Path, why: &str, to: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("cannot keep in {} what the programs said", to.display());
+    let cannot = || format!("cannot store the logs of the programs in {}", to.display());
     std::fs::create_dir_all(to).with_context(cannot)?;
     std::fs::write(to.join("why"), format!("{why}\n")).with_context(cannot)?;
     for entry in std::fs::read_dir(from).with_context(cannot)? {

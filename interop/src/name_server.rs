@@ -1,4 +1,4 @@
-//! A name server with one record: where the HTTP/3 server is (RFC 9460).
+//! A name server with one record, for the HTTP/3 server (RFC 9460).
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use sidekick_netem::topology::{RECEIVER, SERVER_PORT};
 
 use crate::files::NAME;
 
-/// How often it looks whether it is still wanted.
+/// The interval at which it checks whether to end.
 const TICK: Duration = Duration::from_millis(100);
 const TTL: u32 = 60;
 
-/// A running name server. It goes when dropped.
+/// A running name server. It ends when dropped.
 pub(crate) struct NameServer {
     pub(crate) address: SocketAddr,
     done: Arc<AtomicBool>,
@@ -28,8 +28,8 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// Starts it at the receiver's address. It knows nothing but the servers' name, and of that no
-    /// address: the record's hint has to do.
+    /// Starts it at the receiver's address. It has only the HTTPS record of the servers' name, and no
+    /// address, so clients depend on the record's hint.
     pub(crate) fn start(receiver: &Namespace) -> anyhow::Result<Self> {
         let record = record()?;
         let socket = receiver
@@ -57,7 +57,7 @@ impl Drop for NameServer {
     }
 }
 
-/// HTTP/3 at the servers' port and address.
+/// The record with the servers' port and address.
 fn record() -> anyhow::Result<Record> {
     let hint: Ipv4Addr = RECEIVER;
     let parameters = vec![
@@ -69,7 +69,7 @@ fn record() -> anyhow::Result<Record> {
     Ok(Record::from_rdata(Name::from_ascii(format!("{NAME}."))?, TTL, data))
 }
 
-/// Answers one question, if one comes.
+/// Answers one query, if one arrives.
 fn answer(socket: &UdpSocket, record: &Record) {
     let mut datagram = [0; 2048];
     let Ok((len, from)) = socket.recv_from(&mut datagram) else { return };

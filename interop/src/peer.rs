@@ -1,4 +1,4 @@
-//! The folders of `peers/`: what a peer is, and how it is installed.
+//! The folders of `peers/`, and the installation of peers.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,14 +21,14 @@ struct About {
     name: String,
     version: String,
     source: String,
-    /// What a reader has to know of the server.
+    /// A note on the server, for the tables.
     note: Option<String>,
-    /// What the peer cannot do, and where that can be seen, by the case's name.
+    /// The cases that the peer does not support, with the evidence, by the case's name.
     #[serde(default)]
     unsupported: BTreeMap<String, String>,
 }
 
-/// A server that somebody else wrote.
+/// A server that other people wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// The folder's name.
@@ -38,12 +38,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Those of a directory, in the order of their names, or only some.
+    /// The peers of a directory, all or only some, ordered by name.
     pub(crate) fn all(directory: &Path, only: &[String]) -> anyhow::Result<Vec<Self>> {
         let mut peers = Vec::new();
-        // Its programs are started elsewhere.
+        // Its programs run in other directories.
         let directory =
-            &std::path::absolute(directory).context("cannot tell which directory this is")?;
+            &std::path::absolute(directory).context("cannot find the current directory")?;
         let cannot = || format!("cannot read the peers' directory {}", directory.display());
         for entry in fs::read_dir(directory).with_context(cannot)? {
             let path = entry.with_context(cannot)?.path();
@@ -75,35 +75,35 @@ impl Peer {
         format!("{} {}", self.about.name, self.about.version)
     }
 
-    /// Where it comes from.
+    /// The URL of its source.
     pub(crate) fn source(&self) -> &str {
         &self.about.source
     }
 
-    /// What a reader has to know of it.
+    /// A note on it, for the tables.
     pub(crate) fn note(&self) -> Option<&str> {
         self.about.note.as_deref()
     }
 
-    /// Why a case cannot be had of it, if so.
+    /// Why it does not support a case, if so.
     pub(crate) fn unsupported(&self, case: Case) -> Option<&str> {
         self.about.unsupported.get(case.name()).map(String::as_str)
     }
 
-    /// Where it is installed.
+    /// The directory in which it is installed.
     pub(crate) fn cache(&self, caches: &Path) -> anyhow::Result<PathBuf> {
         let cache = caches.join(&self.folder);
         std::path::absolute(&cache)
-            .with_context(|| format!("cannot tell where {} is", cache.display()))
+            .with_context(|| format!("cannot find the path of {}", cache.display()))
     }
 
-    /// What [`install`](Self::install) came to.
+    /// The file with the result of [`install`](Self::install).
     fn verdict(cache: &Path) -> PathBuf {
         cache.with_extension("verdict")
     }
 
-    /// Installs it. A failure is not told but kept for its tries, so that the others are not held
-    /// up.
+    /// Installs it. A failure is no error here, so that the other peers run. The peer's own tries
+    /// report it.
     pub(crate) fn install(&self, caches: &Path) -> anyhow::Result<()> {
         let cache = self.cache(caches)?;
         let cannot = || format!("cannot write to {}", cache.display());
@@ -139,7 +139,7 @@ impl Peer {
         }
     }
 
-    /// The command that runs it, to be given its options.
+    /// The command that runs it, without options.
     pub(crate) fn serve(&self, caches: &Path) -> anyhow::Result<Command> {
         let mut command = Command::new(self.path.join("serve"));
         command.arg(self.cache(caches)?);
@@ -148,10 +148,10 @@ impl Peer {
     }
 }
 
-/// Tells a peer that is built with this program where that is.
+/// The variable with this program's directory, for a peer that is built with it.
 const PROGRAMS_VARIABLE: &str = "SIDEKICK_PROGRAMS";
 
 fn own_directory() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("this program does not know where it is")?;
+    let own = std::env::current_exe().context("cannot find this program's directory")?;
     Ok(own.parent().unwrap_or(Path::new("/")).to_owned())
 }

@@ -1,4 +1,4 @@
-//! Many tries, several at a time, and what a person sees of them.
+//! Runs many tries, several at a time, and shows their progress.
 
 use std::io::IsTerminal as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,8 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cell::Outcome;
 
-/// Does `work` with each of the items, so many at a time, and gives what comes of them in their
-/// order.
+/// Calls `work` with each item, `jobs` at a time. Returns the results in the order of the items.
 pub(crate) fn each<T: Sync, R: Send>(
     items: &[T],
     jobs: u8,
@@ -34,8 +33,7 @@ pub(crate) fn each<T: Sync, R: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// What a person sees meanwhile, on standard error: a bar on a terminal, a line for each try
-/// elsewhere.
+/// The progress on standard error: a bar on a terminal, otherwise a line for each try.
 pub(crate) struct Progress {
     bar: ProgressBar,
     total: usize,
@@ -53,20 +51,20 @@ impl Progress {
         Self { bar, total, done: AtomicUsize::new(0) }
     }
 
-    /// Tells what came of the try that is called so.
-    pub(crate) fn show(&self, what: String, outcome: &Outcome) {
+    /// Shows the result of the try `title`.
+    pub(crate) fn show(&self, title: String, outcome: &Outcome) {
         let line = match outcome {
-            Outcome::Passed(measured) => format!("{what}: {:.2} Mbit/s", measured.goodput_mbit_s),
-            Outcome::Failed { why } => format!("{what}: FAILED: {why}"),
-            Outcome::Unsupported { .. } => format!("{what}: the peer cannot do it"),
-            Outcome::Missing { why } => format!("{what}: not installed: {why}"),
+            Outcome::Passed(measured) => format!("{title}: {:.2} Mbit/s", measured.goodput_mbit_s),
+            Outcome::Failed { why } => format!("{title}: FAILED: {why}"),
+            Outcome::Unsupported { .. } => format!("{title}: the peer does not support it"),
+            Outcome::Missing { why } => format!("{title}: not installed: {why}"),
         };
         let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
         if std::io::stderr().is_terminal() {
             if outcome.failure().is_some() {
                 self.bar.println(&line);
             }
-            self.bar.set_message(what);
+            self.bar.set_message(title);
             self.bar.inc(1);
         } else {
             eprintln!("{done}/{}  {line}", self.total);

@@ -1,9 +1,9 @@
-//! The other direction: downloads from a server on the hooked quiche, which takes the proxy's help
-//! for what it sends.
+//! The other direction: downloads from a server on the hooked quiche, whose sending a proxy helps.
 //!
-//! Help is for the first hop of what is sent. A server's first hop is seldom the bad one, and a
-//! proxy beside its client is far from it; both are tried.
+//! A proxy helps a sender on its first hop. A server's first hop is seldom the bad one, and a proxy
+//! beside its client is far from the server. The matrix tries both places.
 
+use std::net::SocketAddr;
 use std::path::Path as FilePath;
 use std::process::Command;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use sidekick_netem::source::SourceFile;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, Packets, finish, stop_proxy, with_what_the_machine_did};
+use crate::cell::{Measured, Outcome, Packets, finish, start_proxy, stop_proxy, with_overruns};
 use crate::files::{Files, NAME};
 
-/// How long a server whose client has gone may take to end.
-const GOODBYE: Duration = Duration::from_secs(60);
+/// The longest wait for the server's end after its client's.
+const SERVER_END: Duration = Duration::from_secs(60);
 
-/// Where packets are lost, on the path of `upload-paper` or on the same the other way round: of its
-/// two segments, one is short and fast.
+/// The place of the losses. The path is that of `upload-paper`, or its reverse. One of its segments
+/// is short and fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Place {
-    /// On the server's first hop, short and fast, at whose end the proxy is.
+    /// On the server's first hop, short and fast, with the proxy at its end.
     FirstHop,
     /// On the long and slow segment between the server and a proxy beside the client.
     BeforeProxy,
@@ -39,7 +39,7 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) const ALL: [Self; 3] = [Self::FirstHop, Self::BeforeProxy, Self::LastHop];
 
-    /// For a table.
+    /// The description in tables.
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::FirstHop => "on the server's first hop, the proxy at its end",
@@ -48,8 +48,8 @@ impl Place {
         }
     }
 
-    /// What it makes of the scenario. The path is laid from the client's side: its far segment is
-    /// the server's first one.
+    /// The settings of the scenario. The path begins at the client, so its far segment is the server's
+    /// first one.
     fn settings(self, loss: f64) -> Vec<String> {
         let lossy = |segment| {
             vec!["near.loss_percent=0".to_owned(), format!("{segment}.loss_percent={loss}")]
@@ -79,20 +79,20 @@ pub(crate) struct Served {
     pub(crate) seed: u64,
 }
 
-/// A download and what came of it.
+/// A download, and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ServedResult {
     pub(crate) sender: &'static str,
     pub(crate) place: Place,
     pub(crate) loss_percent: f64,
     pub(crate) seed: u64,
-    /// Of the file, what the client measured; of packets and help, what the server did, which sends
-    /// here.
+    /// The client's figures for the file, and the server's for packets and help, because the server
+    /// sends here.
     #[serde(flatten)]
     pub(crate) outcome: Outcome,
 }
 
-/// The server's report, as far as it is used.
+/// The fields of the server's report that the matrix uses.
 #[derive(Debug, Deserialize)]
 struct SenderReport {
     assisted: bool,
@@ -101,26 +101,23 @@ struct SenderReport {
 }
 
 impl Served {
-    /// All of them.
+    /// The downloads by all senders, with losses at all places.
     pub(crate) fn all(loss: f64, seed: u64) -> Vec<Self> {
         let at = |place| SENDERS.into_iter().map(move |sender| Self { sender, place, loss, seed });
         Place::ALL.into_iter().flat_map(at).collect()
     }
 
-    /// What of it a person is told.
+    /// The title for users.
     pub(crate) fn title(&self) -> String {
         format!("our server: {}, {} % lost {}", self.sender.name, self.loss, self.place.about())
     }
 
     pub(crate) fn run(&self, files: &Files, directory: &FilePath) -> Outcome {
-        match self.attempt(files, directory) {
-            Ok(measured) => Outcome::Passed(measured),
-            Err(error) => Outcome::Failed { why: format!("{error:#}") },
-        }
+        self.attempt(files, directory).into()
     }
 
-    /// With what came of it.
-    pub(crate) fn told(&self, outcome: Outcome) -> ServedResult {
+    /// The download with its result.
+    pub(crate) fn with(&self, outcome: Outcome) -> ServedResult {
         let Self { sender, place, loss, seed } = *self;
         ServedResult { sender: sender.name, place, loss_percent: loss, seed, outcome }
     }
@@ -132,30 +129,20 @@ impl Served {
         let programs = Programs::find(None)?;
         let hosts = path.topology();
 
-        let proxy_address = format!("{PROXY_FAR}:{PROXY_PORT}");
-        let mut proxy = None;
-        if self.sender.helped {
-            let mut command = Command::new(programs.path("sidekick-proxy")?);
-            command.args(["--interface", FAR, "--listen", &proxy_address]);
-            let started = Program::start_command("the proxy", command, &hosts.proxy, directory)?;
-            proxy.insert(started).wait_until_ready()?;
-        }
+        let proxy_address = SocketAddr::from((PROXY_FAR, PROXY_PORT));
+        let start = || start_proxy(&programs, FAR, proxy_address, hosts, directory);
+        let proxy = self.sender.helped.then(start).transpose()?;
 
         let server_address = format!("{RECEIVER}:{SERVER_PORT}");
         let mut command = Command::new(programs.path("interop-server")?);
         command.args(["--listen", &server_address, "--once"]);
-        command
-            .arg("--cert")
-            .arg(&files.chain)
-            .arg("--key")
-            .arg(&files.key)
-            .arg("--root")
-            .arg(&files.root);
+        files.add_server_options(&mut command);
         if let Some((_, quiche)) = self.sender.controller {
             command.args(["--cc", quiche]);
         }
         if self.sender.helped {
-            command.args(["--sidekick", self.sender.name, "--proxy", &proxy_address]);
+            command.args(["--sidekick", self.sender.name]);
+            command.args(["--proxy", &proxy_address.to_string()]);
         }
         let mut server = Program::start_command("the server", command, &hosts.receiver, directory)?;
         server.wait_until_ready()?;
@@ -172,7 +159,7 @@ impl Served {
             directory,
         )?;
         let counters = path.counters()?;
-        with_what_the_machine_did(self.judge(&ended, server, proxy, source), &counters)
+        with_overruns(self.judge(&ended, server, proxy, source), &counters)
     }
 
     fn judge(
@@ -191,18 +178,18 @@ impl Served {
         }
         let mut measured: Measured = serde_json::from_str(&client.output)
             .context("the client printed no report that can be read")?;
-        ensure!(measured.sha256 == source.sha256, "what came is not what was sent");
-        // The server's connection outlives the client's: by a few probe timeouts, or, if it does
-        // not hear that the client has closed, until its idle timeout.
-        let server = server.wait(GOODBYE)?.context("the server did not end after its client")?;
+        ensure!(measured.sha256 == source.sha256, "the received bytes differ from the sent ones");
+        // The server's connection outlives the client's by a few probe timeouts. If the client's
+        // close is lost, it lasts until the idle timeout.
+        let server = server.wait(SERVER_END)?.context("the server did not end after its client")?;
         stop_proxy(proxy)?;
         ensure!(server.status.success(), "the server failed: {}", server.why());
         let report = server.output.lines().last().unwrap_or_default();
-        let told: SenderReport = serde_json::from_str(report)
+        let report: SenderReport = serde_json::from_str(report)
             .context("the server printed no report that can be read")?;
-        measured.assisted = told.assisted;
-        measured.assistance = told.assistance;
-        measured.packets = told.packets;
+        measured.assisted = report.assisted;
+        measured.assistance = report.assistance;
+        measured.packets = report.packets;
         if self.sender.helped {
             ensure!(measured.assisted, "the server was not helped: {}", measured.assistance);
         }

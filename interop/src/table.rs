@@ -1,4 +1,4 @@
-//! What came of all tries, as Markdown.
+//! The results of all tries, as Markdown.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::matrix::{Results, Tried};
 use crate::peer::Peer;
 use crate::served::{Place, ServedResult};
 
-/// Reasons, each told once and referred to by its number.
+/// Reasons, each listed once. Cells refer to their numbers.
 #[derive(Debug, Default)]
 struct Notes(Vec<String>);
 
@@ -22,7 +22,7 @@ impl Notes {
     }
 }
 
-/// The tables, with a reason behind every cell that did not pass.
+/// The tables, with a reason for every cell that did not pass.
 pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &str) -> String {
     let tried = results.tries.as_slice();
     let mut text = String::new();
@@ -62,9 +62,9 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
     text
 }
 
-/// How much the machine that ran it was in the way, which also had the peers' own work to do.
+/// Reports how much the machine itself, which also runs the peers, delayed and lost frames.
 fn late(text: &mut String, peers: &[Peer], results: &Results) {
-    let told = |title: &str, outcomes: Vec<&Outcome>| {
+    let shares_of = |title: &str, outcomes: Vec<&Outcome>| {
         let measured: Vec<&Measured> = outcomes.into_iter().filter_map(passed).collect();
         let mut shares: Vec<f64> = measured.iter().map(|measured| measured.late_percent).collect();
         shares.sort_by(f64::total_cmp);
@@ -78,9 +78,10 @@ fn late(text: &mut String, peers: &[Peer], results: &Results) {
     };
     let of_peer = |peer: &Peer| {
         let tried = results.tries.iter().filter(|tried| tried.peer == peer.folder);
-        told(&peer.title(), tried.map(|tried| &tried.outcome).collect())
+        shares_of(&peer.title(), tried.map(|tried| &tried.outcome).collect())
     };
-    let served = told("our server", results.served.iter().map(|served| &served.outcome).collect());
+    let served =
+        shares_of("our server", results.served.iter().map(|served| &served.outcome).collect());
     let shares: Vec<String> = peers.iter().filter_map(of_peer).chain(served).collect();
     if !shares.is_empty() {
         let _ = writeln!(
@@ -240,16 +241,16 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
     text.push('\n');
 }
 
-/// In brackets, how many losses a sender found early that was helped.
+/// The number of losses that a helped sender detected early, in brackets.
 fn early(outcome: &Outcome) -> String {
     let helped = passed(outcome).filter(|measured| measured.assisted);
     helped.map(|measured| format!(" ({})", measured.packets.lost_early)).unwrap_or_default()
 }
 
-/// Words of other programs, none of which may pass for Markdown.
+/// Escapes the text of other programs, so that none of it acts as Markdown.
 fn plain(words: &str) -> String {
     let mut text = String::with_capacity(words.len());
-    // Behind its number, what looks like another one, or like a bullet, would begin a list.
+    // At the beginning, a number with a dot or a bullet would begin a list.
     let number = words.trim_start_matches(|c: char| c.is_ascii_digit());
     let begins_list = number.starts_with(['-', '.', ')']).then_some(words.len() - number.len());
     for (at, letter) in words.char_indices() {

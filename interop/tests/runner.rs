@@ -1,5 +1,4 @@
-//! The runner itself: with the peers that take no registry, and with peers that fail in the ways
-//! that peers fail.
+//! The runner itself, with the peers that need no registry, and with peers that fail in typical ways.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -14,8 +13,7 @@ fn runner(out: &Path, arguments: &[&str]) -> Output {
     command.arg("--out").arg(out).args(arguments).output().unwrap()
 }
 
-/// The tries in a run's file of results: `tries` of peers, or downloads from our own server, which
-/// are `served`.
+/// The results of a run: the `tries` with peers, or the downloads from our own server (`served`).
 fn results(out: &Path, of: &str) -> Vec<Value> {
     let results: Value =
         serde_json::from_slice(&fs::read(out.join("results.json")).unwrap()).unwrap();
@@ -50,14 +48,13 @@ fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
     let tries = tries(out.path());
     assert_eq!(tries.len(), 2 * 15 * 2, "{said}");
     for tried in &tries {
-        // quiche begins no key update. How a client comes to prefer ChaCha20 is up to the
-        // processor.
+        // quiche begins no key update. Whether a client prefers ChaCha20 depends on the processor.
         let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update"
             || tried["case"] == "chacha20"
                 && !cfg!(any(target_arch = "x86", target_arch = "x86_64"));
         assert_eq!(tried["outcome"], if cannot { "unsupported" } else { "passed" }, "{tried}");
     }
-    // What the whole is about.
+    // The purpose of the project.
     for peer in ["quinn", "quiche"] {
         let goodput = |sender| {
             let found = tries
@@ -87,8 +84,7 @@ fn our_own_server_is_helped_until_it_has_ended() {
             "{download}"
         );
     }
-    // 2 % are lost where the proxy sees it; what of that a poll or a timeout finds first is the
-    // lesser part.
+    // 2 % are lost before the proxy. End-to-end loss detection finds less than half of them first.
     let first_hop = served.iter().find(|download| download["place"] == "first-hop").unwrap();
     let count = |what| first_hop["packets"][what].as_u64().unwrap();
     assert!(count("lost_early") > count("sent") / 100, "{first_hop}");
@@ -100,7 +96,7 @@ fn our_own_server_is_helped_until_it_has_ended() {
 fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
     let (out, peers) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let server = r#"exec "$SIDEKICK_PROGRAMS/stock-quiche-server" "$@""#;
-    // One of the real ones, to which its package index does not answer.
+    // A real peer whose package index does not answer.
     let real = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/aioquic/install");
     peer(
         peers.path(),
@@ -110,7 +106,7 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
     );
     peer(peers.path(), "no-start", "", "echo 'starting' >&2; echo 'no such module' >&2; exit 1");
     peer(peers.path(), "silent", "", "exec sleep 1000");
-    // Another one listens where it is to listen.
+    // Another server has its port.
     let taken = format!(
         r#"shift; {} > other.out & until grep -q ready other.out; do :; done; {server}"#,
         server.trim_start_matches("exec ")
@@ -145,10 +141,10 @@ fn a_peer_that_fails_says_so_in_its_cells_and_the_rest_runs() {
     ] {
         let tried = tries.iter().find(|tried| tried["peer"] == peer).unwrap();
         assert_eq!(tried["outcome"], outcome, "{tried}");
-        let told = tried["why"].as_str().unwrap_or_default();
-        assert!(told.contains(why), "{peer}: {told}");
-        // In the table, too, every reason is told, though not as Markdown.
-        assert!(table.replace('\\', "").contains(told), "{peer}: {table}");
+        let reason = tried["why"].as_str().unwrap_or_default();
+        assert!(reason.contains(why), "{peer}: {reason}");
+        // The table has every reason, too, with escapes.
+        assert!(table.replace('\\', "").contains(reason), "{peer}: {table}");
     }
     let kept = out.path().join("failed/no-start--small--cubic-rfc9438--0---near-loss");
     assert!(kept.join("the server.stderr").is_file());
@@ -232,7 +228,7 @@ fn the_summary_has_the_figures_of_the_tables() {
             first_hop("cubic-rfc9438")
         ),
     ] {
-        assert!(summary.contains(&sentence), "docs/interop.md does not say: {sentence}");
+        assert!(summary.contains(&sentence), "docs/interop.md lacks: {sentence}");
     }
 }
 
@@ -250,8 +246,8 @@ fn the_peers_have_the_versions_that_they_say() {
         );
         about["version"].as_str().unwrap().to_owned()
     };
-    // What cargo builds: the dependency in the manifest says "=VERSION", or the lock file has one
-    // version alone.
+    // The versions that cargo builds: the manifest requires "=VERSION", or the lock file has only one
+    // version.
     let manifest = table(read("quiche/Cargo.toml"));
     assert_eq!(
         manifest["dependencies"]["quiche"]["version"].as_str(),
@@ -266,7 +262,7 @@ fn the_peers_have_the_versions_that_they_say() {
         .map(|package| package["version"].as_str().unwrap())
         .collect();
     assert_eq!(locked, [version("quinn")]);
-    // What the others' own files say to fetch.
+    // The versions that the others' own files fetch.
     for (peer, file, what) in [
         ("aioquic", "requirements.txt", "aioquic=={version} "),
         ("caddy", "install", "package=caddy version={version}-"),

@@ -115,21 +115,21 @@ fn the_example_in_c_uploads_with_help() {
         }
 
         for (options, port, sentence) in [
-            (
-                &["-c", &ca, "-n", NAME][..],
-                "69969",
-                "upload: 69969 is no port: name one of 1 to 65535",
-            ),
+            (&["-c", &ca, "-n", NAME][..], "69969", "upload: 69969 is not a port: use 1 to 65535"),
             (
                 &["-c", &ca, "-n", NAME, "-p", "fe80::1"],
                 &port,
-                "upload: fe80::1 is no IPv4 address",
+                "upload: fe80::1 is not an IPv4 address",
             ),
-            (&["-n", NAME], &port, "upload: the server is not to be trusted (TLS alert 48): "),
+            (
+                &["-n", NAME],
+                &port,
+                "upload: the server's certificate is not trusted (TLS alert 48): ",
+            ),
             (
                 &["-c", &ca, "-n", "elsewhere.example"],
                 &port,
-                "upload: the server is not to be trusted (TLS alert 42): ",
+                "upload: the server's certificate is not trusted (TLS alert 42): ",
             ),
         ] {
             let line = [options, &[&text, &host, port, "/refused"]].concat();

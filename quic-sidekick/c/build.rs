@@ -18,7 +18,7 @@ fn describe() -> Result<(), String> {
     let directory =
         |name: &str| std::env::var_os(name).map(PathBuf::from).ok_or(format!("{name} is not set"));
     let (own, out) = (directory("CARGO_MANIFEST_DIR")?, directory("OUT_DIR")?);
-    // As the hooked quiche's build script tells: the header that the pristine package has.
+    // The hooked quiche's build script passes the directory of the pristine package's header.
     let quiche = directory("DEP_QUICHE_SIDEKICK_INCLUDE")?;
     let libdir = out.ancestors().find(|dir| dir.ends_with("build")).and_then(Path::parent);
     let libdir = libdir.ok_or("the output directory is not below `build`")?;

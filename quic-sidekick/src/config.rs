@@ -1,4 +1,4 @@
-//! What the application chooses.
+//! The application's choices: the mode, the proxy, and the terms.
 
 use sidekick_protocol::{PublicKey, SenderConfig, Terms};
 use std::fmt;
@@ -8,37 +8,40 @@ use std::str::FromStr;
 use std::time::Duration;
 use thiserror::Error;
 
-/// What is done with the packets that a proxy did not see.
+/// How the connection uses a proxy's reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// Their frames are resent at once; congestion control reacts as to any loss.
+    /// The connection resends the frames of lost packets at once. Congestion control reacts as to
+    /// any loss.
     EarlyLoss,
     /// Early loss, and CUBIC reacts in proportion to the near segment's share of the round-trip
     /// time.
     Pacubic,
-    /// Early loss, and BBR2 does not hear of it: losses on the near segment are not held to be
-    /// congestion, unless a queue grows there.
+    /// Early loss, and BBR2 does not learn of it. Losses on the near segment count as congestion
+    /// only while a queue grows there.
     PathAwareBbr,
-    /// The packets themselves are sent again, with the same ciphertext; congestion control does not
-    /// hear of it, unless a queue grows on the near segment: then they are early losses. A quACK is
-    /// asked for every 5 ms at least.
+    /// The connection sends the lost packets again, with the same ciphertext. Congestion control
+    /// does not learn of the loss. While a queue grows on the near segment, the packets are early
+    /// losses instead. The sender requests a quACK every 5 ms or more often.
     Reinject,
-    /// What has reached the proxy makes room for more, so that the receiver need acknowledge only
-    /// now and then; its data is kept until it does. A receiver that offers QUIC ACK frequency is
-    /// asked for it, one on this quiche decides for itself. Packets that did not reach the proxy
-    /// are early losses. For paths whose bottleneck lies before the proxy, which only the
-    /// application can know; without at least half of the round trip there, it does nothing. Not
-    /// over BBR2, which goes by acknowledgements.
+    /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
+    /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
+    /// from a receiver that offers QUIC ACK frequency. A receiver on this quiche decides for itself.
+    /// Packets that did not reach the proxy are early losses.
+    ///
+    /// Use it for paths whose bottleneck lies before the proxy, which only the application can know.
+    /// With less than half of the round trip before the proxy, the mode does nothing. Do not use it
+    /// over BBR2, which measures by acknowledgements.
     AckReduction,
-    /// Whichever of [`Reinject`](Self::Reinject) and [`EarlyLoss`](Self::EarlyLoss) fits what is
-    /// measured, over BBR2; and the handshake is repeated ([`Config::repeat_handshake`]).
-    /// [`Status::chosen`](crate::Status::chosen) tells what is done, and why.
+    /// Either [`Reinject`](Self::Reinject) or [`EarlyLoss`](Self::EarlyLoss), by the measurements of
+    /// the path, over BBR2. A client also repeats its handshake ([`Config::repeat_handshake`]).
+    /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,
 }
 
 impl Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 6] = [
         Self::EarlyLoss,
         Self::Pacubic,
@@ -48,8 +51,8 @@ impl Mode {
         Self::Auto,
     ];
 
-    /// The congestion controller that the mode is made for, as
-    /// `quiche::Config::set_cc_algorithm_name` wants it, or `None` if any will do.
+    /// The name of the mode's congestion controller, for `quiche::Config::set_cc_algorithm_name`;
+    /// `None` if the mode works with any.
     #[must_use]
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
@@ -78,10 +81,10 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The longest time between two quACKs in the modes that send packets again.
+/// The longest interval between two quACKs in the modes that send packets again.
 const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
-/// The text names no mode.
+/// The text is not the name of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("expected one of early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto")]
 pub struct ParseModeError;
@@ -94,38 +97,38 @@ impl FromStr for Mode {
     }
 }
 
-/// Which proxy to ask for what.
+/// The proxy, the mode, and the terms that the sender requests.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The proxy's address; `None` to find proxies by markers on the connection's own path.
+    /// The proxy's address; `None` to discover proxies by markers on the connection's own path.
     pub proxy: Option<SocketAddr>,
-    /// The key of the proxy that is believed; `None` to believe any that is on the path.
+    /// The public key that the proxy must have; `None` to accept any proxy on the path.
     pub key: Option<PublicKey>,
-    /// What is done with its reports.
+    /// How the connection uses its reports.
     pub mode: Mode,
-    /// A quACK after this many packets, if any.
+    /// The number of packets per quACK; `None` for no limit.
     pub every_packets: Option<NonZeroU16>,
-    /// A quACK this long after the first unreported packet, if any; whole microseconds. If both are
-    /// `None` the proxy refuses.
+    /// The longest time from the first unreported packet to a quACK, in whole microseconds; `None`
+    /// for no limit. If both limits are `None`, the proxy refuses.
     pub every: Option<Duration>,
-    /// Power sums in a quACK: as many missing packets can be told from one. At least 1.
+    /// The number of power sums in a quACK: the most missing packets that it can identify. At least
+    /// 1.
     pub threshold: u8,
-    /// Whether to poll for the last packets of a burst.
+    /// Whether the sender polls the proxy after the last packets of a burst.
     pub poll: bool,
-    /// Whether a client sends the datagrams of its handshake again, up to three times, as long as
-    /// nothing says that they arrived: a first flight that is lost costs a second else. It takes no
-    /// proxy.
+    /// Whether a client repeats the datagrams of its handshake, up to three times, until something
+    /// shows that they arrived. A lost first flight otherwise costs one second. Needs no proxy.
     pub repeat_handshake: bool,
 }
 
 impl Config {
-    /// The usual terms of the proxy at this address: a quACK of 20 sums every 30 ms, and polls.
+    /// The default terms for the proxy at this address: a quACK of 20 sums every 30 ms, and polls.
     #[must_use]
     pub fn new(proxy: SocketAddr, mode: Mode) -> Self {
         Self { proxy: Some(proxy), ..Self::discover(mode) }
     }
 
-    /// The usual terms of whatever proxy is found on the connection's path.
+    /// The default terms for any proxy that is discovered on the connection's path.
     #[must_use]
     pub fn discover(mode: Mode) -> Self {
         let terms = Terms::default();
@@ -141,18 +144,19 @@ impl Config {
         }
     }
 
-    /// Whether the handshake is repeated.
+    /// Whether a client repeats its handshake.
     pub(crate) fn repeats_handshake(&self) -> bool {
         self.repeat_handshake || self.mode == Mode::Auto
     }
 
-    /// Whether packets may be sent again as they were.
+    /// Whether the connection may send packets again unchanged.
     pub(crate) fn reinjects(&self) -> bool {
         matches!(self.mode, Mode::Reinject | Mode::Auto)
     }
 
     pub(crate) fn sender(&self) -> SenderConfig {
-        // What is sent again has to arrive before the receiver's word, also when a quACK is lost.
+        // A datagram sent again has to arrive before the receiver reports the loss, even if one
+        // quACK is lost.
         let every = match self.mode {
             Mode::Reinject | Mode::Auto => {
                 Some(self.every.map_or(REINJECT_EVERY, |every| every.min(REINJECT_EVERY)))

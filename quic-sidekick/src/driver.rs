@@ -1,4 +1,4 @@
-//! The plugin with the socket that it needs: what every event loop would otherwise repeat.
+//! The plugin with its adjacent socket, so that event loops need not repeat that part.
 
 use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status, Transmit};
 use quiche::{BufFactory, Connection};
@@ -7,8 +7,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Instant;
 
-/// Datagrams that one call of [`Driver::receive`] reads, so that a flood at the adjacent socket does
-/// not delay the connection. The next call, which is due at once, reads the rest.
+/// The most datagrams that one call of [`Driver::receive`] reads. So a flood at the adjacent socket
+/// does not delay the connection. The next call is due at once, and reads the rest.
 const MAX_RECEIVED: usize = 32;
 
 /// A UDP socket that never blocks, for the messages to and from a proxy.
@@ -16,19 +16,20 @@ pub trait AdjacentSocket {
     /// The address that the socket is bound to.
     ///
     /// # Errors
-    /// What the system reports.
+    /// The system's error.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 
     /// Sends a datagram.
     ///
     /// # Errors
-    /// What the system reports. The datagram counts as lost.
+    /// The system's error. The datagram counts as lost.
     fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize>;
 
     /// Receives a datagram, and returns its length and source.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if no datagram waits; else what the system reports.
+    /// [`io::ErrorKind::WouldBlock`] if no datagram waits; otherwise the
+    /// system's error.
     fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
 }
 
@@ -69,7 +70,7 @@ impl Driver<UdpSocket> {
     /// with it.
     ///
     /// # Errors
-    /// The system refuses the socket. The connection then goes on unassisted.
+    /// The system refuses the socket. The connection then continues unassisted.
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> io::Result<()> {
         let socket = bind(self.proxy, conn).inspect_err(|_| self.abandon())?;
         self.attach_with(conn, socket);
@@ -107,14 +108,14 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     /// Reads the adjacent socket and serves timers. Call it in each round, before
-    /// `Connection::send`. Returns whether the connection has something to send because of it, such
-    /// as packets that were lost.
+    /// `Connection::send`. Returns whether `Connection::send` has something to send because of it,
+    /// such as the frames of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let is_due = |sidekick: &Sidekick| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);
         let mut again = self.read(conn, now);
-        // A datagram may have arrived in time to stop a timer. A timer that it started is for the
-        // next round: what it made lost is sent first.
+        // A datagram may have stopped the timer that was due. A timer that it started waits for the
+        // next round, because the connection first sends what the datagram made lost.
         if due && is_due(&self.sidekick) {
             again |= self.sidekick.on_timeout(conn, now);
         }
@@ -133,10 +134,10 @@ impl<S: AdjacentSocket> Driver<S> {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return again,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Anyone can forge what ICMP reports: it ends nothing.
+                // Anyone can forge ICMP messages, so they do not end the help.
                 Err(error) if is_network_error(&error) => self.socket_errors += 1,
                 Err(error) => {
-                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
+                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: the connection continues unassisted");
                     self.abandon();
                 }
             }
@@ -145,9 +146,9 @@ impl<S: AdjacentSocket> Driver<S> {
         again
     }
 
-    /// Notes the packets that the connection has sent, and sends messages to the proxy. Call it in
-    /// each round, after all that `Connection::send` returned has left. Returns whether the
-    /// connection has something to send again: then repeat both.
+    /// Records the packets that the connection has sent, and sends messages to the proxy. Call it in
+    /// each round, after the application sent all that `Connection::send` returned. Returns whether
+    /// `Connection::send` has something to send again: then repeat both.
     ///
     /// A packet that the application holds back beyond this call counts as lost before the proxy. A
     /// loop that paces therefore asks `Connection::get_next_release_time` before it calls
@@ -158,8 +159,8 @@ impl<S: AdjacentSocket> Driver<S> {
         again
     }
 
-    /// Sends what waits for a proxy. The protocol recovers a message that the system does not send,
-    /// as it does one that the network loses.
+    /// Sends the waiting messages to proxies. The protocol recovers from a message that the system
+    /// does not send as from one that the network loses.
     fn transmit(&mut self) {
         let Some(socket) = &self.socket else { return };
         while let Some(transmit) = self.sidekick.poll_transmit(self.buffer.as_mut_slice()) {
@@ -172,29 +173,29 @@ impl<S: AdjacentSocket> Driver<S> {
         }
     }
 
-    /// When [`Driver::receive`] has something to do, if nothing happens before.
+    /// When [`Driver::receive`] is due, if nothing happens before.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.socket.as_ref()?;
-        // An event loop that waits for edges hears no more of datagrams that are there already.
+        // An event loop that waits for edges gets no event for datagrams that already wait.
         self.unread.or_else(|| self.sidekick.poll_timeout())
     }
 
-    /// The adjacent socket, to wait for; `None` before the connection is attached and after the
+    /// The adjacent socket, to wait for; `None` before [`attach`](Driver::attach), and after the
     /// socket failed.
     #[must_use]
     pub fn socket(&self) -> Option<&S> {
         self.socket.as_ref()
     }
 
-    /// Errors that the network reported at the adjacent socket. They end nothing, since anyone can
-    /// forge them.
+    /// The number of errors that the network reported at the adjacent socket. They do not end the
+    /// help, because anyone can forge them.
     #[must_use]
     pub fn socket_errors(&self) -> u64 {
         self.socket_errors
     }
 
-    /// Whether the connection is assisted, and the counters.
+    /// Whether the connection is assisted, and its counters.
     #[must_use]
     pub fn status(&self) -> Status {
         self.sidekick.status()
@@ -206,15 +207,15 @@ impl<S: AdjacentSocket> Driver<S> {
         self.transmit();
     }
 
-    /// Goes on without a proxy, because the adjacent socket failed or could not be opened.
+    /// Continues without a proxy, because the adjacent socket failed or the system refused it.
     pub fn abandon(&mut self) {
         self.sidekick.abandon();
         self.socket = None;
     }
 }
 
-/// The adjacent socket, on the address that the connection's packets leave from: the proxy looks for
-/// the flow there. If the proxy has an address of the other family, the system chooses.
+/// Binds the adjacent socket to the source address of the connection's packets, because the proxy
+/// looks for the flow there. If the proxy's address is of the other family, the system chooses.
 pub(crate) fn bind<F: BufFactory>(
     proxy: Option<SocketAddr>,
     conn: &Connection<F>,

@@ -1,32 +1,32 @@
 //! Help from inside the network for QUIC.
 //!
-//! QUIC hides its headers, so the proxies that once repaired TCP on satellites, trains, phones and
-//! Wi-Fi are blind. A *Sidekick* proxy on the path counts the opaque packets that pass and tells
-//! the sender which ones it saw. This crate is the sender's side for [quiche]: it finds out which
-//! packets were lost on the *near segment*, between the sender and the proxy, has their frames
-//! resent at once, and tells the congestion controller where the loss happened. The receiver needs
-//! nothing. Without a proxy, or with one that errs or lies, the connection goes on as plain QUIC.
+//! QUIC encrypts its headers. That disables the proxies that once repaired TCP on satellites,
+//! trains, phones and Wi-Fi. A *Sidekick* proxy on the path counts the opaque packets, and reports
+//! to the sender which ones it saw. This crate is the sender's side for [quiche]. It detects packets
+//! lost on the *near segment*, between the sender and the proxy. It resends their frames at once,
+//! and reports to the congestion controller where the loss happened. The receiver is unmodified.
+//! Without a proxy, or with one that errs or lies, the connection continues as plain QUIC.
 //!
 //! # In a raw quiche loop
-//! Five lines beside those that are there already:
+//! A raw loop needs five more lines:
 //!
 //! ```no_run
 //! use quic_sidekick::{Config, Driver, Mode, quiche};
 //! # use std::time::Instant;
 //! # fn run(mut conn: quiche::Connection) -> std::io::Result<()> {
-//! // Any proxy on the path. `Config::new` asks the proxy at a known address.
-//! // `Mode::congestion_control` names the controller that belongs to the mode.
+//! // Discover any proxy on the path. `Config::new` uses the proxy at a known address.
+//! // `Mode::congestion_control` names the mode's congestion controller.
 //! let mut sidekick = Driver::new(Config::discover(Mode::Auto));
-//! sidekick.attach(&mut conn)?; // opens a UDP socket beside the connection's own
+//! sidekick.attach(&mut conn)?; // opens the adjacent UDP socket
 //! loop {
-//!     // ... pass to the connection what its own socket received, and its timeouts; then:
+//!     // ... pass the connection its received datagrams and its timeouts; then:
 //!     sidekick.receive(&mut conn, Instant::now());
 //!     loop {
-//!         // ... send all that `conn.send` returns, then:
+//!         // ... send all that `conn.send` returns; then:
 //!         if !sidekick.on_sent(&mut conn, Instant::now()) { break }
 //!     }
-//!     // ... wait for the connection's socket, for the socket beside it, and until the earlier of
-//!     // both deadlines:
+//!     // ... wait for the connection's socket, for the adjacent one, and until the earlier of both
+//!     // deadlines:
 //!     let (socket, deadline) = (sidekick.socket(), sidekick.poll_timeout());
 //!     # let _ = (socket, deadline);
 //! #   if conn.is_closed() { return Ok(()); }
@@ -39,13 +39,14 @@
 //! [`tokio_quiche`](mod@tokio_quiche), feature `tokio-quiche`).
 //!
 //! # In a qlog file
-//! With the feature `qlog`, what the proxy told and what was done about it is in the connection's
-//! own qlog file, if it has one (`quiche::Connection::set_qlog`). `docs/protocol/QLOG.md`
-//! describes the events.
+//! With the feature `qlog`, the crate writes the proxy's reports and its own reactions to the
+//! connection's qlog file, if there is one (`quiche::Connection::set_qlog`).
+//! `docs/protocol/QLOG.md` describes the events.
 
 mod auto;
 mod config;
 mod driver;
+mod measured;
 mod qlog;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]

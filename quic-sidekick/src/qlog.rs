@@ -1,4 +1,4 @@
-//! What the plugin writes into the connection's qlog file. `docs/protocol/QLOG.md` describes the
+//! Writes the plugin's events to the connection's qlog file. `docs/protocol/QLOG.md` describes the
 //! events.
 //!
 //! Without the feature `qlog` the same functions do nothing.
@@ -11,7 +11,7 @@ mod log;
 
 pub(crate) use log::Log;
 
-use quiche::sidekick::Reaction;
+use crate::sidekick::Repair;
 use sidekick_protocol::Flow;
 
 /// Packets of a path that were lost before the proxy.
@@ -21,8 +21,7 @@ pub(crate) struct Losses<'a> {
     pub(crate) path_id: usize,
     pub(crate) flow: Flow,
     pub(crate) packets: &'a [u64],
-    /// `None` if they were sent again unchanged.
-    pub(crate) reaction: Option<Reaction>,
-    /// How many of them the connection declared lost.
+    pub(crate) repair: Repair,
+    /// How many of them the connection declared lost or sends again.
     pub(crate) declared: usize,
 }

@@ -1,6 +1,6 @@
 //! Sidekick for any tokio-quiche application, such as its HTTP/3 driver.
 //!
-//! Wrap the application where it is handed to tokio-quiche:
+//! Wrap the application before you pass it to tokio-quiche:
 //!
 //! ```no_run
 //! # use quic_sidekick::{Config, Mode};
@@ -9,11 +9,11 @@
 //!
 //! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
 //! let (driver, sidekick) = quic_sidekick::tokio_quiche::assist(driver, Config::new(proxy, Mode::Pacubic));
-//! // ... connect with `driver`, and ask for `sidekick.status()` when you like.
+//! // ... connect with `driver`, and call `sidekick.status()` at any time.
 //! # }
 //! ```
 //!
-//! tokio-quiche has to run on the hooked quiche. That takes one line in the application's own
+//! tokio-quiche must run on the hooked quiche. That takes one line in the application's own
 //! `Cargo.toml`:
 //!
 //! ```toml
@@ -21,8 +21,8 @@
 //! quiche = { git = "https://github.com/quic-sidekick/quic-sidekick" } # or a path to quic-sidekick/quiche
 //! ```
 //!
-//! Without it the application does not compile; one of the errors says that tokio-quiche does not
-//! run on the hooked quiche.
+//! Without it the application does not compile. One of the errors states that tokio-quiche does
+//! not run on the hooked quiche.
 
 use crate::driver::{AdjacentSocket, Driver, bind};
 use crate::{Config, Status};
@@ -39,8 +39,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::net::UdpSocket;
 
-/// Wraps an application, so that a proxy's reports help its connection. The handle reports how that
-/// goes. A client also connects through [`Handle::connect`].
+/// Wraps an application, so that a proxy's reports help its connection. The handle reports the
+/// status. A client also connects through [`Handle::connect`].
 pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, Handle) {
     let proxy = config.proxy;
     let repeats_handshake = config.repeats_handshake();
@@ -55,7 +55,7 @@ pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, H
     (Assisted { app, driver, proxy, handle: handle.clone() }, handle)
 }
 
-/// Reports how an assisted connection does, while it runs and after.
+/// Reports an assisted connection's status, while it runs and after.
 #[derive(Clone, Debug)]
 pub struct Handle {
     repeats_handshake: bool,
@@ -69,10 +69,10 @@ struct Shared {
 }
 
 impl Handle {
-    /// Awaits `connecting`, such as the future of `tokio_quiche::quic::connect_with_config`. If the
-    /// configuration asks for it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)),
-    /// the client that this future creates repeats the datagrams of its handshake: tokio-quiche
-    /// shows an application no connection before its handshake is over.
+    /// Awaits `connecting`, such as the future of `tokio_quiche::quic::connect_with_config`. The
+    /// client that this future creates repeats the datagrams of its handshake, if the configuration
+    /// demands it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)). `assist` cannot
+    /// do that: tokio-quiche passes a connection to the application only after its handshake.
     pub async fn connect<F: Future>(&self, connecting: F) -> F::Output {
         let mut connecting = pin!(connecting);
         poll_fn(|context| match self.repeats_handshake {
@@ -82,14 +82,14 @@ impl Handle {
         .await
     }
 
-    /// The status at this moment, or at the connection's end.
+    /// The present status; after the connection ended, its last one.
     #[must_use]
     pub fn status(&self) -> Status {
         *self.shared.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Errors that the network reported at the socket for the proxy. They end nothing, since anyone
-    /// can forge them.
+    /// The number of errors that the network reported at the adjacent socket. They do not end the
+    /// help, because anyone can forge them.
     #[must_use]
     pub fn socket_errors(&self) -> u64 {
         self.shared.socket_errors.load(Ordering::Relaxed)
@@ -124,8 +124,8 @@ pub struct Assisted<A> {
     handle: Handle,
 }
 
-/// Stands for the hooked quiche's connections; tokio-quiche's must be such. It is there for its
-/// message.
+/// A connection of the hooked quiche. Requiring it of tokio-quiche's connections gives a clear
+/// compiler error.
 #[diagnostic::on_unimplemented(
     message = "tokio-quiche does not run on the hooked quiche",
     label = "this is the connection of another quiche",
@@ -140,18 +140,17 @@ const _: () = requires_the_hooked_quiche::<QuicheConnection>();
 
 #[allow(
     clippy::disallowed_methods,
-    reason = "the worker loop of tokio-quiche is an edge: it runs on the real clock"
+    reason = "the worker loop of tokio-quiche is an edge: it uses the real clock"
 )]
 fn clock() -> Instant {
     Instant::now()
 }
 
-/// Resolves when the adjacent socket is readable or the deadline is over. Cancel safe: it reads
-/// nothing.
+/// Resolves when the adjacent socket is readable, or at the deadline. Cancel safe: it reads nothing.
 async fn wake(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
     let readable = async {
         match adjacent {
-            // An error of the socket shows again when it is read.
+            // The next read reports an error of the socket, too.
             Some(socket) => drop(socket.readable().await),
             None => std::future::pending().await,
         }
@@ -177,7 +176,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         match bind(self.proxy, conn).and_then(UdpSocket::from_std) {
             Ok(socket) => self.driver.attach_with(conn, socket),
             Err(error) => {
-                tracing::warn!(%error, proxy = ?self.proxy, "no socket for the proxy: unassisted");
+                tracing::warn!(%error, proxy = ?self.proxy, "no adjacent socket: the connection continues unassisted");
                 self.driver.abandon();
             }
         }
@@ -190,7 +189,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     }
 
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        // The worker has just sent. If there is more to send, it sends after the next round.
+        // The worker has just sent. It sends the rest after the next round.
         let again = self.driver.on_sent(conn, clock());
         self.handle.publish(&self.driver);
         if again {
@@ -199,7 +198,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
         tokio::select! {
             result = self.app.wait_for_data(conn) => result,
-            // `process_writes` comes next, and does the rest.
+            // The worker calls `process_writes` next, which reads the adjacent socket.
             () = wake(socket, deadline) => Ok(()),
         }
     }

@@ -1,10 +1,9 @@
-//! Which characters of other people's text are shown or stored. Both programs have this module.
+//! The characters of a peer's text that are safe to show or store. Both programs use this module.
 
-/// Whether `c` steers a terminal or changes how the text around it looks, rather than standing for
-/// itself.
+/// Whether `c` controls a terminal, or changes how the text around it looks.
 ///
-/// These are control characters (C0, DEL and C1), line and paragraph separators, Unicode's
-/// controls of direction, and characters without a width.
+/// Such are control characters (C0, DEL and C1), line and paragraph separators, Unicode's controls
+/// of direction, and characters without a width.
 pub(crate) fn misleads(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -33,14 +32,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_for_itself_passes() {
+    fn visible_characters_pass() {
         assert!(
             "grüße 50% #1 – naïve, Ελλάδα, 漢字, עברית, العربية, 😀".chars().all(|c| !misleads(c))
         );
     }
 
     #[test]
-    fn what_steers_or_hides_does_not() {
+    fn controls_and_invisible_characters_do_not() {
         let steering = "\0\u{1b}\n\r\u{7f}\u{9b}\u{202e}\u{2066}\u{2069}\u{200f}\u{061c}\u{2028}";
         let hidden = "\u{200b}\u{200d}\u{2060}\u{feff}\u{00ad}\u{e0041}";
         for c in steering.chars().chain(hidden.chars()) {

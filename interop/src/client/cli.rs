@@ -6,47 +6,47 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use quic_sidekick::Mode;
 
-/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and report it as
-/// one JSON object.
+/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and print one JSON
+/// object.
 ///
-/// It does what an application's client seldom does, such as to change its port in the middle, so
-/// that servers can be seen to cope with it.
+/// It does what an application's client seldom does, such as changing its port in the middle, to test
+/// whether servers support it.
 #[derive(Debug, Parser)]
 #[command(name = "interop-client", version)]
 pub(crate) struct Cli {
-    /// The server
+    /// The server's address
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) server: SocketAddr,
     /// The name in its certificate
     #[arg(long, value_name = "NAME")]
     pub(crate) name: String,
-    /// The root certificate that it was signed with (PEM)
+    /// The root certificate that signed it (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) cafile: String,
 
-    /// What to do with a proxy's reports; by default nothing is asked of any
+    /// How to use a proxy's reports [default: no proxy]
     #[arg(long, value_name = "MODE")]
     pub(crate) sidekick: Option<Mode>,
-    /// The proxy [default: whichever is found on the path]
+    /// The proxy [default: any that is discovered on the path]
     #[arg(long, value_name = "ADDR:PORT", requires = "sidekick")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Congestion control by quiche's name [default: the mode's own, else cubic]
+    /// Congestion control by quiche's name [default: the mode's own, otherwise cubic]
     #[arg(long, value_name = "NAME")]
     pub(crate) cc: Option<String>,
 
     /// The largest UDP payload to send
     #[arg(long, value_name = "BYTES", default_value_t = 1350, value_parser = clap::value_parser!(u16).range(1200..=1452))]
     pub(crate) payload: u16,
-    /// The length of the connection IDs that this end chooses
+    /// The length of this end's connection IDs
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u8).range(0..=20))]
     pub(crate) cid_length: u8,
-    /// Then once more on a second connection, whose request goes out in 0-RTT
+    /// Repeat the task on a second connection, with the request in 0-RTT
     #[arg(long)]
     pub(crate) resume: bool,
     /// Change the port in the middle
     #[arg(long)]
     pub(crate) migrate: bool,
-    /// Count the key updates that the server makes
+    /// Count the server's key updates
     #[arg(long)]
     pub(crate) count_key_updates: bool,
 
@@ -54,10 +54,10 @@ pub(crate) struct Cli {
     pub(crate) task: Task,
 }
 
-/// What to ask of the server.
+/// The request to the server.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Task {
-    /// Upload FILE; the server has to answer with {"bytes": N, "sha256": "HEX"}
+    /// Upload FILE; the server must answer with {"bytes": N, "sha256": "HEX"}
     Put {
         /// The file
         file: PathBuf,
@@ -66,10 +66,10 @@ pub(crate) enum Task {
     Get {
         /// The file's name on the server
         name: String,
-        /// So many times
+        /// The number of requests
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
         times: u32,
-        /// At most so many at once
+        /// The most simultaneous requests
         #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         at_once: u32,
     },

@@ -12,25 +12,25 @@ use serde::Deserialize;
 use crate::cli::Task;
 use crate::endpoint::digest::Digest;
 
-/// What is read of the file at a time.
+/// The size of a read of the file, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// An answer to an upload that is longer is none.
+/// The longest receipt, in bytes.
 const LONGEST_RECEIPT: usize = 4096;
 
-/// What the server says of an upload.
+/// The server's receipt for an upload.
 #[derive(Debug, Deserialize)]
 struct Receipt {
     bytes: u64,
     sha256: String,
 }
 
-/// What is still to be sent of a body.
+/// The unsent part of a body.
 struct Upload {
     file: File,
     stream: Option<u64>,
     chunk: Vec<u8>,
     handed_on: usize,
-    /// The file has no more than the chunk.
+    /// The file has nothing after the chunk.
     all_read: bool,
     ended: bool,
 }
@@ -49,21 +49,22 @@ pub(crate) struct Exchange {
     path: String,
     upload: Option<Upload>,
     length: Option<u64>,
-    /// Of the upload, no more than this is handed on for now.
+    /// The bytes of the upload that may be sent for now.
     limit: u64,
     times: u32,
     at_once: u32,
     begun: u32,
     answered: u32,
     open: HashMap<u64, Answer>,
-    /// Of the body that was sent, or of each of those that came.
+    /// The digest of the sent body, or of each received one.
     digest: Option<Digest>,
     moved: u64,
     buffer: Vec<u8>,
 }
 
 impl Exchange {
-    /// With `pause`, the second half of an upload waits for [`go_on`](Self::go_on).
+    /// The requests of a task. With `pause`, the second half of an upload waits for
+    /// [`resume`](Self::resume).
     pub(crate) fn new(task: &Task, authority: &str, pause: bool) -> anyhow::Result<Self> {
         let (path, upload, length, times, at_once) = match task {
             Task::Put { file } => {
@@ -101,49 +102,49 @@ impl Exchange {
         })
     }
 
-    /// All that was asked is answered.
+    /// Whether all requests are answered.
     pub(crate) fn is_done(&self) -> bool {
         self.answered == self.times
     }
 
-    /// A request has been handed on.
+    /// Whether a request has been sent.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun > 0
     }
 
     /// Ends the pause in the middle of an upload.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn resume(&mut self) {
         self.limit = u64::MAX;
     }
 
-    /// Half of what is to be sent or to come is there, as far as that is known.
+    /// Whether half of the bytes is sent or received. False if their number is unknown.
     pub(crate) fn is_half_done(&self) -> bool {
         self.length.is_some_and(|length| self.moved >= length / 2)
     }
 
-    /// Of the bodies, once all is done. Those of many answers are the same.
+    /// The digest of the body, once all is done. Those of several answers are equal.
     pub(crate) fn digest(&self) -> Digest {
         self.digest.clone().unwrap_or_default()
     }
 
-    /// Bytes of all bodies together.
+    /// The bytes of all bodies together.
     pub(crate) fn bytes(&self) -> u64 {
         self.moved
     }
 
-    /// Reads and asks what the connection allows.
+    /// Reads answers, and sends requests and bodies, as far as the connection allows.
     pub(crate) fn work(
         &mut self,
         http: &mut h3::Connection,
         conn: &mut Connection,
     ) -> anyhow::Result<()> {
-        // Answers first: they make room for more requests.
+        // Answers first, because they allow more requests.
         self.read(http, conn)?;
-        self.ask(http, conn)?;
+        self.request(http, conn)?;
         self.send_body(http, conn)
     }
 
-    fn ask(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> anyhow::Result<()> {
+    fn request(&mut self, http: &mut h3::Connection, conn: &mut Connection) -> anyhow::Result<()> {
         while self.begun < self.times && self.open.len() < self.at_once as usize {
             let method: &[u8] = if self.upload.is_some() { b"PUT" } else { b"GET" };
             let mut headers = vec![
@@ -170,7 +171,7 @@ impl Exchange {
                 ) => {
                     break;
                 }
-                Err(error) => bail!("the request cannot be sent: {error}"),
+                Err(error) => bail!("cannot send the request: {error}"),
             }
         }
         Ok(())
@@ -209,7 +210,7 @@ impl Exchange {
                     upload.ended = upload.all_read && upload.handed_on == upload.chunk.len();
                 }
                 Err(h3::Error::Done) => break,
-                Err(error) => bail!("the server takes no more of the body: {error}"),
+                Err(error) => bail!("the server accepts no more of the body: {error}"),
             }
         }
         Ok(())
@@ -246,34 +247,34 @@ impl Exchange {
                 }
                 Ok((stream, h3::Event::Finished)) => {
                     if let Some(answer) = self.open.remove(&stream) {
-                        self.take(answer)?;
+                        self.check(answer)?;
                     }
                 }
                 Ok((_, h3::Event::Reset(code))) => {
-                    bail!("the server broke off its answer (code {code:#x})")
+                    bail!("the server reset its answer (code {code:#x})")
                 }
                 Ok(_) => {}
                 Err(h3::Error::Done) => return Ok(()),
-                Err(error) => bail!("the server did not keep to HTTP/3: {error}"),
+                Err(error) => bail!("the server violated HTTP/3: {error}"),
             }
         }
     }
 
-    /// Looks at a complete answer.
-    fn take(&mut self, answer: Answer) -> anyhow::Result<()> {
+    /// Checks a complete answer.
+    fn check(&mut self, answer: Answer) -> anyhow::Result<()> {
         let status = answer.status.unwrap_or_default();
         ensure!(
             matches!(status.as_str(), "200" | "201"),
             "the server answered with status {status}"
         );
         if let Some(upload) = &self.upload {
-            ensure!(upload.ended, "the server answered before it had the whole body");
+            ensure!(upload.ended, "the server answered before it received the whole body");
             let receipt: Receipt = serde_json::from_slice(&answer.receipt)
                 .context("the server's answer is no receipt")?;
             let sent = self.digest();
             ensure!(
                 receipt.bytes == sent.bytes() && receipt.sha256 == sent.sha256(),
-                "the server had {} bytes, SHA-256 {}, of the {} that were sent, SHA-256 {}",
+                "the server received {} bytes, SHA-256 {}, but the client sent {}, SHA-256 {}",
                 receipt.bytes,
                 receipt.sha256,
                 sent.bytes(),

@@ -5,7 +5,7 @@
 //! | `cli.rs` | the command line |
 //! | `session.rs` | one connection: quiche, its sockets, the help |
 //! | `exchange.rs` | its requests and their answers |
-//! | `report.rs` | what is printed at the end |
+//! | `report.rs` | the output |
 
 mod cli;
 #[path = "../endpoint/mod.rs"]
@@ -26,7 +26,7 @@ use report::Report;
 use session::Session;
 
 fn main() -> ExitCode {
-    // Silent unless RUST_LOG asks.
+    // Silent by default.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -48,8 +48,7 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let mut session = Session::new(cli, None)?;
     let mut took = session.run(&mut exchange, cli.resume)?;
     if cli.resume {
-        let ticket =
-            session.ticket().context("the server gives nothing to resume with")?.to_owned();
+        let ticket = session.ticket().context("the server sent no session ticket")?.to_owned();
         let first = exchange.digest();
         exchange = Exchange::new(&cli.task, &authority, cli.migrate)?;
         session = Session::new(cli, Some(&ticket))?;

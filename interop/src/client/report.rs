@@ -1,4 +1,4 @@
-//! What is printed at the end.
+//! The output at the end.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::session::Session;
 /// One JSON object on standard output.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    /// Of all bodies.
+    /// Bytes of all bodies.
     bytes: u64,
-    /// Of one body.
+    /// The hash of one body.
     sha256: String,
     time_s: f64,
     goodput_mbit_s: f64,
@@ -27,13 +27,13 @@ pub(crate) struct Report {
     packets: Packets,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
-    /// Bytes of the longest UDP payload that was sent.
+    /// Bytes of the longest UDP payload sent.
     longest_payload: usize,
     cipher: String,
     /// The length of the server's connection IDs.
     server_cid_length: usize,
     key_updates: u32,
-    /// Datagrams from the server that came to the client's new port.
+    /// Datagrams that arrived at the client's new port.
     at_new_port: u64,
     resumed: bool,
     early_data_accepted: bool,

@@ -19,29 +19,29 @@ use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
 use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 use crate::exchange::Exchange;
 
-/// How long a server may take to hand out what a client can resume with.
+/// The longest wait for a session ticket.
 const TICKET_WITHIN: Duration = Duration::from_secs(3);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
 const NO_ERROR: u64 = 0x100;
-/// BoringSSL's word for early data that was taken: `ssl_early_data_accepted`.
+/// BoringSSL's code for accepted early data: `ssl_early_data_accepted`.
 const EARLY_DATA_ACCEPTED: u32 = 2;
 
 /// One connection.
 pub(crate) struct Session {
     conn: Connection,
     server: SocketAddr,
-    /// The connection's own; the second one from a change of the port on.
+    /// The connection's own sockets. The second one exists after a change of the port.
     sockets: Vec<(Socket, SocketAddr)>,
     help: Option<Driver>,
-    /// The plugin's word at the end, before it said goodbye.
+    /// The plugin's status at the end, before it ended the session with the proxy.
     helped: Option<Status>,
     http: Option<h3::Connection>,
     outbox: Outbox,
     buffer: Vec<u8>,
     began: Instant,
-    /// Datagrams that came to the second port.
+    /// Datagrams that arrived at the second port.
     at_new_port: u64,
-    /// Bytes of the longest datagram that was sent.
+    /// Bytes of the longest datagram sent.
     longest: usize,
     cid_length: u8,
     migration: Migration,
@@ -54,21 +54,21 @@ pub(crate) struct Session {
 enum Migration {
     NotWanted,
     Wanted,
-    /// From the connection's point of view, the new path is not known to work.
+    /// The new path is not validated yet.
     Probing,
     Done,
 }
 
 impl Session {
-    /// Sends nothing yet. `ticket` is what an earlier connection left behind.
+    /// Prepares a connection, and sends nothing yet. `ticket` is from an earlier connection.
     pub(crate) fn new(cli: &Cli, ticket: Option<&[u8]>) -> anyhow::Result<Self> {
         let mut config = config(cli).context("quiche refuses the settings")?;
-        let local = own_address(cli.server).context("there is no way to the server")?;
+        let local = own_address(cli.server).context("there is no route to the server")?;
         let (socket, local) = bound(local)?;
         let id = connection_id(cli.cid_length)?;
         let mut conn = quiche::connect(Some(&cli.name), &id, local, cli.server, &mut config)?;
         if let Some(ticket) = ticket {
-            conn.set_session(ticket).context("the session cannot be resumed")?;
+            conn.set_session(ticket).context("cannot resume the session")?;
         }
         let key_updates = Arc::<AtomicU32>::default();
         if cli.count_key_updates {
@@ -104,8 +104,8 @@ impl Session {
         })
     }
 
-    /// Has all requests answered, and closes the connection. If `ticket_wanted`, it first waits for
-    /// one.
+    /// Runs all requests, and closes the connection. If `ticket_wanted`, it first waits for a session
+    /// ticket. Returns how long the requests took.
     pub(crate) fn run(
         &mut self,
         exchange: &mut Exchange,
@@ -121,10 +121,10 @@ impl Session {
                 match self.migration {
                     Migration::NotWanted | Migration::Done => {}
                     Migration::Wanted => bail!(
-                        "all was answered before half was known to be done: --migrate takes one larger file"
+                        "the transfer ended before the client changed its port: --migrate needs one larger file"
                     ),
                     Migration::Probing => {
-                        bail!("all was answered before the new path was known to work")
+                        bail!("the transfer ended before the new path was validated")
                     }
                 }
                 let took = *took.get_or_insert_with(|| now().saturating_duration_since(self.began));
@@ -147,7 +147,7 @@ impl Session {
             while let Some((len, from)) = socket.receive(&mut self.buffer)? {
                 self.at_new_port += u64::from(index > 0);
                 let info = quiche::RecvInfo { from, to: *local };
-                // What cannot be read is none of the connection's.
+                // The connection drops a datagram that is not its own.
                 let _ = self.conn.recv(self.buffer.get_mut(..len).unwrap_or_default(), info);
             }
         }
@@ -161,7 +161,7 @@ impl Session {
         let early = self.conn.is_in_early_data();
         if self.http.is_none() && (self.conn.is_established() || early) {
             let http = h3::Connection::with_transport(&mut self.conn, &h3::Config::new()?)
-                .context("HTTP/3 cannot begin")?;
+                .context("cannot begin HTTP/3")?;
             self.http = Some(http);
         }
         if let Some(http) = &mut self.http {
@@ -190,7 +190,7 @@ impl Session {
     }
 
     fn wait(&mut self, until: Option<Instant>) -> anyhow::Result<()> {
-        // A first flight that made early data possible.
+        // The first flight has enabled early data.
         if self.http.is_none() && self.conn.is_in_early_data() {
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Session {
         Ok(())
     }
 
-    /// Changes the port once half is done. The other half of an upload waits for it.
+    /// Changes the port once half is done. The other half of an upload waits for the change.
     fn migrate(&mut self, exchange: &mut Exchange) -> anyhow::Result<()> {
         if self.migration == Migration::NotWanted || !self.conn.is_established() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Session {
                         .migrate(local, self.server)
                         .context("the connection cannot migrate")?;
                     self.migration = Migration::Done;
-                    exchange.go_on();
+                    exchange.resume();
                 }
                 PathEvent::FailedValidation(..) => {
                     bail!("the server does not answer on the new path")
@@ -237,9 +237,9 @@ impl Session {
             let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
             self.conn.probe_path(local, self.server).map_err(|error| match error {
                 quiche::Error::OutOfIdentifiers => {
-                    anyhow!("the server gives no connection ID for another path")
+                    anyhow!("the server provides no connection ID for another path")
                 }
-                other => anyhow!("the connection cannot try another path: {other}"),
+                other => anyhow!("the connection cannot probe another path: {other}"),
             })?;
             self.sockets.push((socket, local));
             self.migration = Migration::Probing;
@@ -261,7 +261,7 @@ impl Session {
             Err(error) => return Err(error).context("the connection cannot be closed"),
         }
         self.send()?;
-        // What came before the goodbye would have been worse than none.
+        // The server must not have closed the connection before.
         if self.conn.peer_error().is_some() { Err(self.ending()) } else { Ok(()) }
     }
 
@@ -279,17 +279,17 @@ impl Session {
             return anyhow!("quiche closed the connection (code {:#x}) {reason}", error.error_code);
         }
         match self.conn.is_established() {
-            true => anyhow!("nothing was heard from the server any more"),
-            false => anyhow!("the handshake came to no end"),
+            true => anyhow!("the server stopped answering"),
+            false => anyhow!("the handshake did not complete"),
         }
     }
 
-    /// What a later connection can resume with.
+    /// The session ticket for a later connection.
     pub(crate) fn ticket(&self) -> Option<&[u8]> {
         self.conn.session()
     }
 
-    /// The plugin's word, if help was asked for.
+    /// The plugin's status at the end; `None` without a mode.
     pub(crate) fn help(&self) -> Option<Status> {
         self.helped
     }
@@ -298,7 +298,7 @@ impl Session {
         &self.conn
     }
 
-    /// The name of the AEAD and hash that were agreed on.
+    /// The name of the negotiated cipher suite.
     pub(crate) fn cipher(&mut self) -> String {
         let tls: &mut SslRef = self.conn.as_mut();
         tls.current_cipher().map(|cipher| cipher.name().to_owned()).unwrap_or_default()
@@ -308,13 +308,13 @@ impl Session {
         self.longest
     }
 
-    /// Datagrams that came to the new port, if the client has changed to it. Few, if the server did
+    /// Datagrams that arrived at the new port, if the client migrated. They are few if the server did
     /// not follow.
     pub(crate) fn at_new_port(&self) -> u64 {
         if self.migration == Migration::Done { self.at_new_port } else { 0 }
     }
 
-    /// Errors that the network reported at any of the sockets.
+    /// Errors that the network reported at all sockets.
     pub(crate) fn socket_errors(&self) -> u64 {
         let own = self.sockets.iter().map(|(socket, _)| socket.errors());
         own.chain(self.help.as_ref().map(Driver::socket_errors)).sum()
@@ -324,7 +324,7 @@ impl Session {
         self.key_updates.load(Ordering::Relaxed)
     }
 
-    /// Whether a request went out in 0-RTT and was taken.
+    /// Whether the client sent a request in 0-RTT and the server accepted it.
     pub(crate) fn early_data_accepted(&self) -> bool {
         self.requested_early && self.conn.early_data_reason() == EARLY_DATA_ACCEPTED
     }
@@ -348,7 +348,7 @@ fn config(cli: &Cli) -> Result<quiche::Config, quiche::Error> {
     Ok(config)
 }
 
-/// This machine's address on the way to `peer`.
+/// This machine's address on the route to `peer`.
 fn own_address(peer: SocketAddr) -> io::Result<SocketAddr> {
     let any: SocketAddr =
         if peer.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
@@ -364,7 +364,7 @@ fn bound(address: SocketAddr) -> anyhow::Result<(Socket, SocketAddr)> {
     Ok((socket, address))
 }
 
-/// Reads a connection's qlog as it is written, for nothing else tells of key updates.
+/// Reads a connection's qlog as it is written, because only that reports key updates.
 struct KeyUpdates {
     seen: Arc<AtomicU32>,
     line: Vec<u8>,
@@ -374,7 +374,7 @@ impl Write for KeyUpdates {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         for &byte in text {
             if byte == b'\n' {
-                // Both directions are told of, and each is one update.
+                // Each update has an event for either direction. This counts one of them.
                 let line = String::from_utf8_lossy(&self.line);
                 if line.contains("key_updated") && line.contains("client_1rtt_secret") {
                     self.seen.fetch_add(1, Ordering::Relaxed);

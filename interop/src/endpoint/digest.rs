@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-/// Of what has come or gone so far.
+/// The digest of the bytes so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Digest {
     bytes: u64,

@@ -1,4 +1,4 @@
-//! What a raw quiche loop needs around its connections, at either end.
+//! The parts of a raw quiche loop around its connections, for both ends.
 
 pub(crate) mod digest;
 pub(crate) mod outbox;
@@ -7,7 +7,7 @@ pub(crate) mod sockets;
 
 use std::time::Duration;
 
-/// A connection that has been silent for so long has failed.
+/// The idle timeout of a connection.
 pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Room for 10 Mbit/s and a long round trip, several times over.
+/// The flow control window, in bytes: ample for 10 Mbit/s and a long round trip.
 pub(crate) const WINDOW: u64 = 4 << 20;

@@ -1,17 +1,17 @@
-//! A connection's packets on their way out, each at its time.
+//! Sends a connection's packets, each at its release time.
 
 use std::time::Instant;
 
 use quiche::{Connection, SendInfo};
 
-/// Longer than any packet that is asked for here.
+/// The size of the buffer, longer than any packet here.
 const ROOM: usize = 1500;
 
-/// Of the time by which packets may go early, the part that a wait leaves: the rest is for the loop
-/// to come round.
+/// The loop waits until this part of the allowed earliness before the release time. The rest covers
+/// the delay of the loop.
 const LEEWAY: f64 = 0.5;
 
-/// Makes packets no sooner than they may leave, and sends each as it is made.
+/// Requests packets from a connection at their release time, and passes each on at once.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     buffer: Box<[u8; ROOM]>,
@@ -25,8 +25,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Hands to `put` all that the connection has to send by now. Nothing is held back: BBR2 takes
-    /// the time at which a packet is made for the time at which it leaves, and so does the plugin.
+    /// Passes to `put` all packets that are due. It holds none back, because BBR2 and the plugin use
+    /// the time at which quiche makes a packet as the time on the wire.
     pub(crate) fn send(
         &mut self,
         conn: &mut Connection,
@@ -46,7 +46,7 @@ impl Outbox {
         }
     }
 
-    /// When [`send`](Self::send) wants to be called again, if nothing happens before.
+    /// When [`send`](Self::send) is due again, if nothing happens before.
     pub(crate) fn release(&self) -> Option<Instant> {
         self.release
     }

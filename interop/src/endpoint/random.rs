@@ -1,4 +1,4 @@
-//! What has to be unpredictable.
+//! Random values.
 
 use std::io;
 
@@ -20,5 +20,5 @@ pub(crate) fn reset_token() -> io::Result<u128> {
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
     getrandom::fill(bytes)
-        .map_err(|error| io::Error::other(format!("there is no randomness: {error}")))
+        .map_err(|error| io::Error::other(format!("the system provides no randomness: {error}")))
 }

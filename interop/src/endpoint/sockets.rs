@@ -1,4 +1,4 @@
-//! Sockets, and waiting for them.
+//! UDP sockets, and the wait for them.
 
 use std::cell::Cell;
 use std::io;
@@ -12,8 +12,8 @@ use sidekick_protocol::is_network_error;
 /// The longest datagram.
 pub(crate) const DATAGRAM: usize = 65_535;
 
-/// A socket that never blocks. What the network says of it is counted, and ends nothing: anyone can
-/// say that.
+/// A socket that never blocks. It counts errors that the network reports, but does not fail, because
+/// anyone can forge them.
 #[derive(Debug)]
 pub(crate) struct Socket {
     udp: UdpSocket,
@@ -31,35 +31,33 @@ impl Socket {
         self.udp.local_addr()
     }
 
-    /// Errors that the network has reported.
+    /// The number of errors that the network has reported.
     pub(crate) fn errors(&self) -> u64 {
         self.errors.get()
     }
 
-    /// The next datagram, if one is there.
+    /// The next waiting datagram, if any.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         loop {
             match self.udp.recv_from(buffer) {
                 Ok(datagram) => return Ok(Some(datagram)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                // What ICMP tells of an earlier datagram is no concern of the next one.
-                Err(error)
-                    if self.is_counted(&error) || error.kind() == io::ErrorKind::Interrupted => {}
+                // An ICMP message concerns an earlier datagram, not the next one.
+                Err(error) if self.count(&error) || error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Sends a datagram. One that the system does not take is lost, as it could be anywhere on its
-    /// way.
+    /// Sends a datagram. If the system refuses it, it counts as lost in the network.
     pub(crate) fn send(&self, datagram: &[u8], to: SocketAddr) {
         if let Err(error) = self.udp.send_to(datagram, to) {
-            self.is_counted(&error);
+            self.count(&error);
         }
     }
 
-    /// Counts an error that the network reports, and says whether it is one.
-    fn is_counted(&self, error: &io::Error) -> bool {
+    /// Counts an error if the network reported it. Returns whether it did.
+    fn count(&self, error: &io::Error) -> bool {
         let network = is_network_error(error);
         self.errors.set(self.errors.get() + u64::from(network));
         network
@@ -93,7 +91,7 @@ pub(crate) fn wait<'a>(
 }
 
 /// The clock of these programs.
-#[allow(clippy::disallowed_methods, reason = "a program's edge: this is where its time comes from")]
+#[allow(clippy::disallowed_methods, reason = "a program's edge: it reads the real clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

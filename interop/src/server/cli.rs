@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// What every server of the matrix is told.
+/// The options of every server of the matrix.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Where to listen (UDP)
+    /// The address to listen on (UDP)
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) listen: SocketAddr,
     /// The certificate, followed by its intermediates (PEM)
@@ -17,20 +17,19 @@ pub(crate) struct Options {
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) key: String,
-    /// Where the files are that are served
+    /// The directory of the files to serve
     #[arg(long, value_name = "DIR")]
     pub(crate) root: PathBuf,
-    /// The length of the connection IDs that this end chooses
+    /// The length of this end's connection IDs
     #[arg(long, value_name = "BYTES", default_value_t = 16, value_parser = clap::value_parser!(u8).range(0..=20))]
     pub(crate) cid_length: u8,
     /// End after the first connection
     #[arg(long)]
     pub(crate) once: bool,
-    /// Heard and left to the client's order: quiche has no say in it
+    /// Ignored: quiche follows the client's order
     #[arg(long, value_name = "NAME", hide = true)]
     pub(crate) cipher: Option<String>,
-    /// Congestion control by quiche's name [default: cubic, or what --sidekick works with, where
-    /// there is that]
+    /// Congestion control by quiche's name [default: the mode's own, otherwise cubic]
     #[arg(long, value_name = "NAME")]
     pub(crate) cc: Option<String>,
 }

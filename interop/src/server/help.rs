@@ -1,4 +1,4 @@
-//! What the loop does for a Sidekick, if it has one.
+//! The interface between the loop and a Sidekick.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -7,19 +7,20 @@ use quiche::Connection;
 
 /// The sender's side of Sidekick for one connection.
 pub(crate) trait Help {
-    /// The socket for the proxy's messages, to wait for.
+    /// The adjacent socket, to wait for.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
     /// Reads the socket and serves timers, before the connection sends.
     fn receive(&mut self, conn: &mut Connection);
-    /// After all that the connection had to send was sent. Returns whether it has more.
+    /// Records sent packets, after the loop sent all of them. Returns whether the connection has more
+    /// to send.
     fn on_sent(&mut self, conn: &mut Connection) -> bool;
-    /// When [`receive`](Self::receive) has something to do, if nothing happens before.
+    /// When [`receive`](Self::receive) is due, if nothing happens before.
     fn deadline(&self) -> Option<Instant>;
-    /// What came of it so far.
+    /// The status and the counters.
     fn helped(&self) -> Helped;
 }
 
-/// What came of the help.
+/// The status and the counters of the help.
 pub(crate) struct Helped {
     pub(crate) assisted: bool,
     pub(crate) assistance: String,
@@ -28,5 +29,5 @@ pub(crate) struct Helped {
     pub(crate) socket_errors: u64,
 }
 
-/// Makes the help for a new connection, if it is to have any.
+/// Makes the help for a new connection; `None` for a server without a mode.
 pub(crate) type Helper<'a> = &'a dyn Fn(&mut Connection) -> std::io::Result<Option<Box<dyn Help>>>;

@@ -1,5 +1,4 @@
-//! `interop-server`: the server of the matrix on the hooked quiche, which can take a Sidekick's
-//! help for what it sends.
+//! `interop-server`: the server of the matrix on the hooked quiche. A proxy can help its sending.
 
 #[path = "../endpoint/mod.rs"]
 mod endpoint;
@@ -14,17 +13,17 @@ use quic_sidekick::Mode;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on quiche with the hook: PUT and POST are answered with the body's length and
-/// hash, GET with a file
+/// An HTTP/3 server on quiche with the hook. It answers PUT and POST with the body's length and hash,
+/// and GET with a file
 #[derive(Debug, Parser)]
 #[command(name = "interop-server", version)]
 struct Cli {
     #[command(flatten)]
     options: Options,
-    /// What to do with a proxy's reports on what is sent; by default nothing is asked of any
+    /// How to use a proxy's reports [default: no proxy]
     #[arg(long, value_name = "MODE")]
     sidekick: Option<Mode>,
-    /// The proxy [default: whichever is found on the path]
+    /// The proxy [default: any that is discovered on the path]
     #[arg(long, value_name = "ADDR:PORT", requires = "sidekick")]
     proxy: Option<std::net::SocketAddr>,
 }

@@ -1,13 +1,13 @@
-//! An HTTP/3 server on quiche alone: one thread, one socket, and a loop. It is compiled twice, on
-//! stock quiche and on the hooked one.
+//! An HTTP/3 server on quiche alone, with one thread, one socket, and a loop. Cargo compiles it
+//! twice, on stock quiche and on the hooked one.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `cli.rs` | the command line |
-//! | `serve.rs` | the loop, and which connection a datagram belongs to |
+//! | `serve.rs` | the loop, and the assignment of datagrams to connections |
 //! | `service.rs` | a connection's requests |
-//! | `help.rs` | what a loop does for a Sidekick, if it has one |
-//! | `report.rs` | what is printed when a connection has ended |
+//! | `help.rs` | the interface between the loop and a Sidekick |
+//! | `report.rs` | the output at the end of a connection |
 
 pub(crate) mod cli;
 pub(crate) mod help;

@@ -1,4 +1,4 @@
-//! What is printed when a connection has ended.
+//! The output at the end of a connection.
 
 use std::io::Write as _;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use super::help::{Help, Helped};
 
-/// One JSON object on a line of standard output, under the names of the client's report.
+/// One JSON object on a line of standard output, with the field names of the client's report.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     assisted: bool,
     assistance: String,
     packets: Packets,
-    /// Errors that the network has reported, at the server's socket and at that for the proxy.
+    /// Errors that the network reported at the server's socket and at the adjacent one.
     socket_errors: u64,
 }
 
@@ -26,8 +26,8 @@ struct Packets {
 }
 
 impl Report {
-    /// Whether and how a connection is helped now, and what has become of its packets. `errors`: of
-    /// the server's socket.
+    /// The connection's present assistance and packet counts. `errors` is the count of the server's
+    /// socket.
     pub(crate) fn of(conn: &Connection, help: Option<&dyn Help>, errors: u64) -> Self {
         let off = Helped {
             assisted: false,
@@ -46,7 +46,7 @@ impl Report {
 
     pub(crate) fn print(&self) {
         if let Ok(line) = serde_json::to_string(self) {
-            // Whoever wants no reports may have closed the output, and is served on.
+            // If the output is closed, the server continues to serve.
             let _ = writeln!(std::io::stdout(), "{line}");
         }
     }

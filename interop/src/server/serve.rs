@@ -1,4 +1,4 @@
-//! The loop, and which connection a datagram belongs to.
+//! The loop, and the assignment of datagrams to connections.
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use crate::endpoint::random::{connection_id, reset_token};
 use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
 use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 
-/// More clients than these are not served.
+/// The most simultaneous connections.
 const MOST_CONNECTIONS: usize = 256;
 /// The largest UDP payload to send.
 const PAYLOAD: usize = 1350;
@@ -31,15 +31,15 @@ struct Client {
     service: Option<Service>,
     help: Option<Box<dyn Help>>,
     outbox: Outbox,
-    /// Whether a datagram has come from the client in this round.
+    /// Whether a datagram from the client arrived in this round.
     heard: bool,
-    /// As of the client's last datagram. A client that has closed is not always heard to, and what
-    /// becomes of the help until a timeout says so is nobody's business.
+    /// The report at the client's last datagram. The client's close may be lost, and the help may end
+    /// before the idle timeout. That must not change the report.
     report: Report,
 }
 
-/// What a datagram for a connection carries: one of the server's IDs, or the one that the client
-/// made up for its first flight. The client's address stands in for an ID of no length.
+/// The key of a connection: one of the server's IDs, or the ID that the client chose for its first
+/// flight. An empty ID is replaced by the client's address.
 type Key = (Vec<u8>, Option<SocketAddr>);
 
 struct Server<'a> {
@@ -53,7 +53,7 @@ struct Server<'a> {
     helper: Helper<'a>,
 }
 
-/// Serves until the process is ended, or its first connection is.
+/// Serves until the process ends; with `--once`, until its first connection ends.
 pub(crate) fn serve(options: &Options, helper: Helper<'_>) -> anyhow::Result<()> {
     let config = config(options).context("quiche refuses the settings")?;
     let socket = Socket::bind(options.listen).with_context(|| {
@@ -63,10 +63,10 @@ pub(crate) fn serve(options: &Options, helper: Helper<'_>) -> anyhow::Result<()>
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready: listening on {local}")
         .and_then(|()| out.flush())
-        .context("cannot say that it is ready")?;
+        .context("cannot write to standard output that the server is ready")?;
     drop(out);
     if let Some(cipher) = &options.cipher {
-        eprintln!("interop-server: {cipher} is up to the client");
+        eprintln!("interop-server: the client selects the cipher, not --cipher {cipher}");
     }
     let (clients, keys) = (HashMap::new(), HashMap::new());
     let mut server = Server { options, config, socket, local, clients, next: 0, keys, helper };
@@ -128,7 +128,7 @@ impl Server<'_> {
             let datagram = buffer.get_mut(..len).unwrap_or_default();
             let Some(number) = self.client_of(datagram, from)? else { continue };
             if let Some(client) = self.clients.get_mut(&number) {
-                // What cannot be read is none of the connection's.
+                // The connection drops a datagram that is not its own.
                 let read = client.conn.recv(datagram, quiche::RecvInfo { from, to: self.local });
                 client.heard |= read.is_ok();
             }
@@ -141,7 +141,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// The number of the client whose datagram this is; a new one, if it begins a connection.
+    /// The number of the client that sent this datagram; a new one if it begins a connection.
     fn client_of(&mut self, datagram: &mut [u8], from: SocketAddr) -> anyhow::Result<Option<u64>> {
         let Ok(header) = quiche::Header::from_slice(datagram, self.options.cid_length.into())
         else {
@@ -191,7 +191,7 @@ impl Client {
         if let Some(service) = &mut self.service
             && let Err(error) = service.work(&mut self.conn)
         {
-            eprintln!("interop-server: a client did not keep to HTTP/3: {error}");
+            eprintln!("interop-server: a client violated HTTP/3: {error}");
             let _ = self.conn.close(true, GENERAL_PROTOCOL_ERROR, b"");
         }
     }
@@ -223,7 +223,7 @@ impl Client {
     }
 }
 
-/// A client that moves needs IDs that it has not used.
+/// Provides connection IDs, because a client that migrates needs an unused one.
 fn more_ids(
     number: u64,
     conn: &mut Connection,

@@ -12,10 +12,10 @@ use crate::endpoint::digest::Digest;
 
 /// H3_MESSAGE_ERROR (RFC 9114, section 8.1).
 const MESSAGE_ERROR: u64 = 0x10e;
-/// What is read of a file at a time.
+/// The size of a read of a file, in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// What is left of an answer.
+/// The unsent part of an answer.
 struct Answer {
     /// Not sent yet.
     headers: Option<Vec<h3::Header>>,
@@ -97,7 +97,7 @@ impl Service {
         stream: u64,
         headers: &[h3::Header],
     ) -> Result<(), h3::Error> {
-        // Trailers say nothing here.
+        // Ignores trailers.
         if self.uploads.contains_key(&stream) || self.answers.contains_key(&stream) {
             return Ok(());
         }
@@ -128,7 +128,7 @@ impl Service {
             // A malformed request (RFC 9114, sections 4.1.2 and 4.3.1).
             None => {
                 for side in [quiche::Shutdown::Read, quiche::Shutdown::Write] {
-                    // There is nothing to end where the client has ended it.
+                    // It fails if the client has ended this side already.
                     let _ = conn.stream_shutdown(stream, side, MESSAGE_ERROR);
                 }
                 Ok(())
@@ -159,13 +159,13 @@ impl Service {
         self.send(conn, stream)
     }
 
-    /// Hands on as much of an answer as the connection takes.
+    /// Sends as much of an answer as the connection accepts.
     fn send(&mut self, conn: &mut Connection, stream: u64) -> Result<(), h3::Error> {
         let Some(answer) = self.answers.get_mut(&stream) else { return Ok(()) };
         match answer.hand_on(&mut self.http, conn, stream) {
             Ok(()) => {}
             Err(h3::Error::Done | h3::Error::StreamBlocked) => return Ok(()),
-            // The client wants no more of it.
+            // The client has stopped the answer.
             Err(h3::Error::TransportError(_)) => {}
             Err(error) => return Err(error),
         }
@@ -188,8 +188,7 @@ impl Answer {
         loop {
             if self.handed_on == self.chunk.len() && !self.all_read {
                 (self.handed_on, self.chunk) = (0, Vec::with_capacity(CHUNK));
-                // A file that cannot be read any further ends short of its announced length, which
-                // tells the client.
+                // After a read error the body is shorter than announced, which the client detects.
                 let read = self.source.by_ref().take(CHUNK as u64).read_to_end(&mut self.chunk);
                 self.all_read = read.is_err() || self.chunk.len() < CHUNK;
             }

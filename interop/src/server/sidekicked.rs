@@ -11,7 +11,7 @@ use quiche::Connection;
 use crate::endpoint::sockets::now;
 use crate::server::help::{Help, Helped};
 
-/// A connection's help, with an adjacent socket of its own.
+/// A connection's help, with its own adjacent socket.
 pub(crate) struct Sidekicked {
     driver: Driver,
 }

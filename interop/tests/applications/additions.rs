@@ -1,6 +1,6 @@
-//! Lines of ours, and where they go: a unified diff without context.
+//! Our lines and their places: a unified diff without context.
 
-/// What is done to one file.
+/// The changes to one file.
 #[derive(Debug)]
 pub(crate) struct Additions {
     pub(crate) file: String,
@@ -9,14 +9,14 @@ pub(crate) struct Additions {
 
 #[derive(Debug)]
 struct Hunk {
-    /// So many lines of the file stand before it.
+    /// The number of the file's lines before it.
     after: usize,
     removed: Vec<String>,
     added: Vec<String>,
 }
 
 impl Additions {
-    /// Reads a diff. What stands before its first file is for a reader.
+    /// Reads a diff. Text before its first file is a comment.
     pub(crate) fn parse(diff: &str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in diff.lines() {
@@ -47,12 +47,12 @@ impl Additions {
         all
     }
 
-    /// Lines that go.
+    /// The number of removed lines.
     pub(crate) fn removed(&self) -> usize {
         self.hunks.iter().map(|hunk| hunk.removed.len()).sum()
     }
 
-    /// Lines that come.
+    /// The number of added lines.
     pub(crate) fn added(&self) -> usize {
         self.hunks.iter().map(|hunk| hunk.added.len()).sum()
     }
@@ -60,7 +60,7 @@ impl Additions {
     /// The file with our lines in it.
     pub(crate) fn apply(&self, original: &str) -> String {
         let mut lines: Vec<&str> = original.lines().collect();
-        // From the end, so that the numbers of lines hold for what is still to come.
+        // From the end, so that the line numbers of earlier hunks stay valid.
         for Hunk { after, removed, added } in self.hunks.iter().rev() {
             let place = *after..after + removed.len();
             let gone: Vec<_> = lines.splice(place, added.iter().map(String::as_str)).collect();

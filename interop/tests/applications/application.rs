@@ -1,4 +1,4 @@
-//! An application of other people's: found where cargo has put it, assembled with our lines, built.
+//! An application of other people: finds it in cargo's registry, adds our lines, and builds it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,32 +9,31 @@ use toml::Table;
 
 use crate::additions::Additions;
 
-/// The file that a diff may take lines out of, since all of them are ours.
+/// The only file from which a diff may remove lines, because all of its lines are ours.
 const MANIFEST: &str = "Cargo.toml";
 
-/// An example of a published package, which somebody has made a package of their own.
+/// An example of a published package, as a package of its own.
 pub(crate) struct Application {
     /// The name of its files in `applications/`, and of the program.
     pub(crate) name: &'static str,
-    /// The published package, and the version that the numbers of lines are for.
+    /// The published package, and the version to which the line numbers apply.
     pub(crate) package: (&'static str, &'static str),
-    /// Files of that package, and what they are in the new one.
+    /// Files of that package, and their paths in the new one.
     pub(crate) files: &'static [(&'static str, &'static str)],
 }
 
 impl Application {
-    /// What is done to it, as a reader sees it: the diff from its first file on.
+    /// The changes to it, as the documents show them: the diff from its first file on.
     pub(crate) fn diff(&self) -> String {
         let text = read(&applications().join(self.name).with_extension("diff"));
         let start = text.find("--- ").unwrap();
         text[start..].to_owned()
     }
 
-    /// Puts it together with our lines in it, builds it as its owner would, and gives the program.
+    /// Assembles it with our lines, builds it as its owner would, and returns the program's path.
     ///
-    /// Nothing is fetched: the versions are those of the workspace's lock file. What it depends on
-    /// is taken from the workspace's target directory, as far as it has the same features there;
-    /// BoringSSL has.
+    /// Cargo downloads nothing, because the versions are those of the workspace's lock file. It reuses
+    /// dependencies in the workspace's target directory that have the same features; BoringSSL has.
     pub(crate) fn build(&self) -> PathBuf {
         let metadata = metadata();
         let (name, version) = self.package;
@@ -78,8 +77,8 @@ impl Application {
     }
 }
 
-/// The manifest as it is for somebody who has our repository here, and who builds as this workspace
-/// does: another profile would mean another BoringSSL.
+/// The manifest for a local checkout of our repository, with the profile of this workspace. Another
+/// profile would compile BoringSSL again.
 fn within_this_checkout(manifest: &str, metadata: &Value) -> String {
     let mut manifest: Table = manifest.parse().unwrap();
     let ours = directory_of(metadata, "quic-sidekick", None);
@@ -89,12 +88,12 @@ fn within_this_checkout(manifest: &str, metadata: &Value) -> String {
     let root: Table = read(&workspace().join(MANIFEST)).parse().unwrap();
     let profile = Table::from_iter([("dev".to_owned(), root["profile"]["dev"].clone())]);
     manifest.insert("profile".to_owned(), profile.into());
-    // Else cargo would ask why it is not a member of the workspace above it.
+    // Otherwise cargo rejects it as no member of the workspace above it.
     manifest.insert("workspace".to_owned(), Table::new().into());
     manifest.to_string()
 }
 
-/// Has dependencies on a repository taken from their directories in this checkout of it.
+/// Replaces dependencies on a repository by their directories in this checkout of it.
 fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
     for (name, value) in table.iter_mut() {
         let Some(table) = value.as_table_mut() else { continue };
@@ -109,20 +108,20 @@ fn by_path(table: &mut Table, repository: &str, metadata: &Value) {
     }
 }
 
-/// What the workspace is made of.
+/// Cargo's metadata of the workspace.
 fn metadata() -> Value {
     let mut command = cargo();
     command
         .args(["metadata", "--offline", "--locked", "--format-version", "1"])
         .current_dir(workspace());
-    // Cargo has not fetched what only other systems take.
+    // Cargo has not fetched the dependencies of other systems.
     command.args(["--filter-platform", &host()]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The triple that is compiled for.
+/// The target triple.
 fn host() -> String {
     let output = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .arg("-vV")
@@ -135,7 +134,7 @@ fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
     metadata["packages"].as_array().unwrap().iter()
 }
 
-/// Where a package is: of the registry with this version, or, without one, of the workspace.
+/// The directory of a package: in the registry if it has a version, otherwise in the workspace.
 fn directory_of(metadata: &Value, name: &str, version: Option<&str>) -> PathBuf {
     let found = packages(metadata).find(|package| {
         package["name"] == name
@@ -143,7 +142,7 @@ fn directory_of(metadata: &Value, name: &str, version: Option<&str>) -> PathBuf 
             && version.is_none_or(|version| package["version"] == version)
     });
     let missing =
-        "the workspace has none; if it has another version, see where our lines go in that one";
+        "the workspace has none; if it has another version, update the line numbers of our lines";
     manifest_directory(
         found.unwrap_or_else(|| panic!("{name} {}: {missing}", version.unwrap_or_default())),
     )
@@ -153,8 +152,8 @@ fn manifest_directory(package: &Value) -> PathBuf {
     Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned()
 }
 
-/// Cargo as a person would start it. Build scripts of others look at variables that cargo has set
-/// for this test, and would be run again for a change in them.
+/// Cargo with a user's environment. Some build scripts depend on variables that cargo sets for this
+/// test, and would run again after a change of these.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
@@ -166,7 +165,7 @@ fn cargo() -> Command {
     command
 }
 
-/// The workspace's target directory, wherever it was put.
+/// The workspace's target directory.
 fn target_directory() -> PathBuf {
     Path::new(env!("CARGO_BIN_EXE_interop-client")).ancestors().nth(2).unwrap().to_owned()
 }
@@ -183,7 +182,7 @@ pub(crate) fn read(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// Writes a file, unless it is so already: cargo goes by times.
+/// Writes a file unless it is unchanged, because cargo compares modification times.
 fn write(file: &Path, text: &str) {
     if fs::read_to_string(file).is_ok_and(|present| present == text) {
         return;

@@ -1,4 +1,4 @@
-//! An emulated path with programs on it.
+//! An emulated path, and programs on its hosts.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use sidekick_netem::programs::{Program, Programs};
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::topology::{PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 
-/// Longest wait for the end of a program; only a failing test gets that far.
+/// The longest wait for the end of a program. Only a failing test reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The servers' name in their certificate.
@@ -68,16 +68,16 @@ impl Lab {
         Program::start_command(name, command, host, self.directory()).unwrap()
     }
 
-    /// What a program prints that succeeds.
+    /// Runs a program that must succeed, and returns its output.
     pub(crate) fn finish(&self, name: &'static str, command: Command, host: &Namespace) -> String {
         let mut program = self.start(name, command, host);
         let ended = program.wait(PATIENCE).unwrap();
-        let ended = ended.unwrap_or_else(|| panic!("{name} came to no end"));
+        let ended = ended.unwrap_or_else(|| panic!("{name} did not end"));
         assert!(ended.status.success(), "{name}: {}", ended.last_words);
         ended.output
     }
 
-    /// A proxy that counts what comes in through this interface of its host.
+    /// Starts a proxy that counts packets at this interface of its host.
     pub(crate) fn proxy(&self, interface: &str, address: Ipv4Addr) -> Program {
         let mut command = self.ours("sidekick-proxy");
         command.args(["--interface", interface, "--listen", &format!("{address}:{PROXY_PORT}")]);
@@ -86,7 +86,7 @@ impl Lab {
         proxy
     }
 
-    /// How the proxy stands.
+    /// The proxy's status.
     pub(crate) fn proxy_status(&self) -> Value {
         let mut command = self.ours("sidekick-proxy");
         command.args(["status", "--all", "--json"]);
@@ -96,7 +96,7 @@ impl Lab {
     }
 }
 
-/// Where the server listens.
+/// The server's address.
 pub(crate) fn server() -> SocketAddr {
     (RECEIVER, SERVER_PORT).into()
 }

@@ -1,12 +1,12 @@
-//! Other people's applications with the plugin in them: the published examples of tokio-quiche and
-//! quiche, with the lines of `applications/` added, built as their owners would build them, and run
+//! Other people's applications with the plugin: the published examples of tokio-quiche and quiche,
+//! with the lines of `applications/` added. The tests build them as their owners would, and run them
 //! over a path that loses packets.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `additions.rs` | what a diff says, and doing it |
-//! | `application.rs` | finding an example, assembling and building it |
-//! | `lab.rs` | a path with programs on it |
+//! | `additions.rs` | reads and applies a diff |
+//! | `application.rs` | finds, assembles and builds an example |
+//! | `lab.rs` | a path, and programs on its hosts |
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod additions;
@@ -37,7 +37,7 @@ const TOKIO_QUICHE: Application = Application {
         ("examples/async_http3_server/body.rs", "src/body.rs"),
         ("examples/async_http3_server/main.rs", "src/main.rs"),
         ("examples/async_http3_server/server.rs", "src/server.rs"),
-        // It wants to have them, whatever certificate it is told to use.
+        // It needs them even if its options name another certificate.
         ("examples/cert.crt", "examples/cert.crt"),
         ("examples/cert.key", "examples/cert.key"),
     ],
@@ -72,15 +72,14 @@ fn the_documents_show_what_is_built_here() {
     assert_eq!(gone, 0);
     assert!(
         guide.contains(&format!("takes {come} lines")),
-        "docs/integrate.md does not say that it takes {come} lines"
+        "docs/integrate.md lacks the number of lines, {come}"
     );
 }
 
-/// What tokio-quiche's server serves.
+/// The bytes that tokio-quiche's server serves.
 const SERVED: usize = 4 << 20;
 
-/// Losses on the server's first hop, and the slow way behind it. The path is laid from the client's
-/// side.
+/// Losses on the server's first hop, and a slow segment behind it. The path begins at the client.
 const SERVER_S_FIRST_HOP: [&str; 6] = [
     "near.loss_percent=0",
     "near.delay_ms=25",
@@ -90,7 +89,7 @@ const SERVER_S_FIRST_HOP: [&str; 6] = [
     "far.rate_mbit=100",
 ];
 
-/// Downloads from the server, and gives what it came to in Mbit/s.
+/// Downloads from the server, and returns the goodput in Mbit/s.
 fn download(program: &Path, with_proxy: bool) -> f64 {
     let lab = Lab::new(&SERVER_S_FIRST_HOP);
     let _proxy = with_proxy.then(|| lab.proxy(FAR, PROXY_FAR));
@@ -118,13 +117,13 @@ fn download(program: &Path, with_proxy: bool) -> f64 {
         println!("{}", report.trim());
         serde_json::from_str(&report).unwrap()
     };
-    // The server does not say when it listens. Its first answer does.
+    // The server does not report when it is ready, but its first answer shows it.
     get(1);
     let report = get(SERVED);
     assert_eq!(report["sha256"], hexadecimal(&Sha256::digest(vec![b'W'; SERVED])));
     if with_proxy {
         let totals = lab.proxy_status()["totals"].take();
-        // Nobody told the server of the proxy, so it has looked for one.
+        // No option names the proxy, so the server discovered it.
         for what in ["markers", "sessions", "quacks"] {
             assert!(totals[what].as_u64().unwrap() > 0, "{what}: {totals}");
         }
@@ -150,7 +149,7 @@ fn quiche_s_own_client_has_its_packets_counted() {
         let _proxy = lab.proxy(NEAR, PROXY_NEAR);
         let root = lab.directory().join("root");
         std::fs::create_dir(&root).unwrap();
-        // The client prints what it gets as text.
+        // The client prints the answer as text.
         let text = (0..100_000).fold(String::new(), |mut text, number| {
             writeln!(text, "{number}").unwrap();
             text
@@ -168,7 +167,7 @@ fn quiche_s_own_client_has_its_packets_counted() {
         assert!(printed == text, "{} bytes came of {}", printed.len(), text.len());
 
         let status = lab.proxy_status();
-        // It says no goodbye.
+        // The client does not end its session with the proxy, so the session remains.
         let session = &status["sessions"][0];
         assert_eq!(session["destination"], server().to_string(), "{status}");
         assert!(

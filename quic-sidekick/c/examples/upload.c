@@ -3,7 +3,7 @@
  * gcc upload.c $(pkg-config --cflags --libs quic-sidekick) -o upload
  * ./upload -c ca.pem -m pacubic FILE HOST PORT /NAME
  *
- * What a program with quiche has to add is marked "Sidekick".
+ * The word "Sidekick" marks the additions to a program with quiche.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -29,10 +29,10 @@
 
 static const char *usage =
     "usage: upload [-c CAFILE] [-n NAME] [-m MODE] [-p PROXY[:PORT]] FILE HOST PORT /NAME\n"
-    "  -c CAFILE  certificates that are trusted instead of the system's\n"
-    "  -n NAME    the name in the server's certificate, if it is not HOST\n"
+    "  -c CAFILE  root certificates to trust instead of the system's\n"
+    "  -n NAME    the name in the server's certificate [HOST]\n"
     "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto [auto]\n"
-    "  -p PROXY   the proxy's IPv4 address; without, whatever proxy is found on the path\n";
+    "  -p PROXY   the proxy's IPv4 address [any proxy on the path]\n";
 
 static void fail(const char *what, ...) {
     va_list rest;
@@ -45,7 +45,7 @@ static void fail(const char *what, ...) {
 }
 
 struct upload {
-    int sock;                      /* the connection's, connected */
+    int sock;                      /* of the connection */
     struct sockaddr_storage local; /* its two ends */
     struct sockaddr_storage remote;
     socklen_t local_len, remote_len;
@@ -56,27 +56,27 @@ struct upload {
     const char *host, *name;
     int64_t stream; /* of the request, or -1 */
     uint8_t chunk[CHUNK];
-    size_t from, to; /* what is left of the chunk */
+    size_t from, to; /* the rest of the chunk */
     bool all_read, body_sent, answered;
     int status;
     unsigned long long socket_errors; /* that the network reported */
     int last_error;
 };
 
-/* Takes note of why a call on a socket failed, if it is not that it would have to wait. The network reports errors on
-   anyone's word, since ICMP can be forged: none of them is a reason to end. */
+/* Records why a call on a socket failed, unless it would have blocked. Anyone can forge ICMP messages, so no such error
+   ends the upload. */
 static void note_error(struct upload *up) {
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return;
     up->socket_errors++;
     up->last_error = errno;
 }
 
-/* Sends what the connection and the help have to send. */
+/* Sends the packets of the connection and the messages of the help. */
 static void send_all(struct upload *up) {
     bool again = true;
     while (again) {
         for (;;) {
-            /* Sidekick: for BBR2, which takes the time of this call for the packet's, and so does the help: what is made here
+            /* Sidekick: BBR2 and the help use the time of quiche_conn_send() as the packet's time on the wire. So the packet
                has to leave at once. */
             if (sidekick_release_as_nanos(up->conn) > 0) break;
             uint8_t packet[PAYLOAD];
@@ -84,15 +84,15 @@ static void send_all(struct upload *up) {
             ssize_t len = quiche_conn_send(up->conn, packet, sizeof packet, &info);
             if (len == QUICHE_ERR_DONE) break;
             if (len < 0) fail("the connection failed (%zd)", len);
-            /* An error is about an earlier packet, and this one has not left. If it still does not, it is a lost one. */
+            /* The error concerns an earlier packet, and this one has not left. If the second attempt fails, it is lost. */
             for (int attempt = 0; attempt < 2 && send(up->sock, packet, (size_t)len, 0) < 0; attempt++) note_error(up);
         }
-        /* Sidekick: note what was sent, and send messages to the proxy. */
+        /* Sidekick: record the sent packets, and send messages to the proxy. */
         again = sidekick_on_sent(up->help, up->conn);
     }
 }
 
-/* Takes in all datagrams that are there. */
+/* Reads all waiting datagrams. */
 static void receive_all(struct upload *up) {
     uint8_t datagram[65535];
     ssize_t len;
@@ -103,11 +103,11 @@ static void receive_all(struct upload *up) {
             .to = (struct sockaddr *)&up->local,
             .to_len = up->local_len,
         };
-        /* What cannot be read is none of the connection's. */
+        /* The connection drops a datagram that is not its own. */
         quiche_conn_recv(up->conn, datagram, (size_t)len, &info);
     }
     note_error(up);
-    /* Sidekick: read what the proxy reports. */
+    /* Sidekick: read the proxy's reports. */
     sidekick_receive(up->help, up->conn);
 }
 
@@ -135,7 +135,7 @@ static void ask(struct upload *up) {
     if (up->stream < 0) fail("the request cannot be sent (%lld)", (long long)up->stream);
 }
 
-/* Hands on as much of the file as the connection takes. */
+/* Passes as much of the file to the connection as it accepts. */
 static void send_body(struct upload *up) {
     while (!up->body_sent) {
         if (up->from == up->to && !up->all_read) {
@@ -146,7 +146,7 @@ static void send_body(struct upload *up) {
         }
         ssize_t sent = quiche_h3_send_body(up->http, up->conn, (uint64_t)up->stream, up->chunk + up->from, up->to - up->from, up->all_read);
         if (sent == QUICHE_H3_ERR_DONE) return;
-        if (sent < 0) fail("the server takes no more (%zd)", sent);
+        if (sent < 0) fail("the server accepts no more of the file (%zd)", sent);
         up->from += (size_t)sent;
         up->body_sent = up->all_read && up->from == up->to;
     }
@@ -159,7 +159,7 @@ static int read_status(uint8_t *name, size_t name_len, uint8_t *value, size_t va
     return 0;
 }
 
-/* What the server says; its answer goes to standard output. */
+/* Reads the server's answer, and writes its body to standard output. */
 static void read_answer(struct upload *up) {
     quiche_h3_event *event;
     int64_t stream;
@@ -179,7 +179,7 @@ static void read_answer(struct upload *up) {
             up->answered = true;
             break;
         case QUICHE_H3_EVENT_RESET:
-            fail("the server has broken off its answer");
+            fail("the server reset its answer");
             break;
         case QUICHE_H3_EVENT_GOAWAY:
         case QUICHE_H3_EVENT_PRIORITY_UPDATE:
@@ -189,26 +189,26 @@ static void read_answer(struct upload *up) {
     }
 }
 
-/* Waits for a datagram, or until something is due. */
-static void wait_for_something(struct upload *up) {
+/* Waits for a datagram or the next deadline. */
+static void wait_for_input(struct upload *up) {
     uint64_t nanos = quiche_conn_timeout_as_nanos(up->conn);
-    /* Sidekick */
+    /* Sidekick: its own deadline, and that of the pacer. */
     uint64_t of_help = sidekick_timeout_as_nanos(up->help);
     if (of_help < nanos) nanos = of_help;
     uint64_t of_packet = sidekick_release_as_nanos(up->conn);
     if (of_packet > 0 && of_packet < nanos) nanos = of_packet;
     struct pollfd sockets[] = {{.fd = up->sock, .events = POLLIN}, {.fd = sidekick_fd(up->help), .events = POLLIN}};
-    /* Rounded up, so that it is due when it is looked at. */
+    /* Rounded up, so that poll() does not return before the deadline. */
     uint64_t millis = nanos / 1000000 + (nanos % 1000000 > 0);
     poll(sockets, 2, millis > 60000 ? 60000 : (int)millis);
     if (quiche_conn_timeout_as_nanos(up->conn) == 0) quiche_conn_on_timeout(up->conn);
 }
 
-/* Why there is no answer. */
+/* Reports why there is no answer, and exits. */
 static void explain(struct upload *up) {
     if (quiche_conn_is_timed_out(up->conn)) {
         if (up->socket_errors == 0) fail("the server does not answer");
-        fail("the server does not answer; the network reported %llu errors, the last of them: %s", up->socket_errors, strerror(up->last_error));
+        fail("the server does not answer; the network reported %llu errors, the last is: %s", up->socket_errors, strerror(up->last_error));
     }
     bool app;
     uint64_t code;
@@ -220,27 +220,27 @@ static void explain(struct upload *up) {
             int alert = (int)(code - 0x100);
             /* bad_certificate, certificate_unknown, unknown_ca */
             if (alert == 42 || alert == 46 || alert == 48) {
-                fail("the server is not to be trusted (TLS alert %d): name the root of its certificate with -c CAFILE, and the name in it with -n NAME", alert);
+                fail("the server's certificate is not trusted (TLS alert %d): name its root certificate with -c CAFILE, and its name with -n NAME", alert);
             }
-            if (alert == 45) fail("the server's certificate has expired (TLS alert 45): look at its dates, and at this machine's clock");
-            fail("TLS failed here (alert %d, RFC 8446, section 6)", alert);
+            if (alert == 45) fail("the server's certificate has expired (TLS alert 45): check its dates, and this machine's clock");
+            fail("this end aborted TLS (alert %d, RFC 8446, section 6)", alert);
         }
-        fail("the connection was closed here (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
+        fail("this end closed the connection (error %#llx %.*s)", (unsigned long long)code, (int)len, (const char *)reason);
     }
-    fail("the server has closed the connection");
+    fail("the server closed the connection");
 }
 
-/* Whether the text is a port, 1 to 65535: others are cut to 16 bits by those who read them. */
+/* Whether the text is a port, 1 to 65535. getaddrinfo() cuts a larger number to 16 bits. */
 static bool is_port(const char *text) {
     char *end;
     long port = strtol(text, &end, 10);
     return end != text && *end == '\0' && port >= 1 && port <= 65535;
 }
 
-/* A UDP socket that is connected to the server. */
+/* Opens a UDP socket, and connects it to the server. */
 static void open_socket(struct upload *up, const char *host, const char *port) {
     struct addrinfo hints = {.ai_socktype = SOCK_DGRAM}, *found;
-    if (!is_port(port)) fail("%s is no port: name one of 1 to 65535", port);
+    if (!is_port(port)) fail("%s is not a port: use 1 to 65535", port);
     int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0) fail("%s port %s: %s", host, port, gai_strerror(error));
     up->sock = socket(found->ai_family, SOCK_DGRAM, 0);
@@ -253,7 +253,7 @@ static void open_socket(struct upload *up, const char *host, const char *port) {
     getsockname(up->sock, (struct sockaddr *)&up->local, &up->local_len);
 }
 
-/* Sidekick: which proxy to ask for what. */
+/* Sidekick: choose the mode and the proxy. */
 static sidekick_config *choose(const char *mode, const char *proxy) {
     sidekick_config *config = sidekick_config_new(mode);
     if (config == NULL) fail("there is no mode %s", mode);
@@ -262,8 +262,8 @@ static sidekick_config *choose(const char *mode, const char *proxy) {
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(5252)};
         const char *colon = strchr(proxy, ':');
         snprintf(host, sizeof host, "%.*s", (int)(colon ? colon - proxy : (long)strlen(proxy)), proxy);
-        if (strchr(proxy, ':') != strrchr(proxy, ':') || inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is no IPv4 address with or without a port", proxy);
-        if (colon != NULL && !is_port(colon + 1)) fail("%s is no port: name one of 1 to 65535", colon + 1);
+        if (strchr(proxy, ':') != strrchr(proxy, ':') || inet_pton(AF_INET, host, &at.sin_addr) != 1) fail("%s is not an IPv4 address with or without a port", proxy);
+        if (colon != NULL && !is_port(colon + 1)) fail("%s is not a port: use 1 to 65535", colon + 1);
         if (colon != NULL) at.sin_port = htons((uint16_t)atoi(colon + 1));
         sidekick_config_set_proxy(config, (struct sockaddr *)&at, sizeof at);
     }
@@ -328,18 +328,18 @@ int main(int argc, char **argv) {
         }
         if (up.answered && !closing) {
             char sentence[128];
-            sidekick_status told;
-            sidekick_get_status(up.help, &told);
+            sidekick_status status;
+            sidekick_get_status(up.help, &status);
             sidekick_assistance(up.help, sentence, sizeof sentence);
-            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)told.quacks, (unsigned long long)told.early_lost, up.socket_errors + (unsigned long long)told.socket_errors);
+            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)status.quacks, (unsigned long long)status.early_lost, up.socket_errors + (unsigned long long)status.socket_errors);
             sidekick_stop(up.help);
             quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
             closing = true;
         }
         send_all(&up);
-        /* The close was sent; whether it arrived makes no difference here. */
+        /* The close is sent. The program does not wait for its arrival. */
         if (closing) break;
-        wait_for_something(&up);
+        wait_for_input(&up);
         receive_all(&up);
     }
     if (!up.answered) explain(&up);

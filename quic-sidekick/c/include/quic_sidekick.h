@@ -1,8 +1,8 @@
 /* The plugin for programs that use quiche's C interface. cbindgen makes this file from the crate
  * quic-sidekick-c.
  *
- * Each pointer must be what its function asks for, or NULL. One thread at a time uses a connection
- * and its help.
+ * Each pointer must point to an object of its type, or be NULL. Only one thread at a time may use a
+ * connection and its help.
  */
 
 #ifndef QUIC_SIDEKICK_H
@@ -15,12 +15,12 @@
 #include "quiche.h"
 
 /*
- The help for one connection. One thread at a time uses it, as is the case for the connection.
+ The help for one connection. Only one thread at a time may use it and the connection.
  */
 typedef struct sidekick sidekick;
 
 /*
- Which proxy to ask for what; for any number of connections.
+ The proxy, the mode and the requested terms; for any number of connections.
  */
 typedef struct sidekick_config sidekick_config;
 
@@ -33,16 +33,16 @@ typedef struct sidekick_status {
    */
   bool assisted;
   /*
-   The near segment's smoothed round-trip time in nanoseconds; 0 before it was measured.
+   The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured.
    */
   uint64_t near_rtt_nanos;
   /*
    Packets that the help declared lost or sent again. quiche's own count of lost packets does
-   not contain them.
+   not include them.
    */
   uint64_t early_lost;
   /*
-   Of these, packets that the receiver had received in their turn.
+   Of these, packets whose first transmission the receiver acknowledged.
    */
   uint64_t spurious;
   /*
@@ -66,8 +66,8 @@ typedef struct sidekick_status {
    */
   uint64_t polls;
   /*
-   Errors that the network reported at the socket of the help. They end nothing, since anyone
-   can forge them.
+   Errors that the network reported at the socket of the help. They do not end the help,
+   because anyone can forge them.
    */
   uint64_t socket_errors;
 } sidekick_status;
@@ -83,20 +83,20 @@ extern "C" {
 struct sidekick *sidekick_new(const struct sidekick_config *config);
 
 /*
- Frees the help, and closes its socket. The connection goes on as plain QUIC. NULL does nothing.
+ Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does nothing.
  */
 void sidekick_free(struct sidekick *sidekick);
 
 /*
- Opens a UDP socket at the connection's local address, and logs what the connection sends. Call it
- right after quiche_connect(). Returns 0, or the error number of the system, which refused the
- socket: the connection then goes on unassisted.
+ Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call it
+ right after quiche_connect(). Returns 0, or the system's error number if the system refuses the
+ socket. The connection then continues unassisted.
  */
 int sidekick_attach(struct sidekick *sidekick, quiche_conn *conn);
 
 /*
- The socket of the help, for poll(): when it is readable, call sidekick_receive(). -1 if there is
- none, which poll() ignores. The help reads, writes and closes it.
+ The socket of the help, for poll(); -1 if there is none, which poll() ignores. When it is
+ readable, call sidekick_receive(). Only the help reads, writes and closes it.
  */
 int sidekick_fd(const struct sidekick *sidekick);
 
@@ -107,15 +107,15 @@ int sidekick_fd(const struct sidekick *sidekick);
 bool sidekick_receive(struct sidekick *sidekick, quiche_conn *conn);
 
 /*
- Notes what the connection has sent, and sends messages to the proxy. Call it in each round of the
- loop, when quiche_conn_send() has returned QUICHE_ERR_DONE and all was sent. Returns whether
- quiche_conn_send() has something to send again: then repeat both.
+ Records the packets that the connection has sent, and sends messages to the proxy. Call it in each
+ round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent all.
+ Returns whether quiche_conn_send() has something to send again: then repeat both.
  */
 bool sidekick_on_sent(struct sidekick *sidekick, quiche_conn *conn);
 
 /*
- Nanoseconds until sidekick_receive() has something to do, or UINT64_MAX. Wait for the shorter of
- this and quiche_conn_timeout_as_nanos().
+ Nanoseconds until sidekick_receive() is due, or UINT64_MAX. Wait for the shorter of this and
+ quiche_conn_timeout_as_nanos().
  */
 uint64_t sidekick_timeout_as_nanos(const struct sidekick *sidekick);
 
@@ -133,39 +133,40 @@ uint64_t sidekick_release_as_nanos(const quiche_conn *conn);
 void sidekick_stop(struct sidekick *sidekick);
 
 /*
- The usual terms of whatever proxy is found on the path, to be freed by sidekick_config_free().
- `mode` is one of "early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction", "auto";
- NULL for any other.
+ Makes a configuration for any proxy that is discovered on the path, with the default terms.
+ sidekick_config_free() frees it. `mode` is one of "early-loss", "pacubic", "path-aware-bbr",
+ "reinject", "ack-reduction", "auto". Returns NULL for any other.
  */
 struct sidekick_config *sidekick_config_new(const char *mode);
 
 /*
- Frees it; NULL is nothing.
+ Frees the configuration. NULL does nothing.
  */
 void sidekick_config_free(struct sidekick_config *config);
 
 /*
- The congestion controller that the mode is made for, for quiche_config_set_cc_algorithm_name();
- NULL if any will do.
+ The name of the mode's congestion controller, for quiche_config_set_cc_algorithm_name(); NULL if
+ the mode works with any.
  */
 const char *sidekick_config_congestion_control(const struct sidekick_config *config);
 
 /*
- Asks the proxy at this address, and looks for no other. -1 if it is no IPv4 or IPv6 address.
+ Uses the proxy at this address, and discovers no other. Returns 0, or -1 if it is not an IPv4 or
+ IPv6 address.
  */
 int sidekick_config_set_proxy(struct sidekick_config *config,
                               const struct sockaddr *address,
                               socklen_t len);
 
 /*
- Believes only the proxy with this public key, in hexadecimal as the proxy prints it. -1 if it is
- none.
+ Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0, or
+ -1 if it is not a public key.
  */
 int sidekick_config_set_key(struct sidekick_config *config, const char *key);
 
 /*
- Asks for a quACK of `sums` sums after every `packets` packets and every `milliseconds`, where
- they are not 0. -1 if both or the sums are.
+ Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0 disables
+ either. Returns 0, or -1 if both are 0, or `sums` is.
  */
 int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint16_t packets,

@@ -6,7 +6,7 @@ use nix::libc::{
 use nix::sys::socket::{SockaddrLike as _, SockaddrStorage};
 use std::net::SocketAddr;
 
-/// An IPv4 or IPv6 address; `None` for null and for any other.
+/// Reads an IPv4 or IPv6 address; `None` for null and for any other family.
 ///
 /// # Safety
 /// `address` is null, or points at `len` bytes.
@@ -15,7 +15,7 @@ pub(crate) unsafe fn from_c(address: *const sockaddr, len: socklen_t) -> Option<
     if address.is_null() || !has(size_of::<sa_family_t>()) {
         return None;
     }
-    // SAFETY: the family is what an address begins with, and there are as many bytes.
+    // SAFETY: an address begins with its family, and has at least so many bytes.
     let family = unsafe { address.cast::<sa_family_t>().read_unaligned() };
     let complete = match c_int::from(family) {
         AF_INET => has(size_of::<sockaddr_in>()),
@@ -25,7 +25,7 @@ pub(crate) unsafe fn from_c(address: *const sockaddr, len: socklen_t) -> Option<
     if !complete {
         return None;
     }
-    // SAFETY: it points at as many bytes as an address of its family has.
+    // SAFETY: it points at a complete address of its family.
     let address = unsafe { SockaddrStorage::from_raw(address, Some(len)) }?;
     let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::V4((*v4).into()));
     v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into())))
@@ -36,9 +36,9 @@ mod tests {
     use super::*;
     use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrLike};
 
-    /// The address as the system writes it is read whole, and not at all if it is cut short.
+    /// Compares what is read of a whole address, and of one that is a byte short.
     fn check(address: SocketAddr, written: &impl SockaddrLike) {
-        // SAFETY: the address has as many bytes as the calls name, or more.
+        // SAFETY: the address has at least as many bytes as the calls name.
         let (whole, short) = unsafe {
             let at = written.as_ptr();
             (from_c(at, written.len()), from_c(at, written.len() - 1))

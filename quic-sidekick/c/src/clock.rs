@@ -1,4 +1,4 @@
-//! Where time enters: C hands none over, as it does not to quiche's own functions.
+//! The clock. As in quiche's own C interface, callers do not pass the time.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a program in C chooses.
+//! The configuration, for a program in C.
 
 use crate::address::from_c;
 use nix::libc::{sockaddr, socklen_t};
@@ -8,14 +8,14 @@ use std::num::NonZeroU16;
 use std::ptr;
 use std::time::Duration;
 
-/// Which proxy to ask for what; for any number of connections.
+/// The proxy, the mode and the requested terms; for any number of connections.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct sidekick_config {
     pub(crate) terms: Config,
 }
 
-/// What text there is.
+/// Reads a text; `None` for null and for text that is not UTF-8.
 ///
 /// # Safety
 /// `text` is null, or ends with a zero byte.
@@ -23,13 +23,13 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     if text.is_null() {
         return None;
     }
-    // SAFETY: as this function's.
+    // SAFETY: not null, and ends with a zero byte, as the caller promises.
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// The usual terms of whatever proxy is found on the path, to be freed by sidekick_config_free().
-/// `mode` is one of "early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction", "auto";
-/// NULL for any other.
+/// Makes a configuration for any proxy that is discovered on the path, with the default terms.
+/// sidekick_config_free() frees it. `mode` is one of "early-loss", "pacubic", "path-aware-bbr",
+/// "reinject", "ack-reduction", "auto". Returns NULL for any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_new(mode: *const c_char) -> *mut sidekick_config {
     // SAFETY: null or a text, as the caller promises.
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn sidekick_config_new(mode: *const c_char) -> *mut sideki
     })
 }
 
-/// Frees it; NULL is nothing.
+/// Frees the configuration. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_free(config: *mut sidekick_config) {
     if !config.is_null() {
@@ -48,8 +48,8 @@ pub unsafe extern "C" fn sidekick_config_free(config: *mut sidekick_config) {
     }
 }
 
-/// The congestion controller that the mode is made for, for quiche_config_set_cc_algorithm_name();
-/// NULL if any will do.
+/// The name of the mode's congestion controller, for quiche_config_set_cc_algorithm_name(); NULL if
+/// the mode works with any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_congestion_control(
     config: *const sidekick_config,
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn sidekick_config_congestion_control(
     }
 }
 
-/// Does something to a config: 0, or -1 if it is null or there is no such thing.
+/// Changes a configuration. Returns 0, or -1 if `config` is null or `change` fails.
 ///
 /// # Safety
 /// `config` is null or live.
@@ -72,12 +72,13 @@ unsafe fn change(
     config: *mut sidekick_config,
     change: impl FnOnce(&mut Config) -> Option<()>,
 ) -> c_int {
-    // SAFETY: as this function's.
+    // SAFETY: null or live, as the caller promises.
     let config = unsafe { config.as_mut() };
     if config.and_then(|config| change(&mut config.terms)).is_some() { 0 } else { -1 }
 }
 
-/// Asks the proxy at this address, and looks for no other. -1 if it is no IPv4 or IPv6 address.
+/// Uses the proxy at this address, and discovers no other. Returns 0, or -1 if it is not an IPv4 or
+/// IPv6 address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_proxy(
     config: *mut sidekick_config,
@@ -94,8 +95,8 @@ pub unsafe extern "C" fn sidekick_config_set_proxy(
     }
 }
 
-/// Believes only the proxy with this public key, in hexadecimal as the proxy prints it. -1 if it is
-/// none.
+/// Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0, or
+/// -1 if it is not a public key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_key(
     config: *mut sidekick_config,
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn sidekick_config_set_key(
     }
 }
 
-/// Asks for a quACK of `sums` sums after every `packets` packets and every `milliseconds`, where
-/// they are not 0. -1 if both or the sums are.
+/// Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0 disables
+/// either. Returns 0, or -1 if both are 0, or `sums` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_quacks(
     config: *mut sidekick_config,
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changes_nothing() {
+    fn invalid_values_change_nothing() {
         // SAFETY: null is allowed, the texts and the config live, and the config is freed once.
         unsafe {
             assert!(sidekick_config_new(c"cubic".as_ptr()).is_null());

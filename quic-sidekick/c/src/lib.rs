@@ -1,14 +1,14 @@
 //! The plugin for programs in C that drive quiche by its own C interface.
 //!
-//! Built as `libquicsidekick`, which holds both interfaces: `quiche.h`, as quiche has it, and
-//! `quic_sidekick.h`, which is made from this crate. The Rust crate's pages explain the functions;
-//! the header adds what C has to know.
+//! Cargo builds it as `libquicsidekick`, which has both interfaces: quiche's own `quiche.h`, and
+//! `quic_sidekick.h`, which cbindgen makes from this crate. The Rust crate's pages explain the
+//! functions. The header adds the rules for C.
 //!
 //! `unsafe` is confined to this crate, which receives pointers from C. Each function states what
 //! the caller promises. Given a null pointer, it does nothing.
 
 #![allow(unsafe_code, reason = "pointers from C; each function states what they must be")]
-// The text above and the header say it once for all functions.
+// The text above and the header state it once for all functions.
 #![allow(clippy::missing_safety_doc, reason = "the header states once what pointers must be")]
 
 mod address;
@@ -23,7 +23,7 @@ use std::os::fd::AsRawFd as _;
 
 use config::sidekick_config;
 
-/// The help for one connection. One thread at a time uses it, as is the case for the connection.
+/// The help for one connection. Only one thread at a time may use it and the connection.
 #[derive(Debug)]
 #[allow(non_camel_case_types, reason = "its name in C")]
 pub struct sidekick {
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn sidekick_new(config: *const sidekick_config) -> *mut si
     Box::into_raw(Box::new(sidekick { driver: Driver::new(config.terms.clone()) }))
 }
 
-/// Frees the help, and closes its socket. The connection goes on as plain QUIC. NULL does nothing.
+/// Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_free(sidekick: *mut sidekick) {
     if !sidekick.is_null() {
@@ -48,21 +48,21 @@ pub unsafe extern "C" fn sidekick_free(sidekick: *mut sidekick) {
     }
 }
 
-/// Both of a pair of pointers, unless one is null.
+/// Both pointers as references, unless one is null.
 ///
 /// # Safety
-/// Each is null, or a valid pointer that nobody else uses meanwhile.
+/// Each is null, or a valid pointer that no other code uses meanwhile.
 unsafe fn both<'a>(
     sidekick: *mut sidekick,
     conn: *mut Connection,
 ) -> Option<(&'a mut Driver, &'a mut Connection)> {
-    // SAFETY: as this function's.
+    // SAFETY: each is null or valid and unshared, as the caller promises.
     unsafe { Some((&mut sidekick.as_mut()?.driver, conn.as_mut()?)) }
 }
 
-/// Opens a UDP socket at the connection's local address, and logs what the connection sends. Call it
-/// right after quiche_connect(). Returns 0, or the error number of the system, which refused the
-/// socket: the connection then goes on unassisted.
+/// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call it
+/// right after quiche_connect(). Returns 0, or the system's error number if the system refuses the
+/// socket. The connection then continues unassisted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Connection) -> c_int {
     // SAFETY: both are null or live and used by this thread alone, as the caller promises.
@@ -75,8 +75,8 @@ pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Con
     }
 }
 
-/// The socket of the help, for poll(): when it is readable, call sidekick_receive(). -1 if there is
-/// none, which poll() ignores. The help reads, writes and closes it.
+/// The socket of the help, for poll(); -1 if there is none, which poll() ignores. When it is
+/// readable, call sidekick_receive(). Only the help reads, writes and closes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_fd(sidekick: *const sidekick) -> c_int {
     // SAFETY: null or live, as the caller promises.
@@ -92,17 +92,17 @@ pub unsafe extern "C" fn sidekick_receive(sidekick: *mut sidekick, conn: *mut Co
     unsafe { both(sidekick, conn) }.is_some_and(|(driver, conn)| driver.receive(conn, now()))
 }
 
-/// Notes what the connection has sent, and sends messages to the proxy. Call it in each round of the
-/// loop, when quiche_conn_send() has returned QUICHE_ERR_DONE and all was sent. Returns whether
-/// quiche_conn_send() has something to send again: then repeat both.
+/// Records the packets that the connection has sent, and sends messages to the proxy. Call it in each
+/// round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent all.
+/// Returns whether quiche_conn_send() has something to send again: then repeat both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_on_sent(sidekick: *mut sidekick, conn: *mut Connection) -> bool {
     // SAFETY: as in sidekick_attach.
     unsafe { both(sidekick, conn) }.is_some_and(|(driver, conn)| driver.on_sent(conn, now()))
 }
 
-/// Nanoseconds until sidekick_receive() has something to do, or UINT64_MAX. Wait for the shorter of
-/// this and quiche_conn_timeout_as_nanos().
+/// Nanoseconds until sidekick_receive() is due, or UINT64_MAX. Wait for the shorter of this and
+/// quiche_conn_timeout_as_nanos().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_timeout_as_nanos(sidekick: *const sidekick) -> u64 {
     // SAFETY: null or live, as the caller promises.

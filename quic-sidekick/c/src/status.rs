@@ -12,12 +12,12 @@ use std::ptr;
 pub struct sidekick_status {
     /// Whether a proxy assists it now.
     pub assisted: bool,
-    /// The near segment's smoothed round-trip time in nanoseconds; 0 before it was measured.
+    /// The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured.
     pub near_rtt_nanos: u64,
     /// Packets that the help declared lost or sent again. quiche's own count of lost packets does
-    /// not contain them.
+    /// not include them.
     pub early_lost: u64,
-    /// Of these, packets that the receiver had received in their turn.
+    /// Of these, packets whose first transmission the receiver acknowledged.
     pub spurious: u64,
     /// quACKs received.
     pub quacks: u64,
@@ -29,8 +29,8 @@ pub struct sidekick_status {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
-    /// Errors that the network reported at the socket of the help. They end nothing, since anyone
-    /// can forge them.
+    /// Errors that the network reported at the socket of the help. They do not end the help,
+    /// because anyone can forge them.
     pub socket_errors: u64,
 }
 
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
     // SAFETY: null or live, as the caller promises.
     let Some(sidekick) = (unsafe { sidekick.as_ref() }) else { return };
     let status = sidekick.driver.status();
-    let told = sidekick_status {
+    let written = sidekick_status {
         assisted: status.assistance == Assistance::Assisted,
         near_rtt_nanos: status
             .near_rtt
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
     };
     if !out.is_null() {
         // SAFETY: not null, and valid for writing, as the caller promises.
-        unsafe { out.write(told) };
+        unsafe { out.write(written) };
     }
 }
 
@@ -91,9 +91,9 @@ mod tests {
     use std::ffi::CStr;
 
     #[test]
-    fn a_new_one_says_that_it_is_not_helped_yet() {
-        // SAFETY: all that is made lives until it is freed, once; the buffers are as long as is
-        // said.
+    fn a_new_help_reports_no_assistance() {
+        // SAFETY: each object lives until it is freed, once, and the buffers have the stated
+        // length.
         unsafe {
             let config = sidekick_config_new(c"auto".as_ptr());
             let sidekick = sidekick_new(config);
@@ -103,8 +103,8 @@ mod tests {
             assert_eq!(status, sidekick_status::default());
             let mut out = [1; 8];
             let len = sidekick_assistance(sidekick, out.as_mut_ptr(), out.len());
-            let told = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
-            assert_eq!(told.len(), 7, "{told}");
+            let sentence = CStr::from_ptr(out.as_ptr()).to_str().unwrap();
+            assert_eq!(sentence.len(), 7, "{sentence}");
             assert!(len > 7);
             assert_eq!(sidekick_assistance(sidekick, ptr::null_mut(), 0), len);
             sidekick_free(sidekick);

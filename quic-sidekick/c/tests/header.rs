@@ -1,7 +1,7 @@
-//! `include/quic_sidekick.h` is what cbindgen makes of this crate.
+//! `include/quic_sidekick.h` is cbindgen's output for this crate.
 //! `SIDEKICK_UPDATE=1 cargo test -p quic-sidekick-c --test header` rewrites it.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where something is not as it should be")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ const HEAD: &str = "\
 /* The plugin for programs that use quiche's C interface. cbindgen makes this file from the crate
  * quic-sidekick-c.
  *
- * Each pointer must be what its function asks for, or NULL. One thread at a time uses a connection
- * and its help.
+ * Each pointer must point to an object of its type, or be NULL. Only one thread at a time may use a
+ * connection and its help.
  */";
 
 #[test]
-fn the_header_says_what_the_library_has() {
+fn the_header_matches_the_library() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let named = |from: &str, to: &str| (from.to_owned(), to.to_owned());
     let config = cbindgen::Config {

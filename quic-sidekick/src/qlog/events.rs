@@ -1,6 +1,7 @@
-//! The data of each event. `QLOG.md` says what the fields mean; a test holds what is written to it.
+//! The data of each event. `QLOG.md` defines the fields; a test compares the events with it.
 
 use crate::Config;
+use crate::sidekick::Repair;
 use quiche::sidekick::Reaction;
 use serde::Serialize;
 use sidekick_protocol::{Assistance, Flow, LastQuack, QuackOutcome, Reason, Selection};
@@ -8,7 +9,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-/// As qlog wants times: milliseconds, with decimals.
+/// A time in qlog: milliseconds, with decimals.
 fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
@@ -32,7 +33,7 @@ impl ModeSet {
     pub(super) const NAME: &str = "sidekick:mode_set";
 
     pub(super) fn new(config: &Config, congestion_control: Option<&'static str>) -> Self {
-        // Not the application's own figures, but what they come to.
+        // The terms that the sender requests, which may differ from the application's.
         let asked = config.sender();
         Self {
             mode: config.mode.to_string(),
@@ -107,13 +108,13 @@ impl EarlyLoss {
         count: usize,
         path_id: usize,
         flow: Flow,
-        reaction: Option<Reaction>,
+        repair: Repair,
     ) -> Self {
-        let (reaction, rtt_ratio) = match reaction {
-            Some(Reaction::Loss | Reaction::Congestion) => ("loss", None),
-            Some(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
-            Some(Reaction::Neutered) => ("neutered", None),
-            None => ("reinjected", None),
+        let (reaction, rtt_ratio) = match repair {
+            Repair::EarlyLoss(Reaction::Loss | Reaction::Congestion) => ("loss", None),
+            Repair::EarlyLoss(Reaction::NearLoss { ratio }) => ("near_loss", Some(ratio)),
+            Repair::EarlyLoss(Reaction::Neutered) => ("neutered", None),
+            Repair::Reinject => ("reinjected", None),
         };
         Self {
             packet_numbers,
@@ -203,7 +204,7 @@ fn reason(assistance: Assistance) -> Option<&'static str> {
 
 #[cfg(test)]
 #[path = "../../tests/raw/schema.rs"]
-#[allow(dead_code, reason = "the events here are in no file")]
+#[allow(dead_code, reason = "these events are not in a file")]
 mod schema;
 
 #[cfg(test)]
@@ -230,7 +231,10 @@ mod tests {
             documented(ModeSet::NAME, &ModeSet::new(&config, Some("reno")));
             (config.every, config.every_packets, config.threshold) = (None, NonZeroU16::new(32), 0);
             let event = ModeSet::new(&config, None);
-            assert_eq!(event.threshold, 1, "what is asked for is logged, not what was configured");
+            assert_eq!(
+                event.threshold, 1,
+                "the event has the requested terms, not the configured ones"
+            );
             documented(ModeSet::NAME, &event);
         }
 
@@ -242,11 +246,10 @@ mod tests {
 
         let (source, destination) =
             ("192.0.2.1:1".parse().unwrap(), "[2001:db8::1]:2".parse().unwrap());
-        let reactions =
-            [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered].map(Some);
-        for reaction in reactions.into_iter().chain([None]) {
+        let reactions = [Reaction::Loss, Reaction::NearLoss { ratio: 0.25 }, Reaction::Neutered];
+        for repair in reactions.map(Repair::EarlyLoss).into_iter().chain([Repair::Reinject]) {
             let event =
-                EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, reaction);
+                EarlyLoss::new(vec![1, u64::MAX], 2, 0, Flow { source, destination }, repair);
             assert_eq!(event.rtt_ratio, (event.reaction == "near_loss").then_some(0.25));
             documented(EarlyLoss::NAME, &event);
         }

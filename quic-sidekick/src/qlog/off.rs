@@ -1,4 +1,4 @@
-//! Stands in for the log where it was not built in.
+//! Replaces the log in builds without the feature `qlog`.
 
 use super::Losses;
 use crate::Config;

@@ -1,24 +1,24 @@
-//! Writes the events. Each is made only if the connection has a qlog file; a file that fails is
-//! quiche's own business.
+//! Writes the events, if the connection has a qlog file. quiche handles the errors of the file.
 
 use super::Losses;
 use super::events::{
     AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
 };
 use crate::Config;
+use crate::sidekick::Repair;
 use quiche::{BufFactory, Connection, QlogLevel};
 use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// What was written once and for all.
+/// Remembers which event is already written.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     mode_set: bool,
 }
 
 impl Log {
-    /// The first of these calls writes what was asked for.
+    /// Writes the mode and the requested terms, at the first call only.
     pub(crate) fn mode_set<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
@@ -32,8 +32,8 @@ impl Log {
         }
     }
 
-    /// Writes what a message `from` a proxy told, if it was a quACK and was taken in. `before` is
-    /// how the counters were until then.
+    /// Writes the latest quACK, if the sender accepted one in the message `from` a proxy. `before`
+    /// has the counters before that message.
     pub(crate) fn quack_received<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
@@ -57,21 +57,21 @@ impl Log {
         }
     }
 
-    /// Writes which packets were declared lost.
+    /// Writes which packets were declared lost or are sent again.
     pub(crate) fn early_loss<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,
         losses: Losses<'_>,
         now: Instant,
     ) {
-        let Losses { path_id, flow, packets, reaction, declared } = losses;
+        let Losses { path_id, flow, packets, repair, declared } = losses;
         if declared > 0 {
             conn.sidekick_qlog(EarlyLoss::NAME, QlogLevel::Core, now, |conn| {
                 let known = |number: &u64| {
-                    reaction.is_none() || conn.sidekick_is_early_lost(path_id, *number)
+                    repair == Repair::Reinject || conn.sidekick_is_early_lost(path_id, *number)
                 };
                 let open = packets.iter().copied().filter(known);
-                EarlyLoss::new(open.collect(), declared, path_id, flow, reaction)
+                EarlyLoss::new(open.collect(), declared, path_id, flow, repair)
             });
         }
     }

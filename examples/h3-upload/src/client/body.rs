@@ -1,5 +1,5 @@
-//! Reads the file, hashes it and hands it to the HTTP/3 driver, on a thread of its own: reading a
-//! file blocks, and a hash keeps a core busy.
+//! Reads the file, hashes it, and passes it to the HTTP/3 driver. It uses a thread of its own,
+//! because reading a file blocks, and hashing keeps a core busy.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,11 +13,11 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_quiche::http3::driver::OutboundFrame;
 
-/// What the driver takes at a time. It holds a bounded number of these, so memory does not grow
-/// with the file.
+/// Bytes that the driver receives at a time. It holds a bounded number of chunks, so memory does not
+/// grow with the file.
 const CHUNK: usize = 64 * 1024;
 
-/// An open file, and how long it is if that can be known beforehand.
+/// An open file, and its length if that is known in advance.
 pub(crate) struct Source {
     file: File,
     path: PathBuf,
@@ -25,7 +25,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Opens `path`. Pipes and devices are read until they end.
+    /// Opens `path`. A pipe or device has no known length, and is read to its end.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot read {}", path.display());
         let file = File::open(path).with_context(cannot)?;
@@ -41,7 +41,7 @@ impl Source {
     }
 }
 
-/// What was sent.
+/// The complete body that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) bytes: u64,
@@ -49,13 +49,13 @@ pub(crate) struct Sent {
     pub(crate) sha256: String,
 }
 
-/// How far sending has come.
+/// The progress of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    /// Bytes handed over.
+    /// Bytes passed to the driver.
     pub(crate) handed: AtomicU64,
-    /// Counts the beginnings and ends of reads: odd while the file is read, which takes long where
-    /// it is a pipe.
+    /// Counts the beginnings and ends of reads, so it is odd during a read. Reading a pipe can take
+    /// long.
     pub(crate) reads: AtomicU64,
 }
 
@@ -68,21 +68,22 @@ impl Counted {
     }
 }
 
-/// How sending ended.
+/// The result of sending the body.
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
-/// Sends the whole file down `to` and says what it was. `None` if the driver stopped taking it, in
-/// which case the connection or the server's answer says why. `counted` follows.
+/// Sends the whole file to `to`, and updates `counted`. The receiver yields what was sent; `None` if
+/// the driver stopped reading. The end of the connection, or the server's answer, then gives the
+/// reason.
 pub(crate) fn spawn(
     source: Source,
     to: mpsc::Sender<OutboundFrame>,
     counted: Arc<Counted>,
 ) -> anyhow::Result<oneshot::Receiver<Done>> {
-    let (tell, done) = oneshot::channel();
+    let (result, done) = oneshot::channel();
     std::thread::Builder::new()
         .name("read-file".to_owned())
         .spawn(move || {
-            let _ = tell.send(send(source, &to, &counted));
+            let _ = result.send(send(source, &to, &counted));
         })
         .context("cannot start a thread to read the file")?;
     Ok(done)
@@ -91,10 +92,10 @@ pub(crate) fn spawn(
 fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> Done {
     let Source { mut file, path, len } = source;
     let cannot = || format!("cannot read {}", path.display());
-    let changed = || format!("{} changed while it was being sent; try again", path.display());
+    let changed = || format!("{} changed during the upload; try again", path.display());
     let mut hash = Sha256::new();
     let mut bytes = 0;
-    // One chunk ahead, so that the last one can carry the end of the stream.
+    // Reads one chunk ahead, so that the last one can carry the end of the stream.
     let mut chunk = counted.read(&mut file).with_context(cannot)?;
     loop {
         let next = match chunk.len() {
@@ -104,7 +105,7 @@ fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> 
         let last = next.is_empty();
         hash.update(&chunk);
         bytes += chunk.len() as u64;
-        // A body that is not as long as announced must not look complete (RFC 9114, section 4.1.2).
+        // A body of another length than announced must not look complete (RFC 9114, section 4.1.2).
         ensure!(len.is_none_or(|len| if last { bytes == len } else { bytes < len }), changed());
         if to.blocking_send(OutboundFrame::Body(chunk, last)).is_err() {
             return Ok(None);
@@ -117,7 +118,7 @@ fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> 
     }
 }
 
-/// A whole chunk, or what is left.
+/// Reads a whole chunk, or the rest of the file.
 fn read_chunk(file: &mut impl Read) -> io::Result<Bytes> {
     let mut chunk = Vec::with_capacity(CHUNK);
     file.take(CHUNK as u64).read_to_end(&mut chunk)?;
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_arrives_whole_and_ends_once() {
+    fn a_file_of_any_length_arrives_whole_and_ends_once() {
         for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 7] {
             let content: Vec<u8> = (0..=250).cycle().take(len).collect();
             let (frames, done) = sent(&content, None);
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_went_away_is_no_error() {
+    fn a_driver_that_ended_is_no_error() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (to, frames) = mpsc::channel(1);
         drop(frames);

@@ -1,4 +1,4 @@
-//! The command line, and the [`Plan`] that it amounts to once all of it has been checked.
+//! The command line, and the [`Plan`] that results from checking all of it.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
@@ -20,63 +20,62 @@ use crate::resolver::DNS_PORT;
 pub(crate) struct Cli {
     /// The file to upload
     file: PathBuf,
-    /// Where to: https://HOST:PORT/NAME, or https://HOST:PORT/ to keep the file's own name
+    /// The destination: https://HOST:PORT/NAME, or https://HOST:PORT/ to keep the file's own name
     #[arg(value_parser = parse_url)]
     url: Url,
 
-    /// What to do with a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or
-    /// early-loss; or ack-reduction, if the bottleneck is before the proxy: it asks a server that
-    /// can be asked for fewer acknowledgements
+    /// How to use a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or early-loss.
+    /// If the bottleneck is before the proxy, ack-reduction: it requests fewer acknowledgements
+    /// from servers that offer that
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
-    /// The Sidekick proxy on the path [default: whichever is found there; default port: 5252]
+    /// The Sidekick proxy on the path [default: any that is discovered there; default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_proxy)]
     proxy: Option<ProxyName>,
-    /// Believe only the proxy with this public key, which sidekick-proxy shows when it starts
+    /// Accept only the proxy with this public key, which sidekick-proxy prints at its start
     #[arg(long, value_name = "HEX")]
     proxy_key: Option<PublicKey>,
-    /// Congestion control [default: the mode's own, else cubic]
+    /// Congestion control [default: the mode's own, otherwise cubic]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
-    /// Ask the proxy for a quACK every N packets
+    /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock. auto and reinject
-    /// take 5 at most
+    /// Request a quACK every MS milliseconds; 0 disables that. auto and reinject use at most 5
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
-    /// How many missing packets a quACK can name
+    /// The most missing packets that a quACK can identify
     #[arg(long, value_name = "T", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..))]
     threshold: u8,
-    /// Ask for a quACK when a loss is suspected, ahead of the schedule
+    /// Request a quACK ahead of the schedule when the sender suspects a loss
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
 
     /// Do not check the server's certificate (for tests only)
     #[arg(long)]
     insecure: bool,
-    /// Trust the root certificates in FILE (PEM) besides the system's
+    /// Trust the root certificates in FILE (PEM) in addition to the system's
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     cafile: Option<PathBuf>,
-    /// How long to wait for the connection, in seconds
+    /// The longest wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
-    /// Give up when the server takes nothing of the file, or has all of it and sends no answer,
-    /// for this long, in seconds
+    /// Abort after this many seconds in which the server accepts nothing of the file and sends no
+    /// answer
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     stall_timeout: Duration,
-    /// Ask this name server about the URL's host: for its HTTPS record, which may name another port
-    /// or server (RFC 9460), and for its addresses [default: the system's; default port: 53]
+    /// Query this name server for the addresses of the URL's host, and for its HTTPS record, which
+    /// may name another port or server (RFC 9460) [default: the system's; default port: 53]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_resolver)]
     resolver: Option<SocketAddr>,
 
-    /// Write what the connection and the proxy did to FILE, for qvis and other readers of qlog
+    /// Write the events of the connection and the proxy to FILE, for qvis and other readers of qlog
     #[arg(long, value_name = "FILE")]
     qlog: Option<PathBuf>,
     /// Print one JSON object on standard output instead of the summary
     #[arg(long)]
     json: bool,
-    /// No progress and no summary
+    /// Show no progress and no summary
     #[arg(long, short)]
     quiet: bool,
 }
@@ -88,7 +87,7 @@ enum Sidekick {
     On(Mode),
 }
 
-/// `--proxy`, not resolved yet.
+/// `--proxy`, before its name is resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProxyName {
     pub(crate) host: String,
@@ -101,7 +100,7 @@ enum OnOff {
     Off,
 }
 
-/// The congestion controllers by the names that users know.
+/// The congestion controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cc {
     Cubic,
@@ -113,7 +112,7 @@ pub(crate) enum Cc {
 }
 
 impl Cc {
-    /// The name users know.
+    /// The name for users.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
@@ -123,7 +122,7 @@ impl Cc {
         }
     }
 
-    /// The name quiche knows.
+    /// quiche's name.
     pub(crate) fn quiche_name(self) -> &'static str {
         match self {
             Self::Bbr2 => "bbr2_gcongestion",
@@ -136,12 +135,12 @@ impl Cc {
     }
 }
 
-/// Where the file goes.
+/// The destination of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) host: Host<String>,
     pub(crate) port: u16,
-    /// `host:port` as it stands in the request.
+    /// `host:port`, for the request.
     pub(crate) authority: String,
     /// The path of the request, percent-encoded.
     pub(crate) path: String,
@@ -181,16 +180,16 @@ impl Assistance {
     }
 }
 
-/// Whom to believe that it is the server.
+/// Which certificates to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The system's roots, and those of a file.
+    /// Those under the system's roots, and under those of a file.
     Roots { cafile: Option<PathBuf> },
-    /// Anybody.
-    Anybody,
+    /// Any certificate.
+    Any,
 }
 
-/// A command line that makes sense as a whole.
+/// A checked command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) file: PathBuf,
@@ -200,7 +199,7 @@ pub(crate) struct Plan {
     pub(crate) trust: Trust,
     pub(crate) timeout: Duration,
     pub(crate) stall_timeout: Duration,
-    /// The name server to ask; `None` for the system's.
+    /// The name server to query; `None` for the system's.
     pub(crate) resolver: Option<SocketAddr>,
     pub(crate) qlog: Option<PathBuf>,
     pub(crate) json: bool,
@@ -208,25 +207,25 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The mode's name as in the report.
+    /// The mode's name in the report.
     pub(crate) fn mode(&self) -> String {
         self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.mode.to_string())
     }
 }
 
 impl Cli {
-    /// Checks what the options say together.
+    /// Checks the combination of the options.
     pub(crate) fn plan(self) -> anyhow::Result<Plan> {
         let target = target(&self.url, &self.file)?;
         ensure!(
             self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
-            "--resolver is of no use, since the URL names an address already: leave it out, or name the server in the URL"
+            "--resolver is of no use, because the URL has an address: leave it out, or use a host name in the URL"
         );
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
                     self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key are of no use without --sidekick: say what to do with its reports, for example --sidekick pacubic"
+                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for example --sidekick pacubic"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
@@ -237,8 +236,8 @@ impl Cli {
                 };
                 ensure!(
                     every.is_some() || self.quack_every_packets.is_some(),
-                    "a proxy refuses to report on no schedule at all: give --quack-every-packets, or leave \
-                     out --quack-every-ms 0"
+                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or leave out \
+                     --quack-every-ms 0"
                 );
                 let assistance = Assistance {
                     mode,
@@ -253,7 +252,7 @@ impl Cli {
             }
         };
         let trust = match self.insecure {
-            true => Trust::Anybody,
+            true => Trust::Any,
             false => Trust::Roots { cafile: self.cafile },
         };
         Ok(Plan {
@@ -272,20 +271,19 @@ impl Cli {
     }
 }
 
-/// A mode may bring its own congestion control; `--cc` must not contradict it.
+/// Selects the congestion control. A mode may have its own, which `--cc` must not contradict.
 fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
     let Some(name) = mode.congestion_control() else {
         return Ok(asked.unwrap_or(Cc::Cubic));
     };
-    let own = Cc::from_quiche_name(name).with_context(|| {
-        format!("mode {mode} asks for {name}, which this program does not know")
-    })?;
+    let own = Cc::from_quiche_name(name)
+        .with_context(|| format!("mode {mode} needs {name}, which this program does not offer"))?;
     match asked {
-        // Any that does not go by acknowledgements.
+        // The mode works with any controller that does not measure by acknowledgements.
         Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
         Some(asked) if mode == Mode::AckReduction => bail!(
-            "--sidekick {mode} spares acknowledgements, and {} goes by them: leave out --cc {0}, or choose cubic, cubic-rfc9438 \
-             or reno",
+            "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc {0}, or choose \
+             cubic, cubic-rfc9438 or reno",
             asked.name(),
         ),
         Some(asked) if asked != own => bail!(
@@ -298,7 +296,7 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
     }
 }
 
-/// What must not stand as it is in a path segment: all but the unreserved characters of RFC 3986.
+/// The characters to encode in a path segment: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn target(url: &Url, file: &Path) -> anyhow::Result<Target> {
@@ -307,10 +305,7 @@ fn target(url: &Url, file: &Path) -> anyhow::Result<Target> {
     let mut path = url.path().to_owned();
     if path.ends_with('/') {
         let name = file.file_name().with_context(|| {
-            format!(
-                "{} has no name of its own: say what to call it on the server, {url}NAME",
-                file.display()
-            )
+            format!("{} has no file name: add a name for it to the URL, {url}NAME", file.display())
         })?;
         path.push_str(&encode(name));
     }
@@ -323,13 +318,12 @@ fn encode(name: &OsStr) -> String {
 }
 
 fn parse_url(text: &str) -> Result<Url, String> {
-    let url =
-        Url::parse(text).map_err(|e| format!("{e}; it should look like https://HOST:PORT/NAME"))?;
+    let url = Url::parse(text).map_err(|e| format!("{e}; use the form https://HOST:PORT/NAME"))?;
     match url.scheme() {
         "https" => Ok(url),
-        other => Err(format!(
-            "HTTP/3 is https only, not {other}; it should look like https://HOST:PORT/NAME"
-        )),
+        other => {
+            Err(format!("HTTP/3 needs https, not {other}; use the form https://HOST:PORT/NAME"))
+        }
     }
 }
 
@@ -343,9 +337,9 @@ fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     }
 }
 
-/// An address with or without a port.
+/// Reads an address with or without a port.
 fn address(text: &str, default_port: u16) -> Option<SocketAddr> {
-    // An IPv6 address is full of colons, with brackets or without.
+    // The colons of an IPv6 address do not begin a port.
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     match bare.parse::<IpAddr>() {
         Ok(ip) => Some(SocketAddr::new(ip, default_port)),
@@ -355,7 +349,7 @@ fn address(text: &str, default_port: u16) -> Option<SocketAddr> {
 
 fn parse_resolver(text: &str) -> Result<SocketAddr, String> {
     address(text, DNS_PORT)
-        .ok_or_else(|| "it should look like 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
+        .ok_or_else(|| "use the form 192.0.2.1, 192.0.2.1:53 or [2001:db8::1]:53".to_owned())
 }
 
 fn parse_proxy(text: &str) -> Result<ProxyName, String> {
@@ -369,7 +363,7 @@ fn parse_proxy(text: &str) -> Result<ProxyName, String> {
         }
     };
     if host.is_empty() || host.contains(['/', ' ', '[', ']']) || port == 0 {
-        return Err("it should look like HOST or HOST:PORT".to_owned());
+        return Err("use the form HOST or HOST:PORT".to_owned());
     }
     Ok(ProxyName { host: host.to_owned(), port })
 }
@@ -377,7 +371,7 @@ fn parse_proxy(text: &str) -> Result<ProxyName, String> {
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     if !(0.1..=3600.0).contains(&seconds) {
-        return Err("between 0.1 and 3600 seconds".to_owned());
+        return Err("use 0.1 to 3600 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -424,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_a_proxy_is_looked_for() {
+    fn without_a_name_the_sender_discovers_a_proxy() {
         let key = "0".repeat(64);
         let plan = plan(&["--sidekick", "pacubic", "--proxy-key", &key]).unwrap();
         let config = plan.assistance.unwrap().config(None);

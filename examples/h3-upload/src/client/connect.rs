@@ -1,5 +1,4 @@
-//! From a [`Plan`] to an established HTTP/3 connection: which address, socket, QUIC settings,
-//! handshake.
+//! Connects as a [`Plan`] demands: addresses, socket, QUIC settings, handshake.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,30 +26,30 @@ use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
 use crate::watch::{Seen, Watched};
 
-/// Fits every path that QUIC runs on today, tunnels included; discovery would only cost probes
-/// here.
+/// Bytes of a UDP payload. They fit every usual path, tunnels included, so path MTU discovery would
+/// only cost probes.
 const UDP_PAYLOAD: usize = 1350;
-/// A connection that has been silent for this long is given up.
+/// The idle timeout of the connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// What the server may send before it is read, in bytes: on all streams together, on the request,
-/// and on each of the few streams that it may open. Its answer is short, and what else it sends
-/// would only fill the memory.
+/// Flow control credit for the server, in bytes: on all streams together, on the request, and on
+/// each of the few streams that it may open. Its answer is short, and anything more would only fill
+/// the memory.
 const CONNECTION_WINDOW: u64 = 256 * 1024;
 const ANSWER_WINDOW: u64 = 128 * 1024;
 const UNIDIRECTIONAL_WINDOW: u64 = 16 * 1024;
-/// Control stream, QPACK encoder and decoder, and a few that extensions or GREASE want.
+/// The control stream, QPACK's encoder and decoder, and a few for extensions or GREASE.
 const UNIDIRECTIONAL_STREAMS: u64 = 8;
-/// The longest headers of an answer, in bytes.
+/// The longest header section of an answer, in bytes.
 const LONGEST_HEADERS: u64 = 16 * 1024;
 
-/// How long a server may take to answer after the network has said that nothing listens there.
+/// How long a server may take to answer after the network reported that no program listens there.
 const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
 
 /// An established connection.
 pub(crate) struct Link {
     pub(crate) controller: ClientH3Controller,
     pub(crate) seen: Arc<Seen>,
-    /// The plugin's view, if help was asked for.
+    /// The plugin's reports, if the plan has a mode.
     pub(crate) sidekick: Option<Handle>,
     /// When the first packet was sent.
     pub(crate) started: Instant,
@@ -58,8 +57,8 @@ pub(crate) struct Link {
     pub(crate) found: Found,
 }
 
-/// Connects to the plan's server. Its addresses are tried one after the other, all of them within
-/// the plan's timeout.
+/// Connects to the plan's server. It tries the server's addresses in turn, all of them within the
+/// plan's timeout.
 pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
@@ -68,7 +67,7 @@ pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
         found.map_err(|_| lookup_took_too_long(plan))?
     };
     let (routes, proxies) = tokio::try_join!(routes, proxies(plan))?;
-    // Whatever the records of a host say, its own addresses are to have their chance.
+    // The addresses in HTTPS records must leave time for the host's own.
     let reserve = match routes.iter().any(|route| route.found == Found::Address) {
         true => plan.timeout / 3,
         false => Duration::ZERO,
@@ -93,7 +92,7 @@ pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
         debug!(?route, "{error:#}");
         let refused = verifier.refusal().is_some();
         if refused {
-            // Another address of the same endpoint would show the same certificate.
+            // Another address of the same endpoint would present the same certificate.
             let same = left.iter().take_while(|next| next.endpoint == route.endpoint).count();
             left = left.split_at(same).1;
         }
@@ -106,16 +105,13 @@ fn lookup_took_too_long(plan: &Plan) -> anyhow::Error {
     let host = &plan.target.host;
     match plan.resolver {
         Some(server) => {
-            anyhow!(
-                "the name server {server} could not tell the address of {host} in time: check --resolver"
-            )
+            anyhow!("the name server {server} did not resolve {host} in time: check --resolver")
         }
-        None => anyhow!("no name server could tell the address of {host} in time"),
+        None => anyhow!("no name server resolved {host} in time"),
     }
 }
 
-/// Why no address would do: a certificate that is not to be trusted before all else, or whatever
-/// came last.
+/// Why every address failed: the first certificate that was refused, or else the last error.
 #[derive(Default)]
 struct Failures {
     reason: Option<anyhow::Error>,
@@ -142,16 +138,16 @@ impl Failures {
         match (self.recorded, self.own) {
             (false, _) => reason,
             (true, false) => {
-                reason.context(format!("{host} cannot be reached where its HTTPS record says"))
+                reason.context(format!("{host} cannot be reached at the address in its HTTPS record"))
             }
             (true, true) => reason.context(format!(
-                "{host} can be reached neither where its HTTPS record says nor at its own address"
+                "{host} can be reached neither at the address in its HTTPS record nor at its own address"
             )),
         }
     }
 }
 
-/// The addresses of the proxy that the plan names; none if it names none.
+/// Looks up the addresses of the plan's proxy; empty if the plan names no proxy.
 async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
     let Some(ProxyName { host, port }) =
         plan.assistance.as_ref().and_then(|help| help.proxy.as_ref())
@@ -160,8 +156,8 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
     };
     tokio::time::timeout(plan.timeout, resolver::system_addresses(host, *port))
         .await
-        .unwrap_or_else(|_| Err(anyhow!("no name server could tell the address of {host} in time")))
-        .context("cannot ask the proxy for help (see --proxy; without --sidekick none is needed)")
+        .unwrap_or_else(|_| Err(anyhow!("no name server resolved {host} in time")))
+        .context("cannot find the proxy: check --proxy, or leave out --sidekick")
 }
 
 async fn attempt(
@@ -175,25 +171,25 @@ async fn attempt(
     let mut settings = Http3Settings::default();
     settings.max_header_list_size = Some(LONGEST_HEADERS);
     let (driver, controller) = ClientH3Driver::new(settings);
-    // This is all that Sidekick asks of an application.
     let Some(assistance) = &plan.assistance else {
         let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found });
     };
-    // The proxy must be reached as the server is: an IPv4 connection does not cross an IPv6 path.
+    // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different paths.
     let proxy = proxies
         .iter()
         .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
         .or(proxies.first())
         .copied();
+    // Sidekick needs no more of an application than these two calls.
     let (driver, sidekick) = assist(driver, assistance.config(proxy));
     let connecting = establish(plan, verifier, server, patience, driver);
     let (started, seen) = sidekick.connect(connecting).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
 }
 
-/// Runs the handshake and leaves `app` running on the connection. Its qlog file is there from then
-/// on, also if it failed.
+/// Runs the handshake, and leaves `app` running on the connection. Its qlog file has its name from
+/// then on, even if the handshake failed.
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
     verifier: Arc<Verifier>,
@@ -228,13 +224,13 @@ async fn handshake<A: ApplicationOverQuic>(
     let (app, seen) = Watched::new(app);
     let hooks = Hooks { connection_hook: Some(Arc::clone(&verifier) as _) };
     let params = ConnectionParams::new_client(settings, Some(NO_CERTIFICATE), hooks);
-    // An address goes into no SNI (RFC 6066, section 3); the verifier checks it all the same.
+    // SNI carries no address (RFC 6066, section 3), but the verifier checks it.
     let name = match &plan.target.host {
         Host::Domain(name) => Some(name.as_str()),
         Host::Ipv4(_) | Host::Ipv6(_) => None,
     };
 
-    // Anyone can forge a refusal. A server that is there answers all the same.
+    // Anyone can forge a refusal. A running server answers nevertheless.
     let udp = Arc::clone(&socket.recv);
     let refused = async {
         refusal(udp).await;
@@ -245,13 +241,13 @@ async fn handshake<A: ApplicationOverQuic>(
     let outcome = tokio::select! {
         outcome = tokio::time::timeout(patience, handshake) => outcome,
         () = refused => {
-            bail!("nothing is listening at {server}: check the port, or start the server");
+            bail!("no program listens at {server}: check the port, or start the server");
         }
     };
     if let Some(reason) = verifier.refusal() {
         bail!(
-            "the certificate of {} is not to be trusted ({reason}): name the root it was signed by with \
-             --cafile FILE, or accept any certificate in a test with --insecure",
+            "the certificate of {} is not trusted ({reason}): name its root certificate with --cafile FILE, \
+             or accept any certificate in a test with --insecure",
             plan.target.authority
         );
     }
@@ -259,7 +255,7 @@ async fn handshake<A: ApplicationOverQuic>(
         Ok(Ok(_connection)) => Ok((started, seen)),
         Ok(Err(error)) => Err(explain(plan, server, &error)),
         Err(_) => bail!(
-            "no answer from {server} within {:.1} s: check the address, and that UDP port {} is open on the way",
+            "no answer from {server} within {:.1} s: check the address, and whether firewalls pass UDP port {}",
             patience.as_secs_f64(),
             server.port()
         ),
@@ -269,19 +265,19 @@ async fn handshake<A: ApplicationOverQuic>(
 fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
     match error.downcast_ref() {
         Some(quiche::Error::CongestionControl) => anyhow!(
-            "this program was built with a quiche that has no {}: build it in its own workspace, whose \
-             Cargo.toml patches quiche in, or choose another --cc",
+            "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml patches \
+             quiche, or choose another --cc",
             plan.cc.name()
         ),
-        Some(error) => anyhow!("the connection to {server} cannot be set up: {error}"),
-        None => anyhow!("{server} turned the connection down: check that it is an HTTP/3 server"),
+        Some(error) => anyhow!("cannot connect to {server}: {error}"),
+        None => anyhow!("{server} refused the connection: check whether it is an HTTP/3 server"),
     }
 }
 
 fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
     let mut settings = QuicSettings::default();
     settings.cc_algorithm = plan.cc.quiche_name().to_owned();
-    // CUBIC and Reno are not paced by quiche; BBR2 must be.
+    // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
     settings.enable_pacing = true;
     settings.max_send_udp_payload_size = UDP_PAYLOAD;
     settings.max_recv_udp_payload_size = UDP_PAYLOAD;
@@ -300,7 +296,7 @@ fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
     settings
 }
 
-/// A connected socket of `server`'s address family.
+/// Opens a socket that is connected to `server`.
 async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<UdpSocket>>> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -308,8 +304,7 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     };
     let udp = UdpSocket::bind((any, 0)).await?;
     udp.connect(server).await?;
-    // Known before anything is to be sent, so that nothing that is sent has to wait for it and be
-    // overtaken.
+    // Otherwise a later datagram could overtake the first, which waits for this.
     udp.writable().await?;
     let capabilities = pacing(&udp)?;
     let mut socket = Socket::try_from(udp)?;
@@ -317,19 +312,19 @@ async fn socket(server: SocketAddr) -> io::Result<Socket<Arc<UdpSocket>, Arc<Udp
     Ok(socket)
 }
 
-/// tokio-quiche paces only on sockets that say they can carry a packet's release time. It holds
-/// packets back itself until shortly before that time, so this works with any queueing discipline.
-/// Batches (GSO) stay off: they would put packets on the wire in one piece that the controller
-/// wanted apart, and a proxy on the same machine would see one packet instead of many.
+/// Enables pacing. tokio-quiche paces only on sockets that claim to carry a packet's release time.
+/// It holds packets back itself until shortly before that time, so any queueing discipline works.
+/// Segmentation offload (GSO) stays off. It would send at once what the controller paces, and a
+/// proxy on the same machine would see one packet instead of many.
 fn pacing(udp: &UdpSocket) -> io::Result<SocketCapabilities> {
     let mut capabilities = SocketCapabilitiesBuilder::new(udp);
     capabilities.txtime()?;
     Ok(capabilities.finish())
 }
 
-/// Resolves when the network says that nobody is listening at the other end (ICMP "port
-/// unreachable"). tokio-quiche carries on after that, which is right for a connection that is up,
-/// but would keep a user waiting for one that never will be.
+/// Resolves when the network reports that no program listens at the other end (ICMP "port
+/// unreachable"). tokio-quiche ignores that error. This is right for an established connection, but
+/// a user would wait in vain for a new one.
 async fn refusal(udp: Arc<UdpSocket>) {
     let refused = udp.async_io(Interest::ERROR, || match udp.take_error() {
         Ok(Some(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
@@ -341,7 +336,7 @@ async fn refusal(udp: Arc<UdpSocket>) {
 }
 
 /// The clock of this program.
-#[allow(clippy::disallowed_methods, reason = "a program's edge: this is where its time comes from")]
+#[allow(clippy::disallowed_methods, reason = "a program's edge: it reads the real clock")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -1,5 +1,5 @@
-//! From HTTPS records (RFC 9460) to the endpoints where a server may be reached. No I/O:
-//! [`Discovery`] says what to ask a name server for, and is told what it answered.
+//! Finds a server's endpoints in HTTPS records (RFC 9460), without I/O. [`Discovery`] names the
+//! records to query, and handles the answers. Sections in this file are those of RFC 9460.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -9,19 +9,19 @@ use hickory_resolver::proto::rr::rdata::svcb::{
 };
 use hickory_resolver::proto::rr::{Name, RData, Record};
 
-/// How long a chain of AliasMode records may be, and one of CNAME records within an answer.
+/// The longest chain of AliasMode records, and of CNAME records within an answer.
 const MAX_CHAIN: usize = 8;
-/// How many of a name's ServiceMode records are used, the preferred ones first.
+/// The most ServiceMode records of a name that are used, the preferred ones first.
 const MAX_ENDPOINTS: usize = 8;
-/// How many addresses are tried because of HTTPS records, and how many of the host's own besides.
+/// The most addresses to try from HTTPS records, and the most of the host's own.
 const MAX_ADDRESSES: usize = 16;
 
-/// The port whose records are at the host's name itself (section 9.1).
+/// The port whose records have the host's name itself as owner (section 9.1).
 const HTTPS_PORT: u16 = 443;
-/// The only protocol that this program speaks.
+/// The only protocol of this program.
 const H3: &str = "h3";
-/// What may be in a record's `mandatory` list. Encrypted Client Hello may not: a server that
-/// insists on it is not for this program.
+/// The keys that a record's `mandatory` list may contain. Encrypted Client Hello is not one of them,
+/// because this program does not support it.
 const UNDERSTOOD: [SvcParamKey; 5] = [
     SvcParamKey::Alpn,
     SvcParamKey::NoDefaultAlpn,
@@ -30,28 +30,28 @@ const UNDERSTOOD: [SvcParamKey; 5] = [
     SvcParamKey::Ipv6Hint,
 ];
 
-/// Chooses one of so many, below that number. Records of equal standing share the load by it.
+/// Returns a number below the given one. Its randomness spreads the load over records of equal
+/// priority.
 pub(crate) type Pick<'a> = &'a mut dyn FnMut(usize) -> usize;
 
-/// An alternative endpoint (section 2.4.3), whose addresses are not known yet.
+/// An alternative endpoint (section 2.4.3), before its addresses are looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Endpoint {
-    /// Whose addresses to look up.
+    /// The name whose addresses to look up.
     pub(crate) target: Name,
     pub(crate) port: u16,
-    /// Where it is if the target's addresses cannot be had (section 7.3).
+    /// Addresses to use if the lookup of the target's fails (section 7.3).
     pub(crate) hints: Vec<IpAddr>,
 }
 
-/// What an answer amounts to.
+/// The next step after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The name stands for another: ask for the HTTPS records of [`Discovery::question`], which has
-    /// changed.
+    /// The name is an alias: query the HTTPS records of [`Discovery::question`], which has changed.
     Ask,
-    /// These endpoints, in this order, before the host's own addresses.
+    /// Try these endpoints, in this order, before the host's own addresses.
     Try(Vec<Endpoint>),
-    /// The name's owner says that there is no such service (section 2.5.1).
+    /// The name's owner declares that there is no such service (section 2.5.1).
     Unavailable,
 }
 
@@ -60,12 +60,13 @@ pub(crate) enum Step {
 pub(crate) struct Discovery {
     port: u16,
     question: Name,
-    /// The names that AliasMode records led away from.
+    /// The earlier questions, whose AliasMode records led to the present one.
     left: Vec<Name>,
 }
 
 impl Discovery {
-    /// For `https://HOST:PORT`. `None` if the host's name leaves no room for the port before it.
+    /// The procedure for `https://HOST:PORT`. `None` if the host's name is too long for a port before
+    /// it.
     pub(crate) fn new(host: &Name, port: u16) -> Option<Self> {
         let question = match port {
             HTTPS_PORT => host.clone(),
@@ -78,13 +79,13 @@ impl Discovery {
         Some(Self { port, question, left: Vec::new() })
     }
 
-    /// The name whose HTTPS records are wanted.
+    /// The name whose HTTPS records to query.
     pub(crate) fn question(&self) -> &Name {
         &self.question
     }
 
-    /// Takes the answer section for [`Discovery::question`]; an empty one also stands for no
-    /// answer, and for one that was malformed.
+    /// Handles the answer section for [`Discovery::question`]. An empty one also stands for a missing
+    /// or malformed answer.
     pub(crate) fn answered(&mut self, answers: &[Record], pick: Pick<'_>) -> Step {
         let owner = canonical(&self.question, answers);
         let (aliases, services): (Vec<&SVCB>, Vec<&SVCB>) = answers
@@ -96,7 +97,7 @@ impl Discovery {
             })
             .partition(|record| record.svc_priority == 0);
 
-        // Beside a record in AliasMode those in ServiceMode do not count (section 2.4.1).
+        // A record in AliasMode overrides those in ServiceMode (section 2.4.1).
         if !aliases.is_empty() {
             return match aliases.get(pick(aliases.len())).or(aliases.first()) {
                 Some(alias) => self.follow(&alias.target_name),
@@ -112,7 +113,7 @@ impl Discovery {
         services.truncate(MAX_ENDPOINTS);
         let mut endpoints: Vec<_> = services.into_iter().map(|(_, endpoint)| endpoint).collect();
         if !self.left.is_empty() {
-            // What an alias leads to may have addresses and no records.
+            // The target of an alias may have addresses, but no HTTPS records.
             let target = self.question.clone();
             endpoints.push(Endpoint { target, port: self.port, hints: Vec::new() });
         }
@@ -125,7 +126,7 @@ impl Discovery {
         }
         let left = std::mem::replace(&mut self.question, target.clone());
         self.left.push(left);
-        // As if the host had no record at all (section 3.1).
+        // The client then proceeds as if the host had no record (section 3.1).
         if self.left.len() > MAX_CHAIN || self.left.contains(target) {
             return Step::Try(Vec::new());
         }
@@ -133,7 +134,7 @@ impl Discovery {
     }
 }
 
-/// What `name` is called after the CNAME records in an answer.
+/// The name that the CNAME records in an answer lead to from `name`.
 fn canonical<'a>(name: &'a Name, answers: &'a [Record]) -> &'a Name {
     let mut name = name;
     for _ in 0..MAX_CHAIN {
@@ -147,8 +148,8 @@ fn canonical<'a>(name: &'a Name, answers: &'a [Record]) -> &'a Name {
     name
 }
 
-/// What a ServiceMode record says, if it is of use to a client that speaks HTTP/3 alone
-/// ("compatible", section 8).
+/// The endpoint in a ServiceMode record, if a client of HTTP/3 alone can use it ("compatible",
+/// section 8).
 fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint> {
     let has = |key| record.svc_params.iter().any(|(present, _)| *present == key);
     let mut port = authority_port;
@@ -161,8 +162,7 @@ fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint
                     return None;
                 }
             }
-            // Without this list, or with `no-default-alpn` alone, there is no HTTP/3 there
-            // (sections 7.1.2 and 9.1).
+            // Without this list the endpoint does not support HTTP/3 (sections 7.1.2 and 9.1).
             SvcParamValue::Alpn(alpn) => http3 = alpn.0.iter().any(|id| id == H3),
             SvcParamValue::Port(given) => port = *given,
             SvcParamValue::Ipv4Hint(IpHint(hints)) => {
@@ -184,18 +184,18 @@ fn endpoint(record: &SVCB, owner: &Name, authority_port: u16) -> Option<Endpoint
     Some(Endpoint { target: target.clone(), port, hints })
 }
 
-/// Fisher and Yates, with the luck of `pick`.
+/// Shuffles by the algorithm of Fisher and Yates, with the randomness of `pick`.
 fn shuffle<T>(items: &mut [T], pick: Pick<'_>) {
     for last in (1..items.len()).rev() {
         items.swap(last, pick(last + 1).min(last));
     }
 }
 
-/// How an address was found, for the report.
+/// The origin of an address, for the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     HttpsRecord,
-    /// It is one of the host's own, or the URL names it.
+    /// It is one of the host's own, or the URL has it.
     Address,
 }
 
@@ -214,19 +214,19 @@ impl Found {
 pub(crate) struct Route {
     pub(crate) address: SocketAddr,
     pub(crate) found: Found,
-    /// Those of one endpoint have the same number, and follow each other.
+    /// The endpoint's number. Addresses of one endpoint follow each other.
     pub(crate) endpoint: usize,
 }
 
-/// All that is to be tried, in order: the endpoints of the records, each with what its target's
-/// lookup came to, then the host's `own` addresses at the URL's `port` (section 3: HTTP is
-/// "SVCB-optional"). The ports in what was looked up do not count.
+/// All addresses to try, in order: first the endpoints of the records, each with its target's
+/// addresses, then the host's `own` addresses at the URL's `port` (section 3: HTTP is
+/// "SVCB-optional"). The ports of the given addresses are ignored.
 pub(crate) fn routes(
     endpoints: &[(Endpoint, Vec<SocketAddr>)],
     own: &[SocketAddr],
     port: u16,
 ) -> Vec<Route> {
-    // An address may have more to it than an IP address has, such as the scope of a link-local one.
+    // Keeps the scope of a link-local address.
     let at = |address: &SocketAddr, port: u16| {
         let mut address = *address;
         address.set_port(port);
@@ -235,7 +235,7 @@ pub(crate) fn routes(
     let recorded = endpoints.iter().enumerate().flat_map(|(index, (endpoint, addresses))| {
         let hints =
             endpoint.hints.iter().map(|ip| SocketAddr::new(ip.to_canonical(), endpoint.port));
-        // Addresses make hints void (section 7.3).
+        // Addresses override hints (section 7.3).
         let hints = hints.take(if addresses.is_empty() { MAX_ADDRESSES } else { 0 });
         let addresses =
             addresses.iter().map(move |address| at(address, endpoint.port)).chain(hints);
@@ -256,12 +256,12 @@ pub(crate) fn routes(
     routes
 }
 
-/// Whether an address can be that of a server: a record may hold any.
+/// Whether an address can be a server's. A record may contain any address.
 fn is_one_host(ip: IpAddr) -> bool {
     !(ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST))
 }
 
-/// Adds what is not there yet, up to the limit.
+/// Adds the routes with new addresses, up to the limit.
 fn add(routes: &mut Vec<Route>, more: impl Iterator<Item = Route>) {
     let limit = routes.len() + MAX_ADDRESSES;
     for route in more {

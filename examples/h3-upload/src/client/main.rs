@@ -1,21 +1,21 @@
-//! `h3-upload`: puts a file on an HTTP/3 server, with or without a Sidekick proxy's help.
+//! `h3-upload`: uploads a file to an HTTP/3 server, with or without a Sidekick proxy's help.
 //!
-//! The example to copy from: the application is tokio-quiche's stock HTTP/3 client, and one call,
-//! `quic_sidekick::tokio_quiche::assist`, in `connect.rs` is all that Sidekick asks of it.
+//! Copy from this example. The application is tokio-quiche's stock HTTP/3 client. `connect.rs` adds
+//! the help by `quic_sidekick::tokio_quiche::assist` and `Handle::connect`.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `cli.rs` | the command line, checked as a whole before anything is sent |
-//! | `discover.rs` | from HTTPS records (RFC 9460) to the addresses to try |
-//! | `resolver.rs` | asks name servers |
+//! | `cli.rs` | the command line, and its checks |
+//! | `discover.rs` | the addresses in HTTPS records (RFC 9460) |
+//! | `resolver.rs` | queries to name servers |
 //! | `connect.rs` | sockets, QUIC settings, the handshake, `assist` |
-//! | `tls.rs` | which certificates are trusted, and for whom |
-//! | `watch.rs` | a wrapper that keeps a connection's last words, and lets it end at once |
-//! | `patience.rs` | when a server that does nothing is given up |
+//! | `tls.rs` | the check of the server's certificate |
+//! | `watch.rs` | a wrapper that records why a connection ended, and lets it end at once |
+//! | `patience.rs` | when to abort because of a stalled server |
 //! | `qlog.rs` | the connection's qlog file |
 //! | `body.rs` | reads and hashes the file on a thread of its own |
 //! | `upload.rs` | one request: headers, body, the server's answer |
-//! | `report.rs`, `../text.rs` | progress, the summary, the JSON object, what a terminal may be shown |
+//! | `report.rs`, `../text.rs` | progress, the summary, the JSON object, safe characters |
 
 mod body;
 mod cli;
@@ -40,9 +40,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
-/// Exit status of a program that the user interrupted: 128 + SIGINT.
+/// Exit status after Ctrl-C: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
-/// Exit status of a program that was asked to end: 128 + SIGTERM.
+/// Exit status after SIGTERM: 128 + SIGTERM.
 const TERMINATED: u8 = 143;
 
 fn main() -> ExitCode {
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
-    // Silent unless RUST_LOG asks: the progress bar and the summary say what a user wants to know.
+    // Silent by default, because the progress bar and the summary inform the user.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("off"));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -64,15 +64,14 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     let plan = cli.plan()?;
-    // One thread is enough for one connection, and keeps the handshake's datagrams in their order:
-    // tokio-quiche sends each from a task of its own, and servers have been met that take two in
-    // the wrong order for none.
+    // One thread keeps the handshake's datagrams in order. tokio-quiche sends each from a task of its
+    // own, and some servers drop a ClientHello whose second datagram arrives first.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the asynchronous runtime")?;
     let outcome = runtime.block_on(upload_or_interrupt(&plan));
-    // The thread that reads the file may be waiting for a pipe; it must not hold up the end.
+    // The thread that reads the file may wait for a pipe. It must not delay the end.
     runtime.shutdown_background();
     outcome
 }
@@ -89,7 +88,7 @@ async fn upload_or_interrupt(plan: &cli::Plan) -> anyhow::Result<ExitCode> {
         _ = interrupt.recv() => INTERRUPTED,
         _ = terminate.recv() => TERMINATED,
     };
-    // The upload closes its connection and returns; how it ended is no longer of interest.
+    // The upload closes its connection and returns an error, which the signal explains.
     let _ = stop.send(());
     let _ = upload.await;
     eprintln!("h3-upload: interrupted");

@@ -1,4 +1,4 @@
-//! When a server that does nothing is given up.
+//! Detects a server that makes no progress.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,15 +9,14 @@ use tokio::time::sleep;
 use crate::body::Counted;
 use crate::watch::Seen;
 
-/// What a server has to take, in bytes per second.
+/// The least rate at which a server must accept the file, in bytes per second.
 const LEAST: u64 = 512;
-/// Acknowledgements beyond the file count up to here, in bytes: those of the handshake, and of
+/// The acknowledged bytes beyond the file that count as progress: those of the handshake, and of
 /// small files.
 const SLACK: u64 = 64 * 1024;
 
-/// Returns once the server has neither taken [`LEAST`] bytes per second nor answered for
-/// `patience`, though the file did not keep it waiting. So an upload ends about when its file
-/// would at that rate, whatever the server does.
+/// Returns once the server, for `patience`, accepted less than [`LEAST`] bytes per second of a file
+/// that was ready. So every upload ends, at the latest about when its file would at that rate.
 pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) -> anyhow::Error {
     let mut before = Progress::now(counted, seen);
     loop {
@@ -25,7 +24,7 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
         let now = Progress::now(counted, seen);
         if now.is_none_since(before, patience) {
             return anyhow!(
-                "the server took nothing and sent no answer for {} s: try again, or wait longer with --stall-timeout",
+                "the server accepted nothing and sent no answer for {} s: try again, or wait longer with --stall-timeout",
                 patience.as_secs_f64()
             );
         }
@@ -33,8 +32,8 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
     }
 }
 
-/// How far an upload has come. There is an end to it: the file is read once, and acknowledgements
-/// count up to a little more than what was read of it.
+/// The progress of an upload. It is bounded: the file is read once, and acknowledgements count up to
+/// a little more than the bytes read from it.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     reads: u64,
@@ -76,14 +75,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_takes_something_is_waited_for() {
+    fn accepted_bytes_are_progress() {
         assert!(!none(at(2, 2000), at(2, 0)));
         assert!(none(at(2, 10), at(2, 0)));
         assert!(none(at(2, 2000), at(2, 2000)));
     }
 
     #[test]
-    fn so_is_a_file_that_is_read() {
+    fn so_is_reading_the_file() {
         assert!(!none(at(3, 0), at(3, 0)));
         assert!(!none(at(4, 0), at(2, 0)));
     }

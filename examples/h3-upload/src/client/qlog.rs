@@ -1,9 +1,9 @@
 //! The connection's qlog file.
 //!
-//! tokio-quiche takes a directory and names the file in it by the connection's own identifier,
-//! which is not known beforehand. So it gets a directory of its own, beside the file that the user
-//! named, and what it makes there is moved to that name once the handshake is over. The connection
-//! goes on writing to the moved file.
+//! tokio-quiche accepts a directory, and names the file in it by the connection's own identifier,
+//! which is not known in advance. So this module makes a scratch directory beside the user's file.
+//! After the handshake it moves the new file to the user's name. The connection continues to write
+//! to the moved file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub(crate) struct Qlog {
 }
 
 impl Qlog {
-    /// Makes sure that `file` can be written. It may exist; then it is replaced.
+    /// Checks that `file` can be written. An existing regular file will be replaced.
     ///
     /// # Errors
-    /// When it cannot, or when it is one of the `inputs`.
+    /// It cannot be written, or is one of the `inputs`.
     pub(crate) fn prepare(file: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write the qlog file {}", file.display());
         let same = |input: &&&Path| {
@@ -31,16 +31,16 @@ impl Qlog {
             matches!((one, other), (Ok(one), Ok(other)) if one == other)
         };
         if let Some(input) = inputs.iter().find(same) {
-            anyhow::bail!(
-                "{}: {} is read by this upload; name another file",
-                cannot(),
-                input.display()
-            );
+            anyhow::bail!("{}: this upload reads {}; name another file", cannot(), input.display());
         }
-        // A file that is moved over a device or a pipe would take its place.
+        // The move would replace a device or a pipe.
         let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());
-        ensure!(replaceable && file.file_name().is_some(), "{}: it is no regular file", cannot());
-        // In the same directory, since files are not moved between file systems.
+        ensure!(
+            replaceable && file.file_name().is_some(),
+            "{}: it is not a regular file",
+            cannot()
+        );
+        // In the same directory, because a file cannot move to another file system.
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         let scratch = tempfile::Builder::new()
             .prefix(".qlog-")
@@ -54,17 +54,19 @@ impl Qlog {
         Ok(Self { file: file.to_owned(), dir: dir.to_owned(), scratch })
     }
 
-    /// Where tokio-quiche is to make the file.
+    /// The directory in which tokio-quiche makes the file.
     pub(crate) fn dir(&self) -> &str {
         &self.dir
     }
 
-    /// Gives the file its name.
+    /// Moves the file to the user's name.
     pub(crate) fn keep(self) -> anyhow::Result<()> {
         let cannot = || format!("cannot write the qlog file {}", self.file.display());
         let made = fs::read_dir(self.scratch.path()).with_context(cannot)?.next();
-        let made =
-            made.context("it could not be made").with_context(cannot)?.with_context(cannot)?;
+        let made = made
+            .context("tokio-quiche did not make it")
+            .with_context(cannot)?
+            .with_context(cannot)?;
         fs::rename(made.path(), &self.file).with_context(cannot)
     }
 }
@@ -75,7 +77,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn what_is_written_after_the_move_is_in_the_file() {
+    fn writes_after_the_move_reach_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.sqlog");
         for content in ["once", "twice"] {
@@ -96,14 +98,14 @@ mod tests {
             assert!(Qlog::prepare(bad, &[]).is_err(), "{}", bad.display());
         }
         assert!(Qlog::prepare(Path::new("no-parent.sqlog"), &[]).is_ok());
-        // What the upload reads is left alone, under whatever name.
+        // An input of the upload stays, under any name.
         let upload = dir.path().join("upload");
         fs::write(&upload, "precious").unwrap();
         let other_name = dir.path().join(".").join("upload");
         assert!(Qlog::prepare(&other_name, &[Path::new("ca.pem"), &upload]).is_err());
         assert_eq!(fs::read_to_string(&upload).unwrap(), "precious");
         fs::remove_file(&upload).unwrap();
-        // Nothing was made there.
+        // tokio-quiche made no file there.
         let qlog = Qlog::prepare(&dir.path().join("x"), &[]).unwrap();
         assert!(qlog.keep().is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -1,4 +1,4 @@
-//! What the user sees: progress on standard error, the summary or the JSON object at the end.
+//! The output: progress on standard error, the summary or the JSON object at the end.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -14,40 +14,41 @@ use crate::discover::Found;
 use crate::text::misleads;
 use crate::upload::Outcome;
 
-/// One sentence on standard error.
+/// Prints an error as one sentence on standard error.
 pub(crate) fn complain(error: &anyhow::Error) {
     eprintln!("h3-upload: {}", harmless(&format!("{error:#}")));
 }
 
-/// `text` without what steers a terminal: parts of it may be the server's.
+/// `text` without the characters that control a terminal, because the server may have sent parts of
+/// it.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|&c| !misleads(c)).collect()
 }
 
-/// How far the upload has come, for somebody who watches.
+/// Shows the progress of the upload.
 pub(crate) struct Progress(Kind);
 
 enum Kind {
     Silent,
     Bar(ProgressBar),
-    /// Standard error is a file or a pipe: a line for each tenth, or each 100 MiB of unknown
-    /// length.
+    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB of
+    /// unknown length.
     Lines {
         total: Option<u64>,
-        said: AtomicU64,
+        printed: AtomicU64,
     },
 }
 
 const LINE_EVERY: u64 = 100 * 1024 * 1024;
 
 impl Progress {
-    /// `total`: the file's length in bytes, if it is known.
+    /// `total` is the file's length in bytes, if known.
     pub(crate) fn new(plan: &Plan, total: Option<u64>) -> Self {
         if plan.quiet {
             return Self(Kind::Silent);
         }
         if !std::io::stderr().is_terminal() {
-            return Self(Kind::Lines { total, said: AtomicU64::new(0) });
+            return Self(Kind::Lines { total, printed: AtomicU64::new(0) });
         }
         let (bar, template) = match total {
             Some(total) => (
@@ -67,7 +68,7 @@ impl Progress {
         matches!(self.0, Kind::Silent)
     }
 
-    /// `early`: losses found early so far, if somebody looks for them.
+    /// `early` is the number of losses found early; `None` without the plugin.
     pub(crate) fn show(&self, bytes: u64, early: Option<u64>) {
         match &self.0 {
             Kind::Silent => {}
@@ -77,9 +78,9 @@ impl Progress {
                 }
                 bar.set_position(bytes);
             }
-            Kind::Lines { total, said } => {
+            Kind::Lines { total, printed } => {
                 let step = step(bytes, *total);
-                if step > said.swap(step, Ordering::Relaxed) {
+                if step > printed.swap(step, Ordering::Relaxed) {
                     let early = early.map(|n| format!(", {}", losses(n))).unwrap_or_default();
                     match total {
                         Some(_) => {
@@ -92,7 +93,7 @@ impl Progress {
         }
     }
 
-    /// Leaves the terminal clean for the summary.
+    /// Removes the bar, before the summary.
     pub(crate) fn finish(&self, bytes: u64) {
         if let Kind::Bar(bar) = &self.0 {
             bar.set_position(bytes);
@@ -101,7 +102,7 @@ impl Progress {
     }
 }
 
-/// Tenths of a known length, or steps of an unknown one. The last tenth is the summary's.
+/// Tenths of a known length, or steps of an unknown one. The summary reports the last tenth.
 fn step(bytes: u64, total: Option<u64>) -> u64 {
     match total {
         Some(0) => 0,
@@ -128,16 +129,16 @@ struct Report<'a> {
     server_sha256: &'a str,
     cc: &'a str,
     mode: String,
-    /// What mode auto has chosen last, and why.
+    /// The latest choice of mode auto, and why.
     chosen: Option<String>,
     assisted: bool,
     assistance: String,
-    /// The proxy that helped last, and its public key.
+    /// The latest proxy.
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
-    /// Errors that the network reported at the plugin's socket. Those at the connection's own stay
-    /// with tokio-quiche.
+    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those at
+    /// the connection's own.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
@@ -166,12 +167,12 @@ struct Quacks {
     malformed: u64,
 }
 
-/// The proxy that helps.
+/// A proxy.
 #[derive(Debug, Serialize)]
 struct Proxy {
     address: SocketAddr,
     key: String,
-    /// Why this one, where there were several.
+    /// Why the sender selected it among several.
     choice: Option<String>,
 }
 
@@ -237,7 +238,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Shows a finished upload in the way that was asked for.
+/// Shows a finished upload, as the plan demands.
 pub(crate) fn show(plan: &Plan, outcome: &Outcome) -> anyhow::Result<()> {
     let report = Report::new(plan, outcome);
     if plan.json {
@@ -272,7 +273,7 @@ fn summary(report: &Report<'_>) -> String {
         });
         text += &proxy.unwrap_or_default();
         text += &format!("  sidekick {}: {}", report.mode, report.assistance);
-        // What the plugin would do, and what it found, is of interest only where a proxy reported.
+        // Without a proxy's quACKs the plugin did nothing to report.
         if report.quacks.received > 0 {
             if let Some(chosen) = &report.chosen {
                 text += &format!("; {chosen}");
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_garble_the_terminal() {
+    fn a_server_cannot_control_the_terminal() {
         assert_eq!(
             harmless("no\x1b[2J\u{9b}2J such\u{202e} na\u{200b}me\r\n: grüße"),
             "no[2J2J such name: grüße"
@@ -321,8 +322,9 @@ mod tests {
         assert_eq!(losses(0), "0 losses found early");
         assert_eq!(losses(1), "1 loss found early");
     }
+
     #[test]
-    fn without_a_proxy_the_summary_is_silent_about_repairs() {
+    fn without_a_proxy_the_summary_omits_repairs() {
         let report = |received| Report {
             file: "file".to_owned(),
             url: "https://upload.example/file".to_owned(),

@@ -1,4 +1,4 @@
-//! Asks name servers: for the HTTPS records of the URL's host, and for addresses.
+//! Queries name servers for the HTTPS records of the URL's host, and for addresses.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -24,25 +24,24 @@ use crate::cli::Plan;
 use crate::connect::now;
 use crate::discover::{Discovery, Endpoint, Route, Step, routes};
 
-/// Once the host's own addresses are there, an answer on account of its HTTPS records is waited for
-/// no longer than this. They are asked for at the same time as the addresses, so a name server that
-/// will answer has mostly done so; some never answer questions about record types that they do not
-/// know, and those must not cost much.
+/// The longest wait for answers about HTTPS records after the host's own addresses are known. The
+/// program queries both at the same time, so most name servers have answered by then. Some never
+/// answer queries for unknown record types, and these must not cost much.
 const GRACE: Duration = Duration::from_millis(200);
-/// The same where the other of the two has nothing to offer, so that there is nothing else to be
-/// done meanwhile.
+/// The longest wait for one of the two if the other yielded no address, so that no upload can begin
+/// meanwhile.
 const LAST_HOPE: Duration = Duration::from_secs(2);
-/// All such waiting together takes at most this part of the time there is for the connection.
+/// All such waits together take at most the connection's timeout divided by this.
 const ALLOWANCE: u32 = 4;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// As many as the C library asks.
+/// The C library queries as many.
 const MAX_NAME_SERVERS: usize = 3;
 
-/// Everywhere that the plan's server may be reached, in the order in which to try it.
+/// All addresses of the plan's server, in the order in which to try them.
 ///
 /// # Errors
-/// When there is nothing to try, or when the host's owner says that there is no such service.
+/// There is no address, or the host's owner declares that there is no such service.
 pub(crate) async fn find(plan: &Plan) -> anyhow::Result<Vec<Route>> {
     let port = plan.target.port;
     match &plan.target.host {
@@ -87,20 +86,20 @@ async fn discover(
         })
         .collect();
     let routes = routes(&endpoints, &own, port);
-    debug!(%host, port, ?routes, "where to try");
+    debug!(%host, port, ?routes, "addresses to try");
     Ok(routes)
 }
 
-/// The lookup of the host's own addresses, which goes on while others do.
+/// The lookup of the host's own addresses, which runs beside others.
 struct Own<'a> {
     lookup: Pin<Box<dyn Future<Output = anyhow::Result<Vec<SocketAddr>>> + 'a>>,
     found: Option<anyhow::Result<Vec<SocketAddr>>>,
-    /// How long others may still be waited for when it has ended.
+    /// The rest of the time for waiting for other lookups after this one has ended.
     allowance: Duration,
 }
 
 impl Own<'_> {
-    /// What `other` comes to, unless it keeps an upload waiting that could begin.
+    /// Awaits `other`. `None` if it takes too long while the upload could begin.
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Option<T> {
         let mut other = pin!(other);
         if self.found.is_none() {
@@ -117,8 +116,8 @@ impl Own<'_> {
         done.ok()
     }
 
-    /// The host's own addresses. They are not waited for much longer if there is somewhere else to
-    /// go.
+    /// Awaits the host's own addresses. With `elsewhere`, there are others to try, and the wait is
+    /// short.
     async fn finish(self, elsewhere: bool) -> anyhow::Result<Vec<SocketAddr>> {
         match self.found {
             Some(found) => found,
@@ -128,13 +127,13 @@ impl Own<'_> {
     }
 }
 
-/// Where names are looked up.
+/// The resolver for names.
 #[derive(Clone)]
 enum Names {
-    /// As the system does, which asks no name server for what is in its hosts file, or elsewhere.
-    /// For HTTPS records its name servers are asked from here: the C library cannot.
+    /// The system's, which also reads its hosts file. The program itself queries the system's name
+    /// servers for HTTPS records, because the C library does not.
     System { https: Option<TokioResolver> },
-    /// At the name server that the user named.
+    /// The name server of `--resolver`.
     At { server: SocketAddr, resolver: TokioResolver },
 }
 
@@ -143,26 +142,26 @@ impl Names {
         match server {
             Some(server) => {
                 let resolver = resolver(&[server]).with_context(|| {
-                    format!("cannot ask the name server {server}: check --resolver")
+                    format!("cannot query the name server {server}: check --resolver")
                 })?;
                 Ok(Self::At { server, resolver })
             }
             None => {
-                let https = resolver(&system_name_servers())
-                    .inspect_err(|error| debug!(%error, "no name server to ask for HTTPS records"));
+                let https = resolver(&system_name_servers()).inspect_err(
+                    |error| debug!(%error, "no name server to query for HTTPS records"),
+                );
                 Ok(Self::System { https: https.ok() })
             }
         }
     }
 
-    /// The addresses of `name`, with no port yet: at least one.
+    /// Looks up the addresses of `name`, without a port: at least one.
     async fn addresses(&self, name: &str) -> anyhow::Result<Vec<SocketAddr>> {
         match self {
             Self::System { .. } => system_addresses(name, 0).await,
             Self::At { server, resolver } => {
-                let absolute = absolute(name).with_context(|| {
-                    format!("{name} is no name that a name server can be asked for")
-                })?;
+                let absolute =
+                    absolute(name).with_context(|| format!("{name} is not a domain name"))?;
                 match resolver.lookup_ip(absolute).await {
                     Ok(answer) => {
                         let found: Vec<_> =
@@ -175,8 +174,8 @@ impl Names {
         }
     }
 
-    /// The endpoints in the HTTPS records for `https://HOST:PORT`. That there is no record, for
-    /// whatever reason, is no error.
+    /// Looks up the endpoints in the HTTPS records for `https://HOST:PORT`. A missing record is no
+    /// error, whatever the reason.
     async fn endpoints(
         &self,
         host: &Name,
@@ -190,34 +189,31 @@ impl Names {
         loop {
             let answers = own.meanwhile(https_records(resolver, discovery.question())).await;
             if answers.is_none() {
-                debug!(
-                    "went on without an answer about the HTTPS records of {}",
-                    discovery.question()
-                );
+                debug!("continuing without the HTTPS records of {}", discovery.question());
             }
             match discovery.answered(&answers.unwrap_or_default(), &mut any_of) {
                 Step::Ask => {}
                 Step::Try(endpoints) => return Ok(endpoints),
                 Step::Unavailable => bail!(
-                    "there is no such service, says an HTTPS record of {}: check the URL, above all its port",
+                    "an HTTPS record of {} declares that there is no such service: check the URL, above all its port",
                     discovery.question()
                 ),
             }
         }
     }
 
-    /// Whom to ask for the HTTPS records of `host`, if anybody is to be asked.
+    /// The resolver for the HTTPS records of `host`; `None` if the program ignores them.
     fn https(&self, host: &Name) -> Option<&TokioResolver> {
         match self {
             Self::At { resolver, .. } => Some(resolver),
-            // A record could lead past an address that was set on purpose.
+            // A record must not override an address in the hosts file.
             Self::System { .. } if in_hosts_file(host) => None,
             Self::System { https } => https.as_ref(),
         }
     }
 
-    /// The addresses of the endpoints' targets other than the host itself, as far as they can be
-    /// had in time.
+    /// Looks up the addresses of the endpoints' targets other than the host itself, as far as there
+    /// is time.
     async fn targets(
         &self,
         host: Option<&Name>,
@@ -232,8 +228,7 @@ impl Names {
             }
             let (names, target) = (self.clone(), target.clone());
             lookups.spawn(async move {
-                // With its dot, so that no search list applies to it; the hosts file has names
-                // without.
+                // The final dot disables search lists. Names in the hosts file have none.
                 let name = target.to_ascii();
                 let name = if in_hosts_file(&target) { name.trim_end_matches('.') } else { &name };
                 let addresses = names.addresses(name).await;
@@ -245,18 +240,18 @@ impl Names {
                 match lookup {
                     Ok((target, Ok(addresses))) => drop(found.insert(target, addresses)),
                     Ok((_, Err(error))) => debug!("{error:#}"),
-                    Err(error) => debug!(%error, "a lookup did not end"),
+                    Err(error) => debug!(%error, "a lookup failed"),
                 }
             }
         };
         if own.meanwhile(all).await.is_none() {
-            debug!("went on without the addresses of all targets");
+            debug!("continuing without the addresses of some targets");
         }
         found
     }
 }
 
-/// The addresses of `name` as the system knows them: at least one.
+/// Looks up the addresses of `name` by the system's means: at least one.
 pub(crate) async fn system_addresses(name: &str, port: u16) -> anyhow::Result<Vec<SocketAddr>> {
     let found: Vec<_> = lookup_host((name, port))
         .await
@@ -266,22 +261,22 @@ pub(crate) async fn system_addresses(name: &str, port: u16) -> anyhow::Result<Ve
     Ok(found)
 }
 
-/// `host` as a name server is asked for it: without a search list.
+/// `host` as an absolute name, to which no search list applies.
 fn absolute(host: &str) -> Option<Name> {
     let mut name = Name::from_ascii(host).ok()?;
     name.set_fqdn(true);
     Some(name)
 }
 
-/// Whether somebody has said on this machine where `name` is.
+/// Whether the hosts file has an address of `name`.
 fn in_hosts_file(name: &Name) -> bool {
     let Ok(hosts) = Hosts::from_system() else { return false };
     let has = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind)).is_some();
     has(RecordType::A) || has(RecordType::AAAA)
 }
 
-/// The answer section; empty whenever there is no good answer (section 3: an upload does not depend
-/// on one).
+/// The answer section; empty if there is no valid answer, because an upload does not depend on one
+/// (RFC 9460, section 3).
 async fn https_records(resolver: &TokioResolver, name: &Name) -> Vec<Record> {
     match resolver.lookup(name.clone(), RecordType::HTTPS).await {
         Ok(lookup) => lookup.answers().to_vec(),
@@ -329,7 +324,7 @@ fn complaint(server: SocketAddr, name: &str, error: &NetError) -> anyhow::Error 
         },
         error => {
             anyhow!(
-                "the name server {server} gave no good answer about {name} ({error}): check --resolver"
+                "the name server {server} gave no valid answer about {name} ({error}): check --resolver"
             )
         }
     }
@@ -341,7 +336,7 @@ fn unknown(server: SocketAddr, name: &str) -> anyhow::Error {
     )
 }
 
-/// Spreads clients over records of equal priority.
+/// A random number below `count`, which spreads clients over records of equal priority.
 fn any_of(count: usize) -> usize {
     let random = RandomState::new().hash_one(count);
     usize::try_from(random % (count as u64).max(1)).unwrap_or(0)
@@ -356,7 +351,7 @@ mod tests {
 
     use super::*;
 
-    /// Little enough that a test need not wait for it, and more than nothing.
+    /// Short, so that the tests are fast, and more than zero.
     const ALLOWED: Duration = Duration::from_millis(1);
 
     fn own<'a>(lookup: impl Future<Output = anyhow::Result<Vec<SocketAddr>>> + 'a) -> Own<'a> {
@@ -368,12 +363,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_stays_away_does_not_hold_up_an_upload() {
+    fn a_missing_answer_does_not_delay_an_upload() {
         Runtime::new().unwrap().block_on(async {
             let mut own = own(ready(Ok(addresses())));
             assert_eq!(own.meanwhile(pending::<()>()).await, None);
-            assert_eq!(own.allowance, Duration::ZERO, "all of it is spent");
-            // An answer that is there already costs nothing.
+            assert_eq!(own.allowance, Duration::ZERO, "the wait used all of it");
+            // An immediate answer needs no wait.
             assert_eq!(own.meanwhile(ready(7)).await, Some(7));
             assert_eq!(own.meanwhile(pending::<()>()).await, None);
             assert_eq!(own.finish(false).await.unwrap(), addresses());
@@ -381,12 +376,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_waited_for_as_long_as_there_is_nothing_else_to_do() {
+    fn the_program_awaits_an_answer_while_it_has_no_address() {
         Runtime::new().unwrap().block_on(async {
-            let (tell, told) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             let mut own = own(pending());
-            let answer = tokio::spawn(async move { told.await.unwrap() });
-            let later = tokio::spawn(async move { tell.send(7).unwrap() });
+            let answer = tokio::spawn(async move { receiver.await.unwrap() });
+            let later = tokio::spawn(async move { sender.send(7).unwrap() });
             assert_eq!(own.meanwhile(answer).await.unwrap().unwrap(), 7);
             later.await.unwrap();
             assert_eq!(own.allowance, ALLOWED);
@@ -394,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn own_addresses_are_no_condition_if_there_is_somewhere_else_to_go() {
+    fn own_addresses_are_optional_if_there_are_others() {
         Runtime::new().unwrap().block_on(async {
             assert!(own(pending()).finish(true).await.is_err());
             assert_eq!(own(ready(Ok(addresses()))).finish(true).await.unwrap(), addresses());

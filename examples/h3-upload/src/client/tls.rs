@@ -1,4 +1,4 @@
-//! Which certificates are trusted, and for whom.
+//! The check of the server's certificate.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,42 +14,42 @@ use url::Host;
 
 use crate::cli::Trust;
 
-/// tokio-quiche asks its hook for a TLS context only if it has been given a certificate to load;
-/// this one stands in for it. The paths are never opened, because the hook always brings a context.
+/// A placeholder: tokio-quiche requests a TLS context from its hook only if it has a certificate to
+/// load. It never opens the paths, because the hook always returns a context.
 pub(crate) const NO_CERTIFICATE: TlsCertificatePaths<'static> =
     TlsCertificatePaths { cert: "", private_key: "", kind: CertificateKind::X509 };
 
-/// Bundles that BoringSSL's own default paths miss on some systems.
+/// Bundles that BoringSSL's default paths do not include on some systems.
 const BUNDLES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/var/lib/ca-certificates/ca-bundle.pem",
 ];
 
-/// Gives tokio-quiche a TLS context that checks the server's certificate.
+/// Makes TLS contexts that check the server's certificate, for tokio-quiche.
 pub(crate) struct Verifier {
-    /// `None`: anybody is trusted.
+    /// `None` accepts any certificate.
     roots: Option<X509Store>,
     host: Host<String>,
     refusal: Arc<OnceLock<String>>,
 }
 
 impl Verifier {
-    /// Loads the roots, so that what is wrong with them is said before anything is sent.
+    /// Loads the roots, so that their errors are reported before the program sends anything.
     pub(crate) fn new(trust: &Trust, host: Host<String>) -> anyhow::Result<Self> {
         let roots = match trust {
-            Trust::Anybody => None,
+            Trust::Any => None,
             Trust::Roots { cafile } => Some(roots(cafile.as_deref())?),
         };
         Ok(Self { roots, host, refusal: Arc::default() })
     }
 
-    /// One that has refused nobody yet: for another server of the same host.
+    /// A verifier without a refusal, for another server of the same host.
     pub(crate) fn afresh(&self) -> Self {
         Self { roots: self.roots.clone(), host: self.host.clone(), refusal: Arc::default() }
     }
 
-    /// Why the server's certificate was refused, if it was.
+    /// Why the verifier refused the server's certificate, if it did.
     pub(crate) fn refusal(&self) -> Option<&str> {
         self.refusal.get().map(String::as_str)
     }
@@ -80,15 +80,15 @@ impl ConnectionHook for Verifier {
         &self,
         _: TlsCertificatePaths<'_>,
     ) -> Option<SslContextBuilder> {
-        // On `None` tokio-quiche would go and load `NO_CERTIFICATE`, which fails: no connection is
-        // ever made without the checks.
+        // On `None` tokio-quiche tries to load `NO_CERTIFICATE`, which fails. So no connection skips
+        // the checks.
         self.context().ok()
     }
 }
 
-/// Checks the chain itself, and that it was issued for the host that was asked for. A host name is
-/// compared with the certificate's DNS names, an address with its IP addresses (RFC 9110, section
-/// 4.3.4), and the common name counts for neither.
+/// Checks the chain, and that the certificate is for the host of the URL. It compares a host name
+/// with the certificate's DNS names, and an address with its IP addresses (RFC 9110, section 4.3.4).
+/// It ignores the common name.
 fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), String> {
     let broken = |_| "the certificate check itself failed".to_owned();
     let expected = chain.verify_param_mut();
@@ -111,7 +111,7 @@ fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), St
 
 fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
     let mut store = X509StoreBuilder::new().context("cannot make a certificate store")?;
-    // A system without roots is no error: the server may be under the root of --cafile.
+    // A system without roots is no error, because --cafile may name the server's root.
     let _ = store.set_default_paths();
     for bundle in BUNDLES {
         if let Ok(pem) = std::fs::read(bundle) {
@@ -125,7 +125,7 @@ fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
         let certificates = X509::stack_from_pem(&pem).unwrap_or_default();
         ensure!(
             !certificates.is_empty(),
-            "{} holds no certificate: --cafile wants a PEM file",
+            "{} holds no certificate: --cafile needs a PEM file",
             file.display()
         );
         add(&mut store, &certificates);
@@ -135,7 +135,7 @@ fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
 
 fn add(store: &mut X509StoreBuilder, certificates: &[X509]) {
     for certificate in certificates {
-        // BoringSSL refuses what it cannot use; the rest of the bundle stays good.
+        // BoringSSL refuses a certificate that it cannot use. The rest of the bundle remains usable.
         let _ = store.add_cert(certificate);
     }
 }

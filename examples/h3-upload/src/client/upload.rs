@@ -1,4 +1,4 @@
-//! One upload: the request, its body, the server's answer, and a polite end.
+//! One upload: the request, its body, the server's answer, and the close.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -26,19 +26,19 @@ use crate::discover::Found;
 use crate::patience::stalled;
 use crate::report::{Progress, harmless};
 
-/// An answer longer than this is not ours to read.
+/// The longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024;
-/// What is shown of what the server says, in characters.
+/// The longest sentence of a server that is shown, in characters.
 const LONGEST_SENTENCE: usize = 300;
-/// How long the last packets may take on their way out of this machine.
-const GOODBYE: Duration = Duration::from_secs(1);
-/// How often the progress is looked at.
+/// The longest wait until the last packets have left this machine.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The interval between updates of the progress.
 const TICK: Duration = Duration::from_millis(100);
 /// HTTP/3 error codes (RFC 9114, section 8.1).
 const H3_NO_ERROR: u64 = 0x100;
 const H3_REQUEST_CANCELLED: u64 = 0x10c;
 
-/// What the server says it stored.
+/// The server's receipt for the stored file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(crate) struct Receipt {
     pub(crate) bytes: u64,
@@ -55,19 +55,19 @@ pub(crate) struct Outcome {
     pub(crate) packets: QuicConnectionStats,
     pub(crate) server: SocketAddr,
     pub(crate) found: Found,
-    /// `None` if no help was asked for.
+    /// `None` without a mode.
     pub(crate) sidekick: Option<Status>,
     /// Errors that the network reported at the plugin's socket.
     pub(crate) socket_errors: u64,
 }
 
 impl Outcome {
-    /// Whether help was there to the end.
+    /// Whether a proxy assisted the connection to the end.
     pub(crate) fn assisted(&self) -> bool {
         self.sidekick.as_ref().is_some_and(|s| s.assistance == Assistance::Assisted)
     }
 
-    /// How the plugin fared; all zero if it was not asked for.
+    /// The plugin's counters; all zero without a mode.
     pub(crate) fn sidekick_stats(&self) -> SenderStats {
         self.sidekick.as_ref().map(|s| s.stats).unwrap_or_default()
     }
@@ -78,17 +78,17 @@ impl Outcome {
         if seconds > 0.0 { self.sent.bytes as f64 * 8.0 / seconds / 1e6 } else { 0.0 }
     }
 
-    /// An upload has succeeded only if the server stored what was sent.
+    /// Checks that the server stored what was sent.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         ensure!(
             self.receipt.bytes == self.sent.bytes,
-            "the server stored {} bytes of the {} that were sent: upload the file again",
+            "the server stored {} of {} bytes: upload the file again",
             self.receipt.bytes,
             self.sent.bytes
         );
         ensure!(
             self.receipt.sha256.eq_ignore_ascii_case(&self.sent.sha256),
-            "the server stored something else than was sent (its SHA-256 is {}, ours {}): upload the file again",
+            "the server stored other content than was sent (its SHA-256 is {}, ours {}): upload the file again",
             self.receipt.sha256,
             self.sent.sha256
         );
@@ -96,19 +96,19 @@ impl Outcome {
     }
 }
 
-/// Uploads the plan's file. When `stop` fires, the connection is closed and an error returned.
+/// Uploads the plan's file. When `stop` fires, it closes the connection and returns an error.
 pub(crate) async fn upload(
     plan: &Plan,
     mut stop: oneshot::Receiver<()>,
 ) -> anyhow::Result<Outcome> {
-    // Opening a named pipe waits for its writer: not on this thread, which has to hear of Ctrl-C.
+    // Opening a named pipe waits for its writer, and this thread must react to Ctrl-C meanwhile.
     let file = plan.file.clone();
     let source = tokio::select! {
-        source = tokio::task::spawn_blocking(move || Source::open(&file)) => source.context("the file could not be opened")??,
+        source = tokio::task::spawn_blocking(move || Source::open(&file)) => source.context("the thread that opens the file died")??,
         _ = &mut stop => bail!("stopped"),
     };
     let len = source.len();
-    // Before the handshake there is nothing to say goodbye to.
+    // Before the handshake there is no connection to close.
     let mut link = tokio::select! {
         link = connect::connect(plan) => link?,
         _ = &mut stop => bail!("stopped"),
@@ -124,16 +124,16 @@ pub(crate) async fn upload(
         never = watch(&progress, &counted, &link) => match never {},
     };
     progress.finish(counted.handed.load(Ordering::Relaxed));
-    // Before the goodbye, which would put words of our own in the server's mouth.
+    // Before the close, which would replace the server's own reason.
     let outcome = outcome.map_err(|error| why(error, &link));
     let code = if outcome.is_ok() { H3_NO_ERROR } else { H3_REQUEST_CANCELLED };
-    goodbye(&link, &mut events, code).await;
+    close(&link, &mut events, code).await;
     outcome
 }
 
-/// Shows the progress until the upload ends: bytes that the server has acknowledged, since what the
-/// connection has taken from the file may wait for minutes. Acknowledged packets hold a few bytes
-/// more than the file's.
+/// Shows the progress until the upload ends. It counts acknowledged bytes, because bytes that the
+/// connection has read from the file may wait for minutes. Acknowledged packets contain a few bytes
+/// more than the file.
 async fn watch(progress: &Progress, counted: &Counted, link: &Link) -> std::convert::Infallible {
     if progress.is_silent() {
         return pending().await;
@@ -172,41 +172,41 @@ async fn request(
         tokio::select! {
             biased;
             done = &mut reading, if sent.is_none() => {
-                // Without a result the driver stopped taking the body; the events will say why.
+                // `None` means that the driver stopped reading the body. The events give the reason.
                 sent = Some(done.context("the thread that read the file died")??);
             }
             event = events.recv() => match event {
                 None => return Err(lost()),
                 Some(ClientH3Event::Core(H3Event::IncomingHeaders(answer))) => break answer,
                 Some(ClientH3Event::Core(H3Event::ResetStream { .. })) => {
-                    bail!("the server broke off the upload: look at its log for the reason");
+                    bail!("the server reset the upload: check its log for the reason");
                 }
                 Some(ClientH3Event::Core(H3Event::ConnectionError(error))) => {
-                    bail!("the server broke the protocol of HTTP/3 ({error}): it cannot be used");
+                    bail!("the server violated the protocol of HTTP/3 ({error}), so this program cannot use it");
                 }
                 Some(_) => {}
             }
         }
     };
     let status = status(&answer);
-    // The driver hands on the first headers alone.
+    // The driver passes on the first headers only.
     ensure!(
         !status.starts_with('1'),
-        "the server sent an interim answer (status {status}), and this program hears no other: ask its operator to send none"
+        "the server sent an interim answer (status {status}), which this program does not support: ask its operator to disable them"
     );
     let answered = async {
         tokio::select! {
             text = read_answer(&mut answer) => text,
-            // Read, so that they do not pile up.
+            // Reads the events, so that they do not accumulate.
             never = async { while events.recv().await.is_some() {} pending().await } => never,
         }
     };
     let text = timeout(plan.stall_timeout, answered)
         .await
-        .map_err(|_| anyhow!("the server began an answer and did not end it: look at its log"))??;
+        .map_err(|_| anyhow!("the server did not complete its answer: check its log"))??;
     if status != "201" && status != "200" {
-        let said = String::from_utf8_lossy(&text);
-        bail!("the server refused the upload (status {status}): {}", sentence(&said));
+        let reason = sentence(&String::from_utf8_lossy(&text));
+        bail!("the server refused the upload (status {status}): {reason}");
     }
     let time = connect::now().saturating_duration_since(link.started);
     let sidekick = link.sidekick.as_ref().map(Handle::status);
@@ -214,13 +214,16 @@ async fn request(
     let packets = packets(link).await?;
     let sent = match sent {
         Some(sent) => sent,
-        // The last frame was on its way while its bookkeeping was not.
-        None => timeout(GOODBYE, reading).await.ok().and_then(Result::ok).transpose()?.flatten(),
+        // The thread may deliver its result a little after the last frame.
+        None => {
+            timeout(CLOSE_TIMEOUT, reading).await.ok().and_then(Result::ok).transpose()?.flatten()
+        }
     };
-    let sent = sent.context("the server answered before it had the whole file: look at its log")?;
+    let sent =
+        sent.context("the server answered before it received the whole file: check its log")?;
     let receipt = serde_json::from_slice(&text).context(
-        "the server took the file but did not say what it stored: it is not an h3-upload-server, so look \
-         there yourself",
+        "the server accepted the file without a receipt, because it is not an h3-upload-server: check the \
+         file there",
     )?;
     let (server, found) = (link.server, link.found);
     Ok(Outcome { sent, receipt, time, packets, server, found, sidekick, socket_errors })
@@ -246,8 +249,8 @@ fn status(answer: &IncomingH3Headers) -> String {
     found.map(|header| sentence(&String::from_utf8_lossy(header.value()))).unwrap_or_default()
 }
 
-/// The body of the answer. The driver forgets to mark its end if the server also stopped the
-/// upload, so the end of the channel counts for as much; a receipt that was cut off is no JSON.
+/// Reads the body of the answer. The driver does not mark its end if the server also stopped the
+/// upload, so the end of the channel counts, too. A truncated receipt is not valid JSON.
 async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut ended = answer.read_fin;
@@ -260,39 +263,39 @@ async fn read_answer(answer: &mut IncomingH3Headers) -> anyhow::Result<Vec<u8>> 
     Ok(text)
 }
 
-/// The first line of what a server says, as far as it is fit to be shown.
-fn sentence(said: &str) -> String {
-    let line = harmless(said.trim().lines().next().unwrap_or(""))
+/// The first line of a server's text, without unsafe characters.
+fn sentence(text: &str) -> String {
+    let line = harmless(text.trim().lines().next().unwrap_or(""))
         .chars()
         .take(LONGEST_SENTENCE)
         .collect::<String>();
-    if line.is_empty() { "it does not say why".to_owned() } else { line }
+    if line.is_empty() { "it gives no reason".to_owned() } else { line }
 }
 
-/// quiche's own counts, taken on the connection's worker.
+/// Requests quiche's own counters from the connection's worker.
 async fn packets(link: &Link) -> anyhow::Result<QuicConnectionStats> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let command = QuicCommand::ConnectionStats(Box::new(move |stats| {
-        let _ = tell.send(stats);
+        let _ = sender.send(stats);
     }));
     link.controller.cmd_sender().send(command).map_err(|_| lost())?;
-    told.await.map_err(|_| lost())
+    receiver.await.map_err(|_| lost())
 }
 
-/// Closes the connection and waits until the server has been told.
-async fn goodbye(link: &Link, events: &mut ClientEventStream, error_code: u64) {
-    let close = ConnectionShutdownBehaviour {
+/// Closes the connection, and waits until the CONNECTION_CLOSE frame has left.
+async fn close(link: &Link, events: &mut ClientEventStream, error_code: u64) {
+    let shutdown = ConnectionShutdownBehaviour {
         send_application_close: true,
         error_code,
         reason: Vec::new(),
     };
-    if link.controller.cmd_sender().send(QuicCommand::ConnectionClose(close)).is_ok() {
-        // The driver's events end when its worker has flushed the last packet and is gone.
-        let _ = timeout(GOODBYE, async { while events.recv().await.is_some() {} }).await;
+    if link.controller.cmd_sender().send(QuicCommand::ConnectionClose(shutdown)).is_ok() {
+        // The driver's events end after its worker has flushed the last packet.
+        let _ = timeout(CLOSE_TIMEOUT, async { while events.recv().await.is_some() {} }).await;
     }
 }
 
-/// Stands for "the connection ended"; [`why`] finds the words for it once they are known.
+/// The connection ended. [`why`] replaces this error once the reason is known.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection to the server was lost")]
 struct Lost;
@@ -314,7 +317,7 @@ mod tests {
     use clap::Parser as _;
 
     #[test]
-    fn a_pipe_that_nobody_writes_to_can_be_interrupted() {
+    fn a_pipe_without_a_writer_can_be_interrupted() {
         let dir = tempfile::tempdir().unwrap();
         let pipe = dir.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -329,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_garble_the_terminal() {
+    fn a_server_cannot_control_the_terminal() {
         assert_eq!(sentence("no\x1b[2Jsuch name\nand more"), "no[2Jsuch name");
-        assert_eq!(sentence("\n"), "it does not say why");
+        assert_eq!(sentence("\n"), "it gives no reason");
     }
 }

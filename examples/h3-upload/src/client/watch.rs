@@ -1,10 +1,10 @@
-//! A wrapper around any tokio-quiche application that keeps a connection's last words, and counts
-//! what was acknowledged.
+//! A wrapper around any tokio-quiche application. It records why the connection ended, and counts
+//! acknowledged bytes.
 //!
-//! tokio-quiche's HTTP/3 driver does not say why a connection ended: its event channel just closes.
-//! And once closed, the connection lingers for three probe timeouts (RFC 9000, section 10.2), which
-//! a program about to exit has no use for. This wrapper notes the reason, and ends the worker as
-//! soon as the CONNECTION_CLOSE frame is out or in.
+//! tokio-quiche's HTTP/3 driver does not report why a connection ended; its event channel closes.
+//! A closed connection then stays for three probe timeouts (RFC 9000, section 10.2), for which the
+//! program would have to wait. This wrapper records the reason, and ends the worker as soon as the
+//! CONNECTION_CLOSE frame is sent or received.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,18 +16,18 @@ use tokio_quiche::{ApplicationOverQuic, QuicResult, quiche};
 /// Why the connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Nothing was heard from the server for the whole idle timeout.
+    /// The server sent nothing for the whole idle timeout.
     TimedOut,
     /// The server closed it.
     ByServer { code: u64, reason: String },
-    /// This side closed it over something the server did.
+    /// This end closed it, because of an error of the server.
     ByUs { code: u64 },
 }
 
 impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::TimedOut => f.write_str("nothing was heard from the server any more"),
+            Self::TimedOut => f.write_str("the server stopped answering"),
             Self::ByServer { code, reason } if reason.is_empty() => {
                 write!(f, "the server closed the connection (code {code:#x})")
             }
@@ -35,25 +35,28 @@ impl std::fmt::Display for Ending {
                 write!(f, "the server closed the connection: {reason} (code {code:#x})")
             }
             Self::ByUs { code } => {
-                write!(f, "the server broke the protocol and was cut off (code {code:#x})")
+                write!(
+                    f,
+                    "this end closed the connection: the server violated the protocol (code {code:#x})"
+                )
             }
         }
     }
 }
 
-/// What a [`Watched`] application leaves word of.
+/// What [`Watched`] records of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// How its connection ended.
     pub(crate) ending: OnceLock<Ending>,
-    /// How many bytes the server has acknowledged, without what it brought about itself: an upload
-    /// receives a fraction of what it sends, so a quarter of what came counts against it.
+    /// Bytes that the server has acknowledged, minus a quarter of the received ones. An upload
+    /// receives much less than it sends, so this excludes packets that the server itself provoked.
     pub(crate) taken: AtomicU64,
     /// Bytes of packets that the server has acknowledged.
     pub(crate) acknowledged: AtomicU64,
 }
 
-/// The wrapper: everything is handed on to `app`.
+/// The wrapper. It passes every call on to `app`.
 pub(crate) struct Watched<A> {
     app: A,
     seen: Arc<Seen>,
@@ -79,10 +82,10 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         self.app.should_act()
     }
 
-    /// As cancel-safe as `app`'s own: nothing is kept here.
+    /// As cancel-safe as `app`'s own, because it keeps no state.
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        // The worker flushes just before it waits: a draining connection has said its last word. A
-        // `quiche::Error` is what the driver takes for an ending that needs no comment.
+        // The worker flushes before it waits, so a draining connection has sent its last packet. The
+        // driver accepts a `quiche::Error` as a regular end.
         if conn.is_draining() {
             return Err(quiche::Error::Done.into());
         }

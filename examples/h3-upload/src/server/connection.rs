@@ -1,4 +1,4 @@
-//! One connection, from handshake to the end of its last request.
+//! One connection, from its handshake to the end of its last request.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::transport;
 /// H3_NO_ERROR and H3_EXCESSIVE_LOAD (RFC 9114, section 8.1).
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 const H3_EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
-/// Streams that end without a request. h3 remembers each of them until the connection ends.
+/// The most streams that may end without a request. h3 remembers each until the connection ends.
 const MOST_BROKEN: u32 = 1000;
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Clone, Debug)]
 pub(crate) struct Service {
     limits: Arc<Limits>,
@@ -54,7 +54,7 @@ impl Service {
     }
 }
 
-/// Serves one connection, which has its `place` until it ends.
+/// Serves one connection, which keeps its `place` until it ends.
 pub(crate) async fn serve_connection(
     incoming: quinn::Incoming,
     service: Service,
@@ -65,8 +65,8 @@ pub(crate) async fn serve_connection(
     let patience = service.limits.request_timeout();
     let quic = match timeout(patience, incoming).await {
         Ok(Ok(quic)) => quic,
-        Ok(Err(error)) => return debug!(%peer, %error, "no connection"),
-        Err(_) => return debug!(%peer, "no connection in time"),
+        Ok(Err(error)) => return debug!(%peer, %error, "the handshake failed"),
+        Err(_) => return debug!(%peer, "the handshake timed out"),
     };
     let mut builder = h3::server::builder();
     builder.max_field_section_size(LONGEST_KEPT.into());
@@ -74,8 +74,10 @@ pub(crate) async fn serve_connection(
         timeout(patience, builder.build(transport::Connection::new(quic.clone()))).await;
     let mut http: h3::server::Connection<_, Bytes> = match settings_sent {
         Ok(Ok(http)) => http,
-        Ok(Err(error)) => return debug!(%peer, %error, "no HTTP/3"),
-        Err(_) => return quic.close(H3_EXCESSIVE_LOAD, b"there was no stream for the settings"),
+        Ok(Err(error)) => return debug!(%peer, %error, "the connection does not use HTTP/3"),
+        Err(_) => {
+            return quic.close(H3_EXCESSIVE_LOAD, b"the client allowed no stream for the settings");
+        }
     };
     let mut requests = JoinSet::new();
     let mut broken = 0;
@@ -95,19 +97,19 @@ pub(crate) async fn serve_connection(
                 Ok(Ended::Answered) => {}
                 Ok(Ended::Broken) if broken < MOST_BROKEN => broken += 1,
                 Ok(Ended::Broken) => {
-                    quic.close(H3_EXCESSIVE_LOAD, b"too many streams have ended without a request");
+                    quic.close(H3_EXCESSIVE_LOAD, b"too many streams ended without a request");
                 }
                 Ok(Ended::Endless) => quic.close(H3_EXCESSIVE_LOAD, b"the headers of a request did not end in time"),
-                Err(error) => debug!(%peer, %error, "a request"),
+                Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
-                debug!(%peer, "connection closed for want of a request");
-                quic.close(H3_NO_ERROR, b"there was no request for a while");
+                debug!(%peer, "closing a connection without a request");
+                quic.close(H3_NO_ERROR, b"no request for too long");
                 break;
             }
         }
     }
-    // What was received whole is still stored; what was not fails by itself now.
+    // The server still stores complete bodies. Incomplete ones fail now.
     while requests.join_next().await.is_some() {}
     drop(place);
 }

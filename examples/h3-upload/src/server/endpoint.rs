@@ -1,4 +1,4 @@
-//! The QUIC endpoint: its settings, which connections it takes, and an orderly end.
+//! The QUIC endpoint: its settings, the admission of connections, and an orderly end.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use crate::connection::{Service, serve_connection};
 use crate::identity::{Identity, RootFile};
 use crate::limits::{Client, Limits};
 
-/// Control stream, QPACK encoder and decoder, and a few that extensions or GREASE want.
+/// The control stream, QPACK's encoder and decoder, and a few for extensions or GREASE.
 const UNIDIRECTIONAL_STREAMS: u32 = 8;
-/// First packets that wait for their turn, and their bytes. The server takes them as they come.
+/// The most connection attempts that wait for the server, and their bytes.
 const INCOMING: usize = 1024;
 const INCOMING_BYTES: u64 = 4 * 1024 * 1024;
-/// How long the clients may take to hear that the server is going.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// The longest wait until the clients have received the close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
 const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 
@@ -41,13 +41,13 @@ pub(crate) async fn serve(
         .with_context(|| {
             format!("cannot listen on {listen}: choose another address with --listen")
         })?;
-    // Only now: another server's clients may still need the file that was there.
+    // Not before: if another server has the port, its clients may need the present file.
     identity_file.write()?;
-    let address = endpoint.local_addr().context("cannot tell the port")?;
+    let address = endpoint.local_addr().context("cannot find the port")?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "ready: listening on {address}")
         .and_then(|()| out.flush())
-        .context("cannot say on standard output that the server is ready")?;
+        .context("cannot write to standard output that the server is ready")?;
     drop(out);
 
     let mut connections = JoinSet::new();
@@ -57,28 +57,27 @@ pub(crate) async fn serve(
                 Some(incoming) => admit(incoming, &service, &mut connections),
                 None => break,
             },
-            // Finished connections are forgotten as they finish.
+            // Removes each connection as it ends.
             Some(_) = connections.join_next() => {}
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
         }
     }
-    info!(connections = connections.len(), "going down");
-    endpoint.close(H3_NO_ERROR, b"the server is going down");
-    // Uploads that were under way fail with their connections, and remove what they had.
+    info!(connections = connections.len(), "shutting down");
+    endpoint.close(H3_NO_ERROR, b"the server is shutting down");
+    // Unfinished uploads fail with their connections, and remove their files.
     let all_gone = async { while connections.join_next().await.is_some() {} };
-    let _ = timeout(GOODBYE, async { tokio::join!(all_gone, endpoint.wait_idle()) }).await;
+    let _ = timeout(CLOSE_TIMEOUT, async { tokio::join!(all_gone, endpoint.wait_idle()) }).await;
     Ok(())
 }
 
-/// Takes a connection if there is room for it.
+/// Accepts a connection if there is room for it.
 fn admit(incoming: quinn::Incoming, service: &Service, connections: &mut JoinSet<()>) {
     let peer = incoming.remote_address();
     let client = Client::of(peer.ip());
-    // An address that somebody made up must not take the places of others (RFC 9000, section
-    // 8.1.2).
+    // A spoofed address must not occupy the places of others (RFC 9000, section 8.1.2).
     if !incoming.remote_address_validated() && service.connections().is_busy(client) {
-        // Refused where it cannot be asked to retry.
+        // quinn refuses a connection for which it cannot send a Retry.
         let _ = incoming.retry();
         return;
     }
@@ -87,7 +86,7 @@ fn admit(incoming: quinn::Incoming, service: &Service, connections: &mut JoinSet
             connections.spawn(serve_connection(incoming, service.clone(), client, place));
         }
         Err(full) => {
-            debug!(%peer, %full, "connection refused");
+            debug!(%peer, %full, "refusing a connection");
             incoming.refuse();
         }
     }
@@ -100,7 +99,7 @@ fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result
         .context("cannot set up TLS 1.3")?
         .with_no_client_auth()
         .with_single_cert(identity.chain, identity.key)
-        .context("the certificate and the key do not fit together")?;
+        .context("the key does not match the certificate")?;
     tls.alpn_protocols = vec![b"h3".to_vec()];
     let crypto =
         QuicServerConfig::try_from(tls).context("the certificate cannot be used for QUIC")?;
@@ -113,7 +112,7 @@ fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result
         .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS.into())
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle)?))
-        // The server sends little but acknowledgements: nothing to gain from larger packets.
+        // The server sends little but acknowledgements, so larger packets gain nothing.
         .mtu_discovery_config(None);
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config

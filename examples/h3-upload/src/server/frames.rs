@@ -1,17 +1,18 @@
-//! Where the frames of an HTTP/3 stream begin and end (RFC 9114, section 7.1).
+//! Splits an HTTP/3 stream into its frames (RFC 9114, section 7.1).
 //!
-//! h3 keeps a frame other than DATA until the whole of it is there, however long it says it is.
-//! And of a stream it takes more at a time than it uses, so that it keeps most of a body in short
-//! DATA frames. A client could fill the memory with either. Besides, h3 takes an empty DATA frame,
-//! and a stream that ends within one, for the end of the body. With [`Frames`], `transport.rs`
-//! gives h3 one frame header or payload at a time and no empty DATA frame, and refuses what is too
-//! long to be kept or ends too early.
+//! h3 keeps a frame other than DATA until it is complete, whatever its length. It also reads more of
+//! a stream at a time than it uses, and so keeps most of a body in short DATA frames. A client could
+//! fill the memory with either. Besides, h3 treats an empty DATA frame, and the end of a stream
+//! within one, as the end of the body.
+//!
+//! With [`Frames`], `transport.rs` passes h3 one frame header or payload at a time, and no empty DATA
+//! frame. It refuses a frame that is too long to keep, and a stream that ends within a frame.
 
 use std::mem;
 
 use bytes::{Buf as _, Bytes};
 
-/// What a frame other than DATA may have, and what is announced for headers (RFC 9114, section
+/// The longest frame other than DATA, and the announced limit of a header section (RFC 9114, section
 /// 4.2.2), in bytes.
 pub(crate) const LONGEST_KEPT: u32 = 16 * 1024;
 /// DATA (RFC 9114, section 7.2.1).
@@ -19,15 +20,15 @@ const DATA: u64 = 0;
 /// A control stream (RFC 9114, section 6.2.1).
 const CONTROL: u64 = 0;
 
-/// A frame that h3 would have to keep is too long.
+/// A frame that h3 would keep is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// Where in its frames a stream is.
+/// The position in a stream of frames.
 #[derive(Debug)]
 pub(crate) struct Frames {
     at: At,
-    /// What has come of a frame's type and length, or of a stream's type: 16 bytes at most.
+    /// The received part of a frame's type and length, or of a stream's type: 16 bytes at most.
     header: Vec<u8>,
     integer: Integer,
 }
@@ -43,7 +44,7 @@ enum At {
     Payload {
         left: u64,
     },
-    /// A stream that is not made of frames. h3 reads its type and no further, or stops it.
+    /// A stream without frames. h3 reads only its type, or stops it.
     Unframed {
         left: u64,
     },
@@ -54,18 +55,18 @@ impl Frames {
         Self { at, header: Vec::new(), integer: Integer::default() }
     }
 
-    /// Of a request stream.
+    /// The frames of a request stream.
     pub(crate) fn of_request() -> Self {
         Self::new(At::FrameType)
     }
 
-    /// Of a unidirectional stream.
+    /// The frames of a unidirectional stream.
     pub(crate) fn of_unidirectional() -> Self {
         Self::new(At::StreamType)
     }
 
-    /// Takes from `read` what h3 gets next: a header, or a payload as far as it is there. `None`
-    /// if more has to be read.
+    /// Removes from `read` the next piece for h3: a header, or the present part of a payload. `None`
+    /// if that needs more bytes.
     pub(crate) fn next(&mut self, read: &mut Bytes) -> Result<Option<Bytes>, TooLong> {
         while !read.is_empty() {
             match &mut self.at {
@@ -88,7 +89,7 @@ impl Frames {
         Ok(None)
     }
 
-    /// The header, once `byte` was its last.
+    /// Adds a byte. Returns the header once it is complete.
     fn header_byte(&mut self, byte: u8) -> Result<Option<Bytes>, TooLong> {
         self.header.push(byte);
         let Some(value) = self.integer.push(byte) else { return Ok(None) };
@@ -120,14 +121,14 @@ impl Frames {
     }
 }
 
-/// Takes at most `most` off `left`.
+/// Subtracts up to `most` from `left`, and returns the difference.
 fn take(left: &mut u64, most: usize) -> usize {
     let len = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
     *left -= len as u64;
     len
 }
 
-/// A variable-length integer that comes byte by byte (RFC 9000, section 16).
+/// Decodes a variable-length integer byte by byte (RFC 9000, section 16).
 #[derive(Debug, Default)]
 struct Integer {
     value: u64,
@@ -135,7 +136,7 @@ struct Integer {
 }
 
 impl Integer {
-    /// The integer, once `byte` was its last.
+    /// Adds a byte. Returns the integer once it is complete.
     fn push(&mut self, byte: u8) -> Option<u64> {
         if self.missing == 0 {
             self.missing = 1 << (byte >> 6);
@@ -152,7 +153,7 @@ impl Integer {
 mod tests {
     use super::*;
 
-    /// The pieces of `stream`, which comes `at_once` bytes at a time.
+    /// The pieces of `stream`, if it arrives in chunks of `at_once` bytes.
     fn pieces(mut frames: Frames, stream: &[u8], at_once: usize) -> Result<Vec<Bytes>, TooLong> {
         let mut pieces = Vec::new();
         for chunk in stream.chunks(at_once) {
@@ -167,9 +168,9 @@ mod tests {
     }
 
     #[test]
-    fn headers_and_payloads_come_apart() {
-        // HEADERS of 2 bytes, DATA of 1, DATA of none, an unknown one of none, DATA of 3 with long
-        // integers.
+    fn headers_and_payloads_are_separate() {
+        // HEADERS of 2 bytes, DATA of 1, an empty DATA, an empty unknown frame, and DATA of 3 with
+        // long integers.
         let stream = b"\x01\x02ab\x00\x01c\x00\x00\x21\x00\x40\x00\x40\x03def";
         let expected: [&[u8]; 7] =
             [b"\x01\x02", b"ab", b"\x00\x01", b"c", b"\x21\x00", b"\x40\x00\x40\x03", b"def"];
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_however_it_comes() {
+    fn no_byte_is_lost_in_any_chunking() {
         let stream: Vec<u8> = (1..100).flat_map(|n| [0x40, n, 2, n, n]).collect();
         for at_once in 1..20 {
             assert_eq!(pieces(Frames::of_request(), &stream, at_once).unwrap().concat(), stream);
@@ -202,8 +203,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_body_is_long() {
-        // Lengths of 16,384 and one more, then the longest there is.
+    fn only_a_body_may_be_long() {
+        // Lengths of 16,384, of one more, and the greatest.
         for (length, kept) in
             [(&b"\x80\x00\x40\x00"[..], true), (b"\x80\x00\x40\x01", false), (&[0xff; 8], false)]
         {

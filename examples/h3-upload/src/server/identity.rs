@@ -1,4 +1,4 @@
-//! The server's certificate and key: from files, or made up for a test.
+//! The server's certificate and key: from files, or generated for a test.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) struct Identity {
     pub(crate) key: PrivateKeyDer<'static>,
 }
 
-/// A made-up root certificate and the file that is to hold it, if any.
+/// A generated root certificate and its file, if any.
 pub(crate) struct RootFile(Option<(PathBuf, String)>);
 
 impl RootFile {
@@ -29,23 +29,23 @@ impl RootFile {
     }
 }
 
-/// Does what the command line says.
+/// Loads or generates the identity, as the command line demands.
 pub(crate) fn load(cli: &Cli) -> anyhow::Result<(Identity, RootFile)> {
     match (&cli.cert, &cli.key, cli.self_signed.as_slice()) {
         (Some(cert), Some(key), _) => Ok((from_files(cert, key)?, RootFile(None))),
         (_, _, []) => bail!(
-            "HTTP/3 needs a certificate: give --cert FILE --key FILE, or for a test --self-signed localhost \
+            "HTTP/3 needs a certificate: use --cert FILE --key FILE, or for a test --self-signed localhost \
              --write-ca ca.pem"
         ),
         (_, _, names) => {
-            let (identity, root) = made_up(names)?;
+            let (identity, root) = generate(names)?;
             Ok((identity, RootFile(cli.write_ca.clone().map(|file| (file, root)))))
         }
     }
 }
 
 fn from_files(cert: &Path, key: &Path) -> anyhow::Result<Identity> {
-    let unusable = |file: &Path| format!("{} is not a PEM file of the kind wanted", file.display());
+    let unusable = |file: &Path| format!("{} is not a PEM file of that kind", file.display());
     let read = |file: &Path| {
         std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))
     };
@@ -57,9 +57,9 @@ fn from_files(cert: &Path, key: &Path) -> anyhow::Result<Identity> {
     Ok(Identity { chain, key: key_der })
 }
 
-/// Makes up a root and a certificate under it, and returns the root as PEM. The root's key is
-/// forgotten at once, so nothing else can ever be signed with it.
-fn made_up(names: &[String]) -> anyhow::Result<(Identity, String)> {
+/// Generates a root and a certificate under it. Returns the root as PEM. It drops the root's key, so
+/// that key can sign nothing else.
+fn generate(names: &[String]) -> anyhow::Result<(Identity, String)> {
     let mut root = CertificateParams::default();
     root.distinguished_name.push(DnType::CommonName, "h3-upload-server test root");
     root.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -90,8 +90,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_up_certificates_are_good_for_rustls() {
-        let (identity, root) = made_up(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    fn rustls_accepts_generated_certificates() {
+        let (identity, root) = generate(&["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
         let provider = rustls::crypto::ring::default_provider();
         let signer = provider.key_provider.load_private_key(identity.key).unwrap();
         let certified = rustls::sign::CertifiedKey::new(identity.chain, signer);
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_cannot_stand_in_a_certificate_is_named() {
-        let error = made_up(&["bücher".to_owned()]).err().unwrap();
+    fn the_error_has_the_name_that_no_certificate_can_have() {
+        let error = generate(&["bücher".to_owned()]).err().unwrap();
         assert!(error.to_string().contains("bücher"));
     }
 }

@@ -1,8 +1,7 @@
-//! What a killed server left in the directory.
+//! Removes the unfinished files of a killed server.
 //!
-//! A server holds a shared lock on its directory for as long as it runs. Where one can lock it for
-//! itself alone at its start, no other server runs there, and no program would finish what
-//! is unfinished.
+//! A server holds a shared lock on its directory while it runs. If it gets an exclusive lock at its
+//! start, no other server runs there, and no program will finish the unfinished files.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -13,17 +12,17 @@ use tracing::{info, warn};
 
 use crate::store::{PART, TEMPORARY};
 
-/// Keeps other servers from removing unfinished files. `None` where the directory cannot be locked.
+/// Prevents other servers from removing unfinished files. `None` if the directory cannot be locked.
 #[derive(Debug)]
 pub(crate) struct Claim(#[allow(dead_code, reason = "held for its lock")] Option<File>);
 
-/// Removes what is left over in `dir`, and claims it.
+/// Removes leftovers in `dir`, and claims it.
 pub(crate) fn claim(dir: &Path) -> Claim {
     match try_claim(dir) {
         Ok(lock) => Claim(Some(lock)),
         Err(error) => {
-            // Some network file systems have no locks.
-            warn!(%error, "cannot lock the directory: what a killed server left there stays");
+            // Some network file systems do not support locks.
+            warn!(%error, "cannot lock the directory: the unfinished files of killed servers stay");
             Claim(None)
         }
     }
@@ -33,7 +32,7 @@ fn try_claim(dir: &Path) -> io::Result<File> {
     let lock = File::open(dir)?;
     match lock.try_lock() {
         Ok(()) => remove(dir),
-        // Another server runs, or starts: then this waits until it has removed what there was.
+        // Another server runs, or starts. The shared lock waits until that one has removed leftovers.
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }
@@ -44,7 +43,9 @@ fn try_claim(dir: &Path) -> io::Result<File> {
 fn remove(dir: &Path) {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(error) => return warn!(%error, "cannot look for what a killed server left"),
+        Err(error) => {
+            return warn!(%error, "cannot search for the unfinished files of killed servers");
+        }
     };
     for entry in entries.flatten() {
         let name = entry.file_name();

@@ -1,4 +1,4 @@
-//! What clients may take at most, together and each.
+//! Limits on what clients may use, together and each.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -10,8 +10,7 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
-/// Descriptors that are no client's: standard streams, the socket, the directory, the runtime's
-/// own.
+/// Descriptors of the server itself: standard streams, the socket, the directory, the runtime's own.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// The limits of the command line.
@@ -21,40 +20,41 @@ pub(crate) struct Limits {
     /// Refuse longer files
     #[arg(long, value_name = "BYTES")]
     pub(crate) max_bytes: Option<u64>,
-    /// Connections at once; further ones are refused in the handshake
+    /// Simultaneous connections; the server refuses further ones in the handshake
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// Connections of one client at once
+    /// Simultaneous connections of one client
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections_per_client: u32,
-    /// Uploads at once, each with an open file; further ones get status 503. At the start the
-    /// server raises the limit of open files to suit
+    /// Simultaneous uploads, each with an open file; further ones receive status 503. At its start
+    /// the server raises its limit of open files accordingly
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_uploads: u32,
-    /// Uploads of one client at once; further ones get status 429
+    /// Simultaneous uploads of one client; further ones receive status 429
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_uploads_per_client: u32,
-    /// Requests of one connection at once; further ones wait at the client for their stream
+    /// Simultaneous requests of one connection; further ones wait at the client for a stream
     /// (MAX_STREAMS)
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_uploads_per_connection: u32,
-    /// Bytes of all unfinished files together; what goes beyond gets status 507
+    /// Bytes of all unfinished files together; uploads beyond receive status 507
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 30)]
     pub(crate) max_unfinished_bytes: u64,
-    /// A body must gain --min-progress bytes within this time, or end; otherwise it gets status 408
+    /// A body must gain --min-progress bytes within this time, or end; otherwise it receives status
+    /// 408
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) stall_timeout: u16,
     /// See --stall-timeout
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) min_progress: u64,
-    /// Close a connection that has no request for this long, whose request headers do not end
-    /// within it, or that does not take its answer
+    /// Close a connection without a request for this long. Request headers must end, and the client
+    /// must read its answer, within the same time
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_timeout: u16,
-    /// Bytes that a connection may have on their way (flow control). The default is good for 100
-    /// Mbit/s at 0.6 s of round trip. A hostile client can make the server keep 2.5 times as much
-    /// for a connection, and 250 KiB for each of its requests: by default 28 MiB, 0.9 GiB for all
-    /// connections of a client and 3.5 GiB for all there can be
+    /// Flow control window of a connection. The default suffices for 100 Mbit/s at a round trip of
+    /// 0.6 s. A hostile client can make the server keep 2.5 times as much for a connection, and 250
+    /// KiB for each of its requests. By default that is 28 MiB for a connection, 0.9 GiB for all of
+    /// one client, and 3.5 GiB for all connections
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(65536..=1 << 30))]
     pub(crate) window: u32,
 }
@@ -68,13 +68,13 @@ impl Limits {
         Duration::from_secs(self.request_timeout.into())
     }
 
-    /// Makes sure that there are descriptors for all uploads at once.
+    /// Raises the limit of open files, if necessary, to suffice for all uploads.
     ///
     /// # Errors
-    /// When the limit of open files is too low, and cannot be raised.
+    /// The limit is too low, and cannot be raised.
     pub(crate) fn provide_descriptors(&self) -> anyhow::Result<()> {
         let needed = u64::from(self.max_uploads) + OWN_DESCRIPTORS;
-        // No limit is `None`.
+        // `None` is no limit.
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
         if current.is_none_or(|current| current >= needed) {
             return Ok(());
@@ -82,8 +82,8 @@ impl Limits {
         let most = maximum.unwrap_or(u64::MAX);
         ensure!(
             most >= needed,
-            "only {most} files can be open and --max-uploads {} needs {needed}: raise the limit (ulimit -Hn), or \
-             lower --max-uploads",
+            "only {most} files can be open, but --max-uploads {} needs {needed}: raise the limit (ulimit -Hn), \
+             or lower --max-uploads",
             self.max_uploads
         );
         setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).with_context(|| {
@@ -92,12 +92,12 @@ impl Limits {
     }
 }
 
-/// Whom the limits of one client count for.
+/// A client, for the limits per client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
 impl Client {
-    /// The client behind an address. An IPv6 host has a whole /64 to choose its addresses from.
+    /// The client with this address. An IPv6 host can use any address of its /64.
     pub(crate) fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64).into(),
@@ -109,19 +109,19 @@ impl Client {
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum Full {
-    #[error("your address has {0} {1} at once already: wait until one of them ends")]
+    #[error("your address already has {0} {1}: wait until one of them ends")]
     Client(u32, &'static str),
-    #[error("the server has {0} {1} at once already: try again later")]
+    #[error("the server already has {0} {1}: try again later")]
     Total(u32, &'static str),
 }
 
-/// Places for something that clients take, in total and each.
+/// Counts the places that clients occupy, in total and each.
 #[derive(Debug)]
 pub(crate) struct Quota {
     what: &'static str,
     total: u32,
     each: u32,
-    /// At most `total` entries, since each of them has a place.
+    /// It has at most `total` clients, because each of them has a place.
     taken: Mutex<Taken>,
 }
 
@@ -138,11 +138,11 @@ impl Quota {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        // Counting does not panic half-way.
+        // Counting does not panic.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place, until it is dropped.
+    /// Occupies a place, until it is dropped.
     pub(crate) fn take(self: &Arc<Self>, client: Client) -> Result<Place, Full> {
         let mut taken = self.taken();
         let own = taken.by.get(&client).copied().unwrap_or(0);
@@ -157,7 +157,7 @@ impl Quota {
         Ok(Place { quota: Arc::clone(self), client })
     }
 
-    /// Whether half the places are taken, of all or of this client's.
+    /// Whether half the places are occupied, of all or of this client's.
     pub(crate) fn is_busy(&self, client: Client) -> bool {
         let taken = self.taken();
         let own = taken.by.get(&client).copied().unwrap_or(0);
@@ -165,7 +165,7 @@ impl Quota {
     }
 }
 
-/// A place that is taken.
+/// An occupied place.
 #[derive(Debug)]
 pub(crate) struct Place {
     quota: Arc<Quota>,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn places_end_and_come_back() {
+    fn places_are_limited_and_return() {
         let (one, other, third) = (client("192.0.2.1"), client("192.0.2.2"), client("192.0.2.3"));
         let quota = Quota::new("uploads", 3, 2);
         let first = quota.take(one).unwrap();
@@ -215,7 +215,7 @@ mod tests {
         drop(first);
         drop(quota.take(third).unwrap());
         drop(second);
-        assert_eq!(quota.taken().by.len(), 1, "only who has a place is remembered");
+        assert_eq!(quota.taken().by.len(), 1, "only clients with a place have an entry");
         assert_eq!(quota.taken().total, 1);
     }
 }

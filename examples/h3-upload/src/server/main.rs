@@ -1,20 +1,20 @@
-//! `h3-upload-server`: stores what is uploaded to it over HTTP/3.
+//! `h3-upload-server`: stores files that clients upload over HTTP/3.
 //!
-//! It knows nothing of Sidekick and shares no code with the client's QUIC stack: it is quinn, h3
-//! and rustls, which shows that a Sidekick sender needs nothing special of its receiver.
+//! It knows nothing of Sidekick, and its stack is quinn, h3 and rustls, not the client's. So it shows
+//! that a Sidekick sender needs nothing special of its receiver.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `cli.rs` | the command line |
-//! | `identity.rs` | certificate and key, from files or made up for a test |
-//! | `limits.rs` | what clients may take at most, together and each |
-//! | `endpoint.rs` | the QUIC endpoint, which connections it takes, an orderly end |
-//! | `connection.rs` | one connection, from handshake to the end of its last request |
-//! | `transport.rs`, `frames.rs` | quinn as h3 sees it, so that h3 keeps little |
+//! | `identity.rs` | certificate and key, from files or generated for a test |
+//! | `limits.rs` | limits on what clients may use, together and each |
+//! | `endpoint.rs` | the QUIC endpoint, the admission of connections, an orderly end |
+//! | `connection.rs` | one connection, from its handshake to the end of its last request |
+//! | `transport.rs`, `frames.rs` | h3's interface to quinn, which bounds what h3 keeps |
 //! | `request.rs` | one HTTP request, from headers to answer |
-//! | `name.rs`, `../text.rs` | which names a client may store under |
-//! | `store.rs` | a file that appears only when it is complete |
-//! | `leftovers.rs` | what a killed server left in the directory |
+//! | `name.rs`, `../text.rs` | which names a client's file may have |
+//! | `store.rs` | a directory in which only complete files appear |
+//! | `leftovers.rs` | the unfinished files of a killed server |
 
 mod cli;
 mod connection;
@@ -62,7 +62,7 @@ fn run(cli: cli::Cli) -> anyhow::Result<()> {
     let (identity, root) = identity::load(&cli)?;
     let runtime =
         tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
-    // Dropping the runtime drops every unfinished upload, and with it its temporary file.
+    // Dropping the runtime drops every unfinished upload, which removes its temporary file.
     let idle = Duration::from_secs(cli.idle_timeout.into());
     runtime.block_on(endpoint::serve(
         cli.listen,

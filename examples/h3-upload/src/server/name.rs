@@ -1,4 +1,4 @@
-//! Which names a client may store under.
+//! Which names a client's file may have.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -8,42 +8,41 @@ use thiserror::Error;
 
 use crate::text::misleads;
 
-/// What file systems take at most (NAME_MAX).
+/// The longest name that file systems accept, in bytes (NAME_MAX).
 const LONGEST: usize = 255;
 
-/// Why a path names no file that a client may store.
+/// Why a path is not the name of a file that a client may store.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum NameError {
-    #[error("say what to call the file: PUT /NAME")]
+    #[error("the file needs a name: PUT /NAME")]
     Missing,
-    #[error("a file has one name: folders, / and \\ are not allowed in it, encoded or not")]
+    #[error("a name cannot contain folders, / or \\, encoded or not")]
     NotOneSegment,
     #[error("a name cannot begin with a dot")]
     Hidden,
-    #[error("a name cannot begin with a dash, which programs take for an option")]
+    #[error("a name cannot begin with a dash, because programs read that as an option")]
     Dash,
     #[error(
-        "a name cannot contain control characters, nor any that are invisible or change the direction of text"
+        "a name cannot contain control or invisible characters, or any that change the direction of text"
     )]
     Misleading,
     #[error("a name has at most {LONGEST} bytes")]
     TooLong,
 }
 
-/// The one path segment of `path`, percent-decoded, if it is safe as a file's name. Any byte above
-/// 0x9f passes that is not part of a character: names need not be UTF-8.
+/// The only segment of `path`, percent-decoded, if it is safe as a file's name. Names need not be
+/// UTF-8: a byte above 0x9f passes, even if it is not part of a character.
 pub(crate) fn file_name(path: &str) -> Result<OsString, NameError> {
     let segment = path.strip_prefix('/').unwrap_or(path);
     let name: Vec<u8> = percent_decode_str(segment).collect();
     match name.as_slice() {
         [] => Err(NameError::Missing),
         name if name.iter().any(|b| matches!(b, b'/' | b'\\')) => Err(NameError::NotOneSegment),
-        // "." and ".." too; and our own temporary files.
+        // Including ".", ".." and the server's own temporary files.
         [b'.', ..] => Err(NameError::Hidden),
         [b'-', ..] => Err(NameError::Dash),
         name if name.utf8_chunks().any(|part| {
-            // The controls of 8-bit terminals: no part of a character in UTF-8, and none in
-            // Latin-1.
+            // The control bytes of 8-bit terminals.
             part.valid().contains(misleads)
                 || part.invalid().iter().any(|byte| matches!(byte, 0x80..=0x9f))
         }) =>
@@ -66,7 +65,7 @@ mod tests {
             ("/a%20file.bin", "a file.bin"),
             ("/%41", "A"),
             ("/50%25", "50%"),
-            // Not an escape, so it stands for itself.
+            // Not an escape, so it is literal.
             ("/100%", "100%"),
             ("/a..b", "a..b"),
             ("/a-b", "a-b"),
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_does() {
+    fn other_names_do_not() {
         let long = format!("/{}", "%61".repeat(256));
         for (path, error) in [
             ("", NameError::Missing),
@@ -115,8 +114,8 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_stays_in_its_directory() {
-        // Every pair of bytes, encoded: whatever passes is one normal path component.
+    fn a_valid_name_stays_in_its_directory() {
+        // Every pair of bytes, encoded. Each valid name is one normal path component.
         for first in 0..=255u8 {
             for second in 0..=255u8 {
                 if let Ok(name) = file_name(&format!("/%{first:02x}%{second:02X}")) {

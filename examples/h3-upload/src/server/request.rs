@@ -23,18 +23,18 @@ use crate::transport;
 
 type Stream = RequestStream<transport::BidiStream, Bytes>;
 
-/// How a stream ended, for its connection.
+/// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// There was a request, and it has its answer or the client has left.
+    /// Its request was answered, or the client left.
     Answered,
-    /// There was no request.
+    /// It had no request.
     Broken,
     /// Its headers did not end in time.
     Endless,
 }
 
-/// Why a file was not taken.
+/// Why the server refused a file.
 #[derive(Debug, Error)]
 enum Refusal {
     #[error(transparent)]
@@ -43,7 +43,7 @@ enum Refusal {
     Method,
     #[error("content-length is not a number")]
     LengthHeader,
-    #[error("{announced} bytes were announced and {received} came")]
+    #[error("the client announced {announced} bytes and sent {received}")]
     Length { announced: u64, received: u64 },
     #[error(transparent)]
     Full(#[from] Full),
@@ -53,8 +53,8 @@ enum Refusal {
     Stalled { least: u64, seconds: u16 },
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The client went away; nobody is left to answer.
-    #[error("the upload broke off: {0}")]
+    /// The client left, so there is no answer.
+    #[error("the upload ended early: {0}")]
     Broken(#[from] h3::error::StreamError),
 }
 
@@ -75,7 +75,7 @@ impl Refusal {
     }
 }
 
-/// The status for an error of the file system: some end by themselves.
+/// The status for an error of the file system. Some are temporary.
 fn of_io(error: &io::Error) -> StatusCode {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE | Errno::NFILE) => StatusCode::SERVICE_UNAVAILABLE,
@@ -84,7 +84,7 @@ fn of_io(error: &io::Error) -> StatusCode {
     }
 }
 
-/// What the client is told of a stored file.
+/// The answer for a stored file.
 #[derive(Debug, Serialize)]
 struct Receipt {
     name: String,
@@ -103,7 +103,7 @@ pub(crate) async fn serve(
     let (request, mut stream) = match timeout(patience, resolver.resolve_request()).await {
         Ok(Ok(resolved)) => resolved,
         Ok(Err(error)) => {
-            debug!(%peer, %error, "no request");
+            debug!(%peer, %error, "a stream ended without a request");
             return Ended::Broken;
         }
         Err(_) => {
@@ -121,7 +121,7 @@ pub(crate) async fn serve(
                 Reply::receipt(&receipt)
             }
             Err(Refusal::Broken(error)) => {
-                info!(%peer, %error, "an upload broke off, nothing was stored");
+                info!(%peer, %error, "an upload ended early, nothing was stored");
                 return Ended::Answered;
             }
             Err(refusal) => {
@@ -131,14 +131,14 @@ pub(crate) async fn serve(
         }
     };
     let answered = timeout(patience, reply.send(&mut stream)).await;
-    // What is left of the body is not wanted, and that is no error (RFC 9114, section 4.1).
+    // The server does not need the rest of the body, which is no error (RFC 9114, section 4.1).
     stream.stop_sending(Code::H3_NO_ERROR);
     match answered {
         Ok(Ok(())) => {}
         // A client may leave without waiting for its answer.
-        Ok(Err(error)) => debug!(%peer, %error, "the answer was not taken"),
+        Ok(Err(error)) => debug!(%peer, %error, "the client did not read the answer"),
         Err(_) => {
-            debug!(%peer, "the answer was not taken in time");
+            debug!(%peer, "the client did not read the answer in time");
             stream.stop_stream(Code::H3_REQUEST_CANCELLED);
         }
     }
@@ -208,12 +208,12 @@ async fn gain(
     Ok(true)
 }
 
-/// The announced length of the body, if any; several headers must not disagree.
+/// The announced length of the body, if any. Several headers must agree.
 fn content_length(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     let mut announced = None;
     for value in headers.get_all(CONTENT_LENGTH) {
         let digits = value.to_str().map_err(|_| Refusal::LengthHeader)?;
-        // `parse` would take a sign.
+        // `parse` would accept a sign.
         if !digits.bytes().all(|b| b.is_ascii_digit()) {
             return Err(Refusal::LengthHeader);
         }
@@ -249,7 +249,7 @@ impl Reply {
         }
     }
 
-    /// Within `patience`, what stands still has made room.
+    /// A refusal. After `patience`, stalled uploads have freed their places.
     fn refusal(refusal: &Refusal, patience: Duration) -> Self {
         let status = refusal.status();
         let passing = matches!(

@@ -1,4 +1,4 @@
-//! A directory in which a file appears only when it is complete.
+//! A directory in which only complete files appear.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -18,32 +18,32 @@ use tokio::io::{AsyncWriteExt as _, BufWriter};
 use crate::leftovers::{self, Claim};
 use crate::limits::Limits;
 
-/// How an unfinished file's name begins and ends. It is hidden, as no client's file can be: see
-/// `name.rs`.
+/// The beginning and the end of an unfinished file's name. The name is hidden, and no client's file
+/// can have one like it (`name.rs`).
 pub(crate) const TEMPORARY: &str = ".h3-upload-";
 pub(crate) const PART: &str = ".part";
 
-/// What is written at a time, in bytes: a body may come in pieces of one.
+/// The size of a write, in bytes. A body may arrive in pieces of one byte.
 const BUFFER: usize = 32 * 1024;
 
 /// Why a file was not stored.
 #[derive(Debug, Error)]
 pub(crate) enum StoreError {
-    #[error("this server takes at most {0} bytes")]
+    #[error("this server accepts at most {0} bytes")]
     TooLong(u64),
-    #[error("the server has {0} bytes for unfinished files, and too few are left: try again later")]
+    #[error("the server has {0} bytes for unfinished files, and too few are free: try again later")]
     NoRoom(u64),
     #[error("the server cannot store the file: {0}")]
     Io(#[from] io::Error),
 }
 
-/// Where the files go, and how long they may be.
+/// The directory of the files, and their limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     dir: Arc<Path>,
     max_bytes: u64,
     room: Arc<Room>,
-    /// Kept, so that no other server takes unfinished files for leftovers.
+    /// While it exists, no other server removes unfinished files as leftovers.
     _claim: Arc<Claim>,
 }
 
@@ -55,7 +55,7 @@ struct Room {
 }
 
 impl Room {
-    /// Whether `bytes` more would fit.
+    /// Checks whether `bytes` more would fit.
     fn check(&self, bytes: u64) -> Result<(), StoreError> {
         let left = self.most.saturating_sub(self.used.load(Ordering::Relaxed));
         if bytes > left { Err(StoreError::NoRoom(self.most)) } else { Ok(()) }
@@ -75,8 +75,7 @@ impl Room {
 }
 
 impl Store {
-    /// Checks that files can be created in `dir`, and removes those that a killed server left
-    /// there.
+    /// Checks that files can be created in `dir`, and removes the leftovers of killed servers.
     pub(crate) fn new(dir: &Path, limits: &Limits) -> anyhow::Result<Self> {
         ensure!(
             dir.is_dir(),
@@ -98,13 +97,13 @@ impl Store {
         })
     }
 
-    /// Whether a file of `bytes` would be taken.
+    /// Checks whether a file of `bytes` is within the limit.
     pub(crate) fn check_length(&self, bytes: u64) -> Result<(), StoreError> {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
     }
 
-    /// Begins a file that is `announced` to have so many bytes. Dropped without
-    /// [`Upload::finish`], it leaves no trace.
+    /// Begins a file of the `announced` length. If it is dropped without [`Upload::finish`], it leaves
+    /// no trace.
     pub(crate) fn begin(&self, announced: Option<u64>) -> Result<Upload, StoreError> {
         self.room.check(announced.unwrap_or(0))?;
         let (file, path) = temporary(&self.dir)?.into_parts();
@@ -119,13 +118,13 @@ impl Store {
 }
 
 fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
-    // Opened here, since tempfile's own errors have lost their number, and have the path, which is
-    // no client's business. The umask has its say, as with any other new file.
+    // tempfile's own errors lack the error number, and contain the path, which clients must not see.
+    // The umask applies, as for any new file.
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
     tempfile::Builder::new().prefix(TEMPORARY).suffix(PART).make_in(dir, open)
 }
 
-/// A file on its way in.
+/// A file that is being received.
 pub(crate) struct Upload {
     store: Store,
     file: BufWriter<File>,
@@ -152,8 +151,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives the file its name, in one step, over whatever had it before. A symbolic link of that
-    /// name is replaced, not followed. Returns the SHA-256 in hexadecimal.
+    /// Renames the file to its name, atomically, and replaces any file of that name. It replaces a
+    /// symbolic link, and does not follow it. Returns the SHA-256 in hexadecimal.
     pub(crate) async fn finish(mut self, name: &OsStr) -> Result<String, StoreError> {
         self.file.flush().await?;
         let target: PathBuf = self.store.dir.join(name);
@@ -167,7 +166,7 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        // The bytes are free once the file is gone.
+        // Removes the file before its bytes count as free.
         self.path = None;
         self.store.room.give_back(self.bytes);
     }
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_appears_whole_or_not_at_all() {
+    async fn only_a_complete_file_appears() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path(), &[]);
         let mut upload = store.begin(None).unwrap();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_finished_leaves_no_trace() {
+    async fn an_unfinished_file_leaves_no_trace() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path(), &["--max-bytes", "3"]);
         let mut upload = store.begin(None).unwrap();
@@ -230,7 +229,7 @@ mod tests {
         let mut other = store.begin(None).unwrap();
         assert!(matches!(other.write(b"def").await, Err(StoreError::NoRoom(5))));
         other.write(b"de").await.unwrap();
-        // Finished or dropped, they make room.
+        // Finished and dropped files free their bytes.
         one.finish(OsStr::new("x")).await.unwrap();
         other.write(b"fgh").await.unwrap();
         drop(other);

@@ -1,7 +1,7 @@
-//! quinn as h3 sees it.
+//! h3's interface to quinn.
 //!
-//! `h3-quinn` would do, but that it hands over all that has come (see `frames.rs`), and panics
-//! where a stream is stopped while it is being read.
+//! `h3-quinn` passes all received bytes to h3 (see `frames.rs`), and panics if a stream is stopped
+//! while it is being read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,18 +16,18 @@ use tokio::io::ReadBuf;
 
 use crate::frames::{Frames, TooLong};
 
-/// What is read at a time, in bytes.
+/// The size of a read, in bytes.
 const CHUNK: usize = 16 * 1024;
 
-type Coming<T> = Pin<Box<dyn Future<Output = Result<T, quinn::ConnectionError>> + Send>>;
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T, quinn::ConnectionError>> + Send>>;
 type Pair = (quinn::SendStream, quinn::RecvStream);
 
 /// A connection.
 pub(crate) struct Connection {
     quic: quinn::Connection,
-    requests: Option<Coming<Pair>>,
-    unidirectional: Option<Coming<quinn::RecvStream>>,
-    opening: Option<Coming<quinn::SendStream>>,
+    requests: Option<Pending<Pair>>,
+    unidirectional: Option<Pending<quinn::RecvStream>>,
+    opening: Option<Pending<quinn::SendStream>>,
 }
 
 impl Connection {
@@ -36,15 +36,15 @@ impl Connection {
     }
 }
 
-/// Polls the future in `slot`, which `begin` puts there.
+/// Polls the future in `slot`, where `begin` puts one if there is none.
 fn poll_in<T>(
-    slot: &mut Option<Coming<T>>,
-    begin: impl FnOnce() -> Coming<T>,
+    slot: &mut Option<Pending<T>>,
+    begin: impl FnOnce() -> Pending<T>,
     cx: &mut Context<'_>,
 ) -> Poll<Result<T, ConnectionErrorIncoming>> {
-    let coming = ready!(slot.get_or_insert_with(begin).as_mut().poll(cx));
+    let result = ready!(slot.get_or_insert_with(begin).as_mut().poll(cx));
     *slot = None;
-    Poll::Ready(coming.map_err(connection_error))
+    Poll::Ready(result.map_err(connection_error))
 }
 
 impl quic::Connection<Bytes> for Connection {
@@ -87,7 +87,7 @@ impl quic::OpenStreams<Bytes> for Connection {
         &mut self,
         _: &mut Context<'_>,
     ) -> Poll<Result<Self::BidiStream, StreamErrorIncoming>> {
-        // RFC 9114, section 6.1: HTTP/3 does not use server-initiated bidirectional streams.
+        // HTTP/3 does not use server-initiated bidirectional streams (RFC 9114, section 6.1).
         let error = ConnectionErrorIncoming::InternalError("a server opens no requests".to_owned());
         Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error }))
     }
@@ -168,11 +168,11 @@ impl quic::SendStream<Bytes> for BidiStream {
     }
 }
 
-/// What the client sends on a stream.
+/// The client's side of a stream.
 pub(crate) struct RecvStream {
     stream: quinn::RecvStream,
     frames: Frames,
-    /// What has been read and h3 has not had yet.
+    /// Bytes from quinn that h3 has not received yet.
     read: Bytes,
     quic: quinn::Connection,
 }
@@ -182,7 +182,7 @@ impl RecvStream {
         Self { stream, frames, read: Bytes::new(), quic }
     }
 
-    /// Closes the connection.
+    /// Closes the connection with an error.
     fn refuse(&self, code: Code, reason: &str) -> StreamErrorIncoming {
         self.quic.close(wire(code.value()), reason.as_bytes());
         let connection_error =
@@ -201,7 +201,7 @@ impl quic::RecvStream for RecvStream {
         loop {
             match self.frames.next(&mut self.read) {
                 Ok(Some(piece)) => {
-                    // A short piece that h3 keeps must not keep the rest.
+                    // Copies a short piece, which would otherwise keep the whole buffer in memory.
                     let short = piece.len() < CHUNK / 16 && !self.read.is_empty();
                     return Poll::Ready(Ok(Some(if short {
                         Bytes::copy_from_slice(&piece)
@@ -216,7 +216,7 @@ impl quic::RecvStream for RecvStream {
                     ));
                 }
             }
-            // Copied, since a byte of a datagram would keep all of it.
+            // Copies the bytes, because a part of a datagram would keep all of it in memory.
             let mut space = [0; CHUNK];
             let mut buffer = ReadBuf::new(&mut space);
             ready!(self.stream.poll_read_buf(cx, &mut buffer)).map_err(read_error)?;
@@ -233,7 +233,7 @@ impl quic::RecvStream for RecvStream {
     }
 
     fn stop_sending(&mut self, error_code: u64) {
-        // Nothing to stop where all has come.
+        // It fails if the stream has ended already.
         let _ = self.stream.stop(wire(error_code));
     }
 
@@ -242,7 +242,7 @@ impl quic::RecvStream for RecvStream {
     }
 }
 
-/// What the server sends on a stream.
+/// The server's side of a stream.
 pub(crate) struct SendStream {
     stream: quinn::SendStream,
     writing: Option<WriteBuf<Bytes>>,
@@ -264,7 +264,7 @@ impl quic::SendStream<Bytes> for SendStream {
     fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
         if self.writing.is_some() {
             let error = ConnectionErrorIncoming::InternalError(
-                "a write before the last one's end".to_owned(),
+                "a write before the end of the previous one".to_owned(),
             );
             return Err(StreamErrorIncoming::ConnectionErrorIncoming { connection_error: error });
         }
@@ -279,7 +279,7 @@ impl quic::SendStream<Bytes> for SendStream {
     }
 
     fn reset(&mut self, reset_code: u64) {
-        // Nothing to reset where the client has stopped it.
+        // It fails if the client has stopped the stream already.
         let _ = self.stream.reset(wire(reset_code));
     }
 
@@ -288,14 +288,14 @@ impl quic::SendStream<Bytes> for SendStream {
     }
 }
 
-/// A code as it goes into a packet; those of HTTP/3 all fit.
+/// Encodes an error code. All codes of HTTP/3 fit.
 fn wire(code: u64) -> VarInt {
     VarInt::from_u64(code).unwrap_or(VarInt::MAX)
 }
 
 #[allow(clippy::expect_used, reason = "both are integers below 2^62 (RFC 9000, section 2.1)")]
 fn id(id: quinn::StreamId) -> StreamId {
-    u64::from(VarInt::from(id)).try_into().expect("a stream's ID")
+    u64::from(VarInt::from(id)).try_into().expect("a stream ID")
 }
 
 fn connection_error(error: quinn::ConnectionError) -> ConnectionErrorIncoming {

@@ -1,4 +1,4 @@
-//! Uploads that end before they are complete leave nothing behind, and say why they ended.
+//! Incomplete uploads leave no file, and the programs report why they ended.
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
@@ -9,8 +9,7 @@ use tempfile::tempdir;
 use crate::peer::{Fault, FaultyServer};
 use crate::programs::{Server, assert_complains, bytes, client, file, send};
 
-/// An upload that has begun and cannot end: it reads from a pipe that stays open in the returned
-/// child.
+/// Starts an upload that does not end: it reads from a pipe that stays open in the returned child.
 fn unfinished(server: &mut Server) -> Child {
     let mut command = server.client("/dev/stdin".as_ref(), "/x");
     let mut child = command
@@ -39,10 +38,10 @@ fn a_killed_client_leaves_no_file() {
 #[test]
 fn an_interrupted_client_closes_its_connection() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
-        // With the longest idle timeout there is, only a proper close can end the upload.
+        // With the longest idle timeout, only a proper close can end the upload.
         let mut server = Server::start(&["--idle-timeout", "65535"]);
         let mut child = unfinished(&mut server);
-        // Kept open, so that the client does not end for want of input.
+        // Stays open, so that the client's input does not end.
         let stdin = child.stdin.take();
         send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
@@ -53,7 +52,7 @@ fn an_interrupted_client_closes_its_connection() {
 }
 
 #[test]
-fn a_server_going_down_cleans_up_and_tells_its_clients() {
+fn a_server_that_shuts_down_cleans_up_and_informs_its_clients() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut server = Server::start(&[]);
         let mut child = unfinished(&mut server);
@@ -61,14 +60,14 @@ fn a_server_going_down_cleans_up_and_tells_its_clients() {
         send(&server.child, signal);
         assert_eq!(server.child.wait().unwrap().code(), Some(0));
         assert!(server.stored().is_empty());
-        assert_complains(&child.wait_with_output().unwrap(), "the server is going down");
+        assert_complains(&child.wait_with_output().unwrap(), "the server is shutting down");
         drop(stdin);
     }
 }
 
 #[test]
 fn a_client_that_leaves_at_once_has_its_file_stored() {
-    // The client closes as soon as it has its answer; the server must go on serving others.
+    // The client closes as soon as it has its answer. The server must continue to serve others.
     let mut server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     for name in ["a", "b", "c"] {
@@ -81,17 +80,17 @@ fn a_client_that_leaves_at_once_has_its_file_stored() {
 }
 
 #[test]
-fn a_server_that_stored_something_else_is_found_out() {
+fn a_server_that_stored_other_content_is_detected() {
     // The hash of "abc" is not that of the file.
     const ABC: &str = r#"{"name":"x","bytes":100,
         "sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}"#;
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 100);
     for (fault, words) in [
-        (Fault::Says(ABC), "stored something else"),
-        (Fault::Says(r#"{"bytes":99,"sha256":""}"#), "stored 99 bytes of the 100"),
-        (Fault::Says("thank you"), "did not say what it stored"),
-        (Fault::Says(""), "did not say what it stored"),
+        (Fault::Says(ABC), "stored other content"),
+        (Fault::Says(r#"{"bytes":99,"sha256":""}"#), "stored 99 of 100 bytes"),
+        (Fault::Says("thank you"), "without a receipt"),
+        (Fault::Says(""), "without a receipt"),
     ] {
         let server = FaultyServer::start(fault);
         let url = format!("https://127.0.0.1:{}/", server.port);
@@ -101,11 +100,10 @@ fn a_server_that_stored_something_else_is_found_out() {
 }
 
 #[test]
-fn a_server_that_breaks_off_is_one_sentence() {
+fn a_server_that_aborts_causes_one_sentence() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 5_000_000);
-    for (fault, words) in [(Fault::Resets, "broke off the upload"), (Fault::Hangs, "out of order")]
-    {
+    for (fault, words) in [(Fault::Resets, "reset the upload"), (Fault::Hangs, "out of order")] {
         let server = FaultyServer::start(fault);
         let url = format!("https://127.0.0.1:{}/", server.port);
         let output = client(&path, &url).args(["--insecure", "--quiet"]).output().unwrap();

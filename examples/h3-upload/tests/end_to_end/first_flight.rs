@@ -4,10 +4,9 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Of an Initial packet, what its Length field says (RFC 9000, section 17.2.2), in a datagram that
-/// it begins.
+/// The Length field of an Initial packet at the beginning of a datagram (RFC 9000, section 17.2.2).
 fn length(datagram: &[u8]) -> u16 {
-    // The first byte and the version, two connection IDs, and a token.
+    // Before it: the first byte, the version, two connection IDs, and a token.
     let destination = 5;
     let source = destination + 1 + usize::from(datagram[destination]);
     let token = source + 1 + usize::from(datagram[source]);
@@ -15,8 +14,8 @@ fn length(datagram: &[u8]) -> u16 {
     u16::from_be_bytes([datagram[at] & 0x3f, datagram[at + 1]])
 }
 
-/// Servers have been met that throw away the first part of a ClientHello when its second part came
-/// first, and take seconds to recover.
+/// Some servers drop the first part of a ClientHello if the second part arrives first. They take
+/// seconds to recover.
 #[test]
 fn the_first_flight_goes_out_in_order() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -37,7 +36,7 @@ fn the_first_flight_goes_out_in_order() {
         client.wait().unwrap();
         // The first part fills its datagram.
         assert!(lengths[0] > lengths[1], "{lengths:?}");
-        // Nothing of this client's is left for the next one.
+        // Removes this client's other datagrams before the next one starts.
         server.set_nonblocking(true).unwrap();
         while server.recv_from(&mut [0; 2000]).is_ok() {}
         server.set_nonblocking(false).unwrap();

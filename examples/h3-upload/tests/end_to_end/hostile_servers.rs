@@ -1,4 +1,4 @@
-//! Servers that mean harm: the client ends with a sentence, in bounded time and memory.
+//! Hostile servers: the client ends with one sentence, in bounded time and memory.
 
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -15,8 +15,8 @@ type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 /// Address space of the client, in KiB. An upload takes half of it.
 const MEMORY: u32 = 256 * 1024;
 
-/// What the client says to a server that has `transport` and does `act` with the request.
-fn said_to<F>(
+/// The client's output for a server that has `transport` and runs `act` on the request.
+fn upload_to<F>(
     transport: TransportConfig,
     act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
 ) -> Output
@@ -43,7 +43,7 @@ where
 
 fn plain() -> TransportConfig {
     let mut transport = TransportConfig::default();
-    // What it says keeps the connection.
+    // Keeps the connection alive.
     transport.keep_alive_interval(Some(Duration::from_millis(100)));
     transport
 }
@@ -54,7 +54,7 @@ async fn read(receive: &mut RecvStream) -> Outcome {
     Ok(())
 }
 
-/// Writes `bytes` for as long as the client takes them: `slowly`, or else as fast as it does.
+/// Writes `bytes` repeatedly while the client accepts them: `slowly`, or at full speed.
 async fn forever(mut to: SendStream, bytes: &[u8], slowly: bool) -> Outcome {
     let mut ticks = interval(Duration::from_millis(20));
     while to.write_all(bytes).await.is_ok() {
@@ -65,32 +65,32 @@ async fn forever(mut to: SendStream, bytes: &[u8], slowly: bool) -> Outcome {
     std::future::pending().await
 }
 
-const BROKE: &str = "broke the protocol";
-const NO_ANSWER: &str = "took nothing and sent no answer for 1 s";
+const VIOLATED: &str = "violated the protocol";
+const NO_ANSWER: &str = "accepted nothing and sent no answer for 1 s";
 
 #[test]
 fn servers_that_never_answer() {
-    // It acknowledges all of it.
-    let output = said_to(plain(), |_, control, send, mut receive| async move {
+    // It acknowledges the whole request.
+    let output = upload_to(plain(), |_, control, send, mut receive| async move {
         read(&mut receive).await?;
         let _open = (control, send);
         std::future::pending().await
     });
     assert_complains(&output, NO_ANSWER);
-    // It gives no flow control credit: for the connection, for the stream, for streams.
+    // It grants no flow control credit: for the connection, for the stream, for streams.
     let mut stingy = [plain(), plain(), plain()];
     stingy[0].receive_window(VarInt::from_u32(1000));
     stingy[1].stream_receive_window(VarInt::from_u32(1000));
     stingy[2].max_concurrent_bidi_streams(VarInt::from_u32(0));
     for transport in stingy {
-        let output = said_to(transport, |_, control, send, receive| async move {
+        let output = upload_to(transport, |_, control, send, receive| async move {
             let _open = (control, send, receive);
             std::future::pending().await
         });
         assert_complains(&output, NO_ANSWER);
     }
-    // It wants no more of the body, and then says nothing.
-    let output = said_to(plain(), |_, control, send, mut receive| async move {
+    // It stops the body, and sends nothing more.
+    let output = upload_to(plain(), |_, control, send, mut receive| async move {
         receive.stop(VarInt::from_u32(H3_NO_ERROR))?;
         let _open = (control, send, receive);
         std::future::pending().await
@@ -101,20 +101,20 @@ fn servers_that_never_answer() {
 #[test]
 fn servers_whose_answer_has_no_beginning() {
     for (bytes, slowly, words) in [
-        // Headers that do not end, as long as they are taken and longer.
+        // Endless headers, within the limit and beyond.
         ([integer(HEADERS), integer(1 << 14)].concat(), true, NO_ANSWER),
-        ([integer(HEADERS), integer((1 << 24) - 1)].concat(), false, BROKE),
-        ([integer(HEADERS), integer(1 << 40)].concat(), false, BROKE),
-        // Frames that are not known.
+        ([integer(HEADERS), integer((1 << 24) - 1)].concat(), false, VIOLATED),
+        ([integer(HEADERS), integer(1 << 40)].concat(), false, VIOLATED),
+        // Unknown frames.
         (frame(0x21, &[7; 10_000]), false, NO_ANSWER),
         (frame(0x21, b""), true, NO_ANSWER),
-        ([integer(0x21), integer(1 << 40)].concat(), false, BROKE),
-        // Field lines that QPACK does not have.
-        (frame(HEADERS, &[0xff; 100]), true, BROKE),
+        ([integer(0x21), integer(1 << 40)].concat(), false, VIOLATED),
+        // Invalid QPACK.
+        (frame(HEADERS, &[0xff; 100]), true, VIOLATED),
         (frame(DATA, b"before the headers"), true, ""),
         (frame(GOAWAY, &[0]), true, ""),
     ] {
-        let output = said_to(plain(), move |_, control, send, receive| {
+        let output = upload_to(plain(), move |_, control, send, receive| {
             let bytes = bytes.clone();
             async move {
                 let _open = (control, receive);
@@ -130,14 +130,14 @@ fn servers_whose_answer_has_no_beginning() {
 #[test]
 fn servers_whose_answer_has_no_end() {
     for (begin, more, slowly, words) in [
-        (status(b"201"), frame(DATA, b"x"), true, "did not end it"),
-        (status(b"201"), frame(0x21, b"x"), true, "did not end it"),
+        (status(b"201"), frame(DATA, b"x"), true, "did not complete its answer"),
+        (status(b"201"), frame(0x21, b"x"), true, "did not complete its answer"),
         (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
         (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
         (status(b"100"), status(b"100"), true, "interim answer (status 100)"),
         (status(b"103"), status(b"103"), false, "interim answer (status 103)"),
     ] {
-        let output = said_to(plain(), move |_, control, send, mut receive| {
+        let output = upload_to(plain(), move |_, control, send, mut receive| {
             let (begin, more) = (begin.clone(), more.clone());
             async move {
                 read(&mut receive).await?;
@@ -152,19 +152,19 @@ fn servers_whose_answer_has_no_end() {
 }
 
 #[test]
-fn servers_that_speak_elsewhere() {
+fn servers_that_send_on_other_streams() {
     for (bytes, opens, words) in [
-        // On its control stream: GOAWAY, once more, and one that takes back less.
+        // On its control stream: GOAWAY, a second one, and one that increases the stream ID.
         (frame(GOAWAY, &[0]), false, NO_ANSWER),
-        ([frame(GOAWAY, &[0]), frame(GOAWAY, &[4])].concat(), false, BROKE),
-        (frame(GOAWAY, &[1]), false, BROKE),
+        ([frame(GOAWAY, &[0]), frame(GOAWAY, &[4])].concat(), false, VIOLATED),
+        (frame(GOAWAY, &[1]), false, VIOLATED),
         (frame(0x21, &[7; 5000]), false, NO_ANSWER),
-        // On a stream of a type that is not known, and on one that only clients may open.
+        // On a stream of an unknown type.
         ([integer(0x21), vec![7; 5000]].concat(), true, NO_ANSWER),
-        // A QPACK encoder stream with an instruction that there is no room for.
+        // A QPACK encoder stream with an instruction beyond the table's capacity.
         ([integer(2), vec![0xff; 5000]].concat(), true, NO_ANSWER),
     ] {
-        let output = said_to(plain(), move |quic, control, send, receive| {
+        let output = upload_to(plain(), move |quic, control, send, receive| {
             let bytes = bytes.clone();
             async move {
                 let _open = (send, receive);
@@ -181,19 +181,19 @@ fn servers_that_speak_elsewhere() {
 }
 
 #[test]
-fn servers_whose_words_steer_a_terminal() {
-    const STEERING: &str = "no\x1b]0;owned\x07\x1b[2J\u{9b}2J \u{202e}such\u{2066} na\u{200b}me";
+fn servers_whose_text_controls_a_terminal() {
+    const CONTROLS: &str = "no\x1b]0;owned\x07\x1b[2J\u{9b}2J \u{202e}such\u{2066} na\u{200b}me";
     let receipt =
-        format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(STEERING).unwrap());
+        format!(r#"{{"bytes":2000000,"sha256":{}}}"#, serde_json::to_string(CONTROLS).unwrap());
     let answers = [
-        (status(STEERING.as_bytes()), String::new(), "status no]0;owned[2J2J such name"),
-        (status(b"500"), STEERING.to_owned(), "no]0;owned[2J2J such name"),
+        (status(CONTROLS.as_bytes()), String::new(), "status no]0;owned[2J2J such name"),
+        (status(b"500"), CONTROLS.to_owned(), "no]0;owned[2J2J such name"),
         (status(b"500"), "x".repeat(60_000), "xxx"),
         (status(b"201"), receipt, "its SHA-256 is no]0;owned[2J2J such name"),
-        (status(b"201"), STEERING.to_owned(), "did not say what it stored"),
+        (status(b"201"), CONTROLS.to_owned(), "without a receipt"),
     ];
     for (header, body, words) in answers {
-        let output = said_to(plain(), move |_, control, mut send, mut receive| {
+        let output = upload_to(plain(), move |_, control, mut send, mut receive| {
             let answer = [header.clone(), frame(DATA, body.as_bytes())].concat();
             async move {
                 read(&mut receive).await?;
@@ -206,8 +206,8 @@ fn servers_whose_words_steer_a_terminal() {
         assert_complains(&output, words);
         assert_harmless(&output);
     }
-    let output = said_to(plain(), |quic, _, _, _| async move {
-        quic.close(VarInt::from_u32(H3_NO_ERROR), STEERING.as_bytes());
+    let output = upload_to(plain(), |quic, _, _, _| async move {
+        quic.close(VarInt::from_u32(H3_NO_ERROR), CONTROLS.as_bytes());
         Ok(())
     });
     assert_complains(&output, "the server closed the connection: no]0;owned[2J2J such name");
@@ -216,17 +216,18 @@ fn servers_whose_words_steer_a_terminal() {
 
 fn assert_harmless(output: &Output) {
     let said = std::str::from_utf8(&output.stderr).unwrap();
-    let steers = |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}".contains(c));
-    assert!(!said.contains(steers), "{said:?}");
+    let controls =
+        |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}".contains(c));
+    assert!(!said.contains(controls), "{said:?}");
     assert!(said.len() < 1000, "{} bytes", said.len());
 }
 
 #[test]
 fn servers_that_reset_what_they_began() {
     for begin in [vec![], status(b"201"), [status(b"201"), frame(DATA, b"{")].concat()] {
-        // A reset may overtake what went before it.
-        let words = if begin.is_empty() { "broke off the upload" } else { "" };
-        let output = said_to(plain(), move |_, control, mut send, mut receive| {
+        // A reset may overtake earlier data.
+        let words = if begin.is_empty() { "reset the upload" } else { "" };
+        let output = upload_to(plain(), move |_, control, mut send, mut receive| {
             let begin = begin.clone();
             async move {
                 read(&mut receive).await?;

@@ -1,5 +1,4 @@
-//! Servers that are found through HTTPS records (RFC 9460), and what becomes of an upload when
-//! there is no good one.
+//! Servers that are found through HTTPS records (RFC 9460), and uploads without a usable record.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -47,12 +46,12 @@ fn records(records: impl Into<Vec<Record>>) -> Reply {
     Reply::Records(records.into())
 }
 
-/// A port of this machine at which nobody is.
-fn nobody() -> u16 {
+/// A closed port of this machine.
+fn closed_port() -> u16 {
     UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The URL's port where `server` is, and the name of the records for it.
+/// A URL with the port of `server`, and the name of the records for it.
 fn with_port(server: &Server) -> (String, String) {
     (format!("https://upload.test:{}/", server.port), format!("_{}._https.{HOST}", server.port))
 }
@@ -61,7 +60,7 @@ fn with_port(server: &Server) -> (String, String) {
 fn a_record_names_the_port_and_the_address() {
     let server = server();
     let record = service(HOST, 1, ".", vec![alpn("h3"), port(server.port), hint()]);
-    // No other record: the host has no address of its own.
+    // There is no other record, so the host has no address of its own.
     let names = NameServer::start([(HOST, HTTPS, records([record]))]);
     let report = upload(&server, &names, "https://upload.test/");
     assert_eq!(report["found"], "https-record");
@@ -95,7 +94,7 @@ fn aliases_and_cnames_are_followed_to_the_record_and_to_the_target() {
 }
 
 #[test]
-fn what_an_alias_leads_to_needs_no_record_of_its_own() {
+fn the_target_of_an_alias_needs_no_record_of_its_own() {
     let server = server();
     let (url, at) = with_port(&server);
     let names = NameServer::start_with([
@@ -106,16 +105,16 @@ fn what_an_alias_leads_to_needs_no_record_of_its_own() {
 }
 
 #[test]
-fn the_next_record_is_used_if_the_first_leads_nowhere() {
+fn the_next_record_is_used_if_the_first_endpoint_is_dead() {
     let server = server();
-    let first = service(HOST, 1, ".", vec![alpn("h3"), port(nobody())]);
+    let first = service(HOST, 1, ".", vec![alpn("h3"), port(closed_port())]);
     let second = service(HOST, 2, ".", vec![alpn("h3"), port(server.port)]);
     let names = NameServer::start([(HOST, HTTPS, records([second, first])), (HOST, A, here(HOST))]);
     assert_eq!(upload(&server, &names, "https://upload.test/")["found"], "https-record");
 }
 
 #[test]
-fn without_a_record_of_use_the_url_is_taken_as_it_is() {
+fn without_a_usable_record_the_url_is_used_unchanged() {
     type AnswerAbout = fn(&str) -> Reply;
     let replies: [(&str, AnswerAbout); 7] = [
         ("silence", |_| Reply::Silence),
@@ -146,9 +145,9 @@ fn without_a_record_of_use_the_url_is_taken_as_it_is() {
 fn an_endpoint_that_does_not_answer_costs_its_share_of_the_time_and_no_more() {
     let server = server();
     let (url, at) = with_port(&server);
-    // A socket that is there and never reads is a black hole; a port nobody has is refused.
+    // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for dead in [nobody(), hole.local_addr().unwrap().port()] {
+    for dead in [closed_port(), hole.local_addr().unwrap().port()] {
         let record = service(&at, 1, HOST, vec![alpn("h3"), port(dead)]);
         let names = NameServer::start_with([
             (at.clone(), HTTPS, records([record])),
@@ -158,9 +157,9 @@ fn an_endpoint_that_does_not_answer_costs_its_share_of_the_time_and_no_more() {
     }
 }
 
-/// The record decides where to go, and never whom to believe.
+/// The record selects the address, and never the certificate.
 #[test]
-fn a_record_does_not_change_whose_certificate_is_wanted() {
+fn a_record_does_not_change_which_certificate_is_accepted() {
     let right = server();
     let wrong = Server::for_names(&["svc.test"], &[]);
     let (url, at) = with_port(&right);
@@ -192,7 +191,7 @@ fn a_record_does_not_change_whose_certificate_is_wanted() {
 }
 
 #[test]
-fn the_summary_says_where_the_server_was_found() {
+fn the_summary_has_the_origin_of_the_address() {
     let server = server();
     let record = service(HOST, 1, ".", vec![alpn("h3"), port(server.port)]);
     let names = NameServer::start([(HOST, HTTPS, records([record])), (HOST, A, here(HOST))]);
@@ -207,40 +206,41 @@ fn the_summary_says_where_the_server_was_found() {
 }
 
 #[test]
-fn what_is_said_when_there_is_no_server_to_be_found() {
+fn without_a_server_the_error_has_the_reason() {
     let at = |url: &str, names: &NameServer, words: &str| {
         let output = run(names, url, |command| {
             command.args(["--insecure", "--timeout", "20"]);
         });
         assert_complains(&output, words);
     };
-    let said = |names: &NameServer, words: &str| at("https://upload.test/", names, words);
+    let complains = |names: &NameServer, words: &str| at("https://upload.test/", names, words);
     let unavailable = records([alias(HOST, ".")]);
-    said(
+    complains(
         &NameServer::start([(HOST, HTTPS, unavailable), (HOST, A, here(HOST))]),
-        "there is no such service",
+        "that there is no such service",
     );
-    said(&NameServer::start([]), "knows no address of upload.test");
+    complains(&NameServer::start([]), "knows no address of upload.test");
     let failure = Reply::Failure(ResponseCode::ServFail);
-    said(&NameServer::start([(HOST, A, failure)]), "try another --resolver");
+    complains(&NameServer::start([(HOST, A, failure)]), "try another --resolver");
     let silent = NameServer::start([(HOST, A, Reply::Silence)]);
     let output = run(&silent, "https://upload.test/", |command| {
         command.args(["--timeout", "0.5"]);
     });
     assert_complains(&output, "in time: check --resolver");
-    let dead = |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(nobody()), hint()])]);
-    said(
+    let dead =
+        |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(closed_port()), hint()])]);
+    complains(
         &NameServer::start([(HOST, HTTPS, dead(HOST))]),
-        "cannot be reached where its HTTPS record says",
+        "cannot be reached at the address in its HTTPS record",
     );
-    let port = nobody();
+    let port = closed_port();
     let prefixed = format!("_{port}._https.{HOST}");
     let both = [(prefixed.clone(), HTTPS, dead(&prefixed)), (HOST.to_owned(), A, here(HOST))];
     let url = format!("https://upload.test:{port}/");
     at(
         &url,
         &NameServer::start_with(both),
-        "neither where its HTTPS record says nor at its own address",
+        "neither at the address in its HTTPS record nor at its own address",
     );
 }
 

@@ -1,4 +1,4 @@
-//! What a killed server leaves in its directory, the next one removes.
+//! The next server removes the unfinished files of a killed one.
 
 use crate::programs::Server;
 use crate::raw::{DATA, connect, frame, put};

@@ -1,4 +1,4 @@
-//! What one client cannot take from the others.
+//! Limits that protect clients from each other.
 
 use std::future::{Future, poll_fn};
 use std::process::Command;
@@ -46,11 +46,11 @@ fn a_client_has_only_so_many_connections() {
             let path = file(&scratch, "x", 10);
             assert_complains(
                 &server.client(&path, "/").arg("-q").output().unwrap(),
-                "turned the connection down",
+                "refused the connection",
             );
             first.quic.close(VarInt::from_u32(H3_NO_ERROR), b"");
             server.wait_for("connection ended");
-            // The place is free a little after the server has said so.
+            // The place becomes free a little after that line in the log.
             while !server.client(&path, "/").arg("-q").status().unwrap().success() {}
             drop(second);
         });
@@ -75,7 +75,7 @@ fn a_client_has_only_so_many_uploads() {
             let (refusal, said) = answer(&mut one.begin("PUT", "/c", &[], b"c").await).await;
             assert_eq!(refusal.status(), status, "{said}");
             assert!(refusal.headers().contains_key(RETRY_AFTER));
-            assert!(said.contains("2 uploads at once already"), "{said}");
+            assert!(said.contains("already has 2 uploads"), "{said}");
             assert_eq!(server.stored().len(), 2);
             first.finish().await.unwrap();
             assert_eq!(answer(&mut first).await.0.status(), StatusCode::CREATED);
@@ -112,8 +112,8 @@ fn unfinished_files_have_only_so_many_bytes() {
         let mut client = Client::connect(server.port, &server.ca()).await;
         let mut first = client.begin("PUT", "/a", &[], &[7; 90_000]).await;
         server.wait_for("receiving");
-        // Once the first has come whole, what is announced does not fit; until then, it does not
-        // come.
+        // After the first body has arrived whole, the announced length does not fit. Before that, the
+        // announced bytes do not arrive.
         let (refusal, said) = loop {
             let mut second = client.begin("PUT", "/b", &[("content-length", "10001")], b"").await;
             let _ = second.finish().await;
@@ -125,7 +125,7 @@ fn unfinished_files_have_only_so_many_bytes() {
         };
         assert_eq!(refusal.status(), StatusCode::INSUFFICIENT_STORAGE, "{said}");
         assert!(refusal.headers().contains_key(RETRY_AFTER));
-        // Unannounced, it shows as it comes.
+        // Without an announced length, the server counts received bytes.
         let mut third = client.begin("PUT", "/b", &[], &[7; 20_000]).await;
         assert_eq!(answer(&mut third).await.0.status(), StatusCode::INSUFFICIENT_STORAGE);
         server.wait_for("refused");
@@ -139,7 +139,7 @@ fn unfinished_files_have_only_so_many_bytes() {
 }
 
 #[test]
-fn a_body_that_stalls_or_trickles_is_given_up() {
+fn a_body_that_stalls_or_trickles_is_refused() {
     run(async {
         let options = ["--stall-timeout", "1", "--min-progress", "1000", "--max-uploads", "1"];
         let mut server = Server::start(&options);
@@ -168,7 +168,7 @@ fn a_body_that_stalls_or_trickles_is_given_up() {
 }
 
 #[test]
-fn a_connection_must_ask_for_something() {
+fn a_connection_needs_a_request() {
     run(async {
         let server = Server::start(&["--request-timeout", "1", "--idle-timeout", "65535"]);
         let client = connect(server.port, &server.ca()).await.unwrap();
@@ -178,7 +178,7 @@ fn a_connection_must_ask_for_something() {
         let header = put("/x", None);
         let _stream = client.send(&header[..header.len() - 1]).await;
         assert_closed(client.quic.closed().await, H3_EXCESSIVE_LOAD, "did not end");
-        // A client that has been served and stays.
+        // A client that stays after its request.
         let client = connect(server.port, &server.ca()).await.unwrap();
         let (mut send, _receive) = client.send(&put("/x", None)).await;
         send.finish().unwrap();
@@ -187,7 +187,7 @@ fn a_connection_must_ask_for_something() {
 }
 
 #[test]
-fn a_frame_that_would_have_to_be_kept_is_short() {
+fn only_a_short_frame_is_kept() {
     run(async {
         let server = Server::start(&[]);
         for kind in [HEADERS, 0x21] {
@@ -199,7 +199,7 @@ fn a_frame_that_would_have_to_be_kept_is_short() {
             }
         }
         let client = connect(server.port, &server.ca()).await.unwrap();
-        // Frames that are not known are skipped, before the headers and in the body.
+        // The server skips unknown frames, before the headers and in the body.
         let grease = frame(0x21, &[7; 10_000]);
         let body =
             [frame(DATA, b"ab"), frame(DATA, b""), grease.clone(), frame(DATA, b"c")].concat();
@@ -229,7 +229,7 @@ fn a_body_ends_between_frames() {
 }
 
 #[test]
-fn a_server_without_descriptors_goes_on() {
+fn a_server_without_descriptors_continues() {
     run(async {
         let mut server = Server::start(&[]);
         let mut client = Client::connect(server.port, &server.ca()).await;
@@ -257,7 +257,7 @@ fn a_server_without_descriptors_goes_on() {
 }
 
 #[test]
-fn the_limit_of_open_files_must_suit() {
+fn the_limit_of_open_files_must_suffice() {
     let scratch = tempdir().unwrap();
     let mut command = Command::new("sh");
     command.args([

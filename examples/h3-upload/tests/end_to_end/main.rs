@@ -1,11 +1,7 @@
-//! The two programs as a user runs them, over loopback; and each of them against a peer of our own
-//! making.
+//! The two programs as a user runs them, over loopback, and each of them against peers of these
+//! tests.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test ends where its preparation fails"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod endings;
 mod first_flight;

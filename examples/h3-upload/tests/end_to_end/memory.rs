@@ -1,4 +1,4 @@
-//! What a hostile client can make the server keep in memory.
+//! The server's memory with a hostile client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,12 +9,13 @@ use tokio::net::UdpSocket;
 use crate::programs::Server;
 use crate::raw::{DATA, connect_by, frame, integer, put};
 
-/// The smallest window that the server takes, in bytes.
+/// The smallest window that the server accepts, in bytes.
 const WINDOW: u64 = 65_536;
 
-/// A body in DATA frames of one byte is read as it is used: flow control holds the client back.
+/// The server reads a body in DATA frames of one byte as it uses it, so flow control limits the
+/// client.
 #[test]
-fn short_frames_do_not_pile_up() {
+fn short_frames_do_not_accumulate() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let server = Server::start(&["--window", &WINDOW.to_string()]);
         let client = crate::raw::connect(server.port, &server.ca()).await.unwrap();
@@ -32,10 +33,10 @@ fn short_frames_do_not_pile_up() {
     });
 }
 
-/// What stays in the window because what comes before it does not arrive, in pieces of 60 bytes:
-/// each would keep its packet.
+/// Pieces of 60 bytes wait in the window for lost ones before them. Each could keep its whole packet
+/// in memory.
 #[test]
-fn gaps_cost_no_more_than_the_help_says() {
+fn gaps_cost_no_more_than_the_help_states() {
     const STREAMS: u64 = 32;
     const BIG: u64 = 8 << 20;
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -85,7 +86,7 @@ async fn lossy(port: u16) -> (u16, Arc<AtomicU64>) {
                 Ok((len, from)) = near.recv_from(&mut up) => {
                     client = Some(from);
                     packets += 1;
-                    // The handshake is spared.
+                    // The handshake loses nothing.
                     if packets < 20 || packets.is_multiple_of(3) {
                         let _ = far.send(&up[..len]).await;
                         count.fetch_add(len as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A name server on loopback that says what a test wants it to say.
+//! A name server on loopback with the answers of a test.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -10,17 +10,17 @@ use hickory_resolver::proto::rr::rdata::svcb::{Alpn, IpHint, SVCB, SvcParamKey, 
 use hickory_resolver::proto::rr::rdata::{A, CNAME, HTTPS};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 
-/// What is answered to a question.
+/// The answer to a query.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Records(Vec<Record>),
-    /// Records whose last octets are missing, although their length says that they are there.
+    /// Records whose last octets are missing, although the length includes them.
     Malformed(Vec<Record>),
     Failure(ResponseCode),
     Silence,
 }
 
-/// A running name server. It goes when dropped.
+/// A running name server. It ends when dropped.
 pub(crate) struct NameServer {
     pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<(String, RecordType)>>>,
@@ -28,7 +28,7 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// A server that knows these names, and that others do not exist.
+    /// Starts a server with these names. It answers NXDOMAIN for any other.
     pub(crate) fn start(
         replies: impl IntoIterator<Item = (&'static str, RecordType, Reply)>,
     ) -> Self {
@@ -37,7 +37,7 @@ impl NameServer {
         )
     }
 
-    /// The same, for names that are made up as the test goes.
+    /// As [`NameServer::start`], with names that are known only at run time.
     pub(crate) fn start_with(
         replies: impl IntoIterator<Item = (String, RecordType, Reply)>,
     ) -> Self {
@@ -51,7 +51,7 @@ impl NameServer {
         Self { address, asked, thread: Some(thread) }
     }
 
-    /// The names whose HTTPS records were asked for, in that order.
+    /// The names whose HTTPS records the client queried, in order.
     pub(crate) fn asked_for_https(&self) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         asked
@@ -64,7 +64,7 @@ impl NameServer {
 
 impl Drop for NameServer {
     fn drop(&mut self) {
-        // An empty datagram is no question: it ends the thread.
+        // An empty datagram is not a query. It ends the thread.
         let _ = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|socket| socket.send_to(&[], self.address));
         if let Some(thread) = self.thread.take() {
@@ -123,7 +123,7 @@ fn name(text: &str) -> Name {
     Name::from_ascii(text).unwrap()
 }
 
-/// 127.0.0.1.
+/// An address record with 127.0.0.1.
 pub(crate) fn here(owner: &str) -> Reply {
     Reply::Records(vec![Record::from_rdata(name(owner), 60, RData::A(A(Ipv4Addr::LOCALHOST)))])
 }
@@ -156,7 +156,7 @@ pub(crate) fn port(port: u16) -> (SvcParamKey, SvcParamValue) {
     (SvcParamKey::Port, SvcParamValue::Port(port))
 }
 
-/// A hint that says 127.0.0.1.
+/// A hint with the address 127.0.0.1.
 pub(crate) fn hint() -> (SvcParamKey, SvcParamValue) {
     (SvcParamKey::Ipv4Hint, SvcParamValue::Ipv4Hint(IpHint(vec![A(Ipv4Addr::LOCALHOST)])))
 }

@@ -1,4 +1,4 @@
-//! A client and a server of our own making, for what the two programs would never do to each other.
+//! A client and a server for what the two programs never do to each other.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,8 +10,8 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Sends one request with quinn and h3: `headers` and `body` as given, whether they fit together or
-/// not. Returns the status and the body of the answer.
+/// Sends one request with quinn and h3. `headers` and `body` may contradict each other. Returns the
+/// status and the body of the answer.
 pub(crate) fn ask(
     port: u16,
     ca: &Path,
@@ -51,7 +51,7 @@ impl Client {
         Self { port, sender, _driving: driving }
     }
 
-    /// A request, and as much of its body as is given.
+    /// Begins a request, and sends this part of its body.
     pub(crate) async fn begin(
         &mut self,
         method: &str,
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-/// The answer to a request, and its body.
+/// Reads the answer to a request, and its body.
 pub(crate) async fn answer(stream: &mut Stream) -> (Response<()>, String) {
     let response = stream.recv_response().await.unwrap();
     let mut text = Vec::new();

@@ -38,7 +38,7 @@ impl Server {
         })
     }
 
-    /// A server with a certificate that somebody else made.
+    /// A server with a certificate from files.
     pub(crate) fn with_files(cert: &Path, key: &Path) -> Self {
         Self::spawn(|command, _| {
             command.arg("--cert").arg(cert).arg("--key").arg(key);
@@ -73,8 +73,9 @@ impl Server {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address =
-            ready.strip_prefix("ready: listening on ").unwrap_or_else(|| panic!("said {ready:?}"));
+        let address = ready
+            .strip_prefix("ready: listening on ")
+            .unwrap_or_else(|| panic!("the first line is {ready:?}"));
         let port = address.trim_end().rsplit(':').next().unwrap().parse().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         Self { child, log, scratch, stored, port }
@@ -92,7 +93,7 @@ impl Server {
         self.stored.clone()
     }
 
-    /// A line of its `/proc/PID/status`, in KiB.
+    /// The value of a line of its `/proc/PID/status`, in KiB.
     pub(crate) fn memory(&self, line: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let value = status.lines().find_map(|found| found.strip_prefix(line)).unwrap();
@@ -147,14 +148,14 @@ pub(crate) fn client(file: &Path, url: &str) -> Command {
     command
 }
 
-/// A file of `len` bytes that are not all alike.
+/// A file of `len` pseudo-random bytes.
 pub(crate) fn file(dir: &TempDir, name: &str, len: usize) -> PathBuf {
     let path = dir.path().join(name);
     std::fs::write(&path, bytes(len)).unwrap();
     path
 }
 
-/// Bytes of a linear congruential generator, so that no two stretches of a file are the same.
+/// Bytes of a linear congruential generator, so that no two parts of a file are the same.
 pub(crate) fn bytes(len: usize) -> Vec<u8> {
     let mut state = 0x5eed_u64;
     let next = || {
@@ -165,13 +166,13 @@ pub(crate) fn bytes(len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// The program must have failed with exit code 1, one sentence on standard error that has `words`
-/// in it, and nothing on standard output.
+/// Asserts that the program failed with exit code 1, one sentence on standard error that contains
+/// `words`, and nothing on standard output.
 pub(crate) fn assert_complains(output: &Output, words: &str) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains(words), "no {words:?} in: {said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "more than a sentence: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(words), "no {words:?} in: {errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "more than a sentence: {errors}");
     assert!(
         output.stdout.is_empty(),
         "standard output: {}",

@@ -15,7 +15,7 @@ mod schema;
 use schema::{check, early_lost, named, read, sent};
 
 #[test]
-fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
+fn an_assisted_upload_leaves_a_file_with_the_proxys_events() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 1_500_000);
@@ -49,7 +49,7 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
         assert_eq!(counts["sidekick:mode_set"], 1);
         assert_eq!(named(&events, "sidekick:mode_set")[0]["congestion_control"], controller);
         assert_eq!(named(&events, "sidekick:assistance_changed")[0]["new"], "assisted");
-        // The report is made before the connection ends.
+        // The client makes the report before the connection ends.
         assert!(
             counts["sidekick:quack_received"] as u64
                 >= report["quacks"]["received"].as_u64().unwrap()
@@ -64,8 +64,8 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
         assert!(never_sent.is_empty(), "{never_sent:?} were lost but never sent");
         let reactions = named(&events, "sidekick:early_loss");
         let last = reactions.last().unwrap();
-        // Where a busy machine delays packets as a queue before the proxy would, losses count as
-        // congestion, but not always.
+        // A busy machine may delay packets as a queue before the proxy does. Some losses then count
+        // as congestion.
         assert!(reactions.iter().any(|event| event["reaction"] == reaction), "{last:?}");
         assert!(
             reactions
@@ -75,7 +75,7 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
         if let Some(ratio) = last.get("rtt_ratio") {
             assert!((0.0..1.0).contains(&ratio.as_f64().unwrap()), "{ratio}");
         }
-        // From the very first packet on.
+        // The file begins with the first packet.
         let first = named(&events, "quic:packet_sent")[0];
         assert_eq!(first["header"]["packet_type"], "initial");
     }
@@ -83,7 +83,7 @@ fn an_assisted_upload_leaves_a_file_that_tells_what_the_proxy_did() {
 
 #[test]
 fn a_failed_handshake_is_in_the_file_too() {
-    // It takes the packets and never answers.
+    // It never reads the packets, and never answers.
     let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 1);

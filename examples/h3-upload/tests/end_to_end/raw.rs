@@ -1,4 +1,4 @@
-//! HTTP/3 by hand over quinn, for what no HTTP/3 library would do.
+//! Hand-written HTTP/3 over quinn, for what no HTTP/3 library does.
 
 use std::any::Any;
 use std::future::Future;
@@ -57,7 +57,7 @@ pub(crate) fn status(status: &[u8]) -> Vec<u8> {
     frame(HEADERS, &[vec![0, 0], field(24, status)].concat())
 }
 
-/// A client's connection, kept alive by PINGs. Its control stream is open, and must stay so.
+/// A client's connection, kept alive by PINGs. Its control stream must stay open.
 pub(crate) struct Client {
     pub(crate) quic: Connection,
     _control: SendStream,
@@ -68,7 +68,7 @@ pub(crate) async fn connect(port: u16, ca: &Path) -> Result<Client, quinn::Conne
     connect_by(port, ca, false).await
 }
 
-/// Connects to the server or relay at `port`; `reckless`, it does not heed losses.
+/// Connects to the server or relay at `port`. A `reckless` client ignores losses.
 pub(crate) async fn connect_by(
     port: u16,
     ca: &Path,
@@ -88,7 +88,7 @@ pub(crate) async fn connect_by(
     Ok(Client { quic, _control: control, _endpoint: endpoint })
 }
 
-/// A congestion controller that has no use for acknowledgements.
+/// A congestion controller that ignores acknowledgements and losses.
 #[derive(Clone, Debug)]
 struct Reckless;
 
@@ -134,7 +134,7 @@ async fn open_control(quic: &Connection) -> Result<SendStream, quinn::Connection
 }
 
 impl Client {
-    /// A request with these bytes. The body goes on for as long as the stream is kept.
+    /// Sends a request with these bytes. Its body ends when the caller finishes or drops the stream.
     pub(crate) async fn send(&self, bytes: &[u8]) -> (SendStream, RecvStream) {
         let (mut send, receive) = self.quic.open_bi().await.unwrap();
         send.write_all(bytes).await.unwrap();
@@ -142,7 +142,7 @@ impl Client {
     }
 }
 
-/// Reads an answer that is as short as this server's are, and returns its body.
+/// Reads a short answer, and returns its body.
 pub(crate) async fn body(receive: &mut RecvStream) -> String {
     let mut bytes = receive.read_to_end(100_000).await.unwrap();
     let mut body = Vec::new();
@@ -165,14 +165,13 @@ fn read_integer(bytes: &[u8]) -> (u64, usize) {
     (bytes[1..len].iter().fold(first, |value, byte| value << 8 | u64::from(*byte)), len)
 }
 
-/// A server whose connections are handled by hand. It goes when dropped.
+/// A server with hand-written HTTP/3. It ends when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     _runtime: tokio::runtime::Runtime,
 }
 
-/// Starts a server that does `handle` with each connection. Its control stream is open, and given
-/// with it.
+/// Starts a server that calls `handle` with each connection and its open control stream.
 pub(crate) fn serve<F>(
     transport: TransportConfig,
     handle: impl Fn(Connection, SendStream) -> F + Send + 'static,
@@ -191,7 +190,7 @@ where
         while let Some(incoming) = endpoint.accept().await {
             let Ok(quic) = incoming.await else { continue };
             let Ok(control) = open_control(&quic).await else { continue };
-            // A client that leaves in the middle is what these servers are to bring about.
+            // These servers cause clients to leave early, so an error is no failure.
             tokio::spawn(handle(quic, control));
         }
     });

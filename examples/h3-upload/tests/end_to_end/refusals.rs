@@ -1,4 +1,4 @@
-//! What neither program does, and the sentence it says instead.
+//! Requests that the programs refuse, and the sentence that explains it.
 
 use std::net::UdpSocket;
 use std::process::{Command, Output};
@@ -45,7 +45,7 @@ fn no_name_leads_out_of_the_directory() {
 
     let long = format!("/{}", "x".repeat(256));
     assert_eq!(ask(server.port, &server.ca(), "PUT", &long, &[], b"").0, StatusCode::BAD_REQUEST);
-    // The same way in, with nothing wrong.
+    // The same request with a valid name.
     assert_eq!(
         ask(server.port, &server.ca(), "PUT", &long[..256], &[], b"").0,
         StatusCode::CREATED
@@ -101,7 +101,7 @@ fn a_body_must_be_as_long_as_announced() {
             "{announced}"
         );
     }
-    // Unannounced, it shows as it comes.
+    // Without an announced length, the server counts received bytes.
     let (status, _) = ask(server.port, &server.ca(), "PUT", "/y", &[], b"eleven bytes");
     assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(server.stored(), ["x"]);
@@ -128,7 +128,7 @@ fn files_that_cannot_be_read() {
 fn servers_that_do_not_answer() {
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 100);
-    // A socket that is there and never reads is a black hole; a port nobody has is refused.
+    // An open socket that is never read is a black hole. The system refuses a closed port.
     let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = hole.local_addr().unwrap().port();
     let url = format!("https://127.0.0.1:{port}/");
@@ -136,7 +136,7 @@ fn servers_that_do_not_answer() {
         |timeout| client(&path, &url).args(["--insecure", "--timeout", timeout]).output().unwrap();
     assert_complains(&ask("0.3"), "no answer from");
     drop(hole);
-    assert_complains(&ask("60"), "nothing is listening");
+    assert_complains(&ask("60"), "no program listens");
     let nowhere = client(&path, "https://nowhere.invalid/").output().unwrap();
     assert_complains(&nowhere, "nowhere.invalid");
 }
@@ -189,7 +189,7 @@ fn servers_that_cannot_start() {
     );
 }
 
-/// A server that cannot start must not spoil the file that another's clients trust.
+/// A server that cannot start must not overwrite the file that another's clients trust.
 #[test]
 fn a_server_that_cannot_listen_writes_no_root_certificate() {
     let running = Server::start(&[]);

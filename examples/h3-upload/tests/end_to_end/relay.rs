@@ -1,5 +1,5 @@
-//! A path between the two programs: a near segment that swallows packets, a Sidekick proxy, and a
-//! far segment that is long.
+//! A path between the two programs: a near segment that loses packets, a Sidekick proxy, and a long
+//! far segment.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -10,21 +10,21 @@ use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payloa
 use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
 
-/// One way over the far segment: the proxy's word comes well before the receiver's.
+/// The one-way delay of the far segment, so that the proxy reports well before the receiver.
 const FAR: Duration = Duration::from_millis(25);
-/// Packets before these belong to the handshake and to the beginning of assistance.
+/// The first packets, of the handshake and the beginning of assistance, are not lost.
 const SPARED: u64 = 30;
 
-/// A running path. It goes when dropped.
+/// A running path. It ends when dropped.
 pub(crate) struct Relay {
-    /// Where the client finds the server.
+    /// The server's port, for the client.
     pub(crate) port: u16,
     pub(crate) proxy: SocketAddr,
     _runtime: Runtime,
 }
 
 impl Relay {
-    /// A path to the server at this port, whose near segment swallows every `nth` packet.
+    /// Starts a path to the server at this port, whose near segment loses every `nth` packet.
     pub(crate) fn start(server: u16, nth: u64) -> Self {
         let runtime = Runtime::new().unwrap();
         let local = (Ipv4Addr::LOCALHOST, 0);
@@ -59,7 +59,7 @@ struct Path {
     nth: u64,
     packets: u64,
     client: Option<SocketAddr>,
-    /// On the far segment: when it arrives, whether at the server, and what.
+    /// Datagrams on the far segment: arrival time, whether the server receives it, and bytes.
     flying: VecDeque<(Instant, bool, Vec<u8>)>,
 }
 
@@ -70,7 +70,7 @@ impl Path {
             let deadline = self.observer.poll_timeout();
             tokio::select! {
                 Ok((len, from)) = self.near.recv_from(&mut up) => self.forward(&up[..len], from),
-                // An error is the ICMP message of a peer that has gone.
+                // An error is an ICMP message about a peer that ended.
                 Ok(len) = self.far.recv(&mut down) => {
                     self.flying.push_back((now() + FAR, false, down[..len].to_vec()));
                 }

@@ -1,11 +1,11 @@
-//! Whom the client believes, and what it says if it does not.
+//! Which certificates the client accepts.
 
 use tempfile::tempdir;
 
 use crate::programs::{Server, assert_complains, client, file};
 
 #[test]
-fn a_root_of_somebody_else_is_refused_until_told_otherwise() {
+fn a_foreign_root_is_refused_except_with_insecure() {
     let server = Server::start(&[]);
     let other = Server::start(&[]);
     let scratch = tempdir().unwrap();
@@ -64,7 +64,7 @@ fn a_cafile_must_hold_certificates() {
 }
 
 #[test]
-fn the_server_takes_a_certificate_from_files() {
+fn the_server_uses_a_certificate_from_files() {
     let scratch = tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let (cert, key) = (scratch.path().join("cert.pem"), scratch.path().join("key.pem"));

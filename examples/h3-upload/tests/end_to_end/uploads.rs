@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use crate::programs::{Server, bytes, file};
 
-/// Of the empty string; the other hashes are compared with the server's.
+/// The hash of the empty string. The test compares other hashes with the server's.
 const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 fn report(output: &std::process::Output) -> Value {
@@ -57,14 +57,14 @@ fn every_congestion_control_works() {
 }
 
 #[test]
-fn without_its_proxy_an_upload_is_merely_not_assisted() {
+fn without_its_proxy_an_upload_is_unassisted() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 500_000);
     for (mode, cc) in
         [("early-loss", "cubic"), ("pacubic", "cubic-rfc9438"), ("path-aware-bbr", "bbr2")]
     {
-        // Nobody is at the discard port.
+        // No program listens at the discard port.
         let sidekick = ["--sidekick", mode, "--proxy", "127.0.0.1:9"];
         let report =
             report(&server.client(&path, "/").arg("--json").args(sidekick).output().unwrap());
@@ -127,7 +127,7 @@ fn many_clients_at_once() {
 }
 
 #[test]
-fn quiet_says_nothing_and_otherwise_there_is_a_summary() {
+fn quiet_prints_nothing_and_otherwise_there_is_a_summary() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
     let path = file(&scratch, "x", 1000);

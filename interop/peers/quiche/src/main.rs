@@ -1,4 +1,4 @@
-//! `stock-quiche-server`: the server of the matrix on quiche as it is published, without the hook.
+//! `stock-quiche-server`: the server of the matrix on the published quiche, without the hook.
 
 #[path = "../../../src/endpoint/mod.rs"]
 mod endpoint;
@@ -11,7 +11,7 @@ use clap::Parser;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on stock quiche: PUT and POST are answered with the body's length and hash, GET
+/// An HTTP/3 server on stock quiche. It answers PUT and POST with the body's length and hash, and GET
 /// with a file
 #[derive(Debug, Parser)]
 #[command(name = "stock-quiche-server", version)]

@@ -23,15 +23,15 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// After so many bytes of a body the keys are updated, if they are to be.
+/// The bytes of bodies after which `--key-update` updates the keys.
 const KEY_UPDATE_AFTER: usize = 256 * 1024;
 
-/// An HTTP/3 server on quinn and h3: PUT and POST are answered with the body's length and hash, GET
+/// An HTTP/3 server on quinn and h3. It answers PUT and POST with the body's length and hash, and GET
 /// with a file
 #[derive(Debug, Parser)]
 #[command(name = "quinn-server", version)]
 struct Cli {
-    /// Where to listen (UDP)
+    /// The address to listen on (UDP)
     #[arg(long, value_name = "ADDR:PORT")]
     listen: SocketAddr,
     /// The certificate, followed by its intermediates (PEM)
@@ -40,13 +40,13 @@ struct Cli {
     /// Its private key (PEM)
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// Where the files are that are served
+    /// The directory of the files to serve
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
-    /// The length of the connection IDs that this end chooses
+    /// The length of this end's connection IDs
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u8).range(0..=20))]
     cid_length: Option<u8>,
-    /// The cipher to agree on, if the client prefers it to AES-128, which stays on offer
+    /// The cipher to offer, in addition to AES-128
     #[arg(long, value_enum)]
     cipher: Option<Cipher>,
     /// Update the keys in the middle of the first transfer of a connection
@@ -93,7 +93,7 @@ async fn serve(cli: Cli) -> anyhow::Result<()> {
 fn endpoint(cli: &Cli) -> anyhow::Result<Endpoint> {
     let mut provider = rustls::crypto::ring::default_provider();
     provider.cipher_suites.retain(|suite| match (cli.cipher, suite.suite()) {
-        // quinn needs this one for Initial packets, whatever is agreed on afterwards.
+        // quinn needs this one for Initial packets.
         (_, CipherSuite::TLS13_AES_128_GCM_SHA256) => true,
         (None, _) => true,
         (Some(Cipher::Aes128), _) => false,
@@ -108,9 +108,9 @@ fn endpoint(cli: &Cli) -> anyhow::Result<Endpoint> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(chain, key)
-        .context("the certificate and the key do not fit together")?;
+        .context("the key does not match the certificate")?;
     tls.alpn_protocols = vec![b"h3".to_vec()];
-    // All or nothing: QUIC has its own way to limit early data (RFC 9001, section 4.6.1).
+    // The only value that QUIC allows (RFC 9001, section 4.6.1).
     tls.max_early_data_size = u32::MAX;
     let server = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
     let mut config = EndpointConfig::default();
@@ -130,7 +130,7 @@ struct OfLength(usize);
 impl ConnectionIdGenerator for OfLength {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = vec![0; self.0];
-        // Without randomness there would have been no keys, and no connection to make an ID for.
+        // Without randomness rustls makes no keys, so there is no connection either.
         let _ = getrandom::fill(&mut id);
         ConnectionId::new(&id)
     }
@@ -146,11 +146,11 @@ impl ConnectionIdGenerator for OfLength {
 
 /// One connection, from its handshake to the end of its last request.
 async fn connection(incoming: quinn::Incoming, root: Arc<std::path::Path>, key_update: bool) {
-    // What came in 0-RTT is answered once the handshake is over. With `into_0rtt`, which would
-    // answer it at once, h3 0.0.8 leaves many a request of other connections unanswered.
+    // The server answers 0-RTT requests after the handshake. `into_0rtt` would answer at once, but h3
+    // 0.0.8 then leaves requests of other connections unanswered.
     let connection = match incoming.await {
         Ok(connection) => connection,
-        Err(error) => return eprintln!("quinn-server: no connection: {error}"),
+        Err(error) => return eprintln!("quinn-server: the handshake failed: {error}"),
     };
     let update =
         request::KeyUpdate::new(connection.clone(), key_update.then_some(KEY_UPDATE_AFTER));

@@ -11,12 +11,12 @@ use http::{Method, Response, StatusCode};
 use sha2::{Digest as _, Sha256};
 use tokio::io::AsyncReadExt as _;
 
-/// What is read of a file at a time.
+/// The size of a read of a file, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 type Stream = RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
 
-/// When a connection's keys are updated.
+/// Updates a connection's keys in the middle of a transfer.
 #[derive(Clone)]
 pub(crate) struct KeyUpdate {
     connection: quinn::Connection,
@@ -25,7 +25,7 @@ pub(crate) struct KeyUpdate {
 }
 
 impl KeyUpdate {
-    /// Once `after` bytes of bodies have moved, if ever.
+    /// Updates the keys once `after` bytes of bodies are transferred; never if `None`.
     pub(crate) fn new(connection: quinn::Connection, after: Option<usize>) -> Self {
         Self { connection, after, moved: Arc::default() }
     }
@@ -51,7 +51,7 @@ pub(crate) async fn serve(
         _ => answer(&mut stream, StatusCode::METHOD_NOT_ALLOWED, Bytes::new()).await,
     };
     if let Err(error) = answered {
-        eprintln!("quinn-server: a request broke off: {error:#}");
+        eprintln!("quinn-server: a request failed: {error:#}");
     }
 }
 
@@ -95,7 +95,7 @@ async fn give(
             .take(CHUNK as u64)
             .read_to_end(&mut chunk)
             .await
-            .context("the file cannot be read")?;
+            .context("cannot read the file")?;
         if chunk.is_empty() {
             return Ok(stream.finish().await?);
         }

@@ -46,7 +46,7 @@ fn ipv4hint(hints: &[[u8; 4]]) -> (SvcParamKey, SvcParamValue) {
     (SvcParamKey::Ipv4Hint, SvcParamValue::Ipv4Hint(IpHint(hints)))
 }
 
-/// A usable record at [`HOST`], told apart by its port.
+/// A usable record at [`HOST`], identified by its port.
 fn service(priority: u16, at: u16) -> Record {
     https(HOST, priority, ".", vec![alpn(&["h3"]), port(at)])
 }
@@ -59,7 +59,7 @@ fn discovery() -> Discovery {
     Discovery::new(&name(HOST), 443).unwrap()
 }
 
-/// What one answer about [`HOST`] comes to, if the shuffle leaves everything where it is.
+/// The step after one answer about [`HOST`], if the shuffle changes no order.
 fn step(answers: &[Record]) -> Step {
     discovery().answered(answers, &mut |count| count - 1)
 }
@@ -76,14 +76,14 @@ fn other_ports_have_records_of_their_own() {
     assert_eq!(discovery().question(), &name(HOST));
     let other = Discovery::new(&name(HOST), 8443).unwrap();
     assert_eq!(other.question().to_ascii(), "_8443._https.upload.test.");
-    // 255 octets are all that a name may have.
+    // A name has at most 255 octets.
     let long = name(&format!("{0}.{0}.{0}.{1}.", "x".repeat(63), "x".repeat(58)));
     assert!(Discovery::new(&long, 443).is_some());
     assert!(Discovery::new(&long, 8443).is_none());
 }
 
 #[test]
-fn nothing_comes_of_no_answer() {
+fn no_answer_yields_no_endpoint() {
     assert_eq!(step(&[]), Step::Try(Vec::new()));
 }
 
@@ -101,7 +101,7 @@ fn a_record_names_target_port_and_hints() {
 fn a_record_may_leave_the_host_and_the_port_as_they_are() {
     let record = |owner: &str| https(owner, 1, ".", vec![alpn(&["h3"])]);
     assert_eq!(step(&[record(HOST)]), Step::Try(vec![ep(HOST, 443)]));
-    // The owner of a record for another port is not the host.
+    // The owner of a record for another port is not the host itself.
     let mut other = Discovery::new(&name(HOST), 8443).unwrap();
     let owner = "_8443._https.upload.test.";
     assert_eq!(other.answered(&[record(owner)], &mut |_| 0), Step::Try(vec![ep(owner, 8443)]));
@@ -146,13 +146,13 @@ fn mandatory_keys_must_be_there_and_be_understood() {
     {
         assert!(!usable(keys), "{keys:?}");
     }
-    // What is not mandatory may be anything.
+    // The client ignores unknown keys that are not mandatory.
     let optional = https(HOST, 1, ".", vec![alpn(&["h3"]), ech.clone(), unknown.clone()]);
     assert_eq!(ports(&step(&[optional])), [443]);
 }
 
 #[test]
-fn unusable_records_do_not_stand_in_the_way_of_others() {
+fn unusable_records_do_not_hide_others() {
     let answers = [https(HOST, 1, ".", vec![alpn(&["h2"])]), service(2, 2)];
     assert_eq!(ports(&step(&answers)), [2]);
 }
@@ -162,9 +162,9 @@ fn a_lower_priority_comes_first_and_equals_are_shuffled() {
     let answers = [service(7, 70), service(3, 31), service(1, 10), service(3, 32), service(3, 33)];
     assert_eq!(ports(&step(&answers)), [10, 31, 32, 33, 70]);
     let mut seen = std::collections::BTreeSet::new();
-    for luck in 0..120_usize {
-        // The digits of `luck` in the base of what is left: every permutation once.
-        let mut rest = luck;
+    for permutation in 0..120_usize {
+        // The digits of the number select each permutation once.
+        let mut rest = permutation;
         let mut pick = |count: usize| {
             let digit = rest % count;
             rest /= count;
@@ -185,7 +185,7 @@ fn records_of_other_names_do_not_count() {
 }
 
 #[test]
-fn the_owner_is_what_a_cname_leads_to() {
+fn the_owner_is_the_target_of_the_cname() {
     let record = https("b.test.", 1, ".", vec![alpn(&["h3"])]);
     let answers = [cname("a.test.", "b.test."), cname(HOST, "a.test."), record];
     assert_eq!(step(&answers), Step::Try(vec![ep("b.test.", 443)]));
@@ -197,7 +197,7 @@ fn the_owner_is_what_a_cname_leads_to() {
 fn an_alias_is_followed_without_a_prefix() {
     let mut discovery = Discovery::new(&name(HOST), 8443).unwrap();
     let mut pick = |_| 0;
-    // Beside it no record in ServiceMode counts.
+    // It overrides the record in ServiceMode.
     let owner = "_8443._https.upload.test.";
     let first = [https(owner, 1, ".", vec![alpn(&["h3"])]), alias(owner, "svc.test.")];
     assert_eq!(discovery.answered(&first, &mut pick), Step::Ask);

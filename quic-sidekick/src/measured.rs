@@ -1,0 +1,114 @@
+//! Measurements of the path, and what they reveal about the near segment.
+
+use quiche::{BufFactory, Connection};
+use sidekick_protocol::Sender;
+use std::time::{Duration, Instant};
+
+/// A queue that fills up delays packets by more than this. It also delays them by more than the
+/// near round trip without it. A smaller delay is jitter, for example of a radio.
+const STANDING_QUEUE: Duration = Duration::from_millis(5);
+/// CUBIC fills a queue until it overflows. For CUBIC a full queue also delays packets by more than
+/// this share of the whole round trip. So a proxy that answers slowly does not look like a queue.
+const FULL_QUEUE: f64 = 0.1;
+/// With a larger share of the round trip, the near segment is no first hop. A repair is then hardly
+/// sooner than the receiver's acknowledgement.
+const NEAR_SHARE: f64 = 0.5;
+/// The near round trip is a part of the whole one. But both are averages, so the near one may
+/// exceed the whole one by this factor.
+const PROMPT: f64 = 1.25;
+/// How long the near segment counts as congested after the latest loss in a queue.
+const MEMORY: Duration = Duration::from_secs(1);
+
+/// Measurements of the path when packets turn out to be lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measured {
+    /// The smoothed round-trip time to the proxy.
+    pub(crate) near: Duration,
+    /// The smoothed delay that the near segment adds now, by a queue or by a radio.
+    pub(crate) queueing: Duration,
+    /// The least delay that the near segment added to any of the latest packets. Only a queue
+    /// delays all of them.
+    pub(crate) standing: Duration,
+    /// The round-trip time of the whole path.
+    pub(crate) whole: Duration,
+}
+
+impl Measured {
+    /// The present measurements of a path; `None` until both round-trip times are measured.
+    pub(crate) fn of<F: BufFactory>(
+        sender: &Sender,
+        conn: &Connection<F>,
+        path_id: usize,
+    ) -> Option<Self> {
+        let (near, whole) = (sender.near_rtt()?, conn.sidekick_rtt(path_id)?);
+        let queueing = sender.near_queueing().unwrap_or_default();
+        let standing = sender.near_standing_queue().unwrap_or_default();
+        Some(Self { near, queueing, standing, whole })
+    }
+
+    /// Whether this delay before the proxy is a queue that fills up.
+    fn is_queue(self, delay: Duration) -> bool {
+        delay > STANDING_QUEUE.max(self.near.saturating_sub(self.queueing))
+    }
+
+    /// Whether a queue stands before the proxy: losses there are congestion.
+    pub(crate) fn is_congested(self) -> bool {
+        self.is_queue(self.standing)
+    }
+
+    /// As [`is_congested`](Self::is_congested), for a controller that fills queues. It holds also
+    /// where quACKs are so far apart that a queue drains between them.
+    pub(crate) fn is_overflowing(self) -> bool {
+        self.queueing > self.whole.mul_f64(FULL_QUEUE) && self.is_queue(self.queueing)
+    }
+
+    /// Whether the proxy is nearer to the receiver than to the sender, by time.
+    pub(crate) fn is_far_proxy(self) -> bool {
+        self.near > self.whole.mul_f64(NEAR_SHARE)
+    }
+
+    /// Whether the proxy is a far one, and answers about as fast as the receiver.
+    pub(crate) fn is_prompt_far_proxy(self) -> bool {
+        self.is_far_proxy() && self.near < self.whole.mul_f64(PROMPT)
+    }
+}
+
+/// Remembers for a second that the near segment was congested.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CongestionMemory {
+    congested_until: Option<Instant>,
+}
+
+impl CongestionMemory {
+    /// Records whether losses at `now` are congestion. Returns whether the near segment counts as
+    /// congested.
+    pub(crate) fn record(&mut self, congested: bool, now: Instant) -> bool {
+        if congested {
+            self.congested_until = Some(now + MEMORY);
+        }
+        self.congested_until.is_some_and(|until| now < until)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) const MS: Duration = Duration::from_millis(1);
+
+    pub(crate) fn measured(near: u32, queueing: u32, whole: u32) -> Measured {
+        let queueing = queueing * MS;
+        Measured { near: near * MS, queueing, standing: queueing, whole: whole * MS }
+    }
+
+    #[test]
+    fn a_queue_that_overflows_is_a_part_of_the_round_trip() {
+        for (measured, overflows) in [
+            (measured(9, 7, 80), false),
+            (measured(50, 48, 100), true),
+            (measured(300, 20, 700), false),
+        ] {
+            assert_eq!(measured.is_overflowing(), overflows, "{measured:?}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Decides how the connection repairs packets that were lost before the proxy.
+
+use crate::Mode;
+use crate::auto::Chosen;
+use crate::measured::{CongestionMemory, Measured};
+use quiche::sidekick::Reaction;
+use std::time::Instant;
+
+/// How the connection repairs lost packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Repair {
+    /// It sends the same datagrams again. The congestion controller does not learn of the loss.
+    Reinject,
+    /// It declares the packets lost and resends their frames. The congestion controller reacts as
+    /// stated.
+    EarlyLoss(Reaction),
+}
+
+/// Decides on the repair by the mode and by the measurements.
+#[derive(Debug)]
+pub(crate) struct RepairPolicy {
+    mode: Mode,
+    near_congestion: CongestionMemory,
+    /// The latest choice of [`Mode::Auto`].
+    chosen: Chosen,
+}
+
+impl RepairPolicy {
+    pub(crate) fn new(mode: Mode) -> Self {
+        Self { mode, near_congestion: CongestionMemory::default(), chosen: Chosen::FIRST }
+    }
+
+    /// The latest choice of [`Mode::Auto`]; `None` in another mode.
+    pub(crate) fn chosen(&self) -> Option<Chosen> {
+        (self.mode == Mode::Auto).then_some(self.chosen)
+    }
+
+    /// Decides on the repair of packets that were found lost at `now`.
+    pub(crate) fn decide(&mut self, measured: Option<Measured>, now: Instant) -> Repair {
+        let is_congestion = match self.mode {
+            Mode::Pacubic => Measured::is_overflowing,
+            _ => Measured::is_congested,
+        };
+        let congested = self.near_congestion.record(measured.is_some_and(is_congestion), now);
+        match self.mode {
+            Mode::Auto => self.decide_automatically(measured, congested),
+            // These modes hide losses from the controller, in part or in full. They must not hide
+            // congestion.
+            _ if congested => Repair::EarlyLoss(Reaction::Congestion),
+            Mode::EarlyLoss | Mode::AckReduction => Repair::EarlyLoss(Reaction::Loss),
+            Mode::PathAwareBbr => Repair::EarlyLoss(Reaction::Neutered),
+            Mode::Pacubic => Repair::EarlyLoss(match measured {
+                Some(Measured { near, whole, .. }) if !whole.is_zero() => {
+                    Reaction::NearLoss { ratio: near.as_secs_f64() / whole.as_secs_f64() }
+                }
+                _ => Reaction::Loss,
+            }),
+            Mode::Reinject => Repair::Reinject,
+        }
+    }
+
+    /// Decides for [`Mode::Auto`]. Without measurements the packets count as any loss.
+    fn decide_automatically(&mut self, measured: Option<Measured>, congested: bool) -> Repair {
+        if let Some(measured) = measured {
+            let chosen = Chosen::for_loss(measured, congested);
+            if chosen != self.chosen {
+                tracing::info!(%chosen, "auto mode chose another repair");
+                self.chosen = chosen;
+            }
+            if chosen.mode == Mode::Reinject {
+                return Repair::Reinject;
+            }
+        }
+        Repair::EarlyLoss(if congested { Reaction::Congestion } else { Reaction::Loss })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Why;
+    use crate::measured::tests::{MS, measured};
+
+    #[allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// The mode whose repair auto mode uses for a loss at `now`.
+    fn mode_of(policy: &mut RepairPolicy, measured: Option<Measured>, now: Instant) -> Mode {
+        match policy.decide(measured, now) {
+            Repair::Reinject => Mode::Reinject,
+            Repair::EarlyLoss(_) => Mode::EarlyLoss,
+        }
+    }
+
+    fn auto() -> RepairPolicy {
+        RepairPolicy::new(Mode::Auto)
+    }
+
+    #[test]
+    fn each_path_gets_its_repair() {
+        let now = start();
+        for (measured, mode, why) in [
+            (measured(2, 0, 52), Mode::Reinject, Why::RandomLoss),
+            (measured(7, 5, 57), Mode::Reinject, Why::RandomLoss),
+            (measured(30, 20, 80), Mode::EarlyLoss, Why::NearQueue),
+            (measured(300, 20, 700), Mode::Reinject, Why::RandomLoss),
+            (measured(50, 0, 52), Mode::EarlyLoss, Why::FarProxy),
+        ] {
+            let mut policy = auto();
+            assert_eq!(policy.chosen().unwrap().why, Why::NoLoss);
+            assert_eq!(mode_of(&mut policy, Some(measured), now), mode, "{measured:?}");
+            assert_eq!(policy.chosen(), Some(Chosen { mode, why }), "{measured:?}");
+        }
+        assert_eq!(mode_of(&mut auto(), None, now), Mode::EarlyLoss);
+    }
+
+    /// Some packets are delayed, others are not: a queue would delay them all.
+    #[test]
+    fn jitter_is_no_queue() {
+        let jitter = Measured { standing: MS, ..measured(12, 10, 60) };
+        assert_eq!(mode_of(&mut auto(), Some(jitter), start()), Mode::Reinject);
+    }
+
+    #[test]
+    fn without_measurements_no_queue_overflows() {
+        let repair = RepairPolicy::new(Mode::Pacubic).decide(None, start());
+        assert_eq!(repair, Repair::EarlyLoss(Reaction::Loss));
+    }
+
+    #[test]
+    fn congestion_is_remembered_for_a_second() {
+        let now = start();
+        let mut policy = auto();
+        mode_of(&mut policy, Some(measured(50, 48, 100)), now);
+        let later = Some(measured(3, 1, 53));
+        assert_eq!(mode_of(&mut policy, later, now + 999 * MS), Mode::EarlyLoss);
+        assert_eq!(mode_of(&mut policy, later, now + 1000 * MS), Mode::Reinject);
+        assert_eq!(
+            policy.chosen().unwrap().to_string(),
+            "reinject: packets are lost before the proxy, and no queue grows there"
+        );
+    }
+}
