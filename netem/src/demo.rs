@@ -215,7 +215,7 @@ fn compare(
         .collect();
     let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
     let says = (plan.sentence)(&rows);
-    Ok(Comparison { near_loss_percent: scenario.near.loss.get(), rows, says, check })
+    Ok(Comparison { near_loss_percent: scenario.near.both.loss.get(), rows, says, check })
 }
 
 impl Row {

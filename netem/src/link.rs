@@ -33,7 +33,7 @@ mod trace;
 mod transmitter;
 
 pub use codel::CoDelConfig;
-pub use config::{DEFAULT_QUEUE_BYTES, Discipline, LinkConfig};
+pub use config::{Discipline, LinkConfig};
 pub use counters::{LinkCounters, Verdict};
 pub use frame::{Ecn, EthernetFrame, Frame};
 pub use jitter::{Jitter, JitterShape};

@@ -162,7 +162,7 @@ impl Middle {
         let observes = there && scenario.sidekick.mode != Mode::Off;
         let dies_after =
             (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
-        let tally = Tally::new(2 * (scenario.near.delay + scenario.far.delay));
+        let tally = Tally::new(2 * (scenario.near.both.delay + scenario.far.both.delay));
         let address = (PROXY_NEAR, PROXY_PORT).into();
         Proxy::new(address, RECEIVER.into(), seed, observes, dies_after, tally, schedule)
     }

@@ -153,6 +153,6 @@ mod tests {
         let job = case.jobs().nth(3).unwrap();
         let one = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 4";
         assert_eq!(job.command(), one);
-        assert_eq!(job.load().unwrap().near.loss.get(), 2.0);
+        assert_eq!(job.load().unwrap().near.both.loss.get(), 2.0);
     }
 }
