@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::report::{outcome, remarks, seconds, short_hash, table};
+use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
 use crate::scenario::{CongestionControl, Mode, Scenario, ScenarioError};
 use crate::source::SourceFile;
@@ -230,6 +230,14 @@ impl Row {
         let record = records.swap_remove(spoilt.unwrap_or(runs / 2));
         Some(Self { sender: sender.name, runs, goodput_range_mbit_s, record })
     }
+
+    fn goodput(&self) -> String {
+        let (goodput, (least, most)) = (self.record.goodput_mbit_s, self.goodput_range_mbit_s);
+        match self.runs {
+            1 => format!("{goodput:.2}"),
+            _ => format!("{goodput:.2} ({least:.2} to {most:.2})"),
+        }
+    }
 }
 
 fn goodput(rows: &[Row], sender: Sender) -> f64 {
@@ -295,36 +303,20 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
     format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
 }
 
+const COLUMNS: [Column<Row>; 8] = [
+    ("sender", |row| row.sender.to_owned()),
+    ("time", |row| seconds(row.record.time_s)),
+    ("Mbit/s", Row::goodput),
+    ("packets sent", |row| row.record.packets.sent.to_string()),
+    ("losses found early", |row| row.record.packets.lost_early.to_string()),
+    ("losses end to end", |row| row.record.packets.lost_end_to_end.to_string()),
+    ("quACKs", |row| row.record.quacks.received.to_string()),
+    ("SHA-256", |row| short_hash(&row.record.sha256)),
+];
+
 /// The table of a comparison, with the sentences below it.
 pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
-    let header = [
-        "sender",
-        "time",
-        "Mbit/s",
-        "packets sent",
-        "losses found early",
-        "losses end to end",
-        "quACKs",
-        "SHA-256",
-    ];
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
-    let rows = comparison.rows.iter().map(
-        |Row { sender, runs, goodput_range_mbit_s: (least, most), record }| {
-            let goodput = record.goodput_mbit_s;
-            let range =
-                if *runs > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() };
-            vec![
-                (*sender).to_owned(),
-                seconds(record.time_s),
-                format!("{goodput:.2}{range}"),
-                record.packets.sent.to_string(),
-                record.packets.lost_early.to_string(),
-                record.packets.lost_end_to_end.to_string(),
-                record.quacks.received.to_string(),
-                short_hash(&record.sha256),
-            ]
-        },
-    );
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
     let median =
@@ -333,7 +325,7 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
         "\n{} bytes over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
         file.bytes,
         comparison.near_loss_percent,
-        table(&header, rows, 1),
+        table_of(&COLUMNS, &comparison.rows, 1),
         comparison.says,
     );
     for row in &comparison.rows {

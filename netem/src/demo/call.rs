@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::waits::{self, DrawError, Waits};
 use crate::progress::Progress;
 use crate::record::{Audio, RunRecord};
-use crate::report::{outcome, remarks, table};
+use crate::report::{Column, outcome, remarks, table_of};
 use crate::run::{Bench, Call, RunError, Sound};
 use crate::scenario::{Scenario, ScenarioError};
 
@@ -155,48 +155,31 @@ fn audio(row: &Row) -> Audio {
     row.record.audio.unwrap_or_default()
 }
 
+const COLUMNS: [Column<Row>; 12] = [
+    ("call", |row| row.caller.to_owned()),
+    ("p50", |row| format!("{:.1} ms", audio(row).dejitter_ms.p50)),
+    ("p99", |row| format!("{:.1} ms", audio(row).dejitter_ms.p99)),
+    ("p99.9", |row| format!("{:.1} ms", audio(row).dejitter_ms.p999)),
+    ("max", |row| format!("{:.1} ms", audio(row).dejitter_ms.max)),
+    ("frames late", |row| audio(row).late.to_string()),
+    ("concealed", |row| or_dash(row.concealed)),
+    ("MOS", |row| or_dash(row.quality.as_ref().map(|quality| format!("{:.2}", quality.mos)))),
+    ("sent again", |row| row.record.packets.retransmitted.to_string()),
+    ("quACKs", |row| row.record.quacks.received.to_string()),
+    ("polls", |row| row.record.quacks.polls.to_string()),
+    ("bytes for help", |row| format!("{:.1} %", audio(row).help_percent())),
+];
+
+fn or_dash(figure: Option<impl ToString>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
+}
+
 /// The table, and where to find what it tells of.
 pub fn print(demo: &CallDemo) -> String {
-    let header = [
-        "call",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "frames late",
-        "concealed",
-        "MOS",
-        "sent again",
-        "quACKs",
-        "polls",
-        "bytes for help",
-    ];
-    let rows = demo.calls.iter().map(|row| {
-        let (Audio { dejitter_ms: waits, late, .. }, record) = (audio(row), &row.record);
-        let ms = |figure: f64| format!("{figure:.1} ms");
-        let known =
-            |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        vec![
-            row.caller.to_owned(),
-            ms(waits.p50),
-            ms(waits.p99),
-            ms(waits.p999),
-            ms(waits.max),
-            late.to_string(),
-            known(row.concealed),
-            row.quality
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |quality| format!("{:.2}", quality.mos)),
-            record.packets.retransmitted.to_string(),
-            record.quacks.received.to_string(),
-            record.quacks.polls.to_string(),
-            format!("{:.1} %", audio(row).help_percent()),
-        ]
-    });
     let mut text = format!(
         "\nHow long packets waited for those before them, of which a player waits {PLAYOUT_LIMIT_MS} ms at most, and then guesses\n\
          {}\n{}\n",
-        table(&header, rows, 1),
+        table_of(&COLUMNS, &demo.calls, 1),
         says(demo),
     );
     for row in &demo.calls {
