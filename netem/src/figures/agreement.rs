@@ -90,26 +90,18 @@ impl Agreement {
     /// Sorts records by what was run; those of `sim` itself are left out.
     #[must_use]
     pub fn of(records: &[RunRecord]) -> Self {
-        let mut groups: BTreeMap<(&str, &[String], &str), Vec<RunRecord>> = BTreeMap::new();
+        type Key<'a> = (&'a str, &'a [String], &'a str);
+        let mut groups: BTreeMap<Key<'_>, Vec<RunRecord>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.backend != "sim") {
             let key =
                 (record.scenario.as_str(), record.settings.as_slice(), record.backend.as_str());
             groups.entry(key).or_default().push(record.clone());
         }
-        let other = |((scenario, settings, backend), records): (
-            (&str, &[String], &str),
-            Vec<RunRecord>,
-        )| {
-            let set = |case: Case, text: &String| match text.split_once('=') {
-                Some((setting, value)) => case.set(setting.trim(), value.trim()),
-                None => case,
-            };
-            Other {
-                backend: backend.to_owned(),
-                case: settings.iter().fold(Case::of(scenario), set).seeds(SEEDS),
-                words: [scenario, &settings.join(" ")].join(" ").trim_end().to_owned(),
-                records,
-            }
+        let other = |((scenario, settings, backend), records): (Key<'_>, _)| Other {
+            backend: backend.to_owned(),
+            case: Case::of(scenario).with(settings).seeds(SEEDS),
+            words: [scenario, &settings.join(" ")].join(" ").trim_end().to_owned(),
+            records,
         };
         Self { id: "agreement", others: groups.into_iter().map(other).collect() }
     }
@@ -199,10 +191,10 @@ impl Other {
             // past it, and a run lands on the next step, on `sim` one in twenty. That is chance,
             // unless every run of several does.
             let near = |sim: f64, record: &RunRecord| {
-                measures::dejitter_p99(record)
+                measures::DEJITTER_P99(record)
                     .is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
             };
-            self.compare(results, "de-jitter p99, ms", measures::dejitter_p99, 1, |sim, there| {
+            self.compare(results, "de-jitter p99, ms", measures::DEJITTER_P99, 1, |sim, there| {
                 let difference = there - sim;
                 let one_of_several = self.records.len() >= SEVERAL
                     && self.records.iter().any(|record| near(sim, record));
@@ -210,7 +202,7 @@ impl Other {
                 (format!("{difference:+.1} ms"), agrees)
             })
         } else {
-            self.compare(results, "goodput, Mbit/s", measures::goodput, 2, |sim, there| {
+            self.compare(results, "goodput, Mbit/s", measures::GOODPUT, 2, |sim, there| {
                 let difference = there / sim - 1.0;
                 (format!("{:+.1} %", difference * 100.0), difference.abs() <= GOODPUT_WITHIN)
             })

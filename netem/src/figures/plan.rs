@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn plan(cases: &[Case]) -> Plan {
-        let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::goodput), 1);
+        let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::GOODPUT), 1);
         let table = Table {
             id: "t".into(),
             title: String::new(),
