@@ -195,6 +195,15 @@ impl Middle {
         PathCounters { near: self.near.counters(), far: self.far.counters() }
     }
 
+    /// The record of a run, as far as it is the same for all transfers.
+    fn record(&self, scenario: &Scenario, seed: u64) -> RunRecord {
+        RunRecord {
+            quack_styles: self.proxy.quack_styles(),
+            faults: self.faults(scenario),
+            ..RunRecord::of(scenario, "sim", seed, self.counters())
+        }
+    }
+
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
         let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
@@ -202,37 +211,6 @@ impl Middle {
             || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
         (!scenario.faults.events.is_empty()).then(all)
     }
-}
-
-/// The record of a run, as far as it is the same for all flows.
-fn record(scenario: &Scenario, seed: u64, middle: &Middle) -> RunRecord {
-    let links = middle.counters();
-    let mut record = RunRecord {
-        scenario: scenario.name.clone(),
-        backend: "sim".to_owned(),
-        seed,
-        flow: scenario.flow.kind.name().to_owned(),
-        mode: if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() }.to_owned(),
-        cc: scenario.congestion_control().name().to_owned(),
-        links,
-        quack_styles: middle.proxy.quack_styles(),
-        faults: middle.faults(scenario),
-        ..RunRecord::default()
-    };
-    let (near, far) = (links.near, links.far);
-    // Data on one direction, acknowledgements on the other.
-    let (near, far, acks) = match scenario.flow.kind {
-        FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
-            (near.to_receiver, far.to_receiver, far.to_sender)
-        }
-        FlowKind::Download | FlowKind::Requests => {
-            (near.to_sender, far.to_sender, near.to_receiver)
-        }
-    };
-    record.packets.lost_near = near.link.lost();
-    record.packets.lost_far = far.link.lost();
-    record.ack_packets = acks.link.packets;
-    record
 }
 
 /// Bytes that follow from a run's seed, different for each purpose.

@@ -16,7 +16,7 @@ use super::quic::{AckPolicy, App, Help, Quic};
 use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
-use super::{Middle, SimError, record, seed_bytes};
+use super::{Middle, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, Quacks, RunRecord, WindowSample};
 use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
 use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER, SERVER_PORT};
@@ -87,7 +87,7 @@ pub(super) fn run(
     {
         return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
     }
-    let mut record = record(scenario, seed, &middle);
+    let mut record = middle.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end);
     }
