@@ -12,7 +12,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 /// The network namespace of the calling thread.
 const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 
-/// In an argument of [`Namespace::run_beside`], the path of the other namespace.
+/// In a command of [`Namespace::run_beside`], the path of the other namespace.
 pub const OTHER: &str = "/proc/self/fd/0";
 
 /// Why something could not be done with or in a namespace.
@@ -120,7 +120,7 @@ impl Namespace {
                 other => other?,
             }
         }
-        self.run("ip", &["link", "set", "lo", "up"]).map(drop)
+        self.run("ip link set lo up").map(drop)
     }
 
     /// Whose namespace it is.
@@ -138,64 +138,47 @@ impl Namespace {
             setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         })
-        .map_err(|source| NamespaceError::Namespace {
-            what: "enter",
-            name: self.name,
-            source,
-        })
+        .map_err(|source| self.failed("enter", source))
     }
 
-    /// Runs a system tool inside and returns what it printed.
+    /// Runs a command line of a system tool inside, and returns what it printed.
     ///
     /// # Errors
     ///
     /// [`NamespaceError`] with the command line and the tool's own words.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NamespaceError> {
-        self.run_with(program, arguments, Stdio::null())
+    pub fn run(&self, command: &str) -> Result<String, NamespaceError> {
+        self.run_with(command, Stdio::null())
     }
 
-    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the arguments stands
-    /// for it.
+    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the words stands for
+    /// it.
     ///
     /// # Errors
     ///
     /// As [`Namespace::run`].
-    pub fn run_beside(
-        &self,
-        other: &Self,
-        program: &str,
-        arguments: &[&str],
-    ) -> Result<String, NamespaceError> {
-        let other = other.file.try_clone().map_err(|source| NamespaceError::Namespace {
-            what: "hand on",
-            name: other.name,
-            source,
-        })?;
-        self.run_with(program, arguments, Stdio::from(other))
+    pub fn run_beside(&self, other: &Self, command: &str) -> Result<String, NamespaceError> {
+        let input = other.file.try_clone().map_err(|source| other.failed("hand on", source))?;
+        self.run_with(command, Stdio::from(input))
     }
 
-    fn run_with(
-        &self,
-        program: &str,
-        arguments: &[&str],
-        input: Stdio,
-    ) -> Result<String, NamespaceError> {
-        let path =
-            tool(program).ok_or_else(|| NamespaceError::NoTool { program: program.to_owned() })?;
+    fn run_with(&self, line: &str, input: Stdio) -> Result<String, NamespaceError> {
+        let mut words = line.split_whitespace();
+        let program = words.next().unwrap_or_default().to_owned();
+        let Some(path) = tool(&program) else { return Err(NamespaceError::NoTool { program }) };
         let mut command = Command::new(path);
-        command.args(arguments).stdin(input);
+        command.args(words).stdin(input);
         let output = self
             .enter(move || command.output())?
-            .map_err(|source| NamespaceError::Start { program: program.to_owned(), source })?;
+            .map_err(|source| NamespaceError::Start { program, source })?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(NamespaceError::Tool {
-            command: format!("{program} {}", arguments.join(" ")),
-            name: self.name,
-            message,
-        })
+        Err(NamespaceError::Tool { command: line.to_owned(), name: self.name, message })
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> NamespaceError {
+        NamespaceError::Namespace { what, name: self.name, source }
     }
 
     /// Writes a kernel setting of this namespace; `setting` is its path below /proc/sys.

@@ -54,17 +54,17 @@ pub enum TcError {
 /// every kernel does.
 pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     for command in commands(interface, link)? {
-        let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-        host.run("tc", &arguments).map_err(|error| refused(error, &command))?;
+        host.run(&command).map_err(|error| refused(error, &command))?;
     }
     Ok(())
 }
 
-fn refused(error: NamespaceError, command: &[String]) -> TcError {
+fn refused(error: NamespaceError, command: &str) -> TcError {
     match &error {
         NamespaceError::Tool { message, .. } if message.contains("qdisc kind is unknown") => {
-            let named =
-                commands::DISCIPLINES.iter().find(|kind| command.iter().any(|word| word == *kind));
+            let named = commands::DISCIPLINES
+                .iter()
+                .find(|kind| command.split(' ').any(|word| word == **kind));
             TcError::NoDiscipline(named.copied().unwrap_or("netem"))
         }
         _ => error.into(),
@@ -90,7 +90,7 @@ struct Statistics {
 ///
 /// [`TcError`] when `tc` cannot be asked.
 pub fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
-    Ok(read_counters(&host.run("tc", &["-s", "-j", "qdisc", "show", "dev", interface])?)?)
+    Ok(read_counters(&host.run(&format!("tc -s -j qdisc show dev {interface}"))?)?)
 }
 
 /// Reads the answer of `tc -s -j qdisc show dev X`.
@@ -183,14 +183,11 @@ mod tests {
             name: "sender",
             message: message.to_owned(),
         };
-        let netem = ["netem".to_owned()];
+        let netem = "tc qdisc add dev near root netem";
         assert_eq!(
-            refused(error("Error: Specified qdisc kind is unknown."), &netem).to_string(),
+            refused(error("Error: Specified qdisc kind is unknown."), netem).to_string(),
             "this kernel has no sch_netem; use --backend user"
         );
-        assert!(matches!(
-            refused(error("Error: Exclusivity flag on."), &netem),
-            TcError::Failed(_)
-        ));
+        assert!(matches!(refused(error("Error: Exclusivity flag on."), netem), TcError::Failed(_)));
     }
 }
