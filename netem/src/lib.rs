@@ -12,12 +12,13 @@
 //!   network namespaces, veth pairs and the link model (backend `user`), [`tc`] out of the kernel's
 //!   own queueing disciplines (backend `tc`);
 //! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] tell
-//!   of it, [`demo`] compares;
+//!   of it, [`demo`] compares, [`files`] reads and writes files;
 //! - [`figures`] runs every experiment in virtual time and puts what comes of it on one page.
 
 pub mod demo;
 pub mod enclosure;
 pub mod figures;
+pub mod files;
 pub mod link;
 pub mod namespace;
 pub mod path;

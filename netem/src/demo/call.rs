@@ -7,6 +7,7 @@ use audio::quality::Quality;
 use serde::Serialize;
 
 use super::waits::{self, DrawError, Waits};
+use crate::files::{self, FileError};
 use crate::progress::Progress;
 use crate::record::{Audio, RunRecord};
 use crate::report::{Column, outcome, remarks, table_of};
@@ -81,15 +82,8 @@ pub enum CallDemoError {
     #[error(transparent)]
     Draw(#[from] DrawError),
     /// A file.
-    #[error("cannot {what} {}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was
@@ -105,11 +99,7 @@ pub fn run(
     seconds: u32,
     seed: u64,
 ) -> Result<CallDemo, CallDemoError> {
-    let file = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| CallDemoError::File { what, path, source }
-    };
-    std::fs::create_dir_all(directory).map_err(file("make the directory", directory))?;
+    std::fs::create_dir_all(directory).map_err(FileError::io("make the directory", directory))?;
     let mut calls = Vec::new();
     let mut curves = Vec::new();
     for (caller, name, settings) in CALLERS {
@@ -130,17 +120,16 @@ pub fn run(
             .call(&scenario, seed, Some(&sound), &mut progress)
             .map_err(|source| CallDemoError::Run { caller, source })?;
         progress.end(&outcome(&record));
-        let text = std::fs::read_to_string(&sound.waits).map_err(file("read", &sound.waits))?;
-        curves.push(Waits::of(caller, &text));
+        curves.push(Waits::of(caller, &files::read(&sound.waits)?));
         let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));
         for (from, to) in [(&sound.heard, &wav), (&sound.waits, &hgrm)] {
-            std::fs::copy(from, to).map_err(file("write", to))?;
+            std::fs::copy(from, to).map_err(FileError::io("write", to))?;
         }
         let (concealed, quality) = (listener.concealed, listener.quality);
         calls.push(Row { caller, wav, hgrm, concealed, quality, record });
     }
     let plot = directory.join("waits.svg");
-    std::fs::write(&plot, waits::draw(&curves)?).map_err(file("write", &plot))?;
+    std::fs::write(&plot, waits::draw(&curves)?).map_err(FileError::io("write", &plot))?;
     let passed = passed(&calls);
     Ok(CallDemo { calls, plot, passed })
 }

@@ -1,13 +1,13 @@
 //! The same runs on several backends, side by side, and whether they agree.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::data::NOTHING;
 use super::job::Case;
 use super::quantity::{Measure, Quantity, Results, Summary, measures};
 use super::sheet::Sheet;
+use crate::files::{self, FileError};
 use crate::record::RunRecord;
 use crate::report::{MOST_LATE_PERCENT, late_percent};
 
@@ -41,49 +41,20 @@ struct Other {
     records: Vec<RunRecord>,
 }
 
-/// Why a file of records cannot be taken.
-#[derive(Debug, thiserror::Error)]
-pub enum CompareError {
-    /// Reading.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Not a record.
-    #[error(
-        "{path}, line {line}: {message}; each line has to be one that `sidekick-lab run --json` printed"
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong there.
-        message: String,
-    },
-}
+const HINT: &str = "each line has to be one that `sidekick-lab run --json` printed";
 
 /// Reads the records of a file, one a line.
 ///
 /// # Errors
 ///
-/// [`CompareError`].
-pub fn read(path: &Path) -> Result<Vec<RunRecord>, CompareError> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| CompareError::Read { path: path.to_owned(), source })?;
+/// [`FileError`].
+pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
+    let text = files::read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(number, line)| {
-            serde_json::from_str(line).map_err(|error| CompareError::Malformed {
-                path: path.to_owned(),
-                line: number + 1,
-                message: error.to_string(),
-            })
-        })
-        .collect()
+    let record = |(number, line)| {
+        serde_json::from_str(line).map_err(|error| FileError::line(path, number + 1, error, HINT))
+    };
+    lines.map(record).collect()
 }
 
 impl Agreement {
@@ -173,16 +144,23 @@ impl Other {
         let expected = all as f64 * chance;
         let deviation = (expected * (1.0 - chance)).sqrt();
         let agrees = (lost as f64 - expected).abs() <= DEVIATIONS * deviation.max(1.0);
-        let words = [
-            self.words.clone(),
-            "lost near, %".to_owned(),
-            format!("{:.2}", percent(sim_lost, sim_all)),
-            self.backend.clone(),
-            format!("{:.2}", percent(lost, all)),
-            format!("{:+.0} packets of {all}", lost as f64 - expected),
-            if agrees { "agrees" } else { "differs" }.to_owned(),
-        ];
-        Row { words: words.into(), agrees }
+        let [sim, there] = [(sim_lost, sim_all), (lost, all)]
+            .map(|(lost, all)| format!("{:.2}", percent(lost, all)));
+        let difference = format!("{:+.0} packets of {all}", lost as f64 - expected);
+        self.row("lost near, %", [sim, there], difference, verdict(agrees).to_owned(), agrees)
+    }
+
+    fn row(
+        &self,
+        figure: &str,
+        [sim, there]: [String; 2],
+        difference: String,
+        verdict: String,
+        agrees: bool,
+    ) -> Row {
+        let (words, backend) = (self.words.clone(), self.backend.clone());
+        let words = vec![words, figure.to_owned(), sim, backend, there, difference, verdict];
+        Row { words, agrees }
     }
 
     fn main_row(&self, results: &Results) -> Row {
@@ -219,24 +197,21 @@ impl Other {
     ) -> Row {
         let sim = Quantity::Of(self.case.clone(), measure).summary(results);
         let there = Summary::of(self.records.iter().filter_map(measure));
-        let text = |summary: Option<Summary>| {
-            summary.map_or_else(|| "–".to_owned(), |summary| summary.text(decimals))
+        let text = |summary: Option<Summary>| match summary {
+            Some(summary) => summary.text(decimals),
+            None => NOTHING.to_owned(),
         };
         let (difference, verdict, agrees) = match (sim, there) {
             (Some(sim), Some(there)) => {
                 let (difference, agrees) = compare(sim.median, there.median);
-                (difference, if agrees { "agrees" } else { "differs" }, agrees)
+                (difference, verdict(agrees), agrees)
             }
             (None, _) => (String::new(), "nothing came of sim", false),
             (_, None) => (String::new(), "no such figure", false),
         };
-        let mut verdict = verdict.to_owned();
-        if let Some(doubt) = self.doubt() {
-            verdict = format!("{verdict}; {doubt}");
-        }
-        let words =
-            [self.words.clone(), figure.to_owned(), text(sim), self.backend.clone(), text(there)];
-        Row { words: words.into_iter().chain([difference, verdict]).collect(), agrees }
+        let doubt = self.doubt().map_or_else(String::new, |doubt| format!("; {doubt}"));
+        let verdict = format!("{verdict}{doubt}");
+        self.row(figure, [text(sim), text(there)], difference, verdict, agrees)
     }
 
     /// Why these records are not to be trusted, if the machine that made them was too slow.
@@ -263,10 +238,15 @@ impl Other {
     }
 }
 
+fn verdict(agrees: bool) -> &'static str {
+    if agrees { "agrees" } else { "differs" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Audio, Percentiles};
+    use std::fs;
 
     fn record(backend: &str, goodput: f64) -> RunRecord {
         RunRecord {
