@@ -7,11 +7,14 @@ mod waits;
 
 use serde::Serialize;
 
+use crate::figures::sender::{
+    BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
+};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
-use crate::scenario::{CongestionControl, Mode, Scenario, ScenarioError};
+use crate::scenario::{Scenario, ScenarioError};
 use crate::source::SourceFile;
 
 /// Size of the file when none is given.
@@ -24,27 +27,6 @@ const SECOND_BYTES: u64 = 6 * 1024 * 1024;
 const SCENARIO: &str = "upload-paper";
 /// Goodputs within this share of each other are called equal.
 const AS_GOOD: f64 = 0.1;
-
-/// A sender that takes part.
-#[derive(Clone, Copy, Debug)]
-struct Sender {
-    name: &'static str,
-    mode: Mode,
-    cc: CongestionControl,
-}
-
-const STOCK_CUBIC: Sender =
-    Sender { name: "CUBIC, stock quiche", mode: Mode::Off, cc: CongestionControl::Cubic };
-const RFC_CUBIC: Sender =
-    Sender { name: "CUBIC, RFC 9438", mode: Mode::Off, cc: CongestionControl::CubicRfc9438 };
-const BBR2: Sender = Sender { name: "BBR2", mode: Mode::Off, cc: CongestionControl::Bbr2 };
-const PACUBIC: Sender =
-    Sender { name: "Sidekick, PACUBIC", mode: Mode::Pacubic, cc: CongestionControl::CubicRfc9438 };
-const PATH_AWARE_BBR2: Sender = Sender {
-    name: "Sidekick, path-aware BBR2",
-    mode: Mode::PathAwareBbr,
-    cc: CongestionControl::Bbr2,
-};
 
 /// One line of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -192,9 +174,8 @@ fn compare(
     // machine is busy with.
     for number in 0..plan.runs {
         for (sender, records) in plan.senders.iter().zip(&mut records) {
-            scenario.flow.cc = Some(sender.cc);
-            scenario.sidekick.mode = sender.mode;
-            scenario.check()?;
+            let mut scenario = scenario.clone();
+            scenario.apply(sender.settings)?;
             let mut label = format!("{}, {} % loss", sender.name, plan.loss);
             if plan.runs > 1 {
                 label += &format!(", {} of {}", number + 1, plan.runs);
