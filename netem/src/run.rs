@@ -1,7 +1,7 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::record::{Packets, Quacks, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
-use crate::topology::{NEAR, NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
+use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 
 mod audio;
 
@@ -274,20 +274,12 @@ fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
 }
 
 fn proxy_arguments() -> Vec<String> {
-    words(&["--interface", NEAR, "--listen", &proxy().to_string()])
-}
-
-fn proxy() -> SocketAddr {
-    SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).into()
-}
-
-/// Where the sender is told that the proxy is, if it is told.
-fn asked_proxy(fate: ProxyFate) -> Option<SocketAddr> {
-    match fate {
-        ProxyFate::Found => None,
-        ProxyFate::WrongAddress => Some(SocketAddrV4::new(NOBODY, PROXY_PORT).into()),
-        ProxyFate::OnPath | ProxyFate::Absent | ProxyFate::Dies => Some(proxy()),
-    }
+    words(&[
+        "--interface",
+        NEAR,
+        "--listen",
+        &SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).to_string(),
+    ])
 }
 
 fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
@@ -305,8 +297,8 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {
         let poll = if sidekick.poll { "on" } else { "off" };
-        if let Some(proxy) = asked_proxy(sidekick.proxy) {
-            arguments.extend(words(&["--proxy", &proxy.to_string()]));
+        if sidekick.proxy != ProxyFate::Found {
+            arguments.extend(words(&["--proxy", &sidekick.proxy_address().to_string()]));
         }
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));

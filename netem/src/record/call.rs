@@ -7,6 +7,7 @@ use sidekick_protocol::wire::Poll;
 use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
+use crate::units::mbit_s;
 
 /// UDP and IPv4, in bytes.
 const HEADERS: u64 = 8 + 20;
@@ -35,11 +36,7 @@ impl RunRecord {
         Self {
             bytes: played_bytes,
             time_s: talker.time_s,
-            goodput_mbit_s: if talker.time_s > 0.0 {
-                played_bytes as f64 * 8e-6 / talker.time_s
-            } else {
-                0.0
-            },
+            goodput_mbit_s: mbit_s(played_bytes, talker.time_s),
             packets: Packets {
                 sent: packets.sent,
                 retransmitted: again,

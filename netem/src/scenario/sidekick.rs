@@ -1,7 +1,12 @@
 //! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the
 //! matter with the proxy.
 
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
 use super::setting::{SWITCH, names, settings, switch, whole};
+use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT};
 
 /// What the sender does with a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +77,27 @@ names! { ProxyFate:
     Absent = "absent",
     WrongAddress = "wrong-address",
     Dies = "dies",
+}
+
+impl Sidekick {
+    /// A quACK every so many packets, if any.
+    #[must_use]
+    pub fn every_packets(&self) -> Option<NonZeroU16> {
+        self.every_packets.and_then(NonZeroU16::new)
+    }
+
+    /// A quACK every so often, if any.
+    #[must_use]
+    pub fn every(&self) -> Option<Duration> {
+        (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
+    }
+
+    /// Where the sender looks for the proxy, unless it has to find it.
+    #[must_use]
+    pub fn proxy_address(&self) -> SocketAddr {
+        let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
+        (host, PROXY_PORT).into()
+    }
 }
 
 impl Default for Sidekick {
