@@ -1,5 +1,6 @@
 //! The demonstration: one file, several senders, the same path, and in plain words what came of it.
 
+use std::io;
 use std::path::Path;
 
 pub mod call;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use crate::figures::sender::{
     BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
 };
+use crate::files::FileError;
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
@@ -83,23 +85,29 @@ pub struct Demo {
     pub passed: bool,
 }
 
-/// Why the demonstration came to no end.
+/// Why a demonstration came to no end.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// A run.
-    #[error("{sender}")]
+    #[error("{who}")]
     Run {
-        /// Which sender.
-        sender: &'static str,
+        /// Which sender, or which call.
+        who: &'static str,
         /// What happened.
         source: RunError,
     },
-    /// The file.
+    /// The file of the second table.
     #[error("cannot prepare the file for the second table")]
-    File(#[from] std::io::Error),
+    SecondFile(#[source] io::Error),
+    /// Another file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The picture of waits.
+    #[error(transparent)]
+    Draw(#[from] waits::DrawError),
 }
 
 /// What differs between the two tables.
@@ -144,7 +152,8 @@ pub fn run(
         wanted: 2.5,
         sentence: second_sentence,
     };
-    let head = file.head(&bench.directory.join("second"), SECOND_BYTES)?;
+    let head =
+        file.head(&bench.directory.join("second"), SECOND_BYTES).map_err(DemoError::SecondFile)?;
     let mut comparisons = Vec::new();
     for (plan, file) in [(first, file), (second, &head)] {
         let comparison = compare(bench, &plan, file, seed)?;
@@ -183,7 +192,7 @@ fn compare(
             let mut progress = Progress::begin(label, file.bytes);
             let record = bench
                 .upload(&scenario, seed.wrapping_add(number), file, &mut progress)
-                .map_err(|source| DemoError::Run { sender: sender.name, source })?;
+                .map_err(|source| DemoError::Run { who: sender.name, source })?;
             progress.end(&outcome(&record));
             records.push(record);
         }

@@ -78,11 +78,7 @@ struct Port<'a> {
 impl Topology {
     /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`];
     /// somebody there has to carry the frames across.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError`] of the step that failed.
-    pub fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
+    pub(crate) fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         for (port, end) in
             hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1])
@@ -98,11 +94,7 @@ impl Topology {
     }
 
     /// Three hosts joined without anything in between.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError`] of the step that failed.
-    pub fn direct() -> Result<Self, NamespaceError> {
+    pub(crate) fn direct() -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         let [sender, proxy_near, proxy_far, receiver] = hosts.ports();
         for (one, other) in [(sender, proxy_near), (proxy_far, receiver)] {
@@ -162,22 +154,13 @@ impl Topology {
         {
             // No address that nobody asked for, and so nobody's search for routers from it.
             host.run(&format!("ip link set {interface} addrgenmode none"))?;
-            host.set(ipv6_switch(interface), "0")?;
+            host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
             host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;
             neighbour(host, interface, peer_v6.into(), &mac(*peer))?;
         }
         self.sender.run(&format!("ip route add {PREFIX_V6} via {PROXY_NEAR_V6}"))?;
         self.receiver.run(&format!("ip route add {PREFIX_V6} via {PROXY_FAR_V6}"))?;
         self.proxy.set("net/ipv6/conf/all/forwarding", "1")
-    }
-}
-
-/// The kernel's switch for IPv6 on an interface of the topology.
-fn ipv6_switch(interface: &str) -> &'static str {
-    if interface == NEAR {
-        "net/ipv6/conf/near/disable_ipv6"
-    } else {
-        "net/ipv6/conf/far/disable_ipv6"
     }
 }
 

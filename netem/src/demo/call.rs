@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use audio::quality::Quality;
 use serde::Serialize;
 
-use super::waits::{self, DrawError, Waits};
+use super::DemoError;
+use super::waits::{self, Waits};
 use crate::files::{self, FileError};
 use crate::progress::Progress;
 use crate::record::{Audio, RunRecord};
 use crate::report::{Column, outcome, remarks, table_of};
-use crate::run::{Bench, Call, RunError, Sound};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::run::{Bench, Call, Sound};
+use crate::scenario::Scenario;
 
 const SCENARIO: &str = "audio-paper";
 /// A conversation does not wait longer for a missing packet. The path's round trip is 52 ms.
@@ -64,41 +65,19 @@ pub struct CallDemo {
     pub passed: bool,
 }
 
-/// Why there were no two calls.
-#[derive(Debug, thiserror::Error)]
-pub enum CallDemoError {
-    /// The scenario.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// A call.
-    #[error("{caller}")]
-    Run {
-        /// Which.
-        caller: &'static str,
-        /// What happened.
-        source: RunError,
-    },
-    /// The picture.
-    #[error(transparent)]
-    Draw(#[from] DrawError),
-    /// A file.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
 /// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was
 /// heard in `directory`.
 ///
 /// # Errors
 ///
-/// [`CallDemoError`]. A check that fails is no error here: it stands in the result.
+/// [`DemoError`]. A check that fails is no error here: it stands in the result.
 pub fn run(
     bench: &Bench<'_>,
     directory: &Path,
     wav: Option<&Path>,
     seconds: u32,
     seed: u64,
-) -> Result<CallDemo, CallDemoError> {
+) -> Result<CallDemo, DemoError> {
     std::fs::create_dir_all(directory).map_err(FileError::io("make the directory", directory))?;
     let mut calls = Vec::new();
     let mut curves = Vec::new();
@@ -118,7 +97,7 @@ pub fn run(
         let mut progress = Progress::begin(caller.to_owned(), scenario.flow.total_bytes());
         let Call { record, listener } = bench
             .call(&scenario, seed, Some(&sound), &mut progress)
-            .map_err(|source| CallDemoError::Run { caller, source })?;
+            .map_err(|source| DemoError::Run { who: caller, source })?;
         progress.end(&outcome(&record));
         curves.push(Waits::of(caller, &files::read(&sound.waits)?));
         let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));

@@ -91,12 +91,6 @@ impl Shard {
             .then_some(Self { number, of })
     }
 
-    /// Whether it is the whole plan.
-    #[must_use]
-    pub fn is_whole(self) -> bool {
-        self.of == 1
-    }
-
     /// How many shards the plan is cut into.
     #[must_use]
     pub fn of(self) -> usize {
