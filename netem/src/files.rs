@@ -33,32 +33,29 @@ pub enum FileError {
 
 impl FileError {
     /// Makes an error of the system's: `what` was tried with the file at `path`.
-    pub fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl Fn(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { what, path: path.clone(), source }
     }
 
     /// The error of a malformed line.
-    pub fn line(path: &Path, line: usize, problem: impl ToString, hint: &'static str) -> Self {
+    pub(crate) fn line(
+        path: &Path,
+        line: usize,
+        problem: impl ToString,
+        hint: &'static str,
+    ) -> Self {
         Self::Line { path: path.to_owned(), line, problem: problem.to_string(), hint }
     }
 }
 
 /// Reads a text file.
-///
-/// # Errors
-///
-/// [`FileError::Io`].
-pub fn read(path: &Path) -> Result<String, FileError> {
+pub(crate) fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(FileError::io("read", path))
 }
 
 /// Writes a file under another name first, so that it is there whole or not at all.
-///
-/// # Errors
-///
-/// [`FileError::Io`].
-pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let write = || -> io::Result<()> {
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;

@@ -6,7 +6,7 @@
 //!
 //! - [`units`] and [`link`] are the model: one direction of a link, without I/O and without a
 //!   clock;
-//! - [`pcap`] writes down what a link was given and what it delivered;
+//! - `pcap` writes down what a link was given and what it delivered;
 //! - [`scenario`] says what is run;
 //! - [`enclosure`], [`namespace`], [`topology`], [`relay`] and [`path`] build the path out of
 //!   network namespaces, veth pairs and the link model (backend `user`), [`tc`] out of the kernel's
@@ -22,7 +22,7 @@ pub mod files;
 pub mod link;
 pub mod namespace;
 pub mod path;
-pub mod pcap;
+mod pcap;
 pub mod programs;
 pub mod progress;
 pub mod record;

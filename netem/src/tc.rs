@@ -14,7 +14,7 @@ use crate::namespace::{Namespace, NamespaceError};
 
 mod commands;
 
-pub use commands::commands;
+use commands::commands;
 
 /// Why the kernel's links could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -47,12 +47,7 @@ pub enum TcError {
 }
 
 /// Makes `interface` of `host` send like one direction of a link.
-///
-/// # Errors
-///
-/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs, [`TcError::Beyond`] where
-/// every kernel does.
-pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
+pub(crate) fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     for command in commands(interface, link)? {
         host.run(&command).map_err(|error| refused(error, &command))?;
     }
@@ -85,11 +80,7 @@ struct Statistics {
 }
 
 /// What `interface` of `host` has sent and dropped so far.
-///
-/// # Errors
-///
-/// [`TcError`] when `tc` cannot be asked.
-pub fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
+pub(crate) fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
     Ok(read_counters(&host.run(&format!("tc -s -j qdisc show dev {interface}"))?)?)
 }
 
@@ -117,11 +108,7 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
 
 /// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike
 /// [`counters`], so that it can be asked often while a measurement is on.
-///
-/// # Errors
-///
-/// [`TcError`] when the kernel does not tell.
-pub fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
+pub(crate) fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
     host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
         .and_then(|table| {
             read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -27,11 +27,7 @@ pub struct About {
 }
 
 /// The page of a plan.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
+pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
     let failed = failures(plan.jobs().iter(), results);
     let sections = plan
         .experiments()

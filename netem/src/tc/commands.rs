@@ -22,11 +22,9 @@ const FULL_FRAME: u64 = 1514;
 ///
 /// `codel` knows no limit in bytes: it gets as many packets as full frames fit.
 ///
-/// # Errors
-///
-/// [`TcError::Beyond`] names the setting that `tc` does not have. The interface bears the name of
-/// its section.
-pub fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<String>, TcError> {
+/// [`TcError::Beyond`] names a setting that `tc` does not have. The interface bears the name of its
+/// section.
+pub(super) fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<String>, TcError> {
     check(interface, link)?;
     // From the interface inwards, each below the one before it.
     let mut disciplines = Vec::new();
