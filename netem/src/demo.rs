@@ -1,5 +1,6 @@
 //! The demonstration: one file, several senders, the same path, and in plain words what came of it.
 
+use std::io;
 use std::path::Path;
 
 pub mod call;
@@ -7,11 +8,15 @@ mod waits;
 
 use serde::Serialize;
 
+use crate::figures::sender::{
+    BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
+};
+use crate::files::FileError;
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::report::{outcome, remarks, seconds, short_hash, table};
+use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
-use crate::scenario::{CongestionControl, Mode, Scenario, ScenarioError};
+use crate::scenario::{Scenario, ScenarioError};
 use crate::source::SourceFile;
 
 /// Size of the file when none is given.
@@ -24,27 +29,6 @@ const SECOND_BYTES: u64 = 6 * 1024 * 1024;
 const SCENARIO: &str = "upload-paper";
 /// Goodputs within this share of each other are called equal.
 const AS_GOOD: f64 = 0.1;
-
-/// A sender that takes part.
-#[derive(Clone, Copy, Debug)]
-struct Sender {
-    name: &'static str,
-    mode: Mode,
-    cc: CongestionControl,
-}
-
-const STOCK_CUBIC: Sender =
-    Sender { name: "CUBIC, stock quiche", mode: Mode::Off, cc: CongestionControl::Cubic };
-const RFC_CUBIC: Sender =
-    Sender { name: "CUBIC, RFC 9438", mode: Mode::Off, cc: CongestionControl::CubicRfc9438 };
-const BBR2: Sender = Sender { name: "BBR2", mode: Mode::Off, cc: CongestionControl::Bbr2 };
-const PACUBIC: Sender =
-    Sender { name: "Sidekick, PACUBIC", mode: Mode::Pacubic, cc: CongestionControl::CubicRfc9438 };
-const PATH_AWARE_BBR2: Sender = Sender {
-    name: "Sidekick, path-aware BBR2",
-    mode: Mode::PathAwareBbr,
-    cc: CongestionControl::Bbr2,
-};
 
 /// One line of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -101,23 +85,29 @@ pub struct Demo {
     pub passed: bool,
 }
 
-/// Why the demonstration came to no end.
+/// Why a demonstration came to no end.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The scenario.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// A run.
-    #[error("{sender}")]
+    #[error("{who}")]
     Run {
-        /// Which sender.
-        sender: &'static str,
+        /// Which sender, or which call.
+        who: &'static str,
         /// What happened.
         source: RunError,
     },
-    /// The file.
+    /// The file of the second table.
     #[error("cannot prepare the file for the second table")]
-    File(#[from] std::io::Error),
+    SecondFile(#[source] io::Error),
+    /// Another file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The picture of waits.
+    #[error(transparent)]
+    Draw(#[from] waits::DrawError),
 }
 
 /// What differs between the two tables.
@@ -162,7 +152,8 @@ pub fn run(
         wanted: 2.5,
         sentence: second_sentence,
     };
-    let head = file.head(&bench.directory.join("second"), SECOND_BYTES)?;
+    let head =
+        file.head(&bench.directory.join("second"), SECOND_BYTES).map_err(DemoError::SecondFile)?;
     let mut comparisons = Vec::new();
     for (plan, file) in [(first, file), (second, &head)] {
         let comparison = compare(bench, &plan, file, seed)?;
@@ -192,9 +183,8 @@ fn compare(
     // machine is busy with.
     for number in 0..plan.runs {
         for (sender, records) in plan.senders.iter().zip(&mut records) {
-            scenario.flow.cc = Some(sender.cc);
-            scenario.sidekick.mode = sender.mode;
-            scenario.check()?;
+            let mut scenario = scenario.clone();
+            scenario.apply(sender.settings)?;
             let mut label = format!("{}, {} % loss", sender.name, plan.loss);
             if plan.runs > 1 {
                 label += &format!(", {} of {}", number + 1, plan.runs);
@@ -202,7 +192,7 @@ fn compare(
             let mut progress = Progress::begin(label, file.bytes);
             let record = bench
                 .upload(&scenario, seed.wrapping_add(number), file, &mut progress)
-                .map_err(|source| DemoError::Run { sender: sender.name, source })?;
+                .map_err(|source| DemoError::Run { who: sender.name, source })?;
             progress.end(&outcome(&record));
             records.push(record);
         }
@@ -215,7 +205,7 @@ fn compare(
         .collect();
     let check = check(&rows, plan.slow, plan.fast, plan.wanted, file);
     let says = (plan.sentence)(&rows);
-    Ok(Comparison { near_loss_percent: scenario.near.loss.get(), rows, says, check })
+    Ok(Comparison { near_loss_percent: scenario.near.both.loss.get(), rows, says, check })
 }
 
 impl Row {
@@ -229,6 +219,14 @@ impl Row {
         let spoilt = records.iter().position(|record| record.sha256 != file.sha256);
         let record = records.swap_remove(spoilt.unwrap_or(runs / 2));
         Some(Self { sender: sender.name, runs, goodput_range_mbit_s, record })
+    }
+
+    fn goodput(&self) -> String {
+        let (goodput, (least, most)) = (self.record.goodput_mbit_s, self.goodput_range_mbit_s);
+        match self.runs {
+            1 => format!("{goodput:.2}"),
+            _ => format!("{goodput:.2} ({least:.2} to {most:.2})"),
+        }
     }
 }
 
@@ -295,36 +293,20 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
     format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
 }
 
+const COLUMNS: [Column<Row>; 8] = [
+    ("sender", |row| row.sender.to_owned()),
+    ("time", |row| seconds(row.record.time_s)),
+    ("Mbit/s", Row::goodput),
+    ("packets sent", |row| row.record.packets.sent.to_string()),
+    ("losses found early", |row| row.record.packets.lost_early.to_string()),
+    ("losses end to end", |row| row.record.packets.lost_end_to_end.to_string()),
+    ("quACKs", |row| row.record.quacks.received.to_string()),
+    ("SHA-256", |row| short_hash(&row.record.sha256)),
+];
+
 /// The table of a comparison, with the sentences below it.
 pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
-    let header = [
-        "sender",
-        "time",
-        "Mbit/s",
-        "packets sent",
-        "losses found early",
-        "losses end to end",
-        "quACKs",
-        "SHA-256",
-    ];
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
-    let rows = comparison.rows.iter().map(
-        |Row { sender, runs, goodput_range_mbit_s: (least, most), record }| {
-            let goodput = record.goodput_mbit_s;
-            let range =
-                if *runs > 1 { format!(" ({least:.2} to {most:.2})") } else { String::new() };
-            vec![
-                (*sender).to_owned(),
-                seconds(record.time_s),
-                format!("{goodput:.2}{range}"),
-                record.packets.sent.to_string(),
-                record.packets.lost_early.to_string(),
-                record.packets.lost_end_to_end.to_string(),
-                record.quacks.received.to_string(),
-                short_hash(&record.sha256),
-            ]
-        },
-    );
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
     let median =
@@ -333,7 +315,7 @@ pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
         "\n{} bytes over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
         file.bytes,
         comparison.near_loss_percent,
-        table(&header, rows, 1),
+        table_of(&COLUMNS, &comparison.rows, 1),
         comparison.says,
     );
     for row in &comparison.rows {

@@ -10,7 +10,6 @@
 //! - [`draw`], [`data`], [`page`]: pictures, tables, the page. [`write()`] puts all of it into a
 //!   directory.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 pub mod agreement;
@@ -32,6 +31,8 @@ pub mod store;
 use plan::Plan;
 use quantity::Results;
 
+use crate::files::{FileError, write_whole};
+
 /// The name of the page.
 pub const PAGE: &str = "index.html";
 
@@ -50,13 +51,8 @@ pub enum WriteError {
         source: csv::Error,
     },
     /// Writing.
-    #[error("cannot write {path}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
 }
 
 /// Writes the page and the CSV files into `directory`, each whole or not at all, the page last.
@@ -70,11 +66,10 @@ pub fn write(
     about: &page::About,
     directory: &Path,
 ) -> Result<PathBuf, WriteError> {
-    let write = |name: &str, bytes: &[u8]| {
+    let write = |name: &str, bytes: &[u8]| -> Result<PathBuf, WriteError> {
         let path = directory.join(name);
-        store::write_whole(&path, bytes)
-            .map_err(|source| WriteError::Io { path: path.clone(), source })?;
-        Ok::<_, WriteError>(path)
+        write_whole(&path, bytes)?;
+        Ok(path)
     };
     let page = page::page(plan, results, about)?;
     for part in plan.experiments().iter().flat_map(|experiment| &experiment.parts) {

@@ -18,6 +18,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rand_chacha::rand_core::Rng;
+
 mod codel;
 mod config;
 mod counters;
@@ -33,7 +35,7 @@ mod trace;
 mod transmitter;
 
 pub use codel::CoDelConfig;
-pub use config::{DEFAULT_QUEUE_BYTES, Discipline, LinkConfig};
+pub use config::{Discipline, LinkConfig};
 pub use counters::{LinkCounters, Verdict};
 pub use frame::{Ecn, EthernetFrame, Frame};
 pub use jitter::{Jitter, JitterShape};
@@ -118,7 +120,7 @@ impl<P: Frame> Link<P> {
     /// yet; `None` when the link is empty.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let arrival = self.in_flight.packets.keys().next().map(|&(arrival, _)| arrival);
-        let start = self.queue.since().map(|since| self.transmitter.ready_at(since));
+        let start = self.queue.fifo.since().map(|since| self.transmitter.ready_at(since));
         match (arrival, start) {
             // What still waits cannot arrive first, unless it may overtake.
             (Some(arrival), Some(start)) if self.config.reorder.get() > 0.0 => {
@@ -138,11 +140,6 @@ impl<P: Frame> Link<P> {
         Some(packet)
     }
 
-    /// The present configuration.
-    pub fn config(&self) -> &LinkConfig {
-        &self.config
-    }
-
     /// Goes on with another configuration from `now` on. Packets that wait meet the new rate and
     /// the new delay, but still do not overtake those before them; packets under way are not
     /// touched, and nothing that has been accepted is dropped for a smaller limit.
@@ -160,17 +157,17 @@ impl<P: Frame> Link<P> {
 
     /// Packets accepted and not yet popped, nor dropped by CoDel.
     pub fn in_flight(&self) -> usize {
-        self.queue.len() + self.in_flight.packets.len()
+        self.queue.fifo.len() + self.in_flight.packets.len()
     }
 
     fn enqueue(&mut self, now: Duration, packet: P) -> Verdict {
         self.start_transmissions(now);
         let idle_at = self.transmitter.idle_at();
         let line = Line {
-            busy: !self.queue.is_empty() || self.transmitter.ready_at(now) > now,
-            idle_since: (self.queue.is_empty() && idle_at <= now).then_some(idle_at),
+            busy: !self.queue.fifo.is_empty() || self.transmitter.ready_at(now) > now,
+            idle_since: (self.queue.fifo.is_empty() && idle_at <= now).then_some(idle_at),
         };
-        let (verdict, marked) = self.queue.offer(now, packet, line, self.random.red());
+        let (verdict, marked) = self.queue.offer(now, packet, line, &mut self.random.red);
         self.counters.marked += u64::from(marked);
         match verdict {
             Verdict::QueueFull => self.counters.lost_queue += 1,
@@ -182,7 +179,7 @@ impl<P: Frame> Link<P> {
 
     /// Puts on its way all that has begun to leave by `now`, each packet at its own time.
     fn start_transmissions(&mut self, now: Duration) {
-        while let Some(since) = self.queue.since() {
+        while let Some(since) = self.queue.fifo.since() {
             let start = self.transmitter.ready_at(since);
             if start > now {
                 break;
@@ -198,11 +195,11 @@ impl<P: Frame> Link<P> {
 
     fn send(&mut self, start: Duration, packet: P) {
         let end = self.transmitter.send(start, packet.bytes());
-        let arrival = if self.config.reorder.strikes(self.random.reorder()) {
+        let arrival = if self.config.reorder.strikes(self.random.reorder.next_u64()) {
             self.counters.reordered += 1;
             end
         } else {
-            let delay = self.config.jitter.delay(self.config.delay, self.random.jitter());
+            let delay = self.config.jitter.delay(self.config.delay, &mut self.random.jitter);
             self.in_flight.latest = self.in_flight.latest.max(end + delay);
             self.in_flight.latest
         };

@@ -12,29 +12,17 @@ use nix::sched::{CloneFlags, setns, unshare};
 /// The network namespace of the calling thread.
 const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 
-/// In an argument of [`Namespace::run_beside`], the path of the other namespace.
-pub const OTHER: &str = "/proc/self/fd/0";
+/// In a command of [`Namespace::run_beside`], the path of the other namespace.
+pub(crate) const OTHER: &str = "/proc/self/fd/0";
 
 /// Why something could not be done with or in a namespace.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The namespace itself.
-    #[error("cannot {what} the network namespace of the {name}")]
-    Namespace {
-        /// What was tried.
-        what: &'static str,
-        /// Whose namespace.
-        name: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A kernel setting.
-    #[error("cannot set {setting} in the namespace of the {name}")]
-    Setting {
-        /// Below /proc/sys.
-        setting: &'static str,
-        /// Whose namespace.
-        name: &'static str,
+    /// A namespace, a kernel setting of it, or the start of a tool in it.
+    #[error("cannot {what}")]
+    Failed {
+        /// What was tried, and whose namespace it is.
+        what: String,
         /// Why it failed.
         source: io::Error,
     },
@@ -43,14 +31,6 @@ pub enum NamespaceError {
     NoTool {
         /// The tool.
         program: String,
-    },
-    /// A system tool could not be started.
-    #[error("cannot start {program}")]
-    Start {
-        /// The tool.
-        program: String,
-        /// Why.
-        source: io::Error,
     },
     /// A system tool said no.
     #[error("`{command}` failed for the {name}: {message}")]
@@ -101,11 +81,7 @@ impl Namespace {
             Ok(File::open(OF_THIS_THREAD)?.into())
         };
         // A thread of its own, since the change cannot be taken back.
-        let file = in_fresh_thread(make).map_err(|source| NamespaceError::Namespace {
-            what: "make",
-            name,
-            source,
-        })?;
+        let file = in_fresh_thread(make).map_err(|source| failed("make", name, source))?;
         let namespace = Self { name, file };
         namespace.prepare()?;
         Ok(namespace)
@@ -115,17 +91,12 @@ impl Namespace {
         for setting in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             match self.set(setting, "1") {
                 // A kernel without IPv6 has nothing to switch off.
-                Err(NamespaceError::Setting { source, .. })
+                Err(NamespaceError::Failed { source, .. })
                     if source.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
         }
-        self.run("ip", &["link", "set", "lo", "up"]).map(drop)
-    }
-
-    /// Whose namespace it is.
-    pub fn name(&self) -> &'static str {
-        self.name
+        self.run("ip link set lo up").map(drop)
     }
 
     /// Does `work` on a thread inside the namespace. What it opens or starts there stays there.
@@ -138,79 +109,50 @@ impl Namespace {
             setns(self.file.as_fd(), CloneFlags::CLONE_NEWNET)?;
             Ok(work())
         })
-        .map_err(|source| NamespaceError::Namespace {
-            what: "enter",
-            name: self.name,
-            source,
-        })
+        .map_err(|source| failed("enter", self.name, source))
     }
 
-    /// Runs a system tool inside and returns what it printed.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError`] with the command line and the tool's own words.
-    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, NamespaceError> {
-        self.run_with(program, arguments, Stdio::null())
+    /// Runs a command line of a system tool inside, and returns what it printed.
+    pub(crate) fn run(&self, command: &str) -> Result<String, NamespaceError> {
+        self.run_with(command, Stdio::null())
     }
 
-    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the arguments stands
-    /// for it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Namespace::run`].
-    pub fn run_beside(
-        &self,
-        other: &Self,
-        program: &str,
-        arguments: &[&str],
-    ) -> Result<String, NamespaceError> {
-        let other = other.file.try_clone().map_err(|source| NamespaceError::Namespace {
-            what: "hand on",
-            name: other.name,
-            source,
-        })?;
-        self.run_with(program, arguments, Stdio::from(other))
+    /// As [`Namespace::run`], with another namespace at hand: [`OTHER`] among the words stands for
+    /// it.
+    pub(crate) fn run_beside(&self, other: &Self, command: &str) -> Result<String, NamespaceError> {
+        let input =
+            other.file.try_clone().map_err(|source| failed("hand on", other.name, source))?;
+        self.run_with(command, Stdio::from(input))
     }
 
-    fn run_with(
-        &self,
-        program: &str,
-        arguments: &[&str],
-        input: Stdio,
-    ) -> Result<String, NamespaceError> {
-        let path =
-            tool(program).ok_or_else(|| NamespaceError::NoTool { program: program.to_owned() })?;
+    fn run_with(&self, line: &str, input: Stdio) -> Result<String, NamespaceError> {
+        let mut words = line.split_whitespace();
+        let program = words.next().unwrap_or_default().to_owned();
+        let Some(path) = tool(&program) else { return Err(NamespaceError::NoTool { program }) };
         let mut command = Command::new(path);
-        command.args(arguments).stdin(input);
-        let output = self
-            .enter(move || command.output())?
-            .map_err(|source| NamespaceError::Start { program: program.to_owned(), source })?;
+        command.args(words).stdin(input);
+        let output = self.enter(move || command.output())?.map_err(|source| {
+            NamespaceError::Failed { what: format!("start {program}"), source }
+        })?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let message = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
-        Err(NamespaceError::Tool {
-            command: format!("{program} {}", arguments.join(" ")),
-            name: self.name,
-            message,
-        })
+        Err(NamespaceError::Tool { command: line.to_owned(), name: self.name, message })
     }
 
     /// Writes a kernel setting of this namespace; `setting` is its path below /proc/sys.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError::Setting`].
-    pub fn set(&self, setting: &'static str, value: &str) -> Result<(), NamespaceError> {
+    pub(crate) fn set(&self, setting: &str, value: &str) -> Result<(), NamespaceError> {
         let path = PathBuf::from("/proc/sys").join(setting);
-        self.enter(|| std::fs::write(path, value))?.map_err(|source| NamespaceError::Setting {
-            setting,
-            name: self.name,
-            source,
+        self.enter(|| std::fs::write(path, value))?.map_err(|source| {
+            let what = format!("set {setting} in the namespace of the {}", self.name);
+            NamespaceError::Failed { what, source }
         })
     }
+}
+
+fn failed(what: &str, name: &str, source: io::Error) -> NamespaceError {
+    NamespaceError::Failed { what: format!("{what} the network namespace of the {name}"), source }
 }
 
 fn in_fresh_thread<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {

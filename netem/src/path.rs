@@ -147,27 +147,14 @@ impl Path {
                 // time.
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
-                let (near_pcap, far_pcap) = (pcap("near")?, pcap("far")?);
                 let clock = PathClock::default();
+                let pcaps = (pcap("near")?, pcap("far")?);
+                let start = |name, ends, segment, streams, pcap| {
+                    Relay::start(name, ends, segment, seed, streams, &clock, pcap)
+                };
                 let relays = lab.enter(|| -> Result<_, RelayError> {
-                    let near = Relay::start(
-                        "near",
-                        NEAR_ENDS,
-                        &near_segment,
-                        seed,
-                        streams::NEAR,
-                        &clock,
-                        near_pcap,
-                    )?;
-                    let far = Relay::start(
-                        "far",
-                        FAR_ENDS,
-                        &far_segment,
-                        seed,
-                        streams::FAR,
-                        &clock,
-                        far_pcap,
-                    )?;
+                    let near = start("near", NEAR_ENDS, &near_segment, streams::NEAR, pcaps.0)?;
+                    let far = start("far", FAR_ENDS, &far_segment, streams::FAR, pcaps.1)?;
                     Ok((near, far))
                 });
                 let (near, far) = relays??;
@@ -224,22 +211,15 @@ impl Path {
             }
             Links::Tc => {
                 let Topology { sender, proxy, receiver } = &self.topology;
-                let ask = |host, interface| -> Result<DirectionCounters, TcError> {
-                    Ok(DirectionCounters {
-                        link: tc::counters(host, interface)?,
-                        overruns: 0,
-                        late: 0,
+                let ask = |to_receiver, to_sender, interface| -> Result<_, TcError> {
+                    Ok(SegmentCounters {
+                        to_receiver: tc::counters(to_receiver, interface)?.into(),
+                        to_sender: tc::counters(to_sender, interface)?.into(),
                     })
                 };
                 Ok(PathCounters {
-                    near: SegmentCounters {
-                        to_receiver: ask(sender, NEAR)?,
-                        to_sender: ask(proxy, NEAR)?,
-                    },
-                    far: SegmentCounters {
-                        to_receiver: ask(proxy, FAR)?,
-                        to_sender: ask(receiver, FAR)?,
-                    },
+                    near: ask(sender, proxy, NEAR)?,
+                    far: ask(proxy, receiver, FAR)?,
                 })
             }
         }

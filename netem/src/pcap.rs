@@ -19,15 +19,11 @@ const LINKTYPE_ETHERNET: u32 = 1;
 
 /// Writes Ethernet frames as a pcap file.
 #[derive(Debug)]
-pub struct PcapWriter<W: Write>(W);
+pub(crate) struct PcapWriter<W: Write>(W);
 
 impl<W: Write> PcapWriter<W> {
     /// Begins a file.
-    ///
-    /// # Errors
-    ///
-    /// Those of the writer.
-    pub fn new(mut out: W) -> io::Result<Self> {
+    pub(crate) fn new(mut out: W) -> io::Result<Self> {
         out.write_all(&MAGIC.to_le_bytes())?;
         out.write_all(&VERSION.0.to_le_bytes())?;
         out.write_all(&VERSION.1.to_le_bytes())?;
@@ -38,13 +34,9 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self(out))
     }
 
-    /// Appends a frame that was seen at `now`.
-    ///
-    /// # Errors
-    ///
-    /// Those of the writer, and [`io::ErrorKind::InvalidInput`] for a frame of more than 262,144
-    /// bytes or a time beyond 136 years.
-    pub fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+    /// Appends a frame that was seen at `now`. Refuses a frame of more than 262,144 bytes, and a time
+    /// beyond 136 years.
+    pub(crate) fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let seconds = u32::try_from(now.as_secs()).map_err(beyond)?;
         let length = u32::try_from(frame.len()).map_err(beyond)?;
@@ -58,30 +50,22 @@ impl<W: Write> PcapWriter<W> {
     }
 
     /// Writes out what is buffered.
-    ///
-    /// # Errors
-    ///
-    /// Those of the writer.
-    pub fn flush(&mut self) -> io::Result<()> {
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
 }
 
 /// The two files of a segment. They are whole once [`SegmentPcap::finish`] says so.
 #[derive(Debug)]
-pub struct SegmentPcap {
+pub(crate) struct SegmentPcap {
     sent: PcapWriter<BufWriter<File>>,
     delivered: PcapWriter<BufWriter<File>>,
 }
 
 impl SegmentPcap {
     /// Makes `SEGMENT-sent.pcap` and `SEGMENT-delivered.pcap` in `directory`, which it makes too
-    /// where it is not there.
-    ///
-    /// # Errors
-    ///
-    /// When the files cannot be made; the error names the file.
-    pub fn create(directory: &Path, segment: &str) -> io::Result<Self> {
+    /// where it is not there. An error names the file.
+    pub(crate) fn create(directory: &Path, segment: &str) -> io::Result<Self> {
         let create = |what: &str| {
             let path = directory.join(format!("{segment}-{what}.pcap"));
             let named = |error: io::Error| {
@@ -96,30 +80,18 @@ impl SegmentPcap {
     }
 
     /// Writes down a frame that reached one of the segment's links at `now`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
-    pub fn sent(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn sent(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         self.sent.write(now, frame)
     }
 
     /// Writes out what is still buffered.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be written.
-    pub fn finish(&mut self) -> io::Result<()> {
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.sent.flush()?;
         self.delivered.flush()
     }
 
     /// Writes down a frame that left one of them at the other end at `now`.
-    ///
-    /// # Errors
-    ///
-    /// When the file cannot be written.
-    pub fn delivered(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
+    pub(crate) fn delivered(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         self.delivered.write(now, frame)
     }
 }

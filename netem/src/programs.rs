@@ -56,27 +56,13 @@ pub enum ProgramError {
     /// The namespace could not be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A program ended instead of getting ready.
-    #[error("{name} ended before it was ready: {said}")]
+    /// A program did not get ready.
+    #[error("{name} {how}")]
     NotReady {
         /// The program.
         name: &'static str,
-        /// The last line it wrote to standard error, and how it ended.
-        said: String,
-    },
-    /// A program's first line was another one.
-    #[error("{name} said `{said}` instead of that it is ready")]
-    Unexpected {
-        /// The program.
-        name: &'static str,
-        /// That line.
-        said: String,
-    },
-    /// A program neither got ready nor ended.
-    #[error("{name} was not ready within {} s", READY_WITHIN.as_secs())]
-    Slow {
-        /// The program.
-        name: &'static str,
+        /// What it did instead, with its last words.
+        how: String,
     },
 }
 
@@ -217,16 +203,17 @@ impl Program {
     ///
     /// [`ProgramError`] when the program ends, or says nothing for long.
     pub fn wait_until_ready(&mut self) -> Result<(), ProgramError> {
-        let name = self.name;
-        match self.output.recv_timeout(READY_WITHIN) {
+        let how = match self.output.recv_timeout(READY_WITHIN) {
             Ok(Output::FirstLine(line)) if line.starts_with("ready:") => {
                 self.first_line = line;
-                Ok(())
+                return Ok(());
             }
             Ok(Output::FirstLine(line)) if !line.is_empty() => {
-                Err(ProgramError::Unexpected { name, said: printable(&line) })
+                format!("said `{}` instead of that it is ready", printable(&line))
             }
-            Err(RecvTimeoutError::Timeout) => Err(ProgramError::Slow { name }),
+            Err(RecvTimeoutError::Timeout) => {
+                format!("was not ready within {} s", READY_WITHIN.as_secs())
+            }
             Ok(_) | Err(RecvTimeoutError::Disconnected) => {
                 let status = self.status_within(REST_WITHIN).ok().flatten();
                 let words = last_line(&self.errors);
@@ -234,9 +221,10 @@ impl Program {
                     || format!("{words} (it has closed its output, and goes on)"),
                     |status| why(status, &words),
                 );
-                Err(ProgramError::NotReady { name, said })
+                format!("ended before it was ready: {said}")
             }
-        }
+        };
+        Err(ProgramError::NotReady { name: self.name, how })
     }
 
     /// Waits for the program to end by itself; `None` if it has not within `timeout`.

@@ -6,10 +6,46 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::units::mbit_s;
+
 /// What takes less needs no telling.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between two plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// How a run and how many runs look on a terminal.
+const RUN: &str = "{prefix:40} {bar:24} {bytes:>10} {elapsed:>4}  {msg}";
+const RUNS: &str = "{bar:30} {pos} of {len} runs {elapsed:>4}, {eta} left  {msg}";
+
+#[allow(clippy::disallowed_methods, reason = "the edge: a person sees how long it has taken")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// The run may be over before anybody asks.
+    Waiting,
+    Bar(ProgressBar),
+    Lines {
+        next: Duration,
+    },
+}
+
+impl Kind {
+    /// A bar on a terminal; elsewhere lines, of which `started` is the first.
+    fn begin(total: u64, template: &str, started: &str) -> Self {
+        if !stderr().is_terminal() {
+            eprintln!("{started}");
+            return Self::Lines { next: LINE_EVERY };
+        }
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self::Bar(bar)
+    }
+}
 
 /// The progress of one run.
 #[derive(Debug)]
@@ -20,37 +56,26 @@ pub struct Progress {
     kind: Kind,
 }
 
-#[derive(Debug)]
-enum Kind {
-    /// It may be over before anybody asks.
-    Waiting,
-    Bar(ProgressBar),
-    Lines {
-        next: Duration,
-    },
-}
-
 impl Progress {
     /// Begins to show a run that carries a file of `total` bytes.
     pub fn begin(label: impl Into<String>, total: u64) -> Self {
-        let label = label.into();
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the edge: a person is told how long it has taken"
-        )]
-        let start = Instant::now();
-        let kind = Kind::begin(&label, total);
-        Self { label, total, start, kind }
+        let mut progress = Self::begin_later(label, total);
+        progress.appear();
+        progress
     }
 
-    /// Begins to show a run that may be over in no time: nothing is said in its first two seconds.
+    /// Begins to show a run that may be over in no time: nothing is shown in its first two seconds.
     pub fn begin_later(label: impl Into<String>, total: u64) -> Self {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the edge: a person is told how long it has taken"
-        )]
-        let start = Instant::now();
-        Self { label: label.into(), total, start, kind: Kind::Waiting }
+        Self { label: label.into(), total, start: now(), kind: Kind::Waiting }
+    }
+
+    fn appear(&mut self) {
+        let started = format!("{}: started, {}", self.label, HumanBytes(self.total));
+        self.kind = Kind::begin(self.total, RUN, &started);
+        if let Kind::Bar(bar) = &self.kind {
+            bar.set_prefix(self.label.clone());
+            bar.tick();
+        }
     }
 
     /// Shows that `carried` bytes have reached the receiver's end of the path, headers and
@@ -68,9 +93,9 @@ impl Progress {
     fn tell(&mut self, carried: u64, passed: Duration, kind: &str) {
         let elapsed = self.start.elapsed();
         if matches!(self.kind, Kind::Waiting) && elapsed >= PATIENCE {
-            self.kind = Kind::begin(&self.label, self.total);
+            self.appear();
         }
-        let rate = format!("{:.2} Mbit/s", mbit_s(carried, passed));
+        let rate = format!("{:.2} Mbit/s", mbit_s(carried, passed.as_secs_f64()));
         match &mut self.kind {
             Kind::Waiting => {}
             Kind::Bar(bar) => {
@@ -103,25 +128,6 @@ impl Progress {
     }
 }
 
-impl Kind {
-    fn begin(label: &str, total: u64) -> Self {
-        if !stderr().is_terminal() {
-            eprintln!("{label}: started, {}", HumanBytes(total));
-            return Self::Lines { next: LINE_EVERY };
-        }
-        let bar = ProgressBar::new(total);
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        if let Ok(style) =
-            ProgressStyle::with_template("{prefix:40} {bar:24} {bytes:>10} {elapsed:>4}  {msg}")
-        {
-            bar.set_style(style);
-        }
-        bar.set_prefix(label.to_owned());
-        bar.tick();
-        Self::Bar(bar)
-    }
-}
-
 /// The progress of many runs.
 #[derive(Debug)]
 pub struct Tally {
@@ -129,32 +135,14 @@ pub struct Tally {
     done: usize,
     failed: usize,
     start: Instant,
-    /// A bar, or the time of the next plain line.
-    kind: Result<ProgressBar, Duration>,
+    kind: Kind,
 }
 
 impl Tally {
     /// Begins to count `total` runs.
     pub fn begin(total: usize) -> Self {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "the edge: a person is told how long it has taken"
-        )]
-        let start = Instant::now();
-        let kind = if stderr().is_terminal() {
-            let bar = ProgressBar::new(total as u64);
-            bar.set_draw_target(ProgressDrawTarget::stderr());
-            if let Ok(style) = ProgressStyle::with_template(
-                "{bar:30} {pos} of {len} runs {elapsed:>4}, {eta} left  {msg}",
-            ) {
-                bar.set_style(style);
-            }
-            Ok(bar)
-        } else {
-            eprintln!("{total} runs: started");
-            Err(LINE_EVERY)
-        };
-        Self { total, done: 0, failed: 0, start, kind }
+        let kind = Kind::begin(total as u64, RUNS, &format!("{total} runs: started"));
+        Self { total, done: 0, failed: 0, start: now(), kind }
     }
 
     /// Counts a run that has ended; `failed` is what there is to say of one that came to nothing.
@@ -163,25 +151,22 @@ impl Tally {
         self.failed += usize::from(failed.is_some());
         let elapsed = self.start.elapsed();
         match &mut self.kind {
-            Ok(bar) => {
+            Kind::Bar(bar) => {
                 bar.inc(1);
                 if let Some(sentence) = failed {
                     bar.println(sentence);
                     bar.set_message(format!("{} failed", self.failed));
                 }
             }
-            Err(next) => {
+            Kind::Waiting => {}
+            Kind::Lines { next } => {
                 if let Some(sentence) = failed {
                     eprintln!("{sentence}");
                 }
                 if elapsed >= *next && self.done < self.total {
                     *next = elapsed + LINE_EVERY;
-                    eprintln!(
-                        "{} of {} runs after {:.0} s",
-                        self.done,
-                        self.total,
-                        elapsed.as_secs_f64()
-                    );
+                    let seconds = elapsed.as_secs_f64();
+                    eprintln!("{} of {} runs after {seconds:.0} s", self.done, self.total);
                 }
             }
         }
@@ -189,19 +174,14 @@ impl Tally {
 
     /// Ends with how many runs there were, and how long they took.
     pub fn end(self) {
-        if let Ok(bar) = &self.kind {
+        if let Kind::Bar(bar) = &self.kind {
             bar.finish_and_clear();
         }
         let seconds = self.start.elapsed().as_secs_f64();
-        let failed = if self.failed == 0 {
-            String::new()
-        } else {
-            format!(", {} of them failed", self.failed)
+        let failed = match self.failed {
+            0 => String::new(),
+            failed => format!(", {failed} of them failed"),
         };
         eprintln!("{} runs in {seconds:.0} s{failed}", self.done);
     }
-}
-
-fn mbit_s(bytes: u64, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { bytes as f64 * 8e-6 / time.as_secs_f64() }
 }

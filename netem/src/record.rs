@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathCounters;
+use crate::scenario::{FlowKind, Scenario};
 
 mod call;
 
@@ -15,8 +16,10 @@ pub struct Packets {
     pub retransmitted: u64,
     /// Packets in the data's direction that the near segment dropped, whatever the cause; of all
     /// flows, as everything that links count.
+    #[serde(default)]
     pub lost_near: u64,
     /// Packets in the data's direction that the far segment dropped, whatever the cause.
+    #[serde(default)]
     pub lost_far: u64,
     /// Packets that a quACK made the sender take for lost and that were not.
     pub spurious: u64,
@@ -246,4 +249,44 @@ pub struct RunRecord {
     pub sha256: String,
     /// Counts of all four links.
     pub links: PathCounters,
+}
+
+impl RunRecord {
+    /// What the scenario and the counts of the links say of a run over a path made by `backend`.
+    #[must_use]
+    pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
+        let PathCounters { near, far } = links;
+        let kind = scenario.flow.kind;
+        // Data in one direction, acknowledgements in the other.
+        let (near, far, acks) = match kind {
+            FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
+                (near.to_receiver, far.to_receiver, far.to_sender)
+            }
+            FlowKind::Download | FlowKind::Requests => {
+                (near.to_sender, far.to_sender, near.to_receiver)
+            }
+        };
+        let mode = if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() };
+        let cc = match kind {
+            // There is none: the rate is constant.
+            FlowKind::Audio => "none",
+            _ => scenario.congestion_control().name(),
+        };
+        Self {
+            scenario: scenario.name.clone(),
+            backend: backend.to_owned(),
+            seed,
+            flow: kind.name().to_owned(),
+            mode: mode.to_owned(),
+            cc: cc.to_owned(),
+            packets: Packets {
+                lost_near: near.link.lost(),
+                lost_far: far.link.lost(),
+                ..Packets::default()
+            },
+            ack_packets: acks.link.packets,
+            links,
+            ..Self::default()
+        }
+    }
 }

@@ -54,6 +54,13 @@ pub struct DirectionCounters {
     pub late: u64,
 }
 
+impl From<LinkCounters> for DirectionCounters {
+    /// The counts of a link that no machine can be too slow for.
+    fn from(link: LinkCounters) -> Self {
+        Self { link, ..Self::default() }
+    }
+}
+
 /// Counts of both directions of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentCounters {
@@ -67,7 +74,7 @@ pub struct SegmentCounters {
 /// traces count from the beginning of the traffic, as in virtual time, and not from that of the
 /// programs.
 #[derive(Clone, Debug, Default)]
-pub struct PathClock(Arc<OnceLock<Instant>>);
+pub(crate) struct PathClock(Arc<OnceLock<Instant>>);
 
 impl PathClock {
     fn begin(&self) {
@@ -85,7 +92,7 @@ impl PathClock {
 
 /// A running relay; it stops when this is dropped.
 #[derive(Debug)]
-pub struct Relay {
+pub(crate) struct Relay {
     segment: &'static str,
     counters: Arc<Mutex<SegmentCounters>>,
     stop: Option<PipeWriter>,
@@ -97,11 +104,7 @@ impl Relay {
     /// calling thread's network namespace. All that is left to chance follows from `seed` and the
     /// two `streams` (to the receiver, to the sender). Writes frames down in `pcap`, if any. The
     /// relays of one path share a `clock`.
-    ///
-    /// # Errors
-    ///
-    /// [`RelayError`] when the interfaces cannot be opened.
-    pub fn start(
+    pub(crate) fn start(
         name: &'static str,
         ends: (&str, &str),
         segment: &Segment,
@@ -134,16 +137,12 @@ impl Relay {
     }
 
     /// The counts so far.
-    pub fn counters(&self) -> SegmentCounters {
+    pub(crate) fn counters(&self) -> SegmentCounters {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it still carries frames.
-    ///
-    /// # Errors
-    ///
-    /// [`RelayError`] when it has stopped by itself.
-    pub fn check(&mut self) -> Result<(), RelayError> {
+    pub(crate) fn check(&mut self) -> Result<(), RelayError> {
         match self.thread.take_if(|thread| thread.is_finished()) {
             None => Ok(()),
             Some(thread) => Err(match thread.join() {

@@ -13,6 +13,16 @@ pub const MOST_LATE_PERCENT: f64 = 0.1;
 /// Digits of a SHA-256 that a table shows.
 const SHORT_HASH: usize = 12;
 
+/// A column of a table: its header, and its entry in the row of a `T`.
+pub type Column<T> = (&'static str, fn(&T) -> String);
+
+/// A table with a row for each of `rows`. Its first `words` columns are words, the others numbers.
+pub fn table_of<T>(columns: &[Column<T>], rows: &[T], words: usize) -> Table {
+    let header: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
+    let entries = |row| columns.iter().map(|(_, entry)| entry(row)).collect();
+    table(&header, rows.iter().map(entries), words)
+}
+
 /// A table whose first `words` columns are words and whose others are numbers.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, words: usize) -> Table {
     let mut table = Table::new();
@@ -26,139 +36,79 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, words
     table
 }
 
-/// The runs of one scenario, a row each.
-pub fn runs(records: &[RunRecord]) -> Table {
-    let header = [
-        "seed",
-        "time",
-        "Mbit/s",
-        "packets sent",
-        "lost near",
-        "lost far",
-        "found early",
-        "found end to end",
-        "spurious",
-        "quACKs",
-        "ACK packets",
-    ];
-    let rows = records.iter().map(|record| {
-        let packets = &record.packets;
-        vec![
-            record.seed.to_string(),
-            seconds(record.time_s),
-            format!("{:.2}", record.goodput_mbit_s),
-            packets.sent.to_string(),
-            packets.lost_near.to_string(),
-            packets.lost_far.to_string(),
-            packets.lost_early.to_string(),
-            packets.lost_end_to_end.to_string(),
-            packets.spurious.to_string(),
-            record.quacks.received.to_string(),
-            record.ack_packets.to_string(),
-        ]
-    });
-    table(&header, rows, 0)
+const UPLOAD: [Column<RunRecord>; 4] = [
+    ("seed", |run| run.seed.to_string()),
+    ("time", |run| seconds(run.time_s)),
+    ("Mbit/s", |run| format!("{:.2}", run.goodput_mbit_s)),
+    ("packets sent", |run| run.packets.sent.to_string()),
+];
+/// Head-of-line delay of messages, de-jitter latency of calls.
+const WAITS: [Column<RunRecord>; 7] = [
+    ("seed", |run| run.seed.to_string()),
+    ("p50 ms", |run| format!("{:.1}", waits(run).p50)),
+    ("p90 ms", |run| format!("{:.1}", waits(run).p90)),
+    ("p95 ms", |run| format!("{:.1}", waits(run).p95)),
+    ("p99 ms", |run| format!("{:.1}", waits(run).p99)),
+    ("p99.9 ms", |run| format!("{:.1}", waits(run).p999)),
+    ("max ms", |run| format!("{:.1}", waits(run).max)),
+];
+const CALL: [Column<RunRecord>; 2] = [
+    ("played", |run| run.audio.unwrap_or_default().played.to_string()),
+    ("late", |run| run.audio.unwrap_or_default().late.to_string()),
+];
+const LOST_NEAR: Column<RunRecord> = ("lost near", |run| run.packets.lost_near.to_string());
+const LOST_FAR: Column<RunRecord> = ("lost far", |run| run.packets.lost_far.to_string());
+const FOUND: [Column<RunRecord>; 4] = [
+    ("found early", |run| run.packets.lost_early.to_string()),
+    ("found end to end", |run| run.packets.lost_end_to_end.to_string()),
+    ("spurious", |run| run.packets.spurious.to_string()),
+    ("quACKs", |run| run.quacks.received.to_string()),
+];
+const ACKS: Column<RunRecord> = ("ACK packets", |run| run.ack_packets.to_string());
+
+fn waits(run: &RunRecord) -> Percentiles {
+    let of_call = run.audio.map(|call| call.dejitter_ms);
+    of_call.or(run.head_of_line_ms).unwrap_or_default()
 }
 
-/// The waits of one flow of messages, a row each: head-of-line delay.
-pub fn messages(records: &[RunRecord]) -> Table {
-    let header = ["lost near", "lost far", "found early", "found end to end", "spurious", "quACKs"];
-    let header: Vec<_> = WAITS.into_iter().chain(header).collect();
-    let rows = records.iter().map(|record| {
-        let packets = &record.packets;
-        let counts = [
-            packets.lost_near,
-            packets.lost_far,
-            packets.lost_early,
-            packets.lost_end_to_end,
-            packets.spurious,
-            record.quacks.received,
-        ];
-        let mut row = waits(record, &record.head_of_line_ms.unwrap_or_default());
-        row.extend(counts.map(|count| count.to_string()));
-        row
-    });
-    table(&header, rows, 0)
-}
-
-/// What the columns of [`waits`] are.
-const WAITS: [&str; 7] = ["seed", "p50 ms", "p90 ms", "p95 ms", "p99 ms", "p99.9 ms", "max ms"];
-
-fn waits(record: &RunRecord, waits: &Percentiles) -> Vec<String> {
-    let waits = [waits.p50, waits.p90, waits.p95, waits.p99, waits.p999, waits.max];
-    let mut row = vec![record.seed.to_string()];
-    row.extend(waits.map(|wait| format!("{wait:.1}")));
-    row
-}
-
-/// The calls of one scenario, a row each.
-pub fn calls(records: &[RunRecord]) -> Table {
-    let header =
-        ["played", "late", "lost near", "found early", "found end to end", "spurious", "quACKs"];
-    let header: Vec<_> = WAITS.into_iter().chain(header).collect();
-    let rows = records.iter().map(|record| {
-        let (packets, call) = (&record.packets, record.audio.unwrap_or_default());
-        let mut row = waits(record, &call.dejitter_ms);
-        let counts = [
-            call.played,
-            call.late,
-            packets.lost_near,
-            packets.lost_early,
-            packets.lost_end_to_end,
-        ];
-        row.extend(
-            counts
-                .into_iter()
-                .chain([packets.spurious, record.quacks.received])
-                .map(|n| n.to_string()),
-        );
-        row
-    });
-    table(&header, rows, 0)
-}
-
-/// The runs of one scenario: a table, and the median.
+/// The runs of one scenario: a table, and for transfers the median.
 pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
     let mode = if scenario.flow.split { "split proxy" } else { scenario.sidekick.mode.name() };
-    if scenario.flow.kind == FlowKind::Audio {
-        return format!("{}: sidekick {mode}\n{}\n", scenario.name, calls(records));
+    let (name, cc) = (&scenario.name, scenario.congestion_control().name());
+    let print = |title: String, columns: &[Column<RunRecord>]| {
+        format!("{name}: {title}\n{}\n", table_of(columns, records, 0))
+    };
+    match scenario.flow.kind {
+        FlowKind::Audio => {
+            let columns = [&WAITS[..], &CALL, &[LOST_NEAR], &FOUND].concat();
+            print(format!("sidekick {mode}"), &columns)
+        }
+        FlowKind::Messages => {
+            let columns = [&WAITS[..], &[LOST_NEAR, LOST_FAR], &FOUND].concat();
+            print(format!("head-of-line delay, sidekick {mode}, {cc}"), &columns)
+        }
+        FlowKind::Upload | FlowKind::Download | FlowKind::Requests => {
+            let columns = [&UPLOAD[..], &[LOST_NEAR, LOST_FAR], &FOUND, &[ACKS]].concat();
+            let text = print(format!("sidekick {mode}, {cc}"), &columns);
+            let goodput = median(records.iter().map(|record| record.goodput_mbit_s));
+            text + &goodput.map_or_else(String::new, |(median, least, most)| {
+                format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n")
+            })
+        }
     }
-    let cc = scenario.congestion_control().name();
-    if scenario.flow.kind == FlowKind::Messages {
-        return format!(
-            "{}: head-of-line delay, sidekick {mode}, {cc}\n{}\n",
-            scenario.name,
-            messages(records)
-        );
-    }
-    let mut text = format!("{}: sidekick {mode}, {cc}\n{}\n", scenario.name, runs(records));
-    if let Some((median, least, most)) = median(records.iter().map(|record| record.goodput_mbit_s))
-    {
-        text += &format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n");
-    }
-    text
 }
 
 /// What one run came to, in a few words.
 pub fn outcome(record: &RunRecord) -> String {
-    if let Some(call) = &record.audio {
-        let waits = &call.dejitter_ms;
-        return format!(
-            "de-jitter latency p99 {:.1} ms, at most {:.1} ms, in {}",
-            waits.p99,
-            waits.max,
-            seconds(record.time_s)
-        );
-    }
-    if let Some(waits) = &record.head_of_line_ms {
-        return format!(
-            "head-of-line delay p99 {:.1} ms, at most {:.1} ms, in {}",
-            waits.p99,
-            waits.max,
-            seconds(record.time_s)
-        );
-    }
-    format!("{:.2} Mbit/s in {}", record.goodput_mbit_s, seconds(record.time_s))
+    let what = match (record.audio, record.head_of_line_ms) {
+        (Some(_), _) => "de-jitter latency",
+        (None, Some(_)) => "head-of-line delay",
+        (None, None) => {
+            return format!("{:.2} Mbit/s in {}", record.goodput_mbit_s, seconds(record.time_s));
+        }
+    };
+    let Percentiles { p99, max, .. } = waits(record);
+    format!("{what} p99 {p99:.1} ms, at most {max:.1} ms, in {}", seconds(record.time_s))
 }
 
 /// A time in seconds.

@@ -1,19 +1,22 @@
 //! One run: a fresh path, the real programs on it, and a record of what happened.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 
+use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
 use crate::record::{Packets, Quacks, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
-use crate::topology::{NEAR, NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT};
+use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 
 mod audio;
 
@@ -38,19 +41,10 @@ struct ClientReport {
     goodput_mbit_s: f64,
     assisted: bool,
     assistance: String,
-    packets: ClientPackets,
+    packets: Packets,
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ClientPackets {
-    sent: u64,
-    retransmitted: u64,
-    lost_end_to_end: u64,
-    lost_early: u64,
-    spurious: u64,
 }
 
 /// Why a run came to nothing.
@@ -62,18 +56,17 @@ pub enum RunError {
     /// A program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The client said that the upload failed.
-    #[error("the upload failed: {0}")]
-    Failed(String),
-    /// The client's report cannot be read.
-    #[error("h3-upload printed no report that the lab can read")]
-    Report(#[from] serde_json::Error),
-    /// The sender or the receiver said that the call failed.
-    #[error("the call failed: {0}")]
-    Call(String),
-    /// The report of one of the two cannot be read.
+    /// An end said that the upload or the call failed.
+    #[error("the {what} failed: {why}")]
+    Failed {
+        /// `upload` or `call`.
+        what: &'static str,
+        /// Its last words.
+        why: String,
+    },
+    /// The report of a program cannot be read.
     #[error("{program} printed no report that the lab can read")]
-    CallReport {
+    Report {
         /// The program.
         program: &'static str,
         /// What is wrong with the report.
@@ -129,124 +122,143 @@ impl Bench<'_> {
         file: &SourceFile,
         progress: &mut Progress,
     ) -> Result<RunRecord, RunError> {
-        let io = |what| move |source| RunError::Io { what, source };
+        let mut testbed = Testbed::new(self, scenario, seed)?;
+        let directory = testbed.directory.path();
+        let (store, ca) = (directory.join("store"), directory.join("ca.pem"));
+        std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
+        let server = testbed.start_receiver("h3-upload-server", &server_arguments(&store, &ca))?;
+        let arguments = client_arguments(scenario, &file.path, &ca);
+        let client = testbed.run_sender("h3-upload", &arguments, file.bytes, progress)?;
+        let links = testbed.finish()?;
+        server.stop();
+        if !client.status.success() {
+            return Err(RunError::Failed { what: "upload", why: client.why() });
+        }
+        let report = report("h3-upload", &client.output)?;
+        let stored = sha256(&store.join(UPLOAD)).map_err(failed("read what the server stored"))?;
+        if stored != file.sha256 {
+            return Err(RunError::Different { stored, sent: file.sha256.clone() });
+        }
+        let record = RunRecord::of(scenario, self.backend.name(), seed, links);
+        Ok(RunRecord { sha256: stored, ..with_report(record, report) })
+    }
+}
+
+/// What a run of real programs needs: a fresh path, files, and the proxy if the scenario has one.
+struct Testbed<'a> {
+    bench: &'a Bench<'a>,
+    scenario: &'a Scenario,
+    // Dropped in this order: programs end before their hosts and their files go.
+    proxy: Option<Program>,
+    path: Path,
+    directory: TempDir,
+}
+
+impl<'a> Testbed<'a> {
+    fn new(bench: &'a Bench<'_>, scenario: &'a Scenario, seed: u64) -> Result<Self, RunError> {
         let directory = tempfile::Builder::new()
             .prefix("run-")
-            .tempdir_in(self.directory)
-            .map_err(io("make a directory for the run"))?;
-        let (store, ca) = (directory.path().join("store"), directory.path().join("ca.pem"));
-        std::fs::create_dir(&store).map_err(io("make a directory for the server"))?;
+            .tempdir_in(bench.directory)
+            .map_err(failed("make a directory for the run"))?;
+        let pcap = bench.pcap.map(|directory| directory.join(format!("seed-{seed}")));
+        let path = Path::build_with_pcap(bench.backend, scenario, seed, pcap.as_deref())?;
+        Ok(Self { bench, scenario, proxy: None, path, directory })
+    }
 
-        let pcap = self.pcap.map(|directory| directory.join(format!("seed-{seed}")));
-        let mut path = Path::build_with_pcap(self.backend, scenario, seed, pcap.as_deref())?;
-        let hosts = path.topology();
-        let start = |name, arguments: Vec<String>, host| {
-            Program::start(self.programs, name, &arguments, host, directory.path())
-        };
-        let mut server = start("h3-upload-server", server_arguments(&store, &ca), &hosts.receiver)?;
-        let mut proxy = match scenario.sidekick {
-            Sidekick { mode: Mode::Off, .. } | Sidekick { proxy: ProxyFate::Absent, .. } => None,
-            _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
-        };
-        server.wait_until_ready()?;
-        if let Some(proxy) = &mut proxy {
+    fn start(
+        &self,
+        name: &'static str,
+        arguments: &[String],
+        host: fn(&Topology) -> &Namespace,
+    ) -> Result<Program, RunError> {
+        let (host, directory) = (host(self.path.topology()), self.directory.path());
+        Ok(Program::start(self.bench.programs, name, arguments, host, directory)?)
+    }
+
+    /// Starts the receiving program, and the proxy if the scenario has one. Returns when both are
+    /// ready.
+    fn start_receiver(
+        &mut self,
+        name: &'static str,
+        arguments: &[String],
+    ) -> Result<Program, RunError> {
+        let mut receiver = self.start(name, arguments, |hosts| &hosts.receiver)?;
+        let Sidekick { mode, proxy, .. } = self.scenario.sidekick;
+        if mode != Mode::Off && proxy != ProxyFate::Absent {
+            let proxy = self.start("sidekick-proxy", &proxy_arguments(), |hosts| &hosts.proxy)?;
+            self.proxy = Some(proxy);
+        }
+        receiver.wait_until_ready()?;
+        if let Some(proxy) = &mut self.proxy {
             proxy.wait_until_ready()?;
         }
-        let client =
-            start("h3-upload", client_arguments(scenario, &file.path, &ca), &hosts.sender)?;
-        let half = (scenario.sidekick.proxy == ProxyFate::Dies).then_some(file.bytes / 2);
-        let ended = watch(client, &mut path, progress, |carried| {
-            if half.is_some_and(|half| carried >= half) {
-                // A guard that is dropped kills its program.
-                proxy = None;
+        Ok(receiver)
+    }
+
+    /// Runs the sending program to its end, and shows how many of its `bytes` have arrived. Kills
+    /// the proxy halfway if the scenario wants it.
+    fn run_sender(
+        &mut self,
+        name: &'static str,
+        arguments: &[String],
+        bytes: u64,
+        progress: &mut Progress,
+    ) -> Result<Ended, RunError> {
+        let mut sender = self.start(name, arguments, |hosts| &hosts.sender)?;
+        let mut last = 0;
+        let mut silent = Duration::ZERO;
+        loop {
+            if let Some(ended) = sender.wait(TICK).map_err(failed("wait for the sender"))? {
+                return Ok(ended);
             }
-        })?;
-        let links = path.counters()?;
-        if let Some(mut proxy) = proxy {
-            if let Some(last_words) = proxy.ended().map_err(io("look at sidekick-proxy"))? {
+            let (packets, carried) = self.path.arrived()?;
+            silent = if packets == last { silent + TICK } else { Duration::ZERO };
+            last = packets;
+            if silent > SILENCE {
+                return Err(RunError::Stalled);
+            }
+            progress.show(carried);
+            if self.scenario.sidekick.proxy == ProxyFate::Dies && carried >= bytes / 2 {
+                // A guard that is dropped kills its program.
+                self.proxy = None;
+            }
+        }
+    }
+
+    /// Stops the proxy, and returns the counts of the links.
+    fn finish(&mut self) -> Result<PathCounters, RunError> {
+        let links = self.path.counters()?;
+        if let Some(mut proxy) = self.proxy.take() {
+            if let Some(last_words) = proxy.ended().map_err(failed("look at sidekick-proxy"))? {
                 return Err(RunError::ProxyEnded(last_words));
             }
             proxy.stop();
         }
-        server.stop();
-        if !ended.status.success() {
-            return Err(RunError::Failed(ended.why()));
-        }
-        let report: ClientReport = serde_json::from_str(&ended.output)?;
-        let stored = sha256(&store.join(UPLOAD)).map_err(io("read what the server stored"))?;
-        if stored != file.sha256 {
-            return Err(RunError::Different { stored, sent: file.sha256.clone() });
-        }
-        Ok(record(scenario, self.backend, seed, report, stored, links))
+        Ok(links)
     }
 }
 
-/// Waits for the client to end, and shows how far it is: to the user, and to `at` as bytes on the
-/// far side.
-fn watch(
-    mut client: Program,
-    path: &mut Path,
-    progress: &mut Progress,
-    mut at: impl FnMut(u64),
-) -> Result<Ended, RunError> {
-    let mut last = 0;
-    let mut silent = Duration::ZERO;
-    loop {
-        let ended = client
-            .wait(TICK)
-            .map_err(|source| RunError::Io { what: "wait for the sender", source })?;
-        if let Some(ended) = ended {
-            return Ok(ended);
-        }
-        let (packets, bytes) = path.arrived()?;
-        silent = if packets == last { silent + TICK } else { Duration::ZERO };
-        last = packets;
-        if silent > SILENCE {
-            return Err(RunError::Stalled);
-        }
-        progress.show(bytes);
-        at(bytes);
-    }
+fn failed(what: &'static str) -> impl Fn(io::Error) -> RunError {
+    move |source| RunError::Io { what, source }
 }
 
-fn record(
-    scenario: &Scenario,
-    backend: Backend,
-    seed: u64,
-    report: ClientReport,
-    sha256: String,
-    links: PathCounters,
-) -> RunRecord {
-    let ClientPackets { sent, retransmitted, lost_end_to_end, lost_early, spurious } =
-        report.packets;
+fn report<T: DeserializeOwned>(program: &'static str, output: &str) -> Result<T, RunError> {
+    serde_json::from_str(output).map_err(|source| RunError::Report { program, source })
+}
+
+fn with_report(record: RunRecord, report: ClientReport) -> RunRecord {
+    let Packets { lost_near, lost_far, .. } = record.packets;
     RunRecord {
-        scenario: scenario.name.clone(),
-        backend: backend.name().to_owned(),
-        seed,
-        flow: scenario.flow.kind.name().to_owned(),
-        mode: scenario.sidekick.mode.name().to_owned(),
-        cc: scenario.congestion_control().name().to_owned(),
         bytes: report.bytes,
         time_s: report.time_s,
         goodput_mbit_s: report.goodput_mbit_s,
-        packets: Packets {
-            sent,
-            retransmitted,
-            lost_near: links.near.to_receiver.link.lost(),
-            lost_far: links.far.to_receiver.link.lost(),
-            spurious,
-            lost_early,
-            lost_end_to_end,
-        },
+        packets: Packets { lost_near, lost_far, ..report.packets },
         quacks: report.quacks,
-        ack_packets: links.far.to_sender.link.packets,
         assisted: report.assisted,
         assistance: report.assistance,
         near_rtt_ms: report.near_rtt_ms,
         rtt_ms: report.rtt_ms,
-        sha256,
-        links,
-        ..RunRecord::default()
+        ..record
     }
 }
 
@@ -262,20 +274,12 @@ fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {
 }
 
 fn proxy_arguments() -> Vec<String> {
-    words(&["--interface", NEAR, "--listen", &proxy().to_string()])
-}
-
-fn proxy() -> SocketAddr {
-    SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).into()
-}
-
-/// Where the sender is told that the proxy is, if it is told.
-fn asked_proxy(fate: ProxyFate) -> Option<SocketAddr> {
-    match fate {
-        ProxyFate::Found => None,
-        ProxyFate::WrongAddress => Some(SocketAddrV4::new(NOBODY, PROXY_PORT).into()),
-        ProxyFate::OnPath | ProxyFate::Absent | ProxyFate::Dies => Some(proxy()),
-    }
+    words(&[
+        "--interface",
+        NEAR,
+        "--listen",
+        &SocketAddrV4::new(PROXY_NEAR, PROXY_PORT).to_string(),
+    ])
 }
 
 fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<String> {
@@ -293,8 +297,8 @@ fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {
         let poll = if sidekick.poll { "on" } else { "off" };
-        if let Some(proxy) = asked_proxy(sidekick.proxy) {
-            arguments.extend(words(&["--proxy", &proxy.to_string()]));
+        if sidekick.proxy != ProxyFate::Found {
+            arguments.extend(words(&["--proxy", &sidekick.proxy_address().to_string()]));
         }
         arguments.extend(words(&["--poll", poll]));
         arguments.extend(words(&["--quack-every-ms", &sidekick.every_ms.to_string()]));

@@ -22,7 +22,7 @@ use virtual_time::{NotInForce, World};
 use crate::path::{PathCounters, streams};
 use crate::pcap::SegmentPcap;
 use crate::record::{FaultCounts, RunRecord};
-use crate::scenario::{FlowKind, Mode, Place, ProxyFate, Scenario};
+use crate::scenario::{FlowKind, Mode, Place, ProxyFate, Scenario, Sidekick};
 use crate::topology::{PROXY_NEAR, PROXY_PORT, RECEIVER};
 
 mod audio;
@@ -54,28 +54,10 @@ pub enum SimError {
     /// The program was linked wrongly.
     #[error(transparent)]
     NotInForce(#[from] NotInForce),
-    /// No progress for a minute.
-    #[error(
-        "the run made no progress for a minute after {:.3} s; repeat it with --seed {seed}", at.as_secs_f64()
-    )]
-    NoProgress {
-        /// When progress ended.
-        at: Duration,
-        /// The seed that repeats it.
-        seed: u64,
-    },
-    /// Nodes keep each other busy for ever.
-    #[error("the simulation runs in a circle at {:.3} s; repeat it with --seed {seed}", at.as_secs_f64())]
-    Loop {
-        /// When it stopped to advance.
-        at: Duration,
-        /// The seed that repeats it.
-        seed: u64,
-    },
-    /// An endpoint gave up.
+    /// An endpoint gave up, or the run made no progress.
     #[error("{what} after {:.3} s; repeat it with --seed {seed}", at.as_secs_f64())]
     Failed {
-        /// What it said.
+        /// What happened.
         what: String,
         /// When.
         at: Duration,
@@ -153,16 +135,10 @@ impl Middle {
     }
 
     fn proxy(scenario: &Scenario, seed: u64, schedule: &Schedule) -> Result<Proxy, String> {
-        let there = match scenario.sidekick.proxy {
-            ProxyFate::OnPath | ProxyFate::Found | ProxyFate::WrongAddress | ProxyFate::Dies => {
-                true
-            }
-            ProxyFate::Absent => false,
-        };
-        let observes = there && scenario.sidekick.mode != Mode::Off;
-        let dies_after =
-            (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
-        let tally = Tally::new(2 * (scenario.near.delay + scenario.far.delay));
+        let Sidekick { mode, proxy, .. } = scenario.sidekick;
+        let observes = proxy != ProxyFate::Absent && mode != Mode::Off;
+        let dies_after = (proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
+        let tally = Tally::new(2 * (scenario.near.both.delay + scenario.far.both.delay));
         let address = (PROXY_NEAR, PROXY_PORT).into();
         Proxy::new(address, RECEIVER.into(), seed, observes, dies_after, tally, schedule)
     }
@@ -181,9 +157,14 @@ impl Middle {
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
         nodes.extend([near as &mut dyn Node, &mut **proxy, far, receiver]);
-        let end = drive(world, &mut nodes, limit, watch).map_err(|stuck| match stuck {
-            Stuck::NoProgress { at } | Stuck::Silence { at } => SimError::NoProgress { at, seed },
-            Stuck::Loop { at } => SimError::Loop { at, seed },
+        let end = drive(world, &mut nodes, limit, watch).map_err(|stuck| {
+            let (what, at) = match stuck {
+                Stuck::NoProgress { at } | Stuck::Silence { at } => {
+                    ("the run made no progress for a minute", at)
+                }
+                Stuck::Loop { at } => ("the simulation runs in a circle", at),
+            };
+            SimError::Failed { what: what.to_owned(), at, seed }
         })?;
         match self.near.pcap_failure().or_else(|| self.far.pcap_failure()) {
             Some(error) => Err(SimError::Pcap(error)),
@@ -195,6 +176,15 @@ impl Middle {
         PathCounters { near: self.near.counters(), far: self.far.counters() }
     }
 
+    /// The record of a run, as far as it is the same for all transfers.
+    fn record(&self, scenario: &Scenario, seed: u64) -> RunRecord {
+        RunRecord {
+            quack_styles: self.proxy.quack_styles(),
+            faults: self.faults(scenario),
+            ..RunRecord::of(scenario, "sim", seed, self.counters())
+        }
+    }
+
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
         let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
@@ -202,37 +192,6 @@ impl Middle {
             || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
         (!scenario.faults.events.is_empty()).then(all)
     }
-}
-
-/// The record of a run, as far as it is the same for all flows.
-fn record(scenario: &Scenario, seed: u64, middle: &Middle) -> RunRecord {
-    let links = middle.counters();
-    let mut record = RunRecord {
-        scenario: scenario.name.clone(),
-        backend: "sim".to_owned(),
-        seed,
-        flow: scenario.flow.kind.name().to_owned(),
-        mode: if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() }.to_owned(),
-        cc: scenario.congestion_control().name().to_owned(),
-        links,
-        quack_styles: middle.proxy.quack_styles(),
-        faults: middle.faults(scenario),
-        ..RunRecord::default()
-    };
-    let (near, far) = (links.near, links.far);
-    // Data on one direction, acknowledgements on the other.
-    let (near, far, acks) = match scenario.flow.kind {
-        FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
-            (near.to_receiver, far.to_receiver, far.to_sender)
-        }
-        FlowKind::Download | FlowKind::Requests => {
-            (near.to_sender, far.to_sender, near.to_receiver)
-        }
-    };
-    record.packets.lost_near = near.link.lost();
-    record.packets.lost_far = far.link.lost();
-    record.ack_packets = acks.link.packets;
-    record
 }
 
 /// Bytes that follow from a run's seed, different for each purpose.

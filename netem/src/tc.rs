@@ -14,7 +14,7 @@ use crate::namespace::{Namespace, NamespaceError};
 
 mod commands;
 
-pub use commands::commands;
+use commands::commands;
 
 /// Why the kernel's links could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -47,24 +47,19 @@ pub enum TcError {
 }
 
 /// Makes `interface` of `host` send like one direction of a link.
-///
-/// # Errors
-///
-/// [`TcError::NoDiscipline`] where the kernel lacks what the link needs, [`TcError::Beyond`] where
-/// every kernel does.
-pub fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
+pub(crate) fn apply(host: &Namespace, interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     for command in commands(interface, link)? {
-        let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
-        host.run("tc", &arguments).map_err(|error| refused(error, &command))?;
+        host.run(&command).map_err(|error| refused(error, &command))?;
     }
     Ok(())
 }
 
-fn refused(error: NamespaceError, command: &[String]) -> TcError {
+fn refused(error: NamespaceError, command: &str) -> TcError {
     match &error {
         NamespaceError::Tool { message, .. } if message.contains("qdisc kind is unknown") => {
-            let named =
-                commands::DISCIPLINES.iter().find(|kind| command.iter().any(|word| word == *kind));
+            let named = commands::DISCIPLINES
+                .iter()
+                .find(|kind| command.split(' ').any(|word| word == **kind));
             TcError::NoDiscipline(named.copied().unwrap_or("netem"))
         }
         _ => error.into(),
@@ -85,12 +80,8 @@ struct Statistics {
 }
 
 /// What `interface` of `host` has sent and dropped so far.
-///
-/// # Errors
-///
-/// [`TcError`] when `tc` cannot be asked.
-pub fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
-    Ok(read_counters(&host.run("tc", &["-s", "-j", "qdisc", "show", "dev", interface])?)?)
+pub(crate) fn counters(host: &Namespace, interface: &str) -> Result<LinkCounters, TcError> {
+    Ok(read_counters(&host.run(&format!("tc -s -j qdisc show dev {interface}"))?)?)
 }
 
 /// Reads the answer of `tc -s -j qdisc show dev X`.
@@ -117,11 +108,7 @@ fn read_counters(json: &str) -> Result<LinkCounters, serde_json::Error> {
 
 /// Packets and bytes that have reached `interface` of `host` so far. Starts no program, unlike
 /// [`counters`], so that it can be asked often while a measurement is on.
-///
-/// # Errors
-///
-/// [`TcError`] when the kernel does not tell.
-pub fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
+pub(crate) fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), TcError> {
     host.enter(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?
         .and_then(|table| {
             read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -183,14 +170,11 @@ mod tests {
             name: "sender",
             message: message.to_owned(),
         };
-        let netem = ["netem".to_owned()];
+        let netem = "tc qdisc add dev near root netem";
         assert_eq!(
-            refused(error("Error: Specified qdisc kind is unknown."), &netem).to_string(),
+            refused(error("Error: Specified qdisc kind is unknown."), netem).to_string(),
             "this kernel has no sch_netem; use --backend user"
         );
-        assert!(matches!(
-            refused(error("Error: Exclusivity flag on."), &netem),
-            TcError::Failed(_)
-        ));
+        assert!(matches!(refused(error("Error: Exclusivity flag on."), netem), TcError::Failed(_)));
     }
 }

@@ -9,7 +9,7 @@
 //! device merges or splits packets, so that a packet which one end sends is one frame everywhere on
 //! the path.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::namespace::{Namespace, NamespaceError, OTHER};
 
@@ -78,71 +78,30 @@ struct Port<'a> {
 impl Topology {
     /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`];
     /// somebody there has to carry the frames across.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError`] of the step that failed.
-    pub fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
+    pub(crate) fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         for (port, end) in
             hosts.ports().iter().zip([NEAR_ENDS.0, NEAR_ENDS.1, FAR_ENDS.0, FAR_ENDS.1])
         {
-            let mac = mac(port.address);
-            lab.run_beside(
-                port.host,
-                "ip",
-                &[
-                    "link",
-                    "add",
-                    end,
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    port.interface,
-                    "address",
-                    &mac,
-                    "netns",
-                    OTHER,
-                ],
-            )?;
+            let Port { host, interface, address, .. } = port;
+            let peer = format!("{interface} address {} netns {OTHER}", mac(*address));
+            lab.run_beside(host, &format!("ip link add {end} type veth peer name {peer}"))?;
             plain_frames(lab, end)?;
-            lab.run("ip", &["link", "set", end, "up"])?;
+            lab.run(&format!("ip link set {end} up"))?;
         }
         hosts.configure()?;
         Ok(hosts)
     }
 
     /// Three hosts joined without anything in between.
-    ///
-    /// # Errors
-    ///
-    /// [`NamespaceError`] of the step that failed.
-    pub fn direct() -> Result<Self, NamespaceError> {
+    pub(crate) fn direct() -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         let [sender, proxy_near, proxy_far, receiver] = hosts.ports();
         for (one, other) in [(sender, proxy_near), (proxy_far, receiver)] {
-            let (mac_one, mac_other) = (mac(one.address), mac(other.address));
-            one.host.run_beside(
-                other.host,
-                "ip",
-                &[
-                    "link",
-                    "add",
-                    one.interface,
-                    "address",
-                    &mac_one,
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    other.interface,
-                    "address",
-                    &mac_other,
-                    "netns",
-                    OTHER,
-                ],
-            )?;
+            let [end, peer] = [&one, &other]
+                .map(|port| format!("{} address {}", port.interface, mac(port.address)));
+            let command = format!("ip link add {end} type veth peer name {peer} netns {OTHER}");
+            one.host.run_beside(other.host, &command)?;
         }
         hosts.configure()?;
         Ok(hosts)
@@ -168,26 +127,12 @@ impl Topology {
     fn configure(&self) -> Result<(), NamespaceError> {
         for Port { host, interface, address, peer } in self.ports() {
             plain_frames(host, interface)?;
-            let (address, peer, peer_mac) = (format!("{address}/24"), peer.to_string(), mac(peer));
-            host.run("ip", &["address", "add", &address, "dev", interface])?;
-            host.run("ip", &["link", "set", interface, "up"])?;
-            host.run(
-                "ip",
-                &[
-                    "neighbour",
-                    "add",
-                    &peer,
-                    "lladdr",
-                    &peer_mac,
-                    "dev",
-                    interface,
-                    "nud",
-                    "permanent",
-                ],
-            )?;
+            host.run(&format!("ip address add {address}/24 dev {interface}"))?;
+            host.run(&format!("ip link set {interface} up"))?;
+            neighbour(host, interface, peer.into(), &mac(peer))?;
         }
-        self.sender.run("ip", &["route", "add", PREFIX, "via", &PROXY_NEAR.to_string()])?;
-        self.receiver.run("ip", &["route", "add", PREFIX, "via", &PROXY_FAR.to_string()])?;
+        self.sender.run(&format!("ip route add {PREFIX} via {PROXY_NEAR}"))?;
+        self.receiver.run(&format!("ip route add {PREFIX} via {PROXY_FAR}"))?;
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
 
@@ -207,39 +152,15 @@ impl Topology {
         for (Port { host, interface, peer, .. }, (address, peer_v6)) in
             self.ports().iter().zip(addresses)
         {
-            let (address, peer_v6, mac) =
-                (format!("{address}/64"), peer_v6.to_string(), mac(*peer));
             // No address that nobody asked for, and so nobody's search for routers from it.
-            host.run("ip", &["link", "set", interface, "addrgenmode", "none"])?;
-            host.set(ipv6_switch(interface), "0")?;
-            host.run("ip", &["address", "add", &address, "dev", interface, "nodad"])?;
-            host.run(
-                "ip",
-                &[
-                    "neighbour",
-                    "add",
-                    &peer_v6,
-                    "lladdr",
-                    &mac,
-                    "dev",
-                    interface,
-                    "nud",
-                    "permanent",
-                ],
-            )?;
+            host.run(&format!("ip link set {interface} addrgenmode none"))?;
+            host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
+            host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;
+            neighbour(host, interface, peer_v6.into(), &mac(*peer))?;
         }
-        self.sender.run("ip", &["route", "add", PREFIX_V6, "via", &PROXY_NEAR_V6.to_string()])?;
-        self.receiver.run("ip", &["route", "add", PREFIX_V6, "via", &PROXY_FAR_V6.to_string()])?;
+        self.sender.run(&format!("ip route add {PREFIX_V6} via {PROXY_NEAR_V6}"))?;
+        self.receiver.run(&format!("ip route add {PREFIX_V6} via {PROXY_FAR_V6}"))?;
         self.proxy.set("net/ipv6/conf/all/forwarding", "1")
-    }
-}
-
-/// The kernel's switch for IPv6 on an interface of the topology.
-fn ipv6_switch(interface: &str) -> &'static str {
-    if interface == NEAR {
-        "net/ipv6/conf/near/disable_ipv6"
-    } else {
-        "net/ipv6/conf/far/disable_ipv6"
     }
 }
 
@@ -249,10 +170,17 @@ fn mac(address: Ipv4Addr) -> String {
     format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
+fn neighbour(
+    host: &Namespace,
+    interface: &str,
+    peer: IpAddr,
+    mac: &str,
+) -> Result<(), NamespaceError> {
+    let command = format!("ip neighbour add {peer} lladdr {mac} dev {interface} nud permanent");
+    host.run(&command).map(drop)
+}
+
 fn plain_frames(host: &Namespace, interface: &str) -> Result<(), NamespaceError> {
-    let mut arguments = vec!["-K", interface];
-    for offload in OFFLOADS {
-        arguments.extend([offload, "off"]);
-    }
-    host.run("ethtool", &arguments).map(drop)
+    let offloads = OFFLOADS.map(|offload| format!("{offload} off")).join(" ");
+    host.run(&format!("ethtool -K {interface} {offloads}")).map(drop)
 }

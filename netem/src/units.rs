@@ -67,15 +67,14 @@ impl Percent {
     }
 }
 
+/// `bytes` in `seconds`, in Mbit/s; 0 in no time.
+pub(crate) fn mbit_s(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8e-6 / seconds } else { 0.0 }
+}
+
 /// A number uniform over [0, 1), out of 64 random bits: 53 are what an `f64` holds exactly.
 pub(crate) fn unit_interval(random: u64) -> f64 {
     (random >> 11) as f64 / (1_u64 << 53) as f64
-}
-
-impl fmt::Display for Percent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} %", self.0)
-    }
 }
 
 #[cfg(test)]

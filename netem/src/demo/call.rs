@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use audio::quality::Quality;
 use serde::Serialize;
 
-use super::waits::{self, DrawError, Waits};
+use super::DemoError;
+use super::waits::{self, Waits};
+use crate::files::{self, FileError};
 use crate::progress::Progress;
 use crate::record::{Audio, RunRecord};
-use crate::report::{outcome, remarks, table};
-use crate::run::{Bench, Call, RunError, Sound};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::report::{Column, outcome, remarks, table_of};
+use crate::run::{Bench, Call, Sound};
+use crate::scenario::Scenario;
 
 const SCENARIO: &str = "audio-paper";
 /// A conversation does not wait longer for a missing packet. The path's round trip is 52 ms.
@@ -63,53 +65,20 @@ pub struct CallDemo {
     pub passed: bool,
 }
 
-/// Why there were no two calls.
-#[derive(Debug, thiserror::Error)]
-pub enum CallDemoError {
-    /// The scenario.
-    #[error(transparent)]
-    Scenario(#[from] ScenarioError),
-    /// A call.
-    #[error("{caller}")]
-    Run {
-        /// Which.
-        caller: &'static str,
-        /// What happened.
-        source: RunError,
-    },
-    /// The picture.
-    #[error(transparent)]
-    Draw(#[from] DrawError),
-    /// A file.
-    #[error("cannot {what} {}", path.display())]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-}
-
 /// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was
 /// heard in `directory`.
 ///
 /// # Errors
 ///
-/// [`CallDemoError`]. A check that fails is no error here: it stands in the result.
+/// [`DemoError`]. A check that fails is no error here: it stands in the result.
 pub fn run(
     bench: &Bench<'_>,
     directory: &Path,
     wav: Option<&Path>,
     seconds: u32,
     seed: u64,
-) -> Result<CallDemo, CallDemoError> {
-    let file = |what, path: &Path| {
-        let path = path.to_owned();
-        move |source| CallDemoError::File { what, path, source }
-    };
-    std::fs::create_dir_all(directory).map_err(file("make the directory", directory))?;
+) -> Result<CallDemo, DemoError> {
+    std::fs::create_dir_all(directory).map_err(FileError::io("make the directory", directory))?;
     let mut calls = Vec::new();
     let mut curves = Vec::new();
     for (caller, name, settings) in CALLERS {
@@ -128,19 +97,18 @@ pub fn run(
         let mut progress = Progress::begin(caller.to_owned(), scenario.flow.total_bytes());
         let Call { record, listener } = bench
             .call(&scenario, seed, Some(&sound), &mut progress)
-            .map_err(|source| CallDemoError::Run { caller, source })?;
+            .map_err(|source| DemoError::Run { who: caller, source })?;
         progress.end(&outcome(&record));
-        let text = std::fs::read_to_string(&sound.waits).map_err(file("read", &sound.waits))?;
-        curves.push(Waits::of(caller, &text));
+        curves.push(Waits::of(caller, &files::read(&sound.waits)?));
         let [wav, hgrm] = ["wav", "hgrm"].map(|kind| directory.join(name).with_extension(kind));
         for (from, to) in [(&sound.heard, &wav), (&sound.waits, &hgrm)] {
-            std::fs::copy(from, to).map_err(file("write", to))?;
+            std::fs::copy(from, to).map_err(FileError::io("write", to))?;
         }
         let (concealed, quality) = (listener.concealed, listener.quality);
         calls.push(Row { caller, wav, hgrm, concealed, quality, record });
     }
     let plot = directory.join("waits.svg");
-    std::fs::write(&plot, waits::draw(&curves)?).map_err(file("write", &plot))?;
+    std::fs::write(&plot, waits::draw(&curves)?).map_err(FileError::io("write", &plot))?;
     let passed = passed(&calls);
     Ok(CallDemo { calls, plot, passed })
 }
@@ -155,48 +123,31 @@ fn audio(row: &Row) -> Audio {
     row.record.audio.unwrap_or_default()
 }
 
+const COLUMNS: [Column<Row>; 12] = [
+    ("call", |row| row.caller.to_owned()),
+    ("p50", |row| format!("{:.1} ms", audio(row).dejitter_ms.p50)),
+    ("p99", |row| format!("{:.1} ms", audio(row).dejitter_ms.p99)),
+    ("p99.9", |row| format!("{:.1} ms", audio(row).dejitter_ms.p999)),
+    ("max", |row| format!("{:.1} ms", audio(row).dejitter_ms.max)),
+    ("frames late", |row| audio(row).late.to_string()),
+    ("concealed", |row| or_dash(row.concealed)),
+    ("MOS", |row| or_dash(row.quality.as_ref().map(|quality| format!("{:.2}", quality.mos)))),
+    ("sent again", |row| row.record.packets.retransmitted.to_string()),
+    ("quACKs", |row| row.record.quacks.received.to_string()),
+    ("polls", |row| row.record.quacks.polls.to_string()),
+    ("bytes for help", |row| format!("{:.1} %", audio(row).help_percent())),
+];
+
+fn or_dash(figure: Option<impl ToString>) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
+}
+
 /// The table, and where to find what it tells of.
 pub fn print(demo: &CallDemo) -> String {
-    let header = [
-        "call",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "frames late",
-        "concealed",
-        "MOS",
-        "sent again",
-        "quACKs",
-        "polls",
-        "bytes for help",
-    ];
-    let rows = demo.calls.iter().map(|row| {
-        let (Audio { dejitter_ms: waits, late, .. }, record) = (audio(row), &row.record);
-        let ms = |figure: f64| format!("{figure:.1} ms");
-        let known =
-            |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        vec![
-            row.caller.to_owned(),
-            ms(waits.p50),
-            ms(waits.p99),
-            ms(waits.p999),
-            ms(waits.max),
-            late.to_string(),
-            known(row.concealed),
-            row.quality
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |quality| format!("{:.2}", quality.mos)),
-            record.packets.retransmitted.to_string(),
-            record.quacks.received.to_string(),
-            record.quacks.polls.to_string(),
-            format!("{:.1} %", audio(row).help_percent()),
-        ]
-    });
     let mut text = format!(
         "\nHow long packets waited for those before them, of which a player waits {PLAYOUT_LIMIT_MS} ms at most, and then guesses\n\
          {}\n{}\n",
-        table(&header, rows, 1),
+        table_of(&COLUMNS, &demo.calls, 1),
         says(demo),
     );
     for row in &demo.calls {

@@ -6,12 +6,14 @@ fn row(sender: Sender, goodput: f64, hash: &str) -> Row {
 }
 
 fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
+    let mut scenario = Scenario::load(SCENARIO).unwrap();
+    scenario.apply(sender.settings).unwrap();
     RunRecord {
         scenario: SCENARIO.to_owned(),
         backend: "user".to_owned(),
         seed: 1,
-        mode: sender.mode.name().to_owned(),
-        cc: sender.cc.name().to_owned(),
+        mode: scenario.sidekick.mode.name().to_owned(),
+        cc: scenario.congestion_control().name().to_owned(),
         bytes: 1000,
         time_s: 0.008 / goodput,
         goodput_mbit_s: goodput,

@@ -44,10 +44,6 @@ impl Waits {
 }
 
 /// All of them as an SVG.
-///
-/// # Errors
-///
-/// [`DrawError`].
 pub(super) fn draw(curves: &[Waits]) -> Result<String, DrawError> {
     let mut text = String::new();
     drawing(&mut text, curves).map_err(|error| DrawError(error.to_string()))?;

@@ -1,13 +1,13 @@
 //! The same runs on several backends, side by side, and whether they agree.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::data::NOTHING;
 use super::job::Case;
 use super::quantity::{Measure, Quantity, Results, Summary, measures};
 use super::sheet::Sheet;
+use crate::files::{self, FileError};
 use crate::record::RunRecord;
 use crate::report::{MOST_LATE_PERCENT, late_percent};
 
@@ -41,75 +41,38 @@ struct Other {
     records: Vec<RunRecord>,
 }
 
-/// Why a file of records cannot be taken.
-#[derive(Debug, thiserror::Error)]
-pub enum CompareError {
-    /// Reading.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Not a record.
-    #[error(
-        "{path}, line {line}: {message}; each line has to be one that `sidekick-lab run --json` printed"
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong there.
-        message: String,
-    },
-}
+const HINT: &str = "each line has to be one that `sidekick-lab run --json` printed";
 
 /// Reads the records of a file, one a line.
 ///
 /// # Errors
 ///
-/// [`CompareError`].
-pub fn read(path: &Path) -> Result<Vec<RunRecord>, CompareError> {
-    let text = fs::read_to_string(path)
-        .map_err(|source| CompareError::Read { path: path.to_owned(), source })?;
+/// [`FileError`].
+pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
+    let text = files::read(path)?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(number, line)| {
-            serde_json::from_str(line).map_err(|error| CompareError::Malformed {
-                path: path.to_owned(),
-                line: number + 1,
-                message: error.to_string(),
-            })
-        })
-        .collect()
+    let record = |(number, line)| {
+        serde_json::from_str(line).map_err(|error| FileError::line(path, number + 1, error, HINT))
+    };
+    lines.map(record).collect()
 }
 
 impl Agreement {
     /// Sorts records by what was run; those of `sim` itself are left out.
     #[must_use]
     pub fn of(records: &[RunRecord]) -> Self {
-        let mut groups: BTreeMap<(&str, &[String], &str), Vec<RunRecord>> = BTreeMap::new();
+        type Key<'a> = (&'a str, &'a [String], &'a str);
+        let mut groups: BTreeMap<Key<'_>, Vec<RunRecord>> = BTreeMap::new();
         for record in records.iter().filter(|record| record.backend != "sim") {
             let key =
                 (record.scenario.as_str(), record.settings.as_slice(), record.backend.as_str());
             groups.entry(key).or_default().push(record.clone());
         }
-        let other = |((scenario, settings, backend), records): (
-            (&str, &[String], &str),
-            Vec<RunRecord>,
-        )| {
-            let set = |case: Case, text: &String| match text.split_once('=') {
-                Some((setting, value)) => case.set(setting.trim(), value.trim()),
-                None => case,
-            };
-            Other {
-                backend: backend.to_owned(),
-                case: settings.iter().fold(Case::of(scenario), set).seeds(SEEDS),
-                words: [scenario, &settings.join(" ")].join(" ").trim_end().to_owned(),
-                records,
-            }
+        let other = |((scenario, settings, backend), records): (Key<'_>, _)| Other {
+            backend: backend.to_owned(),
+            case: Case::of(scenario).with(settings).seeds(SEEDS),
+            words: [scenario, &settings.join(" ")].join(" ").trim_end().to_owned(),
+            records,
         };
         Self { id: "agreement", others: groups.into_iter().map(other).collect() }
     }
@@ -181,16 +144,23 @@ impl Other {
         let expected = all as f64 * chance;
         let deviation = (expected * (1.0 - chance)).sqrt();
         let agrees = (lost as f64 - expected).abs() <= DEVIATIONS * deviation.max(1.0);
-        let words = [
-            self.words.clone(),
-            "lost near, %".to_owned(),
-            format!("{:.2}", percent(sim_lost, sim_all)),
-            self.backend.clone(),
-            format!("{:.2}", percent(lost, all)),
-            format!("{:+.0} packets of {all}", lost as f64 - expected),
-            if agrees { "agrees" } else { "differs" }.to_owned(),
-        ];
-        Row { words: words.into(), agrees }
+        let [sim, there] = [(sim_lost, sim_all), (lost, all)]
+            .map(|(lost, all)| format!("{:.2}", percent(lost, all)));
+        let difference = format!("{:+.0} packets of {all}", lost as f64 - expected);
+        self.row("lost near, %", [sim, there], difference, verdict(agrees).to_owned(), agrees)
+    }
+
+    fn row(
+        &self,
+        figure: &str,
+        [sim, there]: [String; 2],
+        difference: String,
+        verdict: String,
+        agrees: bool,
+    ) -> Row {
+        let (words, backend) = (self.words.clone(), self.backend.clone());
+        let words = vec![words, figure.to_owned(), sim, backend, there, difference, verdict];
+        Row { words, agrees }
     }
 
     fn main_row(&self, results: &Results) -> Row {
@@ -199,10 +169,10 @@ impl Other {
             // past it, and a run lands on the next step, on `sim` one in twenty. That is chance,
             // unless every run of several does.
             let near = |sim: f64, record: &RunRecord| {
-                measures::dejitter_p99(record)
+                measures::DEJITTER_P99(record)
                     .is_some_and(|there| (there - sim).abs() <= DEJITTER_WITHIN_MS)
             };
-            self.compare(results, "de-jitter p99, ms", measures::dejitter_p99, 1, |sim, there| {
+            self.compare(results, "de-jitter p99, ms", measures::DEJITTER_P99, 1, |sim, there| {
                 let difference = there - sim;
                 let one_of_several = self.records.len() >= SEVERAL
                     && self.records.iter().any(|record| near(sim, record));
@@ -210,7 +180,7 @@ impl Other {
                 (format!("{difference:+.1} ms"), agrees)
             })
         } else {
-            self.compare(results, "goodput, Mbit/s", measures::goodput, 2, |sim, there| {
+            self.compare(results, "goodput, Mbit/s", measures::GOODPUT, 2, |sim, there| {
                 let difference = there / sim - 1.0;
                 (format!("{:+.1} %", difference * 100.0), difference.abs() <= GOODPUT_WITHIN)
             })
@@ -227,24 +197,21 @@ impl Other {
     ) -> Row {
         let sim = Quantity::Of(self.case.clone(), measure).summary(results);
         let there = Summary::of(self.records.iter().filter_map(measure));
-        let text = |summary: Option<Summary>| {
-            summary.map_or_else(|| "–".to_owned(), |summary| summary.text(decimals))
+        let text = |summary: Option<Summary>| match summary {
+            Some(summary) => summary.text(decimals),
+            None => NOTHING.to_owned(),
         };
         let (difference, verdict, agrees) = match (sim, there) {
             (Some(sim), Some(there)) => {
                 let (difference, agrees) = compare(sim.median, there.median);
-                (difference, if agrees { "agrees" } else { "differs" }, agrees)
+                (difference, verdict(agrees), agrees)
             }
             (None, _) => (String::new(), "nothing came of sim", false),
             (_, None) => (String::new(), "no such figure", false),
         };
-        let mut verdict = verdict.to_owned();
-        if let Some(doubt) = self.doubt() {
-            verdict = format!("{verdict}; {doubt}");
-        }
-        let words =
-            [self.words.clone(), figure.to_owned(), text(sim), self.backend.clone(), text(there)];
-        Row { words: words.into_iter().chain([difference, verdict]).collect(), agrees }
+        let doubt = self.doubt().map_or_else(String::new, |doubt| format!("; {doubt}"));
+        let verdict = format!("{verdict}{doubt}");
+        self.row(figure, [text(sim), text(there)], difference, verdict, agrees)
     }
 
     /// Why these records are not to be trusted, if the machine that made them was too slow.
@@ -271,10 +238,15 @@ impl Other {
     }
 }
 
+fn verdict(agrees: bool) -> &'static str {
+    if agrees { "agrees" } else { "differs" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::record::{Audio, Percentiles};
+    use std::fs;
 
     fn record(backend: &str, goodput: f64) -> RunRecord {
         RunRecord {

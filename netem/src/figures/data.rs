@@ -6,7 +6,7 @@ use super::quantity::{Results, Summary};
 use super::sheet::Sheet;
 
 /// What stands where nothing came of the runs.
-const NOTHING: &str = "–";
+pub(super) const NOTHING: &str = "–";
 
 /// What a part shows as a reader wants it: medians with their ranges, a row for each x.
 #[must_use]

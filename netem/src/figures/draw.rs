@@ -51,11 +51,7 @@ impl From<Colour> for RGBColor {
 }
 
 /// A plot as an SVG element.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
+pub(super) fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> {
     let drawn = plot.drawn(results);
     let points = || drawn.iter().flat_map(|(_, points)| points);
     let x = Ruler::new(&plot.x, points().map(|(x, _)| *x));
@@ -151,11 +147,7 @@ fn measured(chart: &mut Chart<'_, '_>, curve: &Curve, points: &[(f64, Summary)])
 }
 
 /// A heat map as an SVG element.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> {
+pub(super) fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> {
     let rows = u32::try_from(heat.y.1.len()).unwrap_or(1);
     let size = (HEAT.0, HEAT.1 * rows + BELOW_X + 2 * MARGIN);
     let (x, y) = (Ruler::names(&heat.x.1), Ruler::names(&heat.y.1));
@@ -180,8 +172,7 @@ pub fn heat_map(heat: &HeatMap, results: &Results) -> Result<String, DrawError> 
 }
 
 /// A ratio in three digits or so.
-#[must_use]
-pub fn ratio(ratio: f64) -> String {
+pub(super) fn ratio(ratio: f64) -> String {
     if ratio < 9.95 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
 }
 

@@ -68,12 +68,8 @@ fn sender_curve(
     Curve::measured(sender.name, sender.colour, points)
 }
 
-fn paragraphs(paragraphs: &[&str]) -> Vec<String> {
-    paragraphs.iter().map(|&paragraph| paragraph.to_owned()).collect()
-}
-
 fn words(words: &[&str]) -> Vec<String> {
-    paragraphs(words)
+    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 #[cfg(test)]

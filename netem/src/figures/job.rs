@@ -1,7 +1,7 @@
 //! What is run: cases, and the jobs that they are made of.
 
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
 use crate::record::RunRecord;
 use crate::scenario::{Scenario, ScenarioError};
@@ -30,10 +30,11 @@ impl Case {
         self
     }
 
-    /// Changes several settings.
+    /// Changes several settings, as `--set` takes them.
     #[must_use]
-    pub fn with(self, settings: &[(&str, &str)]) -> Self {
-        settings.iter().fold(self, |case, (setting, value)| case.set(setting, value))
+    pub fn with<S: AsRef<str>>(self, settings: &[S]) -> Self {
+        let pairs = settings.iter().filter_map(|text| text.as_ref().split_once('='));
+        pairs.fold(self, |case, (setting, value)| case.set(setting.trim(), value.trim()))
     }
 
     /// Runs it with the seeds from 1 to `seeds`.
@@ -80,11 +81,9 @@ impl Job {
     /// for the same run in every version and on every machine.
     #[must_use]
     pub fn identity(&self) -> String {
-        let mut text = self.scenario.clone();
-        for (setting, value) in &self.settings {
-            let _ = write!(text, " {setting}={value}");
-        }
-        text + &format!(" seed={}", self.seed)
+        let settings: String =
+            self.assignments().iter().map(|setting| format!(" {setting}")).collect();
+        format!("{}{settings} seed={}", self.scenario, self.seed)
     }
 
     /// The command line that does this run alone.
@@ -117,11 +116,9 @@ fn command(
     backend: &str,
     seed: u64,
 ) -> String {
-    let mut text = format!("sidekick-lab run {scenario} --backend {backend}");
-    for (setting, value) in settings {
-        let _ = write!(text, " --set {setting}={value}");
-    }
-    text + &format!(" --seed {seed}")
+    let settings: String =
+        settings.iter().map(|(setting, value)| format!(" --set {setting}={value}")).collect();
+    format!("sidekick-lab run {scenario} --backend {backend}{settings} --seed {seed}")
 }
 
 /// What became of a job: its record, or a sentence that says why there is none.
@@ -134,11 +131,8 @@ mod tests {
     #[test]
     fn the_order_of_settings_does_not_make_another_job() {
         let one = Case::of("upload-paper").set("near.loss_percent", 2).set("flow.cc", "reno");
-        let other = Case::of("upload-paper").with(&[
-            ("flow.cc", "bbr2"),
-            ("flow.cc", "reno"),
-            ("near.loss_percent", "2"),
-        ]);
+        let other =
+            Case::of("upload-paper").with(&["flow.cc=bbr2", "flow.cc=reno", "near.loss_percent=2"]);
         assert_eq!(one, other);
         let jobs: Vec<_> = one.seeds(3).jobs().collect();
         assert_eq!(jobs.len(), 3);
@@ -153,6 +147,6 @@ mod tests {
         let job = case.jobs().nth(3).unwrap();
         let one = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 4";
         assert_eq!(job.command(), one);
-        assert_eq!(job.load().unwrap().near.loss.get(), 2.0);
+        assert_eq!(job.load().unwrap().near.both.loss.get(), 2.0);
     }
 }

@@ -17,7 +17,7 @@ pub struct Experiment {
     /// Its title.
     pub title: &'static str,
     /// What it shows, a paragraph each.
-    pub shows: Vec<String>,
+    pub shows: Vec<&'static str>,
     /// The answer.
     pub parts: Vec<Part>,
 }
@@ -43,6 +43,17 @@ pub enum Part {
 }
 
 impl Part {
+    /// Curves over two axes.
+    pub fn plot<S: Into<String>>(
+        id: S,
+        title: S,
+        (x, y): (Axis, Axis),
+        curves: impl IntoIterator<Item = Curve>,
+    ) -> Self {
+        let (id, title, curves) = (id.into(), title.into(), curves.into_iter().collect());
+        Self::Plot(Plot { id, title, x, y, curves })
+    }
+
     /// Its name in file names, unlike that of all others.
     #[must_use]
     pub fn id(&self) -> &str {

@@ -27,11 +27,7 @@ pub struct About {
 }
 
 /// The page of a plan.
-///
-/// # Errors
-///
-/// [`DrawError`].
-pub fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
+pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<String, DrawError> {
     let failed = failures(plan.jobs().iter(), results);
     let sections = plan
         .experiments()
@@ -139,28 +135,31 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
     let sheet = data::for_reading(part, results);
     let rows = data::for_programs(part, results).rows.len();
     let file = csv_name(part);
-    Ok(match part {
-        Part::Plot(plot) => html! {
-            figure id=(plot.id) data-kind="plot" data-points=(rows) data-csv=(file) {
-                figcaption { h3 { (plot.title) } }
-                (legend(plot))
-                (nothing(rows))
-                div.plot { (PreEscaped(draw::plot(plot, results)?)) }
-                (folded(&sheet, &file))
+    let (kind, title, drawing) = match part {
+        Part::Plot(plot) => ("plot", plot.title.as_str(), Some(draw::plot(plot, results)?)),
+        Part::Heat(heat) => ("heat", heat.title.as_str(), Some(draw::heat_map(heat, results)?)),
+        Part::Table(_) | Part::Agreement(_) if sheet.rows.is_empty() => return Ok(html! {}),
+        Part::Table(table) => ("table", table.title.as_str(), None),
+        Part::Agreement(_) => ("table", "Backends side by side", None),
+    };
+    Ok(html! {
+        figure id=(part.id()) data-kind=(kind) data-points=(rows) data-csv=(file) {
+            figcaption {
+                h3 { (title) }
+                @if let Part::Heat(heat) = part { (heat_legend(heat)) }
             }
-        },
-        Part::Heat(heat) => html! {
-            figure id=(heat.id) data-kind="heat" data-points=(rows) data-csv=(file) {
-                figcaption { h3 { (heat.title) } (heat_legend(heat)) }
+            @if let Part::Plot(plot) = part { (legend(plot)) }
+            @if let Some(drawing) = &drawing {
                 (nothing(rows))
-                div.plot { (PreEscaped(draw::heat_map(heat, results)?)) }
-                (folded(&sheet, &file))
+                div.plot { (PreEscaped(drawing)) }
+                details {
+                    summary { "Table (" a href=(file) { (file) } ")" }
+                    (table(&sheet))
+                }
+            } @else {
+                (table(&sheet))
+                p.soft { a href=(file) { (file) } }
             }
-        },
-        Part::Table(_) | Part::Agreement(_) if sheet.rows.is_empty() => html! {},
-        Part::Table(table) => html! { (open(&table.id, &table.title, &sheet, &file)) },
-        Part::Agreement(agreement) => {
-            html! { (open(agreement.id, "Backends side by side", &sheet, &file)) }
         }
     })
 }
@@ -175,25 +174,6 @@ fn nothing(rows: usize) -> Markup {
 #[must_use]
 pub fn csv_name(part: &Part) -> String {
     format!("{}.csv", part.id())
-}
-
-fn folded(sheet: &Sheet, file: &str) -> Markup {
-    html! {
-        details {
-            summary { "Table (" a href=(file) { (file) } ")" }
-            (table(sheet))
-        }
-    }
-}
-
-fn open(id: &str, title: &str, sheet: &Sheet, file: &str) -> Markup {
-    html! {
-        figure id=(id) data-kind="table" data-points=(sheet.rows.len()) data-csv=(file) {
-            figcaption { h3 { (title) } }
-            (table(sheet))
-            p.soft { a href=(file) { (file) } }
-        }
-    }
 }
 
 fn table(sheet: &Sheet) -> Markup {

@@ -91,12 +91,6 @@ impl Shard {
             .then_some(Self { number, of })
     }
 
-    /// Whether it is the whole plan.
-    #[must_use]
-    pub fn is_whole(self) -> bool {
-        self.of == 1
-    }
-
     /// How many shards the plan is cut into.
     #[must_use]
     pub fn of(self) -> usize {
@@ -140,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn plan(cases: &[Case]) -> Plan {
-        let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::goodput), 1);
+        let entry = |case: &Case| Entry::Figure(Quantity::Of(case.clone(), measures::GOODPUT), 1);
         let table = Table {
             id: "t".into(),
             title: String::new(),

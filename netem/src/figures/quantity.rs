@@ -43,11 +43,8 @@ impl Summary {
     #[must_use]
     pub fn text(&self, decimals: usize) -> String {
         let Self { median, least, most, .. } = self;
-        let (middle, low, high) = (
-            format!("{median:.decimals$}"),
-            format!("{least:.decimals$}"),
-            format!("{most:.decimals$}"),
-        );
+        let [middle, low, high] =
+            [median, least, most].map(|figure| format!("{figure:.decimals$}"));
         if low == high { middle } else { format!("{middle} ({low} to {high})") }
     }
 }
@@ -87,74 +84,39 @@ impl Quantity {
         if !self.cases().flat_map(Case::jobs).all(|job| came(&job)) {
             return None;
         }
+        let figure = |job: &Job, measure: Measure| measure(results.get(job)?.as_ref().ok()?);
         match self {
             Self::Of(case, measure) => {
-                Summary::of(case.jobs().filter_map(|job| figure(results, &job, *measure)))
+                Summary::of(case.jobs().filter_map(|job| figure(&job, *measure)))
             }
             Self::Ratio { of, to, measure } => {
-                Summary::of(of.jobs().zip(to.jobs()).filter_map(|(of, to)| {
-                    Some(figure(results, &of, *measure)? / figure(results, &to, *measure)?)
-                }))
+                let ratio = |(of, to)| Some(figure(&of, *measure)? / figure(&to, *measure)?);
+                Summary::of(of.jobs().zip(to.jobs()).filter_map(ratio))
             }
         }
     }
 }
 
-fn figure(results: &Results, job: &Job, measure: Measure) -> Option<f64> {
-    measure(results.get(job)?.as_ref().ok()?)
-}
-
 /// What is taken from records.
 pub mod measures {
-    use super::RunRecord;
+    use super::Measure;
 
     /// Mbit/s at the receiver's application.
-    #[must_use]
-    pub fn goodput(record: &RunRecord) -> Option<f64> {
-        Some(record.goodput_mbit_s)
-    }
-
+    pub const GOODPUT: Measure = |record| Some(record.goodput_mbit_s);
     /// Megabytes (10^6) that arrived.
-    #[must_use]
-    pub fn megabytes(record: &RunRecord) -> Option<f64> {
-        Some(record.bytes as f64 / 1e6)
-    }
-
+    pub const MEGABYTES: Measure = |record| Some(record.bytes as f64 / 1e6);
     /// Packets that the receiver sent.
-    #[must_use]
-    pub fn ack_packets(record: &RunRecord) -> Option<f64> {
-        Some(record.ack_packets as f64)
-    }
-
+    pub const ACK_PACKETS: Measure = |record| Some(record.ack_packets as f64);
     /// Milliseconds to the first byte of the first answer.
-    #[must_use]
-    pub fn first_byte(record: &RunRecord) -> Option<f64> {
-        record.first_byte_ms.first().copied()
-    }
-
+    pub const FIRST_BYTE: Measure = |record| record.first_byte_ms.first().copied();
     /// Jain's fairness index of the two flows.
-    #[must_use]
-    pub fn jain(record: &RunRecord) -> Option<f64> {
-        record.competitor.as_ref().map(|competitor| competitor.jain)
-    }
-
+    pub const JAIN: Measure = |record| Some(record.competitor.as_ref()?.jain);
     /// Mbit/s of the first flow while both were there.
-    #[must_use]
-    pub fn beside(record: &RunRecord) -> Option<f64> {
-        record.competitor.as_ref().map(|competitor| competitor.beside_mbit_s)
-    }
-
+    pub const BESIDE: Measure = |record| Some(record.competitor.as_ref()?.beside_mbit_s);
     /// Mbit/s of the second flow while both were there.
-    #[must_use]
-    pub fn competitor(record: &RunRecord) -> Option<f64> {
-        record.competitor.as_ref().map(|competitor| competitor.goodput_mbit_s)
-    }
-
+    pub const COMPETITOR: Measure = |record| Some(record.competitor.as_ref()?.goodput_mbit_s);
     /// Milliseconds in the de-jitter buffer that 99 % of the packets do not exceed.
-    #[must_use]
-    pub fn dejitter_p99(record: &RunRecord) -> Option<f64> {
-        record.audio.map(|audio| audio.dejitter_ms.p99)
-    }
+    pub const DEJITTER_P99: Measure = |record| Some(record.audio?.dejitter_ms.p99);
 }
 
 #[cfg(test)]
@@ -174,7 +136,7 @@ mod tests {
     fn a_case_is_summed_up_over_its_seeds() {
         let case = Case::of("a").seeds(3);
         let results = results(&[(&case, 1, Ok(2.0)), (&case, 2, Ok(9.0)), (&case, 3, Ok(4.0))]);
-        let summary = Quantity::Of(case, measures::goodput).summary(&results).unwrap();
+        let summary = Quantity::Of(case, measures::GOODPUT).summary(&results).unwrap();
         assert_eq!(summary, Summary { median: 4.0, least: 2.0, most: 9.0, runs: 3 });
         assert_eq!(summary.text(1), "4.0 (2.0 to 9.0)");
         assert_eq!(Summary::published(2.25).text(1), "2.2");
@@ -185,7 +147,7 @@ mod tests {
         let (of, to) = (Case::of("a").seeds(2), Case::of("b").seeds(2));
         let results =
             results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
-        let ratio = Quantity::Ratio { of, to, measure: measures::goodput };
+        let ratio = Quantity::Ratio { of, to, measure: measures::GOODPUT };
         // Nothing can be said of the second seed: the divisor is zero.
         assert_eq!(
             ratio.summary(&results),
@@ -199,17 +161,17 @@ mod tests {
         let (of, to) = (Case::of("a").seeds(3), Case::of("b").seeds(3));
         let ran = |case| [1, 2, 3].map(|seed| (case, seed, Ok(4.0)));
         let mut figures = [ran(&of), ran(&to)].concat();
-        let ratio = Quantity::Ratio { of: of.clone(), to: to.clone(), measure: measures::goodput };
+        let ratio = Quantity::Ratio { of: of.clone(), to: to.clone(), measure: measures::GOODPUT };
         assert!(ratio.summary(&results(&figures)).is_some());
         figures[4].2 = Err("no");
         let results = results(&figures);
-        assert_eq!(Quantity::Of(to, measures::goodput).summary(&results), None);
+        assert_eq!(Quantity::Of(to, measures::GOODPUT).summary(&results), None);
         assert_eq!(ratio.summary(&results), None);
-        assert!(Quantity::Of(of, measures::goodput).summary(&results).is_some());
+        assert!(Quantity::Of(of, measures::GOODPUT).summary(&results).is_some());
     }
 
     #[test]
     fn what_was_not_run_has_no_figure() {
-        assert_eq!(Quantity::Of(Case::of("a"), measures::goodput).summary(&Results::new()), None);
+        assert_eq!(Quantity::Of(Case::of("a"), measures::GOODPUT).summary(&Results::new()), None);
     }
 }

@@ -12,8 +12,8 @@ pub struct Sender {
     pub name: &'static str,
     /// Its colour, in every plot.
     pub colour: Colour,
-    /// What makes a scenario use it.
-    pub settings: &'static [(&'static str, &'static str)],
+    /// What makes a scenario use it, as `--set` takes it.
+    pub settings: &'static [&'static str],
 }
 
 impl Sender {
@@ -24,62 +24,47 @@ impl Sender {
     }
 }
 
+const OFF: &str = "sidekick.mode=off";
+
 /// CUBIC as quiche ships it.
-pub const CUBIC: Sender = Sender {
-    name: "CUBIC, stock quiche",
-    colour: GREY,
-    settings: &[("sidekick.mode", "off"), ("flow.cc", "cubic")],
-};
+pub const CUBIC: Sender =
+    Sender { name: "CUBIC, stock quiche", colour: GREY, settings: &[OFF, "flow.cc=cubic"] };
 /// CUBIC without the rollback.
-pub const CUBIC_RFC9438: Sender = Sender {
-    name: "CUBIC, RFC 9438",
-    colour: ORANGE,
-    settings: &[("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
-};
+pub const CUBIC_RFC9438: Sender =
+    Sender { name: "CUBIC, RFC 9438", colour: ORANGE, settings: &[OFF, "flow.cc=cubic-rfc9438"] };
 /// NewReno.
-pub const RENO: Sender = Sender {
-    name: "Reno",
-    colour: PURPLE,
-    settings: &[("sidekick.mode", "off"), ("flow.cc", "reno")],
-};
+pub const RENO: Sender = Sender { name: "Reno", colour: PURPLE, settings: &[OFF, "flow.cc=reno"] };
 /// BBR2.
-pub const BBR2: Sender = Sender {
-    name: "BBR2",
-    colour: SKY,
-    settings: &[("sidekick.mode", "off"), ("flow.cc", "bbr2")],
-};
+pub const BBR2: Sender = Sender { name: "BBR2", colour: SKY, settings: &[OFF, "flow.cc=bbr2"] };
 /// Early loss on CUBIC as in RFC 9438.
 pub const EARLY_LOSS: Sender = Sender {
     name: "Sidekick, early loss",
     colour: BROWN,
-    settings: &[("sidekick.mode", "early-loss"), ("flow.cc", "cubic-rfc9438")],
+    settings: &["sidekick.mode=early-loss", "flow.cc=cubic-rfc9438"],
 };
 /// Path-aware CUBIC.
-pub const PACUBIC: Sender = Sender {
-    name: "Sidekick, PACUBIC",
-    colour: VERMILION,
-    settings: &[("sidekick.mode", "pacubic")],
-};
+pub const PACUBIC: Sender =
+    Sender { name: "Sidekick, PACUBIC", colour: VERMILION, settings: &["sidekick.mode=pacubic"] };
 /// Path-aware BBR2.
 pub const PATH_AWARE_BBR2: Sender = Sender {
     name: "Sidekick, path-aware BBR2",
     colour: BLUE,
-    settings: &[("sidekick.mode", "path-aware-bbr")],
+    settings: &["sidekick.mode=path-aware-bbr"],
 };
 /// Whatever repair fits, over BBR2.
 pub const AUTO: Sender =
-    Sender { name: "Sidekick, auto", colour: OLIVE, settings: &[("sidekick.mode", "auto")] };
+    Sender { name: "Sidekick, auto", colour: OLIVE, settings: &["sidekick.mode=auto"] };
 /// The proxy's receipt makes room in stock CUBIC's window.
 pub const ACK_REDUCTION: Sender = Sender {
     name: "Sidekick, ACK reduction",
     colour: VIOLET,
-    settings: &[("sidekick.mode", "ack-reduction"), ("flow.cc", "cubic")],
+    settings: &["sidekick.mode=ack-reduction", "flow.cc=cubic"],
 };
 /// A proxy that terminates the connection; CUBIC as in RFC 9438 on both sides of it.
 pub const SPLIT: Sender = Sender {
     name: "split proxy",
     colour: GREEN,
-    settings: &[("flow.split", "on"), ("sidekick.mode", "off"), ("flow.cc", "cubic-rfc9438")],
+    settings: &["flow.split=on", OFF, "flow.cc=cubic-rfc9438"],
 };
 
 /// All of them, but [`ACK_REDUCTION`], which is for another path.

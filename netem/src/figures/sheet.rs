@@ -14,12 +14,8 @@ impl Sheet {
         Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
 
-    /// As a CSV file.
-    ///
-    /// # Errors
-    ///
-    /// [`csv::Error`], if a row has not as many entries as there are columns.
-    pub fn csv(&self) -> Result<Vec<u8>, csv::Error> {
+    /// As a CSV file. An error means that a row has not as many entries as there are columns.
+    pub(super) fn csv(&self) -> Result<Vec<u8>, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
         writer.write_record(&self.columns)?;
         for row in &self.rows {

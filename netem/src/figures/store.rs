@@ -7,15 +7,17 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::job::Outcome;
-use super::plan::{Plan, Shard};
+use super::plan::{NoShard, Plan, Shard};
 use super::quantity::Results;
+use crate::files::{self, FileError, write_whole};
 use crate::record::RunRecord;
+
+const HINT: &str = "this is no shard file of this version, run the shard again";
 
 /// The first line of a shard file.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -48,22 +50,9 @@ struct Line {
 /// Why shards cannot be written, read or put together.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Writing.
-    #[error("cannot write {path}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Reading.
-    #[error("cannot read {path}")]
-    Read {
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// A file that cannot be read or written, or is no shard file.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// There is nothing to put together.
     #[error(
         "there is no shard file in {path}; write them with `sidekick-lab figures --shard I/N --out {path}`"
@@ -71,18 +60,6 @@ pub enum StoreError {
     None {
         /// Where they were looked for.
         path: PathBuf,
-    },
-    /// Not a line of a shard file.
-    #[error(
-        "{path}, line {line}: {message}; this is no shard file of this version, run the shard again"
-    )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong there.
-        message: String,
     },
     /// Runs of another plan.
     #[error(
@@ -136,7 +113,7 @@ pub fn file_name(shard: Shard) -> String {
 ///
 /// # Errors
 ///
-/// [`StoreError::Write`].
+/// [`StoreError::File`].
 pub fn write(
     plan: &Plan,
     shard: Shard,
@@ -144,51 +121,24 @@ pub fn write(
     directory: &Path,
 ) -> Result<PathBuf, StoreError> {
     let path = directory.join(file_name(shard));
-    let text = || -> io::Result<Vec<u8>> {
-        let mut text = BufWriter::new(Vec::new());
-        let header = Header {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            plan: plan.digest().to_owned(),
-            runs: plan.jobs().len(),
-            shard: shard.to_string(),
-        };
-        writeln!(text, "{}", serde_json::to_string(&header)?)?;
-        for ((index, job), outcome) in plan.shard(shard).zip(outcomes) {
-            let (record, error) = match outcome.clone() {
-                Ok(record) => (Some(record), None),
-                Err(error) => (None, Some(error)),
-            };
-            writeln!(
-                text,
-                "{}",
-                serde_json::to_string(&Line { index, run: job.identity(), record, error })?
-            )?;
-        }
-        text.into_inner().map_err(io::IntoInnerError::into_error)
+    let header = Header {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        plan: plan.digest().to_owned(),
+        runs: plan.jobs().len(),
+        shard: shard.to_string(),
     };
-    text()
-        .and_then(|text| write_whole(&path, &text))
-        .map_err(|source| StoreError::Write { path: path.clone(), source })?;
+    let text = || -> serde_json::Result<String> {
+        let mut text = serde_json::to_string(&header)? + "\n";
+        for ((index, job), outcome) in plan.shard(shard).zip(outcomes) {
+            let (record, error) = (outcome.clone().ok(), outcome.clone().err());
+            text += &serde_json::to_string(&Line { index, run: job.identity(), record, error })?;
+            text += "\n";
+        }
+        Ok(text)
+    };
+    let text = text().map_err(|error| FileError::io("write", &path)(error.into()))?;
+    write_whole(&path, text.as_bytes())?;
     Ok(path)
-}
-
-/// Writes a file under another name first, so that it is there whole or not at all.
-///
-/// # Errors
-///
-/// The system's.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().unwrap_or_else(|| Path::new("."));
-    let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    // A temporary file is its owner's alone; a result is for everybody who may see the directory.
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-    }
-    file.persist(path)?;
-    Ok(())
 }
 
 /// Reads the shard files among `paths`, which are files or directories of them, and puts them
@@ -232,9 +182,9 @@ fn shard_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
             files.push(path.clone());
             continue;
         }
-        let failed = |source| StoreError::Read { path: path.clone(), source };
-        for entry in fs::read_dir(path).map_err(failed)? {
-            let entry = entry.map_err(failed)?.path();
+        let failed = FileError::io("read", path);
+        for entry in fs::read_dir(path).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?.path();
             let name = entry.file_name().and_then(OsStr::to_str).unwrap_or_default();
             if name.starts_with("shard-") && name.ends_with(".jsonl") {
                 files.push(entry);
@@ -246,13 +196,12 @@ fn shard_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), StoreError> {
-    let failed = |source| StoreError::Read { path: path.to_owned(), source };
     let malformed =
-        |line, message: String| StoreError::Malformed { path: path.to_owned(), line, message };
-    let mut lines = BufReader::new(fs::File::open(path).map_err(failed)?).lines();
-    let first = lines.next().transpose().map_err(failed)?.unwrap_or_default();
-    let header: Header =
-        serde_json::from_str(&first).map_err(|error| malformed(1, error.to_string()))?;
+        |line, problem: &dyn ToString| FileError::line(path, line, problem.to_string(), HINT);
+    let text = files::read(path)?;
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let header: Header = serde_json::from_str(first).map_err(|error| malformed(1, &error))?;
     let our_version = env!("CARGO_PKG_VERSION");
     if (header.plan.as_str(), header.version.as_str()) != (plan.digest(), our_version) {
         return Err(StoreError::OtherPlan {
@@ -263,19 +212,14 @@ fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), Stor
             our_version,
         });
     }
-    let shard: Shard = header
-        .shard
-        .parse()
-        .map_err(|error: super::plan::NoShard| malformed(1, error.to_string()))?;
+    let shard = header.shard.parse().map_err(|error: NoShard| malformed(1, &error))?;
     let mut outcomes = Vec::new();
-    for (number, text) in lines.enumerate() {
-        let text = text.map_err(failed)?;
-        let line: Line = serde_json::from_str(&text)
-            .map_err(|error| malformed(number + 2, error.to_string()))?;
+    for (text, number) in lines.zip(2..) {
+        let line: Line = serde_json::from_str(text).map_err(|error| malformed(number, &error))?;
         let outcome = match (line.record, line.error) {
             (Some(record), None) => Ok(record),
             (None, Some(error)) => Err(error),
-            _ => return Err(malformed(number + 2, "neither a record nor an error".to_owned())),
+            _ => return Err(malformed(number, &"neither a record nor an error").into()),
         };
         outcomes.push((line.index, outcome));
     }

@@ -11,7 +11,7 @@ use super::trace::Trace;
 use crate::units::{BitRate, Percent};
 
 /// Default limit of a queue, in bytes.
-pub const DEFAULT_QUEUE_BYTES: u64 = 65_000;
+const DEFAULT_QUEUE_BYTES: u64 = 65_000;
 
 /// What one direction of a link does to packets. The default is a wire without length.
 #[derive(Clone, Debug, PartialEq)]

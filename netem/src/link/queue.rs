@@ -22,7 +22,7 @@ enum Aqm {
 /// Packets that wait, and the discipline that they are under.
 #[derive(Debug)]
 pub(super) struct Queue<P> {
-    fifo: Fifo<P>,
+    pub(super) fifo: Fifo<P>,
     aqm: Aqm,
     most_bytes: u64,
     most_packets: u64,
@@ -105,19 +105,6 @@ impl<P: Frame> Queue<P> {
                 Taken { packet: self.fifo.take(), dropped: 0, marked: false }
             }
         }
-    }
-
-    /// Since when the oldest packet has been waiting.
-    pub(super) fn since(&self) -> Option<Duration> {
-        self.fifo.since()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.fifo.len()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.fifo.is_empty()
     }
 }
 

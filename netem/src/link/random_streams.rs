@@ -15,11 +15,11 @@ const CAUSES_APART: u64 = 1 << 32;
 pub(super) struct RandomStreams {
     loss: ChaCha8Rng,
     loss_state: ChaCha8Rng,
-    jitter: ChaCha8Rng,
-    reorder: ChaCha8Rng,
+    pub(super) jitter: ChaCha8Rng,
+    pub(super) reorder: ChaCha8Rng,
     duplicate: ChaCha8Rng,
     corrupt: ChaCha8Rng,
-    red: ChaCha8Rng,
+    pub(super) red: ChaCha8Rng,
 }
 
 /// The random numbers of one packet that reaches the link.
@@ -60,17 +60,5 @@ impl RandomStreams {
             corrupt: self.corrupt.next_u64(),
             corrupt_place: self.corrupt.next_u64(),
         }
-    }
-
-    pub(super) fn jitter(&mut self) -> &mut impl Rng {
-        &mut self.jitter
-    }
-
-    pub(super) fn reorder(&mut self) -> u64 {
-        self.reorder.next_u64()
-    }
-
-    pub(super) fn red(&mut self) -> &mut impl Rng {
-        &mut self.red
     }
 }

@@ -7,6 +7,7 @@ use sidekick_protocol::wire::Poll;
 use super::{Audio, Packets, Percentiles, QuackStyles, Quacks, RunRecord};
 use crate::path::PathCounters;
 use crate::scenario::Scenario;
+use crate::units::mbit_s;
 
 /// UDP and IPv4, in bytes.
 const HEADERS: u64 = 8 + 20;
@@ -31,32 +32,20 @@ impl RunRecord {
         let again = packets.retransmitted_nack + packets.retransmitted_quack;
         let polls_bytes = polls * (Poll::SEALED_LEN as u64 + HEADERS);
         let played_bytes = listener.played.saturating_mul(scenario.flow.frame_bytes.into());
+        let base = Self::of(scenario, backend, seed, links);
         Self {
-            scenario: scenario.name.clone(),
-            backend: backend.to_owned(),
-            seed,
-            flow: scenario.flow.kind.name().to_owned(),
-            mode: scenario.sidekick.mode.name().to_owned(),
-            // There is none: the rate is constant.
-            cc: "none".to_owned(),
             bytes: played_bytes,
             time_s: talker.time_s,
-            goodput_mbit_s: if talker.time_s > 0.0 {
-                played_bytes as f64 * 8e-6 / talker.time_s
-            } else {
-                0.0
-            },
+            goodput_mbit_s: mbit_s(played_bytes, talker.time_s),
             packets: Packets {
                 sent: packets.sent,
                 retransmitted: again,
-                lost_near: links.near.to_receiver.link.lost(),
-                lost_far: links.far.to_receiver.link.lost(),
                 spurious: packets.spurious,
                 lost_early: packets.retransmitted_quack,
                 lost_end_to_end: packets.retransmitted_nack,
+                ..base.packets
             },
             quacks: Quacks { received, bytes, undecodable, epochs, polls },
-            ack_packets: links.far.to_sender.link.packets,
             assisted: talker.assisted,
             assistance: talker.assistance,
             near_rtt_ms: talker.near_rtt_ms,
@@ -71,9 +60,8 @@ impl RunRecord {
                     + polls_bytes
                     + packets.retransmitted_quack * each,
             }),
-            links,
             quack_styles,
-            ..Self::default()
+            ..base
         }
     }
 }

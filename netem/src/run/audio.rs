@@ -2,23 +2,23 @@
 
 use std::net::SocketAddrV4;
 use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
 
 use audio::ListenerReport;
 
-use super::{Bench, RunError, TICK, proxy_arguments, sidekick_arguments, watch, words};
-use crate::path::Path;
+use super::{Bench, RunError, Testbed, failed, report, sidekick_arguments, words};
 use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
-use crate::scenario::{Mode, ProxyFate, Scenario};
+use crate::scenario::{Mode, Scenario};
 use crate::topology::RECEIVER;
 
 /// The programs that a call needs.
 pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", "sidekick-proxy"];
 
 const PORT: u16 = 5004;
-/// How often to look whether the receiver has ended too: it stays for half a second.
-const RECEIVER_TICKS: u32 = 40;
+/// How long the receiver may take to end after the sender: it stays for half a second.
+const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// A call that somebody listens to.
 #[derive(Clone, Debug)]
@@ -55,58 +55,27 @@ impl Bench<'_> {
         sound: Option<&Sound>,
         progress: &mut Progress,
     ) -> Result<Call, RunError> {
-        let io = |what| move |source| RunError::Io { what, source };
-        let directory = tempfile::Builder::new()
-            .prefix("run-")
-            .tempdir_in(self.directory)
-            .map_err(io("make a directory for the run"))?;
-        let mut path = Path::build(self.backend, scenario, seed)?;
-        let hosts = path.topology();
-        let start = |name, arguments: Vec<String>, host| {
-            Program::start(self.programs, name, &arguments, host, directory.path())
-        };
+        let mut testbed = Testbed::new(self, scenario, seed)?;
         // The receiver makes the session: the description, with the key, is there when it says that
         // it is ready.
-        let sdp = directory.path().join("call.sdp");
+        let sdp = testbed.directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
-        let mut arguments = words(&["--listen", &listen, "--json", "--write-sdp"]);
-        arguments.push(sdp.display().to_string());
+        let mut arguments =
+            words(&["--listen", &listen, "--json", "--write-sdp", &sdp.display().to_string()]);
         arguments.extend(receiver_arguments(sound));
-        let mut receiver = start("audio-receive", arguments, &hosts.receiver)?;
-        let mut proxy = match (scenario.sidekick.mode, scenario.sidekick.proxy) {
-            (Mode::Off, _) | (_, ProxyFate::Absent) => None,
-            _ => Some(start("sidekick-proxy", proxy_arguments(), &hosts.proxy)?),
-        };
-        receiver.wait_until_ready()?;
-        if let Some(proxy) = &mut proxy {
-            proxy.wait_until_ready()?;
-        }
-        let sender =
-            start("audio-send", sender_arguments(scenario, seed, &sdp, sound), &hosts.sender)?;
-        let half =
-            (scenario.sidekick.proxy == ProxyFate::Dies).then_some(scenario.flow.total_bytes() / 2);
-        let sender = watch(sender, &mut path, progress, |carried| {
-            if half.is_some_and(|half| carried >= half) {
-                // A guard that is dropped kills its program.
-                proxy = None;
-            }
-        })?;
+        let receiver = testbed.start_receiver("audio-receive", &arguments)?;
+        let arguments = sender_arguments(scenario, seed, &sdp, sound);
+        let bytes = scenario.flow.total_bytes();
+        let sender = testbed.run_sender("audio-send", &arguments, bytes, progress)?;
         if !sender.status.success() {
-            return Err(RunError::Call(sender.why()));
+            return Err(RunError::Failed { what: "call", why: sender.why() });
         }
         let receiver = ended(receiver)?;
-        let links = path.counters()?;
-        if let Some(mut proxy) = proxy {
-            if let Some(last_words) = proxy.ended().map_err(io("look at sidekick-proxy"))? {
-                return Err(RunError::ProxyEnded(last_words));
-            }
-            proxy.stop();
-        }
-        let unreadable = |program| move |source| RunError::CallReport { program, source };
-        let talker = serde_json::from_str(&sender.output).map_err(unreadable("audio-send"))?;
+        let links = testbed.finish()?;
+        let talker = report("audio-send", &sender.output)?;
         // Behind the line that says that it is ready.
-        let report = receiver.output.lines().last().unwrap_or_default();
-        let listener = serde_json::from_str(report).map_err(unreadable("audio-receive"))?;
+        let last = receiver.output.lines().last().unwrap_or_default();
+        let listener = report("audio-receive", last)?;
         let backend = self.backend.name();
         let record = RunRecord::of_call(scenario, backend, seed, talker, &listener, links, None);
         Ok(Call { record, listener })
@@ -115,17 +84,12 @@ impl Bench<'_> {
 
 /// Waits until the receiver, too, has seen that the call is over.
 fn ended(mut receiver: Program) -> Result<Ended, RunError> {
-    for _ in 0..RECEIVER_TICKS {
-        let ended = receiver
-            .wait(TICK)
-            .map_err(|source| RunError::Io { what: "wait for audio-receive", source })?;
-        match ended {
-            Some(ended) if ended.status.success() => return Ok(ended),
-            Some(ended) => return Err(RunError::Call(ended.why())),
-            None => {}
-        }
+    let failure = |why| RunError::Failed { what: "call", why };
+    match receiver.wait(RECEIVER_ENDS_WITHIN).map_err(failed("wait for audio-receive"))? {
+        Some(ended) if ended.status.success() => Ok(ended),
+        Some(ended) => Err(failure(ended.why())),
+        None => Err(failure("audio-receive did not end after the stream".to_owned())),
     }
-    Err(RunError::Call("audio-receive did not end after the stream".to_owned()))
 }
 
 fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {

@@ -1,6 +1,17 @@
 //! Whether the settings go together, and with the backend.
 
-use super::{CongestionControl, Flow, FlowKind, Mode, Place, ProxyFate, Scenario, ScenarioError};
+use super::CongestionControl::{Bbr2, Cubic, CubicRfc9438};
+use super::{Flow, FlowKind, Mode, Place, ProxyFate, Scenario, ScenarioError};
+
+/// Two settings that contradict each other, and what to do.
+pub(super) fn clash(
+    one: impl Into<String>,
+    other: impl Into<String>,
+    instead: impl Into<String>,
+) -> Result<(), ScenarioError> {
+    let (one, other, instead) = (one.into(), other.into(), instead.into());
+    Err(ScenarioError::Contradiction { one, other, instead })
+}
 
 impl Scenario {
     /// Checks that the settings go together.
@@ -16,93 +27,65 @@ impl Scenario {
             }
             self.faults.first_stage(place, segment).check(place.name())?;
         }
-        let mode = self.sidekick.mode;
-        let contradiction = |one: String, instead: String| {
-            let other = format!("sidekick.mode = {}", mode.name());
-            Err(ScenarioError::Contradiction { one, other, instead })
-        };
-        if mode != Mode::Off && self.sidekick.every_ms == 0 && self.sidekick.every_packets.is_none()
-        {
-            return Err(ScenarioError::Contradiction {
-                one: "sidekick.every_ms = 0".to_owned(),
-                other: "sidekick.every_packets = off".to_owned(),
-                instead: "a proxy refuses to report on no schedule at all: set one of them"
-                    .to_owned(),
-            });
+        let Self { flow, sidekick, .. } = self;
+        let (mode, kind) = (sidekick.mode, flow.kind);
+        let of_mode = format!("sidekick.mode = {}", mode.name());
+        let of_kind = format!("flow.kind = {}", kind.name());
+        if mode != Mode::Off && sidekick.every_ms == 0 && sidekick.every_packets.is_none() {
+            let instead = "a proxy refuses to report on no schedule at all: set one of them";
+            return clash("sidekick.every_ms = 0", "sidekick.every_packets = off", instead);
         }
-        if self.flow.split && mode != Mode::Off {
-            return contradiction(
-                "flow.split = on".to_owned(),
-                "set one of them to off".to_owned(),
-            );
+        if flow.split && mode != Mode::Off {
+            return clash("flow.split = on", of_mode, "set one of them to off");
         }
-        if self.flow.split
+        if flow.split
             && let Some(setting) = self.not_of_a_split()
         {
-            return Err(ScenarioError::Contradiction {
-                one: setting,
-                other: "flow.split = on".to_owned(),
-                instead: "the splitting proxy stands in the other's place; leave one of them out"
-                    .to_owned(),
-            });
+            let instead = "the splitting proxy stands in the other's place; leave one of them out";
+            return clash(setting, "flow.split = on", instead);
         }
-        if let (Some(cc), None) = (self.competitor.cc, self.flow.limit) {
-            return Err(ScenarioError::Contradiction {
-                one: format!("competitor.cc = {}", cc.name()),
-                other: "a flow without flow.seconds".to_owned(),
-                instead: "shares are of a time: set flow.seconds, and flow.bytes to more than fits"
-                    .to_owned(),
-            });
+        if let Some(setting) = self.competitor_setting() {
+            if flow.limit.is_none() {
+                let instead =
+                    "shares are of a time: set flow.seconds, and flow.bytes to more than fits";
+                return clash(setting, "a flow without flow.seconds", instead);
+            }
+            if kind == FlowKind::Messages {
+                let instead = "messages take no share of a path; set it to none";
+                return clash(setting, of_kind, instead);
+            }
         }
-        let kind = self.flow.kind;
         if matches!(kind, FlowKind::Download | FlowKind::Requests) && mode != Mode::Off {
-            return contradiction(
-                format!("flow.kind = {}", kind.name()),
-                "a Sidekick helps whom it sends data for, and that is the receiver here; set it to off"
-                    .to_owned(),
-            );
+            let instead = "a Sidekick helps whom it sends data for, and that is the receiver here; \
+                           set it to off";
+            return clash(of_kind, of_mode, instead);
         }
-        if kind == FlowKind::Messages
-            && let Some(cc) = self.competitor.cc
-        {
-            return Err(ScenarioError::Contradiction {
-                one: format!("competitor.cc = {}", cc.name()),
-                other: "flow.kind = messages".to_owned(),
-                instead: "messages take no share of a path; set it to none".to_owned(),
-            });
-        }
-        let audio = kind == FlowKind::Audio;
-        if audio && let Some((setting, without)) = self.not_of_a_call() {
-            return Err(ScenarioError::Contradiction {
-                one: setting,
-                other: "flow.kind = audio".to_owned(),
-                instead: format!("a call has no such thing; {without}"),
-            });
-        }
-        if audio && !matches!(mode, Mode::Off | Mode::Reinject) {
-            return contradiction(
-                "flow.kind = audio".to_owned(),
-                "set sidekick.mode to off or reinject".to_owned(),
-            );
-        }
-        let Some(cc) = self.flow.cc else { return Ok(()) };
-        let (fits, wanted) = match mode {
-            Mode::Off | Mode::EarlyLoss | Mode::Reinject => (true, cc),
-            Mode::Pacubic => {
-                let cubic =
-                    matches!(cc, CongestionControl::Cubic | CongestionControl::CubicRfc9438);
-                (cubic, CongestionControl::CubicRfc9438)
+        if kind == FlowKind::Audio {
+            if let Some((setting, without)) = self.not_of_a_call() {
+                return clash(setting, of_kind, format!("a call has no such thing; {without}"));
             }
-            Mode::AckReduction => (cc != CongestionControl::Bbr2, CongestionControl::Cubic),
-            Mode::PathAwareBbr | Mode::Auto => {
-                (cc == CongestionControl::Bbr2, CongestionControl::Bbr2)
+            if !matches!(mode, Mode::Off | Mode::Reinject) {
+                return clash(of_kind, of_mode, "set sidekick.mode to off or reinject");
             }
+        }
+        let Some(cc) = flow.cc else { return Ok(()) };
+        let wanted = match mode {
+            Mode::Off | Mode::EarlyLoss | Mode::Reinject => return Ok(()),
+            Mode::Pacubic if cc == Cubic => return Ok(()),
+            Mode::Pacubic => CubicRfc9438,
+            Mode::AckReduction if cc != Bbr2 => return Ok(()),
+            Mode::AckReduction => Cubic,
+            Mode::PathAwareBbr | Mode::Auto => Bbr2,
         };
-        if fits {
+        if cc == wanted {
             return Ok(());
         }
         let instead = format!("leave flow.cc out, or set it to {}", wanted.name());
-        contradiction(format!("flow.cc = {}", cc.name()), instead)
+        clash(format!("flow.cc = {}", cc.name()), of_mode, instead)
+    }
+
+    fn competitor_setting(&self) -> Option<String> {
+        Some(format!("competitor.cc = {}", self.competitor.cc?.name()))
     }
 
     /// A setting that is about a proxy which only listens, or about a flow that is not split.
@@ -110,11 +93,8 @@ impl Scenario {
         if self.sidekick.proxy != ProxyFate::OnPath {
             return Some(format!("sidekick.proxy = {}", self.sidekick.proxy.name()));
         }
-        if let Some(cc) = self.competitor.cc {
-            return Some(format!("competitor.cc = {}", cc.name()));
-        }
-        let fault = self.faults.of_the_proxy()?;
-        Some(format!("faults.events with {fault}"))
+        let fault = || Some(format!("faults.events with {}", self.faults.of_the_proxy()?));
+        self.competitor_setting().or_else(fault)
     }
 
     /// A setting that says nothing to an audio call, and what to do about it.
@@ -129,8 +109,7 @@ impl Scenario {
         if let Some(cc) = self.flow.cc {
             return Some((format!("flow.cc = {}", cc.name()), "leave it out"));
         }
-        let cc = self.competitor.cc?;
-        Some((format!("competitor.cc = {}", cc.name()), "set it to none"))
+        Some((self.competitor_setting()?, "set it to none"))
     }
 
     /// A setting that only virtual time can do, if there is one: the real programs have no such
@@ -139,33 +118,23 @@ impl Scenario {
         if let Some(fault) = self.faults.only_in_virtual_time() {
             return Some(format!("faults.events with {fault}"));
         }
-        let Flow {
-            kind,
-            payload_bytes,
-            pmtud,
-            whole_packets,
-            cipher,
-            ack_delay,
-            ack_packets,
-            zero_rtt,
-            ..
-        } = self.flow;
+        let (flow, usual) = (&self.flow, Flow::default());
+        let kind = flow.kind;
         if !matches!(kind, FlowKind::Upload | FlowKind::Audio) {
             return Some(format!("flow.kind = {}", kind.name()));
         }
-        let usual = Flow::default();
         let unusual = [
-            ("flow.payload_bytes", payload_bytes != usual.payload_bytes),
-            ("flow.pmtud", pmtud),
-            ("flow.whole_packets", whole_packets),
-            ("flow.cipher", cipher != usual.cipher),
-            ("flow.ack_delay_ms", ack_delay != usual.ack_delay),
-            ("flow.ack_packets", ack_packets != usual.ack_packets),
-            ("flow.zero_rtt", zero_rtt),
-            ("flow.split", self.flow.split),
+            ("flow.payload_bytes", flow.payload_bytes != usual.payload_bytes),
+            ("flow.pmtud", flow.pmtud),
+            ("flow.whole_packets", flow.whole_packets),
+            ("flow.cipher", flow.cipher != usual.cipher),
+            ("flow.ack_delay_ms", flow.ack_delay != usual.ack_delay),
+            ("flow.ack_packets", flow.ack_packets != usual.ack_packets),
+            ("flow.zero_rtt", flow.zero_rtt),
+            ("flow.split", flow.split),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
-            ("flow.sample_ms", self.flow.sample.is_some()),
-            ("flow.seconds of an upload", kind == FlowKind::Upload && self.flow.limit.is_some()),
+            ("flow.sample_ms", flow.sample.is_some()),
+            ("flow.seconds of an upload", kind == FlowKind::Upload && flow.limit.is_some()),
             ("competitor.cc", self.competitor.cc.is_some()),
         ];
         unusual.into_iter().find(|&(_, set)| set).map(|(setting, _)| setting.to_owned())

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::CongestionControl;
-use super::setting::{MILLISECONDS, Setting, milliseconds};
+use super::setting::{MILLISECONDS, milliseconds, settings};
 
 /// A second, plain flow over the same path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,27 +14,10 @@ pub struct Competitor {
     pub start: Duration,
 }
 
-/// The settings of the section.
-pub(super) const SETTINGS: &[Setting<Competitor>] = &[
-    Setting {
-        key: "cc",
-        takes: "none, cubic, cubic-rfc9438, reno or bbr2",
-        meaning: "controller of a second, plain flow over the same path",
-        store: |competitor, value| {
-            competitor.cc = match value {
-                "none" => None,
-                name => Some(CongestionControl::of_name(name)?),
-            };
-            Some(())
-        },
-    },
-    Setting {
-        key: "start_ms",
-        takes: MILLISECONDS,
-        meaning: "how long after the first flow the second one begins",
-        store: |competitor, value| {
-            competitor.start = milliseconds(value)?;
-            Some(())
-        },
-    },
-];
+settings! { Competitor, value;
+    "cc", "none, cubic, cubic-rfc9438, reno or bbr2",
+        "controller of a second, plain flow over the same path" =>
+        cc = if value == "none" { Some(None) } else { CongestionControl::of_name(value).map(Some) };
+    "start_ms", MILLISECONDS, "how long after the first flow the second one begins" =>
+        start = milliseconds(value);
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::ScenarioError;
-use super::setting::Setting;
+use super::setting::settings;
 use crate::units::{BitRate, Percent};
 
 mod grammar;
@@ -75,6 +75,16 @@ pub enum Place {
     Far,
 }
 
+impl Place {
+    /// The name of the segment's section.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
 /// What a lying proxy does, and to which share of the packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Lie {
@@ -127,16 +137,9 @@ impl Faults {
     }
 }
 
-/// The settings of the section.
-pub(super) const SETTINGS: &[Setting<Faults>] = &[Setting {
-    key: "events",
-    takes: grammar::TAKES,
-    meaning: "what goes wrong, and when",
-    store: |faults, value| {
-        faults.events = grammar::events(value).ok()?;
-        Some(())
-    },
-}];
+settings! { Faults, value;
+    "events", grammar::TAKES, "what goes wrong, and when" => events = grammar::events(value).ok();
+}
 
 /// What is wrong with a list of events.
 pub(super) fn objection(value: &str) -> Option<ScenarioError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::setting::{MILLISECONDS, Setting, milliseconds, switch, whole};
+use super::setting::{MILLISECONDS, SWITCH, milliseconds, names, settings, switch, whole};
 
 /// What is carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,21 +20,12 @@ pub enum FlowKind {
     Audio,
 }
 
-impl FlowKind {
-    const ALL: [Self; 5] =
-        [Self::Upload, Self::Download, Self::Requests, Self::Messages, Self::Audio];
-
-    /// The name in scenarios and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Upload => "upload",
-            Self::Download => "download",
-            Self::Requests => "requests",
-            Self::Messages => "messages",
-            Self::Audio => "audio",
-        }
-    }
+names! { FlowKind:
+    Upload = "upload",
+    Download = "download",
+    Requests = "requests",
+    Messages = "messages",
+    Audio = "audio",
 }
 
 /// A congestion controller of a data sender.
@@ -50,24 +41,11 @@ pub enum CongestionControl {
     Bbr2,
 }
 
-impl CongestionControl {
-    pub(super) const ALL: [Self; 4] = [Self::Cubic, Self::CubicRfc9438, Self::Reno, Self::Bbr2];
-    pub(super) const TAKES: &str = "cubic, cubic-rfc9438, reno or bbr2";
-
-    /// The name in scenarios, on command lines and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cubic => "cubic",
-            Self::CubicRfc9438 => "cubic-rfc9438",
-            Self::Reno => "reno",
-            Self::Bbr2 => "bbr2",
-        }
-    }
-
-    pub(super) fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|cc| cc.name() == name)
-    }
+names! { CongestionControl:
+    Cubic = "cubic",
+    CubicRfc9438 = "cubic-rfc9438",
+    Reno = "reno",
+    Bbr2 = "bbr2",
 }
 
 /// A TLS 1.3 cipher suite.
@@ -79,18 +57,7 @@ pub enum Cipher {
     Chacha20,
 }
 
-impl Cipher {
-    const ALL: [Self; 2] = [Self::Aes, Self::Chacha20];
-
-    /// The name in scenarios and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Aes => "aes",
-            Self::Chacha20 => "chacha20",
-        }
-    }
-}
+names! { Cipher: Aes = "aes", Chacha20 = "chacha20" }
 
 /// What is carried, and how the endpoints behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,162 +156,56 @@ impl Default for Flow {
     }
 }
 
-/// The settings of the section.
-pub(super) const SETTINGS: &[Setting<Flow>] = &[
-    Setting {
-        key: "kind",
-        takes: "upload, download, requests, messages or audio",
-        meaning: "what is carried",
-        store: |flow, value| {
-            flow.kind = FlowKind::ALL.into_iter().find(|kind| kind.name() == value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "bytes",
-        takes: "bytes from 1 to 10000000000",
-        meaning: "size of an upload, a download, or each answer to a request",
-        store: |flow, value| {
-            flow.bytes = whole(value, 1, 10_000_000_000)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "seconds",
-        takes: "seconds from 0.1 to 3600",
-        meaning: "ends a transfer, done or not; how long messages and an audio flow last",
-        store: |flow, value| {
-            let seconds: f64 = value.parse().ok()?;
-            flow.limit =
-                Some((0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))?);
-            Some(())
-        },
-    },
-    Setting {
-        key: "cc",
-        takes: CongestionControl::TAKES,
-        meaning: "the data sender's congestion controller",
-        store: |flow, value| {
-            flow.cc = Some(CongestionControl::of_name(value)?);
-            Some(())
-        },
-    },
-    Setting {
-        key: "payload_bytes",
-        takes: "bytes from 1200 to 1452",
-        meaning: "largest UDP payload that is sent",
-        store: |flow, value| {
-            flow.payload_bytes = u16::try_from(whole(value, 1200, 1452)?).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "pmtud",
-        takes: "on or off",
-        meaning: "whether the data sender looks for a larger payload",
-        store: |flow, value| {
-            flow.pmtud = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "cipher",
-        takes: "aes or chacha20",
-        meaning: "the cipher suite",
-        store: |flow, value| {
-            flow.cipher = Cipher::ALL.into_iter().find(|cipher| cipher.name() == value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "whole_packets",
-        takes: "on or off",
-        meaning: "whether the data sender waits for room for a whole packet in its window",
-        store: |flow, value| {
-            flow.whole_packets = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "ack_delay_ms",
-        takes: MILLISECONDS,
-        meaning: "how long the receiver of data may hold back an acknowledgement",
-        store: |flow, value| {
-            flow.ack_delay = milliseconds(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "ack_packets",
-        takes: "packets from 1 to 65535",
-        meaning: "packets after which the receiver of data acknowledges at once",
-        store: |flow, value| {
-            flow.ack_packets = u16::try_from(whole(value, 1, 65_535)?).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "zero_rtt",
-        takes: "on or off",
-        meaning: "whether the client resumes a session and may send early data",
-        store: |flow, value| {
-            flow.zero_rtt = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "requests",
-        takes: "requests from 1 to 100000",
-        meaning: "how many requests, one after another (kind requests)",
-        store: |flow, value| {
-            flow.requests = u32::try_from(whole(value, 1, 100_000)?).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "replayable",
-        takes: "on or off",
-        meaning: "whether requests may be replayed, and so go into early data (GET) or not (POST)",
-        store: |flow, value| {
-            flow.replayable = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "split",
-        takes: "on or off",
-        meaning: "whether the proxy terminates the connection and relays its bytes",
-        store: |flow, value| {
-            flow.split = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "sample_ms",
-        takes: "milliseconds from 1 to 60000, or 0 for never",
-        meaning: "how often the congestion window is written down",
-        store: |flow, value| {
-            let ms = whole(value, 0, 60_000)?;
-            flow.sample = (ms > 0).then(|| Duration::from_millis(ms));
-            Some(())
-        },
-    },
-    Setting {
-        key: "frame_ms",
-        takes: "milliseconds from 1 to 1000",
-        meaning: "time between two messages or packets (kinds messages and audio)",
-        store: |flow, value| {
-            flow.frame_interval = Duration::from_millis(whole(value, 1, 1000)?);
-            Some(())
-        },
-    },
-    Setting {
-        key: "frame_bytes",
-        takes: "bytes from 32 to 1200",
-        meaning: "size of a message, or of what a packet carries (kinds messages and audio)",
-        store: |flow, value| {
-            flow.frame_bytes = u16::try_from(whole(value, 32, 1200)?).ok()?;
-            Some(())
-        },
-    },
-];
+settings! { Flow, value;
+    "kind", "upload, download, requests, messages or audio", "what is carried" =>
+        kind = FlowKind::of_name(value);
+    "bytes", "bytes from 1 to 10000000000",
+        "size of an upload, a download, or each answer to a request" =>
+        bytes = whole(value, 1..=10_000_000_000);
+    "seconds", "seconds from 0.1 to 3600",
+        "ends a transfer, done or not; how long messages and an audio flow last" =>
+        limit = seconds(value).map(Some);
+    "cc", "cubic, cubic-rfc9438, reno or bbr2", "the data sender's congestion controller" =>
+        cc = CongestionControl::of_name(value).map(Some);
+    "payload_bytes", "bytes from 1200 to 1452", "largest UDP payload that is sent" =>
+        payload_bytes = whole(value, 1200..=1452);
+    "pmtud", SWITCH, "whether the data sender looks for a larger payload" => pmtud = switch(value);
+    "cipher", "aes or chacha20", "the cipher suite" => cipher = Cipher::of_name(value);
+    "whole_packets", SWITCH,
+        "whether the data sender waits for room for a whole packet in its window" =>
+        whole_packets = switch(value);
+    "ack_delay_ms", MILLISECONDS,
+        "how long the receiver of data may hold back an acknowledgement" =>
+        ack_delay = milliseconds(value);
+    "ack_packets", "packets from 1 to 65535",
+        "packets after which the receiver of data acknowledges at once" =>
+        ack_packets = whole(value, 1..=65_535);
+    "zero_rtt", SWITCH, "whether the client resumes a session and may send early data" =>
+        zero_rtt = switch(value);
+    "requests", "requests from 1 to 100000",
+        "how many requests, one after another (kind requests)" =>
+        requests = whole(value, 1..=100_000);
+    "replayable", SWITCH,
+        "whether requests may be replayed, and so go into early data (GET) or not (POST)" =>
+        replayable = switch(value);
+    "split", SWITCH, "whether the proxy terminates the connection and relays its bytes" =>
+        split = switch(value);
+    "sample_ms", "milliseconds from 1 to 60000, or 0 for never",
+        "how often the congestion window is written down" => sample = sample(value);
+    "frame_ms", "milliseconds from 1 to 1000",
+        "time between two messages or packets (kinds messages and audio)" =>
+        frame_interval = whole(value, 1..=1000).map(Duration::from_millis);
+    "frame_bytes", "bytes from 32 to 1200",
+        "size of a message, or of what a packet carries (kinds messages and audio)" =>
+        frame_bytes = whole(value, 32..=1200);
+}
+
+fn seconds(value: &str) -> Option<Duration> {
+    let seconds: f64 = value.parse().ok()?;
+    (0.1..=3600.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+}
+
+fn sample(value: &str) -> Option<Option<Duration>> {
+    let ms = whole(value, 0..=60_000)?;
+    Some((ms > 0).then(|| Duration::from_millis(ms)))
+}

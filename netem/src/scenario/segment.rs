@@ -2,36 +2,24 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::ScenarioError;
-use crate::link::{
-    CoDelConfig, DEFAULT_QUEUE_BYTES, Discipline, Jitter, LinkConfig, LossModel, Outages,
-    RedParameters, Trace,
-};
-use crate::units::{BitRate, Percent};
+use super::check::clash;
+use super::setting::names;
+use crate::link::{CoDelConfig, Discipline, LinkConfig, LossModel, RedParameters, Trace};
+use crate::units::Percent;
 
 mod table;
 
 pub(super) use table::SETTINGS;
 
 /// One segment of the path. Its directions differ in their random loss at most.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
-    /// One-way delay.
-    pub delay: Duration,
-    /// What the delay varies by.
-    pub jitter: Jitter,
-    /// Chance of each packet to be spared the delay.
-    pub reorder: Percent,
-    /// Rate of each direction; `None` is no limit.
-    pub rate: Option<BitRate>,
+    /// What both directions have in common; [`Segment::link`] adds what follows from the rest.
+    pub both: LinkConfig,
     /// A trace instead of the rate of each direction.
     pub trace: Option<TraceFile>,
-    /// Bytes that each packet takes on the line beside those of its Ethernet frame.
-    pub overhead_bytes: u64,
-    /// Random loss of each direction, where it is not overridden.
-    pub loss: Percent,
     /// Random loss towards the receiver, if it is another.
     pub loss_to: Option<Percent>,
     /// Random loss from the receiver, if it is another.
@@ -40,27 +28,13 @@ pub struct Segment {
     pub loss_correlation: Percent,
     /// The bad state of the Gilbert-Elliott model.
     pub bad_state: BadState,
-    /// Chance of each packet to come twice.
-    pub duplicate: Percent,
-    /// Chance of each packet to be damaged.
-    pub corrupt: Percent,
     /// What the queue of each direction drops.
     pub queue: Queue,
-    /// Bytes of the queue of each direction.
-    pub queue_bytes: u64,
-    /// Packets of the queue of each direction; `None` is no limit.
-    pub queue_packets: Option<u64>,
     /// Parameters of CoDel.
     pub codel: CoDelConfig,
-    /// Whether RED and CoDel mark where they can.
-    pub ecn: bool,
-    /// Largest IP packet that passes, in bytes.
-    pub mtu_bytes: Option<u64>,
-    /// Outages of both directions.
-    pub outages: Outages,
 }
 
-/// The bad state of the Gilbert-Elliott model. With no chance to come to it, there is none.
+/// The bad state of the Gilbert-Elliott model. With no chance to enter it, there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BadState {
     /// Chance, with each packet, to go over to it.
@@ -69,6 +43,13 @@ pub struct BadState {
     pub leave: Percent,
     /// Chance of a packet to be lost in it.
     pub loss: Percent,
+}
+
+impl Default for BadState {
+    fn default() -> Self {
+        let always = Percent::new(100.0).unwrap_or_default();
+        Self { enter: Percent::default(), leave: Percent::default(), loss: always }
+    }
 }
 
 /// What the queue of a segment drops.
@@ -83,16 +64,7 @@ pub enum Queue {
     CoDel,
 }
 
-impl Queue {
-    /// Its name in a scenario.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DropTail => "drop-tail",
-            Self::Red => "red",
-            Self::CoDel => "codel",
-        }
-    }
-}
+names! { Queue: DropTail = "drop-tail", Red = "red", CoDel = "codel" }
 
 /// A trace and where it came from.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,26 +100,15 @@ impl Segment {
             LossModel::Independent
         };
         LinkConfig {
-            delay: self.delay,
-            jitter: self.jitter,
-            reorder: self.reorder,
-            rate: self.rate,
             trace: self.trace.as_ref().and_then(|file| file.trace.clone()),
-            overhead_bytes: self.overhead_bytes,
-            loss: loss.unwrap_or(self.loss),
+            loss: loss.unwrap_or(self.both.loss),
             loss_model,
-            outages: self.outages.clone(),
-            mtu_bytes: self.mtu_bytes,
-            duplicate: self.duplicate,
-            corrupt: self.corrupt,
             queue: match self.queue {
                 Queue::DropTail => Discipline::DropTail,
                 Queue::Red => Discipline::Red,
                 Queue::CoDel => Discipline::CoDel(self.codel),
             },
-            queue_bytes: self.queue_bytes,
-            queue_packets: self.queue_packets,
-            ecn: self.ecn,
+            ..self.both.clone()
         }
     }
 
@@ -162,16 +123,15 @@ impl Segment {
     /// Checks that the settings of section `section` go together.
     pub(super) fn check(&self, section: &str) -> Result<(), ScenarioError> {
         let contradiction = |one: String, other: &str, instead: &str| {
-            let [one, other] = [one.as_str(), other].map(|setting| format!("{section}.{setting}"));
-            Err(ScenarioError::Contradiction { one, other, instead: instead.to_owned() })
+            clash(format!("{section}.{one}"), format!("{section}.{other}"), instead)
         };
-        if let (Some(rate), Some(file)) = (self.rate, &self.trace) {
+        if let (Some(rate), Some(file)) = (self.both.rate, &self.trace) {
             let one = format!("trace = {}", file.path.display());
             let other = format!("rate_mbit = {}", rate.bits_per_second() as f64 / 1e6);
             return contradiction(one, &other, "set the rate to unlimited, or the trace to none");
         }
-        if self.reorder.get() > 0.0 && self.delay.is_zero() {
-            let one = format!("reorder_percent = {}", self.reorder.get());
+        if self.both.reorder.get() > 0.0 && self.both.delay.is_zero() {
+            let one = format!("reorder_percent = {}", self.both.reorder.get());
             return contradiction(one, "delay_ms = 0", "set a delay for others to be overtaken in");
         }
         if self.bad_state.enter.get() > 0.0 {
@@ -188,64 +148,17 @@ impl Segment {
                 return contradiction(one, &other, "set one of them to 0");
             }
         }
-        if self.queue == Queue::Red && self.queue_bytes < RedParameters::LEAST_QUEUE_BYTES {
-            let other = format!("queue_bytes = {}", self.queue_bytes);
+        if self.queue == Queue::Red && self.both.queue_bytes < RedParameters::LEAST_QUEUE_BYTES {
+            let other = format!("queue_bytes = {}", self.both.queue_bytes);
             let instead =
                 format!("set the queue to {} bytes at least", RedParameters::LEAST_QUEUE_BYTES);
             return contradiction("queue = red".to_owned(), &other, &instead);
         }
-        if self.ecn && self.queue == Queue::DropTail {
+        if self.both.ecn && self.queue == Queue::DropTail {
             let instead = "a full queue has nothing to mark; set queue to red or codel";
             return contradiction("ecn = on".to_owned(), "queue = drop-tail", instead);
         }
         Ok(())
-    }
-}
-
-impl Default for Segment {
-    fn default() -> Self {
-        let LinkConfig {
-            delay,
-            jitter,
-            reorder,
-            rate,
-            overhead_bytes,
-            loss,
-            outages,
-            mtu_bytes,
-            duplicate,
-            corrupt,
-            queue_packets,
-            ecn,
-            ..
-        } = LinkConfig::default();
-        let bad_loss = Percent::new(100.0).unwrap_or_default();
-        Self {
-            delay,
-            jitter,
-            reorder,
-            rate,
-            trace: None,
-            overhead_bytes,
-            loss,
-            loss_to: None,
-            loss_from: None,
-            loss_correlation: Percent::default(),
-            bad_state: BadState {
-                enter: Percent::default(),
-                leave: Percent::default(),
-                loss: bad_loss,
-            },
-            duplicate,
-            corrupt,
-            queue: Queue::default(),
-            queue_bytes: DEFAULT_QUEUE_BYTES,
-            queue_packets,
-            codel: CoDelConfig::default(),
-            ecn,
-            mtu_bytes,
-            outages,
-        }
     }
 }
 

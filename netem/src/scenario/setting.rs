@@ -1,6 +1,9 @@
 //! One setting, and the values that several settings share.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use crate::units::{BitRate, Percent};
 
 /// A setting of a section, which a `T` holds.
 pub(super) struct Setting<T> {
@@ -14,9 +17,70 @@ pub(super) struct Setting<T> {
     pub(super) store: fn(&mut T, &str) -> Option<()>,
 }
 
+/// Defines `SETTINGS`, the settings of a section. Each row has the key, the values that it takes in
+/// words, its meaning, and `field = expression`, where the expression parses the value to an
+/// `Option`.
+macro_rules! settings {
+    ($section:ty, $value:ident; $(
+        $key:literal, $takes:expr, $meaning:expr => $($field:ident).+ = $parsed:expr;
+    )+) => {
+        /// The settings of the section.
+        pub(in crate::scenario) const SETTINGS: &[$crate::scenario::setting::Setting<$section>] =
+            &[$($crate::scenario::setting::Setting {
+                key: $key,
+                takes: $takes,
+                meaning: $meaning,
+                store: |section, $value| {
+                    section.$($field).+ = $parsed?;
+                    Some(())
+                },
+            }),+];
+    };
+}
+
+/// Gives each variant of an enum its name in scenarios, on command lines and in reports.
+macro_rules! names {
+    ($type:ident: $($variant:ident = $name:literal),+ $(,)?) => {
+        impl $type {
+            /// The name in scenarios, on command lines and in reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),+
+                }
+            }
+
+            /// The variant with this name.
+            pub(in crate::scenario) fn of_name(name: &str) -> Option<Self> {
+                match name {
+                    $($name => Some(Self::$variant),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+pub(super) use {names, settings};
+
+/// What [`milliseconds`] takes, in words.
+pub(super) const MILLISECONDS: &str = "milliseconds from 0 to 60000";
+/// What [`percent`] takes, in words.
+pub(super) const PERCENT: &str = "percent from 0 to 100";
+/// What [`rate`] takes, in words.
+pub(super) const RATE: &str = "Mbit/s from 0.001 to 100000, or unlimited";
+/// What [`switch`] takes, in words.
+pub(super) const SWITCH: &str = "on or off";
+
 /// A whole number of a range.
-pub(super) fn whole(value: &str, least: u64, most: u64) -> Option<u64> {
-    value.parse().ok().filter(|number| (least..=most).contains(number))
+pub(super) fn whole<T: TryFrom<u64>>(value: &str, range: RangeInclusive<u64>) -> Option<T> {
+    let number = value.parse().ok().filter(|number| range.contains(number))?;
+    T::try_from(number).ok()
+}
+
+/// `unlimited`, or a whole number of a range.
+pub(super) fn limit(value: &str, range: RangeInclusive<u64>) -> Option<Option<u64>> {
+    if value == "unlimited" { Some(None) } else { whole(value, range).map(Some) }
 }
 
 /// `on` or `off`.
@@ -28,11 +92,26 @@ pub(super) fn switch(value: &str) -> Option<bool> {
     }
 }
 
-/// A number of milliseconds from 0 to 60000.
-pub(super) fn milliseconds(value: &str) -> Option<Duration> {
+/// A time in milliseconds, from 0 to `most`.
+pub(super) fn milliseconds_to(value: &str, most: f64) -> Option<Duration> {
     let ms: f64 = value.parse().ok()?;
-    (0.0..=60_000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
+    (0.0..=most).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
 }
 
-/// What [`milliseconds`] takes, in words.
-pub(super) const MILLISECONDS: &str = "milliseconds from 0 to 60000";
+/// A number of milliseconds from 0 to 60000.
+pub(super) fn milliseconds(value: &str) -> Option<Duration> {
+    milliseconds_to(value, 60_000.0)
+}
+
+/// A share in percent.
+pub(super) fn percent(value: &str) -> Option<Percent> {
+    Percent::new(value.parse().ok()?)
+}
+
+/// A rate in Mbit/s, or `unlimited`.
+pub(super) fn rate(value: &str) -> Option<Option<BitRate>> {
+    match value {
+        "unlimited" => Some(None),
+        number => BitRate::from_mbit(number.parse().ok()?).map(Some),
+    }
+}

@@ -1,7 +1,12 @@
 //! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the
 //! matter with the proxy.
 
-use super::setting::{Setting, switch, whole};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use super::setting::{SWITCH, names, settings, switch, whole};
+use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT};
 
 /// What the sender does with a quACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,30 +27,14 @@ pub enum Mode {
     Auto,
 }
 
-impl Mode {
-    const ALL: [Self; 7] = [
-        Self::Off,
-        Self::EarlyLoss,
-        Self::Pacubic,
-        Self::PathAwareBbr,
-        Self::Reinject,
-        Self::AckReduction,
-        Self::Auto,
-    ];
-
-    /// The name in scenarios, on command lines and in reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::EarlyLoss => "early-loss",
-            Self::Pacubic => "pacubic",
-            Self::PathAwareBbr => "path-aware-bbr",
-            Self::Reinject => "reinject",
-            Self::AckReduction => "ack-reduction",
-            Self::Auto => "auto",
-        }
-    }
+names! { Mode:
+    Off = "off",
+    EarlyLoss = "early-loss",
+    Pacubic = "pacubic",
+    PathAwareBbr = "path-aware-bbr",
+    Reinject = "reinject",
+    AckReduction = "ack-reduction",
+    Auto = "auto",
 }
 
 /// The Sidekick settings of the sender.
@@ -82,20 +71,32 @@ pub enum ProxyFate {
     Dies,
 }
 
-impl ProxyFate {
-    const ALL: [Self; 5] =
-        [Self::OnPath, Self::Found, Self::Absent, Self::WrongAddress, Self::Dies];
+names! { ProxyFate:
+    OnPath = "on-path",
+    Found = "found",
+    Absent = "absent",
+    WrongAddress = "wrong-address",
+    Dies = "dies",
+}
 
-    /// Its name in scenarios.
+impl Sidekick {
+    /// A quACK every so many packets, if any.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OnPath => "on-path",
-            Self::Found => "found",
-            Self::Absent => "absent",
-            Self::WrongAddress => "wrong-address",
-            Self::Dies => "dies",
-        }
+    pub fn every_packets(&self) -> Option<NonZeroU16> {
+        self.every_packets.and_then(NonZeroU16::new)
+    }
+
+    /// A quACK every so often, if any.
+    #[must_use]
+    pub fn every(&self) -> Option<Duration> {
+        (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
+    }
+
+    /// Where the sender looks for the proxy, unless it has to find it.
+    #[must_use]
+    pub fn proxy_address(&self) -> SocketAddr {
+        let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
+        (host, PROXY_PORT).into()
     }
 }
 
@@ -113,72 +114,24 @@ impl Default for Sidekick {
     }
 }
 
-/// The settings of the section.
-pub(super) const SETTINGS: &[Setting<Sidekick>] = &[
-    Setting {
-        key: "mode",
-        takes: "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
-        meaning: "what the sender does with quACKs",
-        store: |sidekick, value| {
-            sidekick.mode = Mode::ALL.into_iter().find(|mode| mode.name() == value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "poll",
-        takes: "on or off",
-        meaning: "whether the sender may ask for a quACK",
-        store: |sidekick, value| {
-            sidekick.poll = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "every_packets",
-        takes: "packets from 1 to 65535, or off",
-        meaning: "a quACK every so many packets",
-        store: |sidekick, value| {
-            sidekick.every_packets = match value {
-                "off" => None,
-                number => Some(u16::try_from(whole(number, 1, 65_535)?).ok()?),
-            };
-            Some(())
-        },
-    },
-    Setting {
-        key: "every_ms",
-        takes: "milliseconds from 1 to 60000, or 0 for none by the clock",
-        meaning: "a quACK every so many milliseconds",
-        store: |sidekick, value| {
-            sidekick.every_ms = u32::try_from(whole(value, 0, 60_000)?).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "threshold",
-        takes: "packets from 1 to 255",
-        meaning: "missing packets one quACK can tell",
-        store: |sidekick, value| {
-            sidekick.threshold = u8::try_from(whole(value, 1, 255)?).ok()?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "repeat_handshake",
-        takes: "on or off",
-        meaning: "whether the client sends the datagrams of its handshake more than once",
-        store: |sidekick, value| {
-            sidekick.repeat_handshake = switch(value)?;
-            Some(())
-        },
-    },
-    Setting {
-        key: "proxy",
-        takes: "on-path, found, absent, wrong-address or dies",
-        meaning: "whether the proxy is there, has to be found, is asked at a wrong address, or is killed halfway",
-        store: |sidekick, value| {
-            sidekick.proxy = ProxyFate::ALL.into_iter().find(|proxy| proxy.name() == value)?;
-            Some(())
-        },
-    },
-];
+settings! { Sidekick, value;
+    "mode", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
+        "what the sender does with quACKs" => mode = Mode::of_name(value);
+    "poll", SWITCH, "whether the sender may ask for a quACK" => poll = switch(value);
+    "every_packets", "packets from 1 to 65535, or off", "a quACK every so many packets" =>
+        every_packets = every_packets(value);
+    "every_ms", "milliseconds from 1 to 60000, or 0 for none by the clock",
+        "a quACK every so many milliseconds" => every_ms = whole(value, 0..=60_000);
+    "threshold", "packets from 1 to 255", "missing packets one quACK can tell" =>
+        threshold = whole(value, 1..=255);
+    "repeat_handshake", SWITCH,
+        "whether the client sends the datagrams of its handshake more than once" =>
+        repeat_handshake = switch(value);
+    "proxy", "on-path, found, absent, wrong-address or dies",
+        "whether the proxy is there, has to be found, is asked at a wrong address, or is killed \
+         halfway" => proxy = ProxyFate::of_name(value);
+}
+
+fn every_packets(value: &str) -> Option<Option<u16>> {
+    if value == "off" { Some(None) } else { whole(value, 1..=65_535).map(Some) }
+}

@@ -11,10 +11,10 @@ fn upload() -> Scenario {
 #[test]
 fn upload_paper_is_the_papers_path() {
     let scenario = upload();
-    assert_eq!(scenario.near.delay, Duration::from_millis(1));
-    assert_eq!(scenario.near.rate, BitRate::from_mbit(100.0));
-    assert_eq!(scenario.far.delay, Duration::from_millis(25));
-    assert_eq!(scenario.far.rate, BitRate::from_mbit(10.0));
+    assert_eq!(scenario.near.both.delay, Duration::from_millis(1));
+    assert_eq!(scenario.near.both.rate, BitRate::from_mbit(100.0));
+    assert_eq!(scenario.far.both.delay, Duration::from_millis(25));
+    assert_eq!(scenario.far.both.rate, BitRate::from_mbit(10.0));
     for direction in [Direction::ToReceiver, Direction::ToSender] {
         assert_eq!(scenario.near.link(direction).loss.get(), 1.0);
         assert_eq!(scenario.far.link(direction).loss.get(), 0.0);
@@ -121,7 +121,7 @@ fn files_are_held_to_the_same_settings() {
     let plain =
         Scenario::parse("mine.toml", "[far]\nrate_mbit = \"unlimited\"\n[sidekick]\npoll = false")
             .unwrap();
-    assert_eq!((plain.far.rate, plain.sidekick.poll), (None, false));
+    assert_eq!((plain.far.both.rate, plain.sidekick.poll), (None, false));
 }
 
 proptest! {

@@ -1,7 +1,6 @@
 //! An audio call: the talker at the sender, the listener at the receiver.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,8 @@ use super::host::{Endpoint, Host};
 use super::packet::Packet;
 use super::{Middle, SimError, seed_bytes};
 use crate::record::RunRecord;
-use crate::scenario::{Mode, ProxyFate, Scenario};
-use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER};
+use crate::scenario::{Mode, Scenario};
+use crate::topology::{RECEIVER, SENDER};
 
 const TALKER_PORT: u16 = 40_000;
 const ADJACENT_PORT: u16 = 50_000;
@@ -60,12 +59,10 @@ fn talker(scenario: &Scenario, seed: u64, start: Instant) -> Result<Talking, Sim
     let (flow, sidekick) = (&scenario.flow, &scenario.sidekick);
     let local: SocketAddr = (SENDER, TALKER_PORT).into();
     let listener: SocketAddr = (RECEIVER, LISTENER_PORT).into();
-    let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
     let reinject = (sidekick.mode == Mode::Reinject).then(|| {
-        let mut sender = sender_config((host, PROXY_PORT).into());
-        sender.terms.every_packets = sidekick.every_packets.and_then(NonZeroU16::new);
-        sender.terms.every =
-            (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
+        let mut sender = sender_config(sidekick.proxy_address());
+        sender.terms.every_packets = sidekick.every_packets();
+        sender.terms.every = sidekick.every();
         (sender.terms.threshold, sender.poll) = (sidekick.threshold, sidekick.poll);
         let flow = Flow { source: local, destination: listener };
         Reinject { sender, flow, seed: seed_bytes(seed, "sidekick") }

@@ -30,6 +30,18 @@ pub(super) struct Schedule {
     faults: Faults,
 }
 
+/// The value of the last event in force whose fault is `$fault`.
+macro_rules! in_force {
+    ($schedule:expr, $now:expr, $fault:path) => {
+        $schedule.in_force($now, |fault| match fault {
+            $fault(value) => Some(value),
+            _ => None,
+        })
+    };
+}
+
+use in_force;
+
 impl Schedule {
     /// The faults of a run that begins at `start`.
     pub(super) fn new(start: Instant, faults: Faults) -> Self {

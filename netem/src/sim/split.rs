@@ -39,11 +39,15 @@ impl App for Half {
     }
 }
 
+/// The halves by their sides: the near one is the server of the sender's connection, the far one the
+/// client of the connection to the receiver.
+const SIDES: [Side; 2] = [Side::Left, Side::Right];
+
 /// A flow through the proxy.
 pub(super) struct Spliced {
-    near: Quic<Half>,
-    far: Quic<Half>,
-    /// Streams that exist on the other half, by the half that they were read from: near, far.
+    /// In the order of [`SIDES`].
+    halves: [Quic<Half>; 2],
+    /// Streams that exist on the other half, by the half that they were read from.
     open: [BTreeSet<u64>; 2],
     /// The sender was heard; only then does the proxy call the receiver.
     begun: bool,
@@ -57,32 +61,35 @@ pub(super) struct SplitProxy {
 }
 
 impl Spliced {
-    /// Two halves: `near` is the server of the sender's connection, `far` the client of the one to
-    /// the receiver.
     pub(super) fn new(near: Quic<Half>, far: Quic<Half>) -> Self {
-        Self { near, far, open: Default::default(), begun: false }
+        Self { halves: [near, far], open: Default::default(), begun: false }
     }
 
-    /// Carries bytes both ways. Returns what each half was given to send.
-    fn relay(&mut self, buffer: &mut [u8]) -> Given {
-        let Self { near, far, open: [from_near, from_far], .. } = self;
-        let to_far = relay(&mut near.conn, &mut far.conn, from_near, buffer);
-        let to_near = relay(&mut far.conn, &mut near.conn, from_far, buffer);
-        if near.conn.is_closed() || near.conn.is_draining() {
-            let _ = far.conn.close(true, GONE, b"the other half is gone");
+    fn half(&mut self, side: Side) -> &mut Quic<Half> {
+        let [near, far] = &mut self.halves;
+        match side {
+            Side::Left => near,
+            Side::Right => far,
         }
-        if far.conn.is_closed() || far.conn.is_draining() {
-            let _ = near.conn.close(true, GONE, b"the other half is gone");
-        }
-        Given { to_near, to_far }
+    }
+
+    /// Carries bytes both ways. Returns whether each half was given bytes to send.
+    fn relay(&mut self, buffer: &mut [u8]) -> [bool; 2] {
+        let [Quic { conn: near, .. }, Quic { conn: far, .. }] = &mut self.halves;
+        let [from_near, from_far] = &mut self.open;
+        let to_far = relay(near, far, from_near, buffer);
+        let to_near = relay(far, near, from_far, buffer);
+        close_after(near, far);
+        close_after(far, near);
+        [to_near, to_far]
     }
 }
 
-/// Whether the halves were given bytes to send.
-#[derive(Clone, Copy)]
-struct Given {
-    to_near: bool,
-    to_far: bool,
+/// Closes a half if the other half is gone.
+fn close_after(other: &Connection, half: &mut Connection) {
+    if other.is_closed() || other.is_draining() {
+        let _ = half.close(true, GONE, b"the other half is gone");
+    }
 }
 
 /// Carries the bytes of every readable stream of `from`, as far as `to` has room for them. Returns
@@ -134,28 +141,20 @@ impl SplitProxy {
     /// given, or what came from the side that was heard and may not wait.
     fn settle(&mut self, index: usize, heard: Option<Side>, now: Instant, out: &mut Outbox) {
         let Some(flow) = self.flows.get_mut(index) else { return };
-        let (near_had, far_had) =
-            (flow.near.conn.readable().next(), flow.far.conn.readable().next());
-        let Given { to_near, to_far } = flow.relay(&mut self.buffer);
-        let near = match heard {
-            Some(Side::Left) => {
-                !flow.near.may_wait(Work { received: near_had.is_some(), wrote: to_near }, now)
+        let had = flow.halves.each_ref().map(|half| half.conn.readable().next().is_some());
+        let given = flow.relay(&mut self.buffer);
+        for (((half, side), received), wrote) in
+            flow.halves.iter_mut().zip(SIDES).zip(had).zip(given)
+        {
+            let calls = side == Side::Right && !half.conn.is_established();
+            let sends = match heard {
+                Some(heard) if heard == side => !half.may_wait(Work { received, wrote }, now),
+                _ => wrote || calls,
+            };
+            if sends && (side == Side::Left || flow.begun) {
+                half.work_and_send(now, &mut self.out);
+                out.extend(self.out.drain(..).map(|packet| (side, packet)));
             }
-            _ => to_near,
-        };
-        let far = match heard {
-            Some(Side::Right) => {
-                !flow.far.may_wait(Work { received: far_had.is_some(), wrote: to_far }, now)
-            }
-            _ => to_far || !flow.far.conn.is_established(),
-        };
-        if near {
-            flow.near.work_and_send(now, &mut self.out);
-            out.extend(self.out.drain(..).map(|packet| (Side::Left, packet)));
-        }
-        if far && flow.begun {
-            flow.far.work_and_send(now, &mut self.out);
-            out.extend(self.out.drain(..).map(|packet| (Side::Right, packet)));
         }
     }
 }
@@ -165,41 +164,31 @@ impl Node for SplitProxy {
         if packet.damaged {
             return;
         }
-        let owner = self.flows.iter().position(|flow| match from {
-            Side::Left => flow.near.owns(packet.destination),
-            Side::Right => flow.far.owns(packet.destination),
-        });
+        let owner = self.flows.iter_mut().position(|flow| flow.half(from).owns(packet.destination));
         let Some(index) = owner else { return };
         let Some(flow) = self.flows.get_mut(index) else { return };
-        match from {
-            Side::Left => {
-                flow.begun = true;
-                flow.near.take(packet);
-            }
-            Side::Right => flow.far.take(packet),
-        }
+        flow.begun |= from == Side::Left;
+        flow.half(from).take(packet);
         self.settle(index, Some(from), now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         let begun = self.flows.iter().filter(|flow| flow.begun);
-        begun.flat_map(|flow| [flow.near.poll_timeout(), flow.far.poll_timeout()]).flatten().min()
+        begun.flat_map(|flow| &flow.halves).filter_map(Quic::poll_timeout).min()
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Outbox) {
         for index in 0..self.flows.len() {
             let Some(flow) = self.flows.get_mut(index).filter(|flow| flow.begun) else { continue };
-            let near = flow.near.poll_timeout().is_some_and(|at| at <= now);
-            let far = flow.far.poll_timeout().is_some_and(|at| at <= now);
-            if near {
-                flow.near.on_timeout(now, &mut self.out);
-                out.extend(self.out.drain(..).map(|packet| (Side::Left, packet)));
+            let mut due = false;
+            for (half, side) in flow.halves.iter_mut().zip(SIDES) {
+                if half.poll_timeout().is_some_and(|at| at <= now) {
+                    half.on_timeout(now, &mut self.out);
+                    out.extend(self.out.drain(..).map(|packet| (side, packet)));
+                    due = true;
+                }
             }
-            if far {
-                flow.far.on_timeout(now, &mut self.out);
-                out.extend(self.out.drain(..).map(|packet| (Side::Right, packet)));
-            }
-            if near || far {
+            if due {
                 self.settle(index, None, now, out);
             }
         }

@@ -1,7 +1,6 @@
 //! Flows over HTTP/3: uploads, downloads, requests; one, or two beside each other.
 
 use std::net::SocketAddr;
-use std::num::NonZeroU16;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,10 +15,11 @@ use super::quic::{AckPolicy, App, Help, Quic};
 use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
-use super::{Middle, SimError, record, seed_bytes};
+use super::{Middle, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, Quacks, RunRecord, WindowSample};
 use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
-use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT, RECEIVER, SENDER, SERVER_PORT};
+use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
+use crate::units::mbit_s;
 
 const CLIENT_PORT: u16 = 40_000;
 const ADJACENT_PORT: u16 = 50_000;
@@ -87,7 +87,7 @@ pub(super) fn run(
     {
         return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
     }
-    let mut record = record(scenario, seed, &middle);
+    let mut record = middle.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end);
     }
@@ -109,6 +109,11 @@ pub(super) fn run(
     Ok(record)
 }
 
+/// Where the client and the server of a flow are.
+fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
+    ((SENDER, CLIENT_PORT + number).into(), (RECEIVER, SERVER_PORT + number).into())
+}
+
 /// Both ends of one flow.
 fn ends(
     flow: &Flow,
@@ -117,8 +122,7 @@ fn ends(
     cc: CongestionControl,
     begin: Instant,
 ) -> Result<(Quic<Client>, Quic<Server>), String> {
-    let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
-    let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
+    let (client, server) = addresses(number);
     let mut client_config = tls::config(flow, Role::Client, cc)?;
     let mut server_config = tls::config(flow, Role::Server, cc)?;
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
@@ -143,8 +147,7 @@ fn splice(
     cc: CongestionControl,
     begin: Instant,
 ) -> Result<Spliced, String> {
-    let client: SocketAddr = (SENDER, CLIENT_PORT + number).into();
-    let server: SocketAddr = (RECEIVER, SERVER_PORT + number).into();
+    let (client, server) = addresses(number);
     let near =
         Quic::accept(Half, server, client, &mut tls::config(flow, Role::Server, cc)?, begin)?;
     let mut config = tls::config(flow, Role::Client, cc)?;
@@ -166,14 +169,12 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
         Mode::AckReduction => PluginMode::AckReduction,
         Mode::Auto => PluginMode::Auto,
     };
-    let host = if sidekick.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
-    let proxy: SocketAddr = (host, PROXY_PORT).into();
     let mut config = match sidekick.proxy {
         ProxyFate::Found => SidekickConfig::discover(mode),
-        _ => SidekickConfig::new(proxy, mode),
+        _ => SidekickConfig::new(sidekick.proxy_address(), mode),
     };
-    config.every_packets = sidekick.every_packets.and_then(NonZeroU16::new);
-    config.every = (sidekick.every_ms > 0).then(|| Duration::from_millis(sidekick.every_ms.into()));
+    config.every_packets = sidekick.every_packets();
+    config.every = sidekick.every();
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
     config.repeat_handshake = sidekick.repeat_handshake;
@@ -192,7 +193,7 @@ fn describe(
     let data_sender: &Connection = if upload { &client.conn } else { &server.conn };
     record.bytes = if upload { server.delivered() } else { client.delivered() };
     record.time_s = end.as_secs_f64();
-    record.goodput_mbit_s = mbit_s(record.bytes, end);
+    record.goodput_mbit_s = mbit_s(record.bytes, record.time_s);
     record.sha256.clone_from(&client.app.sha256);
     record.first_byte_ms = match scenario.flow.kind {
         FlowKind::Requests => {
@@ -240,7 +241,7 @@ fn fairness(
     let time = end.checked_sub(from.at)?;
     let share = |number: usize| {
         let (before, after) = (from.delivered.get(number)?, at_end.get(number)?);
-        Some(mbit_s(after.saturating_sub(*before), time))
+        Some(mbit_s(after.saturating_sub(*before), time.as_secs_f64()))
     };
     let (one, other) = (share(0)?, share(1)?);
     let squares = 2.0 * (one * one + other * other);
@@ -264,10 +265,6 @@ fn window_samples(windows: &[Sample], had: &[Sample]) -> Vec<WindowSample> {
             delivered_bytes: had.delivered.first().copied().unwrap_or(0),
         })
         .collect()
-}
-
-fn mbit_s(bytes: u64, time: Duration) -> f64 {
-    if time.is_zero() { 0.0 } else { bytes as f64 * 8e-6 / time.as_secs_f64() }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::packet::Packet;
 use crate::link::Link;
 use crate::pcap::SegmentPcap;
 use crate::record::FaultCounts;
-use crate::relay::{DirectionCounters, SegmentCounters};
+use crate::relay::SegmentCounters;
 use crate::scenario::{Direction, Segment};
 
 /// A segment of the path.
@@ -75,11 +75,9 @@ impl Wire {
     }
 
     pub(super) fn counters(&self) -> SegmentCounters {
-        let direction =
-            |link: &Link<Packet>| DirectionCounters { link: link.counters(), overruns: 0, late: 0 };
         SegmentCounters {
-            to_receiver: direction(&self.to_receiver),
-            to_sender: direction(&self.to_sender),
+            to_receiver: self.to_receiver.counters().into(),
+            to_sender: self.to_sender.counters().into(),
         }
     }
 }

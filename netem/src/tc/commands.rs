@@ -18,46 +18,33 @@ const LEAST_BURST: u64 = 3_028;
 /// A full Ethernet frame: CoDel's limit is in packets, and this is what each of them is taken for.
 const FULL_FRAME: u64 = 1514;
 
-/// The arguments of `tc`, one list a call, that make `interface` send like one direction of a link.
+/// The command lines of `tc` that make `interface` send like one direction of a link.
 ///
 /// `codel` knows no limit in bytes: it gets as many packets as full frames fit.
 ///
-/// # Errors
-///
-/// [`TcError::Beyond`] names the setting that `tc` does not have. The interface bears the name of
-/// its section.
-pub fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<Vec<String>>, TcError> {
+/// [`TcError::Beyond`] names a setting that `tc` does not have. The interface bears the name of its
+/// section.
+pub(super) fn commands(interface: &str, link: &LinkConfig) -> Result<Vec<String>, TcError> {
     check(interface, link)?;
-    let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let mut commands = Vec::new();
-    let mut place = "root handle 1:";
+    // From the interface inwards, each below the one before it.
+    let mut disciplines = Vec::new();
     let options = netem(link);
     if !options.is_empty() {
-        commands.push(words(format!(
-            "qdisc add dev {interface} {place} netem limit {DELAY_LINE_PACKETS} {options}"
-        )));
-        place = "parent 1:1 handle 2:";
+        disciplines.push(format!("netem limit {DELAY_LINE_PACKETS} {options}"));
     }
     if let Some(rate) = link.rate {
-        let bits = rate.bits_per_second();
-        let (burst, limit) = (burst(rate), link.queue_bytes);
+        let (bits, burst, limit) = (rate.bits_per_second(), burst(rate), link.queue_bytes);
         let overhead = match link.overhead_bytes {
             0 => String::new(),
-            bytes => format!("overhead {bytes}"),
+            bytes => format!(" overhead {bytes}"),
         };
-        commands.push(words(format!(
-            "qdisc add dev {interface} {place} tbf rate {bits}bit burst {burst} limit {limit} {overhead}"
-        )));
-        if let Some(queue) = queue(link, rate) {
-            let place = if place.starts_with("root") {
-                "parent 1:1 handle 2:"
-            } else {
-                "parent 2:1 handle 3:"
-            };
-            commands.push(words(format!("qdisc add dev {interface} {place} {queue}")));
-        }
+        disciplines.push(format!("tbf rate {bits}bit burst {burst} limit {limit}{overhead}"));
+        disciplines.extend(queue(link, rate));
     }
-    Ok(commands)
+    let places = ["root handle 1:", "parent 1:1 handle 2:", "parent 2:1 handle 3:"];
+    let command =
+        |(place, discipline)| format!("tc qdisc add dev {interface} {place} {discipline}");
+    Ok(places.into_iter().zip(disciplines).map(command).collect())
 }
 
 fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
@@ -90,11 +77,11 @@ fn netem(link: &LinkConfig) -> String {
     if jitter > 0 {
         let shape = match link.jitter.shape {
             JitterShape::Uniform => "",
-            JitterShape::Normal => "distribution normal",
+            JitterShape::Normal => " distribution normal",
         };
         // netem lets packets overtake each other under jitter, except where it has a rate, be it
         // the highest.
-        options.push(format!("{jitter}us {shape} rate 100gbit"));
+        options.push(format!("{jitter}us{shape} rate 100gbit"));
     }
     let loss = link.loss.get();
     match link.loss_model {
@@ -126,7 +113,7 @@ fn netem(link: &LinkConfig) -> String {
 
 /// What stands in the place of `tbf`'s own queue.
 fn queue(link: &LinkConfig, rate: BitRate) -> Option<String> {
-    let ecn = if link.ecn { "ecn" } else { "" };
+    let ecn = if link.ecn { " ecn" } else { "" };
     match link.queue {
         Discipline::DropTail => None,
         Discipline::Red => {
@@ -135,7 +122,7 @@ fn queue(link: &LinkConfig, rate: BitRate) -> Option<String> {
             let (limit, bits) = (link.queue_bytes, rate.bits_per_second());
             Some(format!(
                 "red limit {limit} min {min_bytes} max {max_bytes} avpkt {average_packet} burst {burst} adaptive \
-                 bandwidth {bits}bit harddrop {ecn}"
+                 bandwidth {bits}bit harddrop{ecn}"
             ))
         }
         Discipline::CoDel(codel) => {
@@ -163,11 +150,7 @@ mod tests {
     use crate::scenario::{Direction, Scenario};
 
     fn lines(interface: &str, link: &LinkConfig) -> Vec<String> {
-        commands(interface, link)
-            .unwrap()
-            .iter()
-            .map(|command| format!("tc {}", command.join(" ")))
-            .collect()
+        commands(interface, link).unwrap()
     }
 
     #[test]

@@ -27,8 +27,6 @@
 )]
 
 use std::cell::Cell;
-use std::error::Error;
-use std::fmt;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -53,18 +51,9 @@ pub struct World {
 }
 
 /// The C library's clock is in force, since the program does not say [`in_force!`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("virtual time is not in force: the program has to say `virtual_time::in_force!()`")]
 pub struct NotInForce;
-
-impl fmt::Display for NotInForce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "virtual time is not in force: the program has to say `virtual_time::in_force!()`",
-        )
-    }
-}
-
-impl Error for NotInForce {}
 
 impl World {
     /// From here on this thread lives in virtual time, at 0, and draws the random numbers of

@@ -29,7 +29,7 @@ fn count(svg: &str, tag: &str) -> usize {
 #[test]
 fn a_plot_has_a_mark_for_each_point_and_a_bar_for_each_range() {
     let points =
-        [1, 2, 3].map(|loss| (f64::from(loss), Quantity::Of(case(loss), measures::goodput)));
+        [1, 2, 3].map(|loss| (f64::from(loss), Quantity::Of(case(loss), measures::GOODPUT)));
     let plot = Plot {
         id: "p".into(),
         title: "P".into(),
@@ -61,7 +61,7 @@ fn a_plot_of_nothing_is_empty_axes() {
         curves: vec![Curve::measured(
             "ours",
             BLUE,
-            [(1.0, Quantity::Of(case(2), measures::goodput))],
+            [(1.0, Quantity::Of(case(2), measures::GOODPUT))],
         )],
     };
     assert_eq!(count(&super::plot(&plot, &results()).unwrap(), "circle"), 0);
@@ -69,7 +69,7 @@ fn a_plot_of_nothing_is_empty_axes() {
 
 #[test]
 fn a_heat_map_has_a_cell_for_each_ratio() {
-    let ratio = |of, to| Quantity::Ratio { of: case(of), to: case(to), measure: measures::goodput };
+    let ratio = |of, to| Quantity::Ratio { of: case(of), to: case(to), measure: measures::GOODPUT };
     let heat = HeatMap {
         id: "h".into(),
         title: String::new(),

@@ -1,8 +1,8 @@
 //! Fewer acknowledgements: figure 4c of the Sidekick paper.
 
-use super::{GOODPUT, Scope, paragraphs, sender_curve};
+use super::{GOODPUT, Scope, sender_curve};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
+use crate::figures::model::{Axis, Curve, Experiment, Part};
 use crate::figures::palette::{GREEN, VERMILION};
 use crate::figures::quantity::{Measure, measures};
 use crate::figures::reference;
@@ -32,31 +32,30 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         .map(|(name, colour, series)| {
             Curve::published(name, colour, reference::ack_reduction(series, column))
         });
-        let curves = ours.chain(published).collect();
-        Part::Plot(Plot { id: id.into(), title: title.into(), x: DELAY, y, curves })
+        Part::plot(id, title, (DELAY, y), ours.chain(published))
     };
     Experiment {
         id: "ack-reduction",
         title: "What rare acknowledgements cost",
-        shows: paragraphs(&[
+        shows: vec![
             "Figure 4c of the Sidekick paper: a slow, long near segment (25 ms, 10 Mbit/s) and a fast, short far one, no loss. \
              The receiver holds acknowledgements back. Without help the window stops moving, and goodput falls; the published \
              Sidekick lets the proxy's quACKs move it. So does ours, over stock CUBIC; \
              the others are plain senders.",
-        ]),
+        ],
         parts: vec![
             plot(
                 "ack-reduction-goodput",
                 "Goodput of 10 MiB",
                 GOODPUT,
-                measures::goodput,
+                measures::GOODPUT,
                 "goodput_mbit_s_median",
             ),
             plot(
                 "ack-reduction-packets",
                 "Packets that the receiver sends",
                 Axis::logarithmic("packets", 0),
-                measures::ack_packets,
+                measures::ACK_PACKETS,
                 "receiver_tx_packets",
             ),
         ],

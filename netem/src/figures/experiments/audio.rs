@@ -1,8 +1,8 @@
 //! Audio over a lossy first hop: figure 4a of the Sidekick paper.
 
-use super::{Scope, paragraphs, words};
+use super::{Scope, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Plot, Points, Scale, Table};
+use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Points, Scale, Table};
 use crate::figures::palette::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
@@ -12,55 +12,44 @@ use crate::record::RunRecord;
 struct Row {
     name: &'static str,
     colour: Colour,
-    settings: &'static [(&'static str, &'static str)],
+    settings: &'static [&'static str],
     published: Option<&'static str>,
 }
 
+const REINJECT: &str = "sidekick.mode=reinject";
 const ROWS: [Row; 5] = [
     Row {
         name: "end to end",
         colour: GREY,
-        settings: &[("sidekick.mode", "off")],
+        settings: &["sidekick.mode=off"],
         published: Some("base"),
     },
     Row {
         name: "Sidekick, quACK every 2 packets",
         colour: VIOLET,
-        settings: &[
-            ("sidekick.mode", "reinject"),
-            ("sidekick.every_packets", "2"),
-            ("sidekick.threshold", "8"),
-        ],
+        settings: &[REINJECT, "sidekick.every_packets=2", "sidekick.threshold=8"],
         published: Some("sidekick_2p_t8"),
     },
     Row {
         name: "Sidekick, every 4",
         colour: GREEN,
-        settings: &[
-            ("sidekick.mode", "reinject"),
-            ("sidekick.every_packets", "4"),
-            ("sidekick.threshold", "16"),
-        ],
+        settings: &[REINJECT, "sidekick.every_packets=4", "sidekick.threshold=16"],
         published: Some("sidekick_4p_t16"),
     },
     Row {
         name: "Sidekick, every 8",
         colour: ORANGE,
-        settings: &[
-            ("sidekick.mode", "reinject"),
-            ("sidekick.every_packets", "8"),
-            ("sidekick.threshold", "32"),
-        ],
+        settings: &[REINJECT, "sidekick.every_packets=8", "sidekick.threshold=32"],
         published: Some("sidekick_8p_t32"),
     },
     Row {
         name: "Sidekick, every packet, and polls",
         colour: BLUE,
         settings: &[
-            ("sidekick.mode", "reinject"),
-            ("sidekick.every_packets", "1"),
-            ("sidekick.threshold", "1"),
-            ("sidekick.poll", "on"),
+            REINJECT,
+            "sidekick.every_packets=1",
+            "sidekick.threshold=1",
+            "sidekick.poll=on",
         ],
         published: None,
     },
@@ -94,29 +83,25 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         Curve::published(format!("published: {}", row.name), row.colour, points.collect())
     };
     let known = ROWS.iter().filter(|row| row.published.is_some());
-    let plot = Plot {
-        id: "audio-dejitter".into(),
-        title: "Delay in the de-jitter buffer".into(),
-        x: PERCENTILES,
-        y: Axis::linear("delay, ms", 1),
-        curves: ours.chain(known.map(published)).collect(),
-    };
+    let axes = (PERCENTILES, Axis::linear("delay, ms", 1));
+    let curves = ours.chain(known.map(published));
+    let plot = Part::plot("audio-dejitter", "Delay in the de-jitter buffer", axes, curves);
     Experiment {
         id: "audio",
         title: "Audio over a first hop with 3.6 % loss",
-        shows: paragraphs(&[
+        shows: vec![
             "Figure 4a of the Sidekick paper: small packets at a constant rate, each played when all before it have come. A \
              packet that is lost before the proxy comes a round trip to the far end later, or, where the Sidekick sends \
              it again, as soon as a quACK has told of it. Where a quACK comes for each packet, a poll follows when one stays away, and \
              what is sent again is there before the next packet. The curve is the share of packets that waited no longer than that.",
-        ]),
-        parts: vec![Part::Plot(plot), Part::Table(table(case))],
+        ],
+        parts: vec![plot, Part::Table(table(case))],
     }
 }
 
 fn table(case: impl Fn(&Row) -> Case) -> Table {
     let figures: [(Measure, &str, f64); 3] = [
-        (measures::dejitter_p99, "p99, ms", 99.0),
+        (measures::DEJITTER_P99, "p99, ms", 99.0),
         (|record| record.audio.map(|audio| audio.dejitter_ms.p999), "p99.9, ms", 99.9),
         (|record| record.audio.map(|audio| audio.dejitter_ms.max), "longest, ms", 100.0),
     ];
@@ -135,10 +120,9 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
                 published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}")),
             ));
         }
-        let late: Measure = |record| record.audio.map(|audio| audio.late as f64);
-        entries.push(Entry::Figure(Quantity::Of(case(row), late), 0));
-        let cost: Measure = |record| Some(record.audio?.help_percent());
-        entries.push(Entry::Figure(Quantity::Of(case(row), cost), 1));
+        let figure = |measure, decimals| Entry::Figure(Quantity::Of(case(row), measure), decimals);
+        entries.push(figure(|record| record.audio.map(|audio| audio.late as f64), 0));
+        entries.push(figure(|record| Some(record.audio?.help_percent()), 1));
         entries
     };
     let rows = ROWS.iter().map(row).collect();

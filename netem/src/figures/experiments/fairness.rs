@@ -1,8 +1,8 @@
 //! Two flows on one path: figures 5 and 6 of the Sidekick paper.
 
-use super::{Scope, paragraphs, sender_curve, words};
+use super::{Scope, sender_curve, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Plot, Table};
+use crate::figures::model::{Axis, Entry, Experiment, Part, Table};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::sender::{
     BBR2, CUBIC, CUBIC_RFC9438, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, RENO, Sender,
@@ -20,8 +20,8 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     let case = |competitor: &str, loss: f64| {
         Case::of("upload-paper")
             // As the paper's links: RED over four times what the path holds, 10 Mbit/s for 52 ms.
-            .with(&[("near.queue", "red"), ("far.queue", "red")])
-            .with(&[("near.queue_bytes", "260000"), ("far.queue_bytes", "260000")])
+            .with(&["near.queue=red", "far.queue=red"])
+            .with(&["near.queue_bytes=260000", "far.queue_bytes=260000"])
             .set("near.loss_percent", loss)
             .set("competitor.cc", competitor)
             // Two flows that start as one draw nothing from the seed where nothing is lost.
@@ -33,15 +33,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     };
     let plot = |(name, competitor): (&str, &str)| {
         let cases = || losses.iter().map(|&loss| (loss, case(competitor, loss)));
-        let curves: Vec<Curve> =
-            SENDERS.iter().map(|sender| sender_curve(sender, measures::jain, cases())).collect();
-        Part::Plot(Plot {
-            id: format!("fairness-{competitor}"),
-            title: format!("Against plain {name}"),
-            x: Axis::linear("loss of the near segment, %", 1),
-            y: JAIN,
-            curves,
-        })
+        let curves = SENDERS.iter().map(|sender| sender_curve(sender, measures::JAIN, cases()));
+        let (id, title) = (format!("fairness-{competitor}"), format!("Against plain {name}"));
+        Part::plot(id, title, (Axis::linear("loss of the near segment, %", 1), JAIN), curves)
     };
     let rows = COMPETITORS.iter().flat_map(|&(name, competitor)| {
         SENDERS.iter().flat_map(move |sender| {
@@ -53,9 +47,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                     Entry::text(sender.name),
                     Entry::text(name),
                     Entry::text(format!("{loss}")),
-                    figure(measures::beside),
-                    figure(measures::competitor),
-                    figure(measures::jain),
+                    figure(measures::BESIDE),
+                    figure(measures::COMPETITOR),
+                    figure(measures::JAIN),
                 ]
             })
         })
@@ -77,7 +71,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     Experiment {
         id: "fairness",
         title: "Beside a plain flow",
-        shows: paragraphs(&[
+        shows: vec![
             "Figures 5 and 6 of the Sidekick paper: the sender shares both segments with a plain flow that nobody helps. An \
              index of 1 is an equal share, 0.5 is all for one. As in the paper, both links have RED in 260,000 bytes. The plain \
              flow starts a second later: without loss, all seeds would be one run if both started as one.",
@@ -88,7 +82,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             "With loss the plain CUBIC holds itself back, and whoever does not takes what is left: the index falls. The plain \
              flow loses by it, as the table shows: at 1 % it gets half of what a plain sender of its own kind would leave it. \
              A plain BBR2 gets less beside PACUBIC than beside CUBIC, since that no longer gives way: the index rises.",
-        ]),
+        ],
         parts: COMPETITORS.into_iter().map(plot).chain([Part::Table(table)]).collect(),
     }
 }

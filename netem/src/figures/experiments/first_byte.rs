@@ -1,8 +1,8 @@
 //! Time to the first byte, with and without 0-RTT.
 
-use super::{Scope, paragraphs};
+use super::Scope;
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
+use crate::figures::model::{Axis, Curve, Experiment, Part};
 use crate::figures::palette::{BLUE, GREY, ORANGE};
 use crate::figures::quantity::{Quantity, measures};
 
@@ -14,13 +14,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         scope.pick(&[10.0, 50.0, 200.0], &[10.0, 25.0, 50.0, 100.0, 200.0, 300.0, 600.0]);
     let case = |round_trip: f64, zero_rtt: &str, replayable: &str| {
         Case::of("upload-paper")
-            .with(&[
-                ("flow.kind", "requests"),
-                ("flow.bytes", "10000"),
-                ("near.loss_percent", "0"),
-                ("flow.zero_rtt", zero_rtt),
-                ("flow.replayable", replayable),
-            ])
+            .with(&["flow.kind=requests", "flow.bytes=10000", "near.loss_percent=0"])
+            .set("flow.zero_rtt", zero_rtt)
+            .set("flow.replayable", replayable)
             .set("near.delay_ms", NEAR_MS)
             .set("far.delay_ms", round_trip / 2.0 - NEAR_MS)
             .seeds(scope.pick(1, 3))
@@ -32,26 +28,18 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     ]
     .map(|(name, colour, zero_rtt, replayable)| {
         let quantity =
-            |round_trip| Quantity::Of(case(round_trip, zero_rtt, replayable), measures::first_byte);
-        Curve::measured(
-            name,
-            colour,
-            round_trips.iter().map(|&round_trip| (round_trip, quantity(round_trip))),
-        )
+            |round_trip| Quantity::Of(case(round_trip, zero_rtt, replayable), measures::FIRST_BYTE);
+        let points = round_trips.iter().map(|&round_trip| (round_trip, quantity(round_trip)));
+        Curve::measured(name, colour, points)
     });
+    let axes = (Axis::linear("round trip, ms", 0), Axis::linear("ms", 1));
     Experiment {
         id: "first-byte",
         title: "Time to the first byte, with and without 0-RTT",
-        shows: paragraphs(&[
+        shows: vec![
             "A client that comes back may send its request with its first packet, and saves a round trip. A request that \
              must not be replayed has to wait for the handshake all the same (RFC 9001, section 9.2), and gains nothing.",
-        ]),
-        parts: vec![Part::Plot(Plot {
-            id: "first-byte-by-rtt".into(),
-            title: "First byte of the answer".into(),
-            x: Axis::linear("round trip, ms", 0),
-            y: Axis::linear("ms", 1),
-            curves: curves.into(),
-        })],
+        ],
+        parts: vec![Part::plot("first-byte-by-rtt", "First byte of the answer", axes, curves)],
     }
 }

@@ -1,7 +1,7 @@
 //! Who is faster where: heat maps over size, loss and delay, in the manner of "Dissecting
 //! performance of production QUIC".
 
-use super::{Scope, paragraphs};
+use super::Scope;
 use crate::figures::job::Case;
 use crate::figures::model::{Experiment, HeatMap, Part};
 use crate::figures::quantity::{Quantity, measures};
@@ -31,7 +31,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         };
         let cell = |loss: &str, bytes: u64| {
             let case = case(loss, bytes);
-            Quantity::Ratio { of: of.of(&case), to: to.of(&case), measure: measures::goodput }
+            Quantity::Ratio { of: of.of(&case), to: to.of(&case), measure: measures::GOODPUT }
         };
         let row = |loss: &&str| sizes.iter().map(|(_, bytes)| cell(loss, *bytes)).collect();
         Part::Heat(HeatMap {
@@ -47,11 +47,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     Experiment {
         id: "heat",
         title: "Where a Sidekick is worth it",
-        shows: paragraphs(&[
+        shows: vec![
             "The goodput of a Sidekick sender in relation to the same controller without one, over size, loss and delay, in the \
              manner of Dissecting Performance of Production QUIC (WWW '21). A cell has the median of the ratios of runs with \
              the same seed; white is no difference.",
-        ]),
+        ],
         parts: parts.collect(),
     }
 }

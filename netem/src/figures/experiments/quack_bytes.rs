@@ -1,31 +1,24 @@
 //! Bytes on the link by what a quACK consists of: figure 7 of the Sidekick paper.
 
-use super::{Scope, paragraphs};
+use super::Scope;
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
-use crate::figures::palette::{BLUE, BROWN, ORANGE, VERMILION};
+use crate::figures::model::{Axis, Curve, Experiment, Part};
+use crate::figures::palette::{BLUE, BROWN, Colour, ORANGE, VERMILION};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::sender::PACUBIC;
-use crate::record::QuackStyles;
 
 const EVERY: Axis = Axis::logarithmic("a quACK every, ms", 0);
 
 /// Name, colour and bytes of each way.
-const STYLES: [(&str, crate::figures::palette::Colour, Measure); 4] = [
-    ("power sums (what is sent)", VERMILION, |record| {
-        kilobytes(record.quack_styles?, |of| of.power_sums)
-    }),
-    ("echo of every identifier", BLUE, |record| {
-        kilobytes(record.quack_styles?, |of| of.echo_every)
-    }),
-    ("echo of a window of identifiers", BROWN, |record| {
-        kilobytes(record.quack_styles?, |of| of.echo_window)
-    }),
-    ("hash of all", ORANGE, |record| kilobytes(record.quack_styles?, |of| of.hash_of_all)),
+const STYLES: [(&str, Colour, Measure); 4] = [
+    ("power sums (what is sent)", VERMILION, |run| kilobytes(run.quack_styles?.power_sums)),
+    ("echo of every identifier", BLUE, |run| kilobytes(run.quack_styles?.echo_every)),
+    ("echo of a window of identifiers", BROWN, |run| kilobytes(run.quack_styles?.echo_window)),
+    ("hash of all", ORANGE, |run| kilobytes(run.quack_styles?.hash_of_all)),
 ];
 
-fn kilobytes(styles: QuackStyles, bytes: fn(&QuackStyles) -> u64) -> Option<f64> {
-    Some(bytes(&styles) as f64 / 1e3)
+fn kilobytes(bytes: u64) -> Option<f64> {
+    Some(bytes as f64 / 1e3)
 }
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
@@ -41,34 +34,21 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     let bytes = STYLES
         .iter()
         .map(|(name, colour, measure)| Curve::measured(*name, *colour, points(*measure)));
+    let goodput = Curve::measured(PACUBIC.name, PACUBIC.colour, points(measures::GOODPUT));
+    let kilobytes = Axis::logarithmic("kB", 1);
+    let plot = |id, title, y, curves: Vec<Curve>| Part::plot(id, title, (EVERY, y), curves);
     Experiment {
         id: "quack-bytes",
         title: "What a quACK costs on the link",
-        shows: paragraphs(&[
+        shows: vec![
             "Figure 7 of the Sidekick paper: 10 MiB at 1 % near loss, PACUBIC. What the proxy sent, and what it would have sent \
              at the same times if it echoed identifiers. The window is of the packets of the last round trip of an empty path, \
              the least that it could be. The threshold is 20 at every interval. A hash of all identifiers is always small, but the \
              sender would have to guess which packets are missing. The second plot is what the interval does to goodput.",
-        ]),
+        ],
         parts: vec![
-            Part::Plot(Plot {
-                id: "quack-bytes-by-interval".into(),
-                title: "Payload of all quACKs".into(),
-                x: EVERY,
-                y: Axis::logarithmic("kB", 1),
-                curves: bytes.collect(),
-            }),
-            Part::Plot(Plot {
-                id: "quack-interval-goodput".into(),
-                title: "Goodput".into(),
-                x: EVERY,
-                y: super::GOODPUT,
-                curves: vec![Curve::measured(
-                    PACUBIC.name,
-                    PACUBIC.colour,
-                    points(measures::goodput),
-                )],
-            }),
+            plot("quack-bytes-by-interval", "Payload of all quACKs", kilobytes, bytes.collect()),
+            plot("quack-interval-goodput", "Goodput", super::GOODPUT, vec![goodput]),
         ],
     }
 }

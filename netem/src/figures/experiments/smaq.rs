@@ -1,6 +1,6 @@
 //! Bulk transfers over satellites: the tables of SMAQ-PEP.
 
-use super::{Scope, paragraphs, words};
+use super::{Scope, words};
 use crate::figures::job::Case;
 use crate::figures::model::{Entry, Experiment, Part, Table};
 use crate::figures::quantity::{Quantity, measures};
@@ -26,13 +26,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                 Entry::text(orbit),
                 Entry::text(loss),
                 Entry::text(sender.name),
-                Entry::Figure(Quantity::Of(of.clone(), measures::megabytes), 1),
-                Entry::Figure(Quantity::Ratio { of, to, measure: measures::megabytes }, 2),
-                Entry::Published(if *sender == SPLIT {
-                    published.to_owned()
-                } else {
-                    String::new()
-                }),
+                Entry::Figure(Quantity::Of(of.clone(), measures::MEGABYTES), 1),
+                Entry::Figure(Quantity::Ratio { of, to, measure: measures::MEGABYTES }, 2),
+                Entry::Published(if *sender == SPLIT { published } else { "" }.to_owned()),
             ]
         })
     });
@@ -53,12 +49,12 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
     Experiment {
         id: "smaq",
         title: "Bulk transfer over a satellite",
-        shows: paragraphs(&[
+        shows: vec![
             "The setting of SMAQ-PEP (IFIP Networking 2023): 20 Mbit/s over a lossy satellite segment. Its baseline is NewReno \
              end to end, and its two proxies split the connection around the satellite and run a controller made for it \
              there; the published ratio is theirs. Here one proxy stands behind the satellite, so that a split connection \
              still crosses it with an ordinary controller.",
-        ]),
+        ],
         parts: vec![Part::Table(table)],
     }
 }

@@ -1,9 +1,9 @@
 //! Uploads by the loss of the near segment, and by size: figure 4b of the Sidekick paper, and
 //! further.
 
-use super::{GOODPUT, Scope, paragraphs, sender_curve};
+use super::{GOODPUT, Scope, sender_curve};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Plot};
+use crate::figures::model::{Axis, Curve, Experiment, Part};
 use crate::figures::palette::{Colour, VIOLET};
 use crate::figures::quantity::measures;
 use crate::figures::reference;
@@ -17,10 +17,10 @@ const PACUBIC_AS_PUBLISHED: Sender = Sender {
     name: "Sidekick, PACUBIC, as published",
     colour: VIOLET,
     settings: &[
-        ("sidekick.mode", "pacubic"),
-        ("sidekick.every_ms", "30"),
-        ("sidekick.threshold", "10"),
-        ("sidekick.poll", "off"),
+        "sidekick.mode=pacubic",
+        "sidekick.every_ms=30",
+        "sidekick.threshold=10",
+        "sidekick.poll=off",
     ],
 };
 const LOSS: Axis = Axis::linear("loss of the near segment, %", 2);
@@ -44,19 +44,14 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
         ],
     );
     let case = |loss: f64| {
-        Case::of("upload-paper").set("near.loss_percent", loss).seeds(if loss == 0.0 {
-            1
-        } else {
-            scope.pick(3, 10)
-        })
+        let seeds = if loss == 0.0 { 1 } else { scope.pick(3, 10) };
+        Case::of("upload-paper").set("near.loss_percent", loss).seeds(seeds)
     };
     let curve = |sender: &Sender, most: f64| {
         let cases = losses.iter().filter(|loss| **loss <= most).map(|loss| (*loss, case(*loss)));
-        sender_curve(sender, measures::goodput, cases)
+        sender_curve(sender, measures::GOODPUT, cases)
     };
-    let plot = |id: &str, title: &str, curves| {
-        Part::Plot(Plot { id: id.into(), title: title.into(), x: LOSS, y: GOODPUT, curves })
-    };
+    let plot = |id, title, curves: Vec<Curve>| Part::plot(id, title, (LOSS, GOODPUT), curves);
     let mut paper: Vec<Curve> =
         ALL.iter().chain([&PACUBIC_AS_PUBLISHED]).map(|sender| curve(sender, 8.0)).collect();
     let sidekick = ("sidekick_30ms_t10", PACUBIC_AS_PUBLISHED.colour);
@@ -65,7 +60,7 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
     Experiment {
         id: "upload-by-loss",
         title: "Upload of 10 MiB by the loss of the first hop",
-        shows: paragraphs(&[
+        shows: vec![
             "A fast, short, lossy near segment (1 ms, 100 Mbit/s) and a slow, long, clean far one (25 ms, 10 Mbit/s), as in the \
              Sidekick paper, whose curves are dashed. A sender that takes each loss for congestion gives in at 1 %. BBR2 alone \
              holds out longer and then gives in too. The question is who is at the path's limit at \
@@ -74,7 +69,7 @@ pub(super) fn by_loss(scope: Scope) -> Experiment {
              tells twenty and asks. \"PACUBIC, as published\" does without both, and is what to hold against the dashed curve.",
             "The split proxy is what a performance-enhancing proxy does: it terminates the connection, and so must be \
              trusted with the keys. The published split proxy is of TCP.",
-        ]),
+        ],
         parts: vec![
             plot("upload-by-loss-paper", "Up to 8 %, with the published curves", paper),
             plot("upload-by-loss-far", "Up to 30 %", far),
@@ -90,35 +85,29 @@ pub(super) fn by_size(scope: Scope) -> Experiment {
     let senders = [CUBIC, CUBIC_RFC9438, BBR2, PACUBIC, PATH_AWARE_BBR2, SPLIT];
     let plot = |loss: &str| {
         let case = |kib: u32| {
-            let settings = [("near.loss_percent", loss)];
-            let seeds = if loss == "0" { 1 } else { scope.pick(3, 5) };
             Case::of("upload-paper")
-                .with(&settings)
+                .set("near.loss_percent", loss)
                 .set("flow.bytes", u64::from(kib) * 1024)
-                .seeds(seeds)
+                .seeds(if loss == "0" { 1 } else { scope.pick(3, 5) })
         };
         let cases = || sizes.iter().map(|&kib| (f64::from(kib), case(kib)));
         let mut curves: Vec<Curve> =
-            senders.iter().map(|sender| sender_curve(sender, measures::goodput, cases())).collect();
+            senders.iter().map(|sender| sender_curve(sender, measures::GOODPUT, cases())).collect();
         let sidekick = ("sidekick_30ms_10", PACUBIC.colour);
         curves.extend(published(|series| reference::upload_by_size(series, loss), sidekick));
-        Part::Plot(Plot {
-            id: format!("upload-by-size-{loss}-percent"),
-            title: format!("{loss} % loss of the near segment"),
-            x: Axis::logarithmic("size, KiB", 0),
-            y: GOODPUT,
-            curves,
-        })
+        let title = format!("{loss} % loss of the near segment");
+        let axes = (Axis::logarithmic("size, KiB", 0), GOODPUT);
+        Part::plot(format!("upload-by-size-{loss}-percent"), title, axes, curves)
     };
     Experiment {
         id: "upload-by-size",
         title: "Upload by size",
-        shows: paragraphs(&[
+        shows: vec![
             "Figure 4b of the Sidekick paper: the same path, without loss and with 1 %. What a proxy can repair shows from about \
              a megabyte on; below that the handshake and slow start decide. Without loss a Sidekick must cost nothing.",
             "The published uploads of less than two megabytes took far longer than ours, with and without a proxy: 1.2 s for \
              100 KiB, of which five round trips explain a quarter. What their programs did meanwhile is not known.",
-        ]),
+        ],
         parts: vec![plot("0"), plot("1")],
     }
 }

@@ -1,8 +1,8 @@
 //! The congestion window over time: figure 9 of the Sidekick paper.
 
-use super::{Scope, paragraphs};
+use super::Scope;
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Plot, Points};
+use crate::figures::model::{Axis, Curve, Experiment, Part, Points};
 use crate::figures::sender::{BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
 use crate::record::RunRecord;
 
@@ -10,15 +10,11 @@ const SENDERS: [Sender; 5] = [CUBIC, CUBIC_RFC9438, BBR2, PACUBIC, PATH_AWARE_BB
 const TIME: Axis = Axis::linear("time, s", 1);
 
 fn window(record: &RunRecord) -> Vec<(f64, f64)> {
-    record.window.iter().map(|sample| (sample.time_s, sample.window_bytes as f64 / 1e3)).collect()
+    record.window.iter().map(|at| (at.time_s, at.window_bytes as f64 / 1e3)).collect()
 }
 
 fn delivered(record: &RunRecord) -> Vec<(f64, f64)> {
-    record
-        .window
-        .iter()
-        .map(|sample| (sample.time_s, sample.delivered_bytes as f64 / 1e6))
-        .collect()
+    record.window.iter().map(|at| (at.time_s, at.delivered_bytes as f64 / 1e6)).collect()
 }
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
@@ -36,17 +32,16 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             colour: sender.colour,
             points: Points::Traced(case(sender), trace),
         };
-        let curves = SENDERS.iter().map(curve).collect();
-        Part::Plot(Plot { id: id.into(), title: title.into(), x: TIME, y, curves })
+        Part::plot(id, title, (TIME, y), SENDERS.iter().map(curve))
     };
     Experiment {
         id: "window",
         title: "The congestion window over time",
-        shows: paragraphs(&[
+        shows: vec![
             "Figure 9 of the Sidekick paper: one run each at 1 % near loss. The path holds 64 kilobytes in flight and 65 in the \
              queue of the far segment: a window that stays below the first leaves the path idle, one above their sum \
              overflows the queue. The second plot is what the receiver's application has had by then.",
-        ]),
+        ],
         parts: vec![
             plot(
                 "window-size",

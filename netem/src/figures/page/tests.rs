@@ -8,7 +8,7 @@ use crate::record::RunRecord;
 
 fn plan() -> Plan {
     let case = |name: &str| Case::of(name).set("near.loss_percent", "<b>&").seeds(2);
-    let quantity = |name| Quantity::Of(case(name), measures::goodput);
+    let quantity = |name| Quantity::Of(case(name), measures::GOODPUT);
     let plot = Plot {
         id: "e-plot".into(),
         title: "Goodput & <loss>".into(),
@@ -26,7 +26,7 @@ fn plan() -> Plan {
     ];
     let columns = ["name", "Mbit/s", "published"].map(str::to_owned).into();
     let table = Table { id: "e-table".into(), title: "T".into(), columns, rows: vec![row] };
-    let shows = vec!["It shows 1 < 2.".to_owned()];
+    let shows = vec!["It shows 1 < 2."];
     let parts = vec![Part::Plot(plot), Part::Table(table)];
     Plan::of(vec![Experiment { id: "e", title: "An <experiment>", shows, parts }])
 }

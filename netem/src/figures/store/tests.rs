@@ -6,7 +6,7 @@ use crate::figures::model::{Entry, Experiment, Part, Table};
 use crate::figures::quantity::{Quantity, measures};
 
 fn plan(seeds: u64) -> Plan {
-    let entry = Entry::Figure(Quantity::Of(Case::of("a").seeds(seeds), measures::goodput), 1);
+    let entry = Entry::Figure(Quantity::Of(Case::of("a").seeds(seeds), measures::GOODPUT), 1);
     let table = Table {
         id: "t".into(),
         title: String::new(),

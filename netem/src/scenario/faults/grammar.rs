@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::super::ScenarioError;
-use super::super::setting::milliseconds;
+use super::super::setting::{
+    MILLISECONDS, PERCENT, RATE, milliseconds, milliseconds_to, percent, rate,
+};
+use super::Place::{Far, Near};
 use super::{Event, Fault, Lie, Place};
-use crate::units::{BitRate, Percent};
+use crate::units::Percent;
 
 pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 500; quack-loss 50 at 0. An event is \
     WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, far-outage, \
@@ -22,80 +25,39 @@ struct Kind {
     read: fn(&str) -> Option<Fault>,
 }
 
-const PERCENT: &str = "percent from 0 to 100";
-const MS: &str = "milliseconds from 0 to 60000";
-const RATE: &str = "Mbit/s from 0.001 to 100000, or unlimited";
 const LIES: &str =
     "too-much, too-little or garbage, and percent from 0 to 100 if not the usual share";
 const NAT_REBINDING: &str = "nat-rebinding";
 
+/// All kinds. An event begins with one of their names.
 const KINDS: &[Kind] = &[
-    Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Place::Near)) },
-    Kind { name: "far-outage", takes: "", read: |_| Some(Fault::Outage(Place::Far)) },
-    Kind {
-        name: "near-delay",
-        takes: MS,
-        read: |ms| Some(Fault::Delay(Place::Near, milliseconds(ms)?)),
-    },
-    Kind {
-        name: "far-delay",
-        takes: MS,
-        read: |ms| Some(Fault::Delay(Place::Far, milliseconds(ms)?)),
-    },
-    Kind {
-        name: "near-rate",
-        takes: RATE,
-        read: |value| Some(Fault::Rate(Place::Near, rate(value)?)),
-    },
-    Kind {
-        name: "far-rate",
-        takes: RATE,
-        read: |value| Some(Fault::Rate(Place::Far, rate(value)?)),
-    },
-    Kind {
-        name: "quack-loss",
-        takes: PERCENT,
-        read: |value| Some(Fault::QuackLoss(percent(value)?)),
-    },
+    Kind { name: "near-outage", takes: "", read: |_| Some(Fault::Outage(Near)) },
+    Kind { name: "far-outage", takes: "", read: |_| Some(Fault::Outage(Far)) },
+    Kind { name: "near-delay", takes: MILLISECONDS, read: |ms| delay(Near, ms) },
+    Kind { name: "far-delay", takes: MILLISECONDS, read: |ms| delay(Far, ms) },
+    Kind { name: "near-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Near, rate(mbit)?)) },
+    Kind { name: "far-rate", takes: RATE, read: |mbit| Some(Fault::Rate(Far, rate(mbit)?)) },
+    Kind { name: "quack-loss", takes: PERCENT, read: |of| percent(of).map(Fault::QuackLoss) },
     Kind {
         name: "quack-duplicate",
         takes: PERCENT,
-        read: |value| Some(Fault::QuackDuplicate(percent(value)?)),
+        read: |of| percent(of).map(Fault::QuackDuplicate),
     },
-    Kind {
-        name: "quack-reorder",
-        takes: PERCENT,
-        read: |value| Some(Fault::QuackReorder(percent(value)?)),
-    },
-    Kind {
-        name: "quack-corrupt",
-        takes: PERCENT,
-        read: |value| Some(Fault::QuackCorrupt(percent(value)?)),
-    },
+    Kind { name: "quack-reorder", takes: PERCENT, read: |of| percent(of).map(Fault::QuackReorder) },
+    Kind { name: "quack-corrupt", takes: PERCENT, read: |of| percent(of).map(Fault::QuackCorrupt) },
     Kind {
         name: "quack-delay",
-        takes: MS,
-        read: |value| Some(Fault::QuackDelay(milliseconds(value)?)),
+        takes: MILLISECONDS,
+        read: |ms| milliseconds(ms).map(Fault::QuackDelay),
     },
     Kind { name: "proxy-restart", takes: "", read: |_| Some(Fault::ProxyRestart) },
-    Kind { name: "proxy-lies", takes: LIES, read: |value| Some(Fault::ProxyLies(lie(value)?)) },
-    Kind {
-        name: "capture-drops",
-        takes: PERCENT,
-        read: |value| Some(Fault::CaptureDrops(percent(value)?)),
-    },
+    Kind { name: "proxy-lies", takes: LIES, read: |value| lie(value).map(Fault::ProxyLies) },
+    Kind { name: "capture-drops", takes: PERCENT, read: |of| percent(of).map(Fault::CaptureDrops) },
     Kind { name: NAT_REBINDING, takes: "", read: |_| Some(Fault::NatRebinding) },
 ];
 
-fn percent(value: &str) -> Option<Percent> {
-    Percent::new(value.parse().ok()?)
-}
-
-fn rate(value: &str) -> Option<Option<BitRate>> {
-    match value {
-        "unlimited" => Some(None),
-        number => BitRate::from_mbit(number.parse().ok()?).map(Some),
-    }
+fn delay(place: Place, ms: &str) -> Option<Fault> {
+    Some(Fault::Delay(place, milliseconds(ms)?))
 }
 
 /// A lie, and the share of packets that it is about.
@@ -115,12 +77,12 @@ impl Fault {
     /// Its name in scenarios.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Outage(Place::Near) => "near-outage",
-            Self::Outage(Place::Far) => "far-outage",
-            Self::Delay(Place::Near, _) => "near-delay",
-            Self::Delay(Place::Far, _) => "far-delay",
-            Self::Rate(Place::Near, _) => "near-rate",
-            Self::Rate(Place::Far, _) => "far-rate",
+            Self::Outage(Near) => "near-outage",
+            Self::Outage(Far) => "far-outage",
+            Self::Delay(Near, _) => "near-delay",
+            Self::Delay(Far, _) => "far-delay",
+            Self::Rate(Near, _) => "near-rate",
+            Self::Rate(Far, _) => "far-rate",
             Self::QuackLoss(_) => "quack-loss",
             Self::QuackDuplicate(_) => "quack-duplicate",
             Self::QuackReorder(_) => "quack-reorder",
@@ -189,8 +151,7 @@ fn read(text: &str) -> Result<Event, String> {
 
 /// A time of a run, which lasts an hour at most.
 fn time(value: &str) -> Option<Duration> {
-    let ms: f64 = value.parse().ok()?;
-    (0.0..=3_600_000.0).contains(&ms).then(|| Duration::from_secs_f64(ms / 1000.0))
+    milliseconds_to(value, 3_600_000.0)
 }
 
 /// The form of every fault, for tests of the words in [`TAKES`].

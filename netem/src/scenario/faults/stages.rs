@@ -6,16 +6,6 @@ use super::{Event, Fault, Faults, Place};
 use crate::link::{Outage, Outages};
 use crate::scenario::Segment;
 
-impl Place {
-    /// The name of the segment's section.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Near => "near",
-            Self::Far => "far",
-        }
-    }
-}
-
 impl Faults {
     /// The segment as it is at the start of a run, with its outages of the whole run.
     pub fn first_stage(&self, place: Place, segment: &Segment) -> Segment {
@@ -46,12 +36,11 @@ impl Faults {
             Fault::Rate(of, rate) if of == place => Some(rate),
             _ => None,
         });
-        Segment {
-            delay: delay.unwrap_or(segment.delay),
-            rate: rate.unwrap_or(segment.rate),
-            outages: self.outages(place, &segment.outages),
-            ..segment.clone()
-        }
+        let mut stage = segment.clone();
+        stage.both.delay = delay.unwrap_or(segment.both.delay);
+        stage.both.rate = rate.unwrap_or(segment.both.rate);
+        stage.both.outages = self.outages(place, &segment.both.outages);
+        stage
     }
 
     fn outages(&self, place: Place, scheduled: &Outages) -> Outages {

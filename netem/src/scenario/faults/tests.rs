@@ -159,7 +159,7 @@ fn a_segment_goes_from_stage_to_stage_and_back() {
     let stages: Vec<_> = faults
         .later_stages(Place::Near, &near)
         .into_iter()
-        .map(|(time, stage)| (time.as_millis(), stage.delay.as_millis(), stage.rate))
+        .map(|(time, stage)| (time.as_millis(), stage.both.delay.as_millis(), stage.both.rate))
         .collect();
     let (before, after) = (BitRate::from_mbit(100.0), BitRate::from_mbit(5.0));
     let expected = [(400, 20, before), (450, 3, before), (500, 20, after), (600, 1, after)];
@@ -171,7 +171,7 @@ fn a_segment_goes_from_stage_to_stage_and_back() {
 fn outages_join_those_of_the_segment() {
     let mut scenario = upload("near-outage at 100 for 50; far-outage at 300").unwrap();
     scenario.apply(&["near.outages_ms=10+5"]).unwrap();
-    let stage = |place, segment| scenario.faults.first_stage(place, segment).outages;
+    let stage = |place, segment| scenario.faults.first_stage(place, segment).both.outages;
     let near = stage(Place::Near, &scenario.near);
     let down: Vec<u64> = (0..400).filter(|&ms| near.contains(MS(ms))).collect();
     assert_eq!(down, (10..15).chain(100..150).collect::<Vec<_>>());

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use super::super::Scenario;
 use super::*;
-use crate::link::JitterShape;
+use crate::link::{Jitter, JitterShape};
+use crate::units::BitRate;
 
 fn near(settings: &[&str]) -> Result<LinkConfig, String> {
     let mut scenario = Scenario::default();

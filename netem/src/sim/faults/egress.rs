@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{Chance, Schedule};
+use super::{Chance, Schedule, in_force};
 use crate::link::Frame;
 use crate::record::FaultCounts;
 use crate::scenario::Fault;
@@ -56,23 +56,11 @@ impl Egress {
         now: Instant,
         leave: &mut impl FnMut(Packet),
     ) {
-        let chance = |pick: fn(Fault) -> Option<_>| self.schedule.in_force(now, pick);
-        let lost = self.loss.strikes(chance(|fault| match fault {
-            Fault::QuackLoss(chance) => Some(chance),
-            _ => None,
-        }));
-        let corrupt = self.corrupt.strikes(chance(|fault| match fault {
-            Fault::QuackCorrupt(chance) => Some(chance),
-            _ => None,
-        }));
-        let twice = self.duplicate.strikes(chance(|fault| match fault {
-            Fault::QuackDuplicate(chance) => Some(chance),
-            _ => None,
-        }));
-        let overtaken = self.reorder.strikes(chance(|fault| match fault {
-            Fault::QuackReorder(chance) => Some(chance),
-            _ => None,
-        }));
+        let schedule = &self.schedule;
+        let lost = self.loss.strikes(in_force!(schedule, now, Fault::QuackLoss));
+        let corrupt = self.corrupt.strikes(in_force!(schedule, now, Fault::QuackCorrupt));
+        let twice = self.duplicate.strikes(in_force!(schedule, now, Fault::QuackDuplicate));
+        let overtaken = self.reorder.strikes(in_force!(schedule, now, Fault::QuackReorder));
         let place = self.place.next();
         if lost {
             self.counts.quacks_lost += 1;
@@ -103,11 +91,7 @@ impl Egress {
     }
 
     fn send(&mut self, packet: Packet, now: Instant, leave: &mut impl FnMut(Packet)) {
-        let delay = self.schedule.in_force(now, |fault| match fault {
-            Fault::QuackDelay(delay) => Some(delay),
-            _ => None,
-        });
-        match delay {
+        match in_force!(self.schedule, now, Fault::QuackDelay) {
             None => leave(packet),
             Some(delay) => {
                 self.counts.quacks_delayed += 1;

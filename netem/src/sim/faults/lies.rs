@@ -5,7 +5,7 @@ use std::time::Instant;
 use sidekick_protocol::HEAD_LEN;
 use sidekick_protocol::wire::discovery::Marker;
 
-use super::{Chance, Schedule};
+use super::{Chance, Schedule, in_force};
 use crate::record::FaultCounts;
 use crate::scenario::{Fault, Lie};
 
@@ -47,10 +47,7 @@ impl Lies {
 
     /// Whether the observer sees, and takes note of, the packet that comes in now.
     pub(in crate::sim) fn sees(&mut self, now: Instant) -> bool {
-        let drops = self.schedule.in_force(now, |fault| match fault {
-            Fault::CaptureDrops(share) => Some(share),
-            _ => None,
-        });
+        let drops = in_force!(self.schedule, now, Fault::CaptureDrops);
         let missed = self.capture.strikes(drops);
         let omitted = self.omission.strikes(match self.lie(now) {
             Some(Lie::TooLittle(share)) => Some(share),
@@ -110,10 +107,7 @@ impl Lies {
     }
 
     fn lie(&self, now: Instant) -> Option<Lie> {
-        self.schedule.in_force(now, |fault| match fault {
-            Fault::ProxyLies(lie) => Some(lie),
-            _ => None,
-        })
+        in_force!(self.schedule, now, Fault::ProxyLies)
     }
 }
 
