@@ -469,7 +469,7 @@ impl Sidekick {
         self.sender.poll_transmit(out).filter(|transmit| transmit.route == Route::Session)
     }
 
-    /// Says goodbye to the proxy; drain [`Sidekick::poll_transmit`] once more.
+    /// Ends the session with the proxy by a BYE; drain [`Sidekick::poll_transmit`] once more.
     pub fn stop(&mut self) {
         self.stopped = true;
         self.sender.stop();
