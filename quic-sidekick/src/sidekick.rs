@@ -398,7 +398,9 @@ impl Sidekick {
         let Self { lost, late, store, latest, .. } = self;
         lost.retain(|&packet_number| {
             let behind = latest.saturating_sub(packet_number) > REORDERING_WINDOW;
-            let Some(datagram) = (!behind).then(|| store.take(packet_number, now)).flatten() else {
+            let Some(datagram) =
+                (!behind).then(|| store.get_for_resend(packet_number, now)).flatten()
+            else {
                 late.push(packet_number);
                 return false;
             };

@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: usize = 8192;
 /// Call [`start`](Self::start) once, [`on_sent`](Self::on_sent) after each datagram of the flow,
 /// [`handle_input`](Self::handle_input) for each datagram of the adjacent socket, and
 /// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After each of these
-/// send what [`again`](Self::again) returns from the flow's own socket, and what
+/// send what [`poll_resend`](Self::poll_resend) returns from the flow's own socket, and what
 /// [`poll_transmit`](Self::poll_transmit) returns from the adjacent one, until both return `None`.
 ///
 /// ```
@@ -43,7 +43,7 @@ const MAX_ATTEMPTS: usize = 8192;
 /// let (source, destination) = ("0.0.0.0:4000".parse()?, "198.51.100.7:5004".parse()?);
 /// reinjector.start(Flow { source, destination }, now);
 /// reinjector.on_sent(&[4; 200], now);
-/// assert_eq!(reinjector.again(now), None, "nothing was lost");
+/// assert_eq!(reinjector.poll_resend(now), None, "nothing was lost");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -114,11 +114,11 @@ impl Reinjector {
     }
 
     /// The next datagram to send again at `now`, from the flow's own socket.
-    pub fn again(&mut self, now: Instant) -> Option<&[u8]> {
+    pub fn poll_resend(&mut self, now: Instant) -> Option<&[u8]> {
         // Skip datagrams that are too old or exceed the budget.
         let first = loop {
             let first = self.waiting.pop_front()?;
-            if self.store.take(first, now).is_some() {
+            if self.store.get_for_resend(first, now).is_some() {
                 break first;
             }
         };
@@ -242,7 +242,8 @@ mod tests {
             let mut buffer = [0; MAX_DATAGRAM_LEN];
             self.proxy.on_timeout(self.now);
             loop {
-                while let Some(datagram) = self.reinjector.again(self.now).map(<[u8]>::to_vec) {
+                while let Some(datagram) = self.reinjector.poll_resend(self.now).map(<[u8]>::to_vec)
+                {
                     self.carry(&datagram);
                 }
                 while let Some(transmit) = self.reinjector.poll_transmit(&mut buffer) {

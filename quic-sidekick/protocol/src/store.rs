@@ -22,8 +22,9 @@ const MAX_ALLOWANCE: usize = 256 * 1024;
 /// let start = Instant::now();
 /// let mut store = Store::new(1 << 20, Duration::from_millis(100));
 /// store.push(7, vec![0x40; 1200], start);
-/// assert_eq!(store.take(7, start + Duration::from_millis(10)).map(<[u8]>::len), Some(1200));
-/// assert_eq!(store.take(7, start + Duration::from_millis(200)), None, "too old");
+/// let mut len = |age| store.get_for_resend(7, start + age).map(<[u8]>::len);
+/// assert_eq!(len(Duration::from_millis(10)), Some(1200));
+/// assert_eq!(len(Duration::from_millis(200)), None, "too old");
 /// ```
 #[derive(Debug)]
 pub struct Store {
@@ -89,7 +90,7 @@ impl Store {
 
     /// The datagram with this tag, to be sent again. Returns `None` if it is not kept, is too old,
     /// or exceeds the budget.
-    pub fn take(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
+    pub fn get_for_resend(&mut self, tag: u64, now: Instant) -> Option<&[u8]> {
         let index = self.kept.binary_search_by_key(&tag, |kept| kept.tag).ok()?;
         let kept = self.kept.get(index)?;
         if now.saturating_duration_since(kept.sent) > self.max_age {
@@ -98,8 +99,8 @@ impl Store {
         self.allowance.spend(kept.datagram.len()).then_some(kept.datagram.as_slice())
     }
 
-    /// Returns `len` bytes to the budget, which [`Store::take`] spent on a datagram that was not
-    /// sent.
+    /// Returns `len` bytes to the budget, which [`Store::get_for_resend`] spent on a datagram that
+    /// was not sent.
     pub fn refund(&mut self, len: usize) {
         self.allowance.refund(len);
     }
@@ -130,18 +131,19 @@ mod tests {
         for tag in 0..10 {
             store.push(2 * tag, vec![7; 1000], now);
         }
-        let kept: Vec<u64> = (0..30).filter(|tag| store.take(*tag, now).is_some()).collect();
+        let kept: Vec<u64> =
+            (0..30).filter(|tag| store.get_for_resend(*tag, now).is_some()).collect();
         assert_eq!(kept, [14, 16, 18]);
-        assert!(store.take(18, now + AGE).is_some());
-        assert!(store.take(18, now + AGE + Duration::from_nanos(1)).is_none());
+        assert!(store.get_for_resend(18, now + AGE).is_some());
+        assert!(store.get_for_resend(18, now + AGE + Duration::from_nanos(1)).is_none());
         store.push(18, vec![8; 1], now);
         store.push(5, vec![8; 1], now);
         store.push(20, Vec::new(), now);
-        assert_eq!(store.take(18, now), Some(&[7; 1000][..]), "tags ascend");
+        assert_eq!(store.get_for_resend(18, now), Some(&[7; 1000][..]), "tags ascend");
         store.clear();
-        assert!(store.take(18, now).is_none());
+        assert!(store.get_for_resend(18, now).is_none());
         store.push(1, vec![1; 3001], now);
-        assert!(store.take(1, now).is_none(), "a datagram larger than the store");
+        assert!(store.get_for_resend(1, now).is_none(), "a datagram larger than the store");
     }
 
     #[test]
@@ -152,20 +154,21 @@ mod tests {
         for tag in 0..10_000 {
             store.push(tag, vec![0; 1000], now);
             sent += 1000;
-            while let Some(datagram) = store.take(tag, now) {
+            while let Some(datagram) = store.get_for_resend(tag, now) {
                 again += datagram.len();
             }
             assert!(again <= sent / 2 + INITIAL_ALLOWANCE);
         }
         assert!(again > sent / 2);
-        assert!(store.take(9_999, now).is_none());
+        assert!(store.get_for_resend(9_999, now).is_none());
         store.refund(1000);
-        assert!(store.take(9_999, now).is_some());
+        assert!(store.get_for_resend(9_999, now).is_some());
         // The budget has an upper bound.
         for tag in 10_000..20_000 {
             store.push(tag, vec![0; 1000], now);
         }
-        let burst = std::iter::from_fn(|| store.take(19_999, now).map(<[u8]>::len)).sum::<usize>();
+        let burst = std::iter::from_fn(|| store.get_for_resend(19_999, now).map(<[u8]>::len))
+            .sum::<usize>();
         assert_eq!(burst, MAX_ALLOWANCE / 1000 * 1000);
     }
 }
