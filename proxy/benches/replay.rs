@@ -8,8 +8,8 @@
 //!
 //! Both run in turns on one processor, and the best turn of each counts.
 //!
-//! At last the benchmark opens ten thousand sessions. It compares the cost of the last hundred with
-//! that of the first hundred.
+//! At last the benchmark opens ten thousand sessions, without handshakes. It compares the cost of
+//! the last hundred with that of the first hundred.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]

@@ -48,7 +48,7 @@ packets. It never alters or delays them. Capturing requires CAP_NET_RAW: run the
 grant the capability once:
       setcap cap_net_raw+ep $(command -v sidekick-proxy)
 
-On SIGINT or SIGTERM the proxy sends each sender a goodbye, prints a summary and exits with 0. On
+On SIGINT or SIGTERM the proxy sends each sender a BYE, prints a summary and exits with 0. On
 SIGHUP it rereads the file of --config and applies limits, discovery and log to what begins from
 then on. Open sessions continue. Without a configuration file, SIGHUP ends the proxy, too.";
 

@@ -49,9 +49,9 @@ pub trait ProtocolEngine: Send + 'static {
     /// Replaces what the engine knows of the machine's addresses.
     fn set_addresses(&mut self, _addresses: &Addresses) {}
 
-    /// Queues a goodbye to each sender, if the wire format has one. The engine does nothing else
+    /// Queues a BYE to each sender, if the wire format has one. The engine does nothing else
     /// from then on.
-    fn goodbye(&mut self);
+    fn close(&mut self);
 
     /// What the engine has counted. The fields of the captures and the sockets are 0.
     fn totals(&self) -> Summary;
@@ -110,8 +110,8 @@ impl ProtocolEngine for Observer {
         Self::set_addresses(self, addresses.clone());
     }
 
-    fn goodbye(&mut self) {
-        Self::goodbye(self);
+    fn close(&mut self) {
+        Self::close(self);
     }
 
     fn totals(&self) -> Summary {

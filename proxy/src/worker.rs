@@ -257,7 +257,7 @@ impl<E: ProtocolEngine> Worker<E> {
             }
             Command::Reload(limits, reply) => drop(reply.try_send(self.engine.reload(limits))),
             Command::Close(reply) => {
-                self.engine.goodbye();
+                self.engine.close();
                 self.outbox.send_all(&mut self.engine);
                 drop(reply.try_send(self.report(0)));
                 return true;

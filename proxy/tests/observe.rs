@@ -107,7 +107,7 @@ fn metrics_agree_with_the_summary() {
         ] {
             assert_eq!(number(&page, series), at_the_end(field), "{field}");
         }
-        // The proxy sent the goodbye, and captured it, after the page.
+        // The proxy sent the BYE, and captured it, after the page.
         for (field, series) in [
             ("captured", "sidekick_packets_captured_total"),
             ("bytes", "sidekick_sent_bytes_total"),
@@ -343,7 +343,7 @@ impl ProtocolEngine for Stuck {
         Ok(())
     }
 
-    fn goodbye(&mut self) {}
+    fn close(&mut self) {}
 
     fn totals(&self) -> Summary {
         Summary { counted: *self.0.lock().unwrap(), ..Summary::default() }

@@ -96,8 +96,8 @@ fn a_poll_does_not_overtake_the_packets_before_it() {
 }
 
 #[test]
-fn timed_quacks_come_without_asking_and_a_signal_says_goodbye() {
-    in_namespace("timed_quacks_come_without_asking_and_a_signal_says_goodbye", || {
+fn timed_quacks_come_without_asking_and_a_signal_sends_bye() {
+    in_namespace("timed_quacks_come_without_asking_and_a_signal_sends_bye", || {
         let daemon = Daemon::start("--interface lo --listen [::]:5252 --json");
         let (source, sink) = (bind("[::1]:0"), bind("[::1]:0"));
         let destination = sink.local_addr().unwrap();
@@ -127,8 +127,8 @@ fn timed_quacks_come_without_asking_and_a_signal_says_goodbye() {
         assert_eq!(v4.report(|report| report.count == 4).sums, naive_sums(&sent, 20));
 
         let ended = daemon.stop();
-        peer.goodbye();
-        v4.goodbye();
+        peer.wait_for_bye();
+        v4.wait_for_bye();
         assert_eq!(ended.summary()["counted"], 9, "{ended:?}");
     });
 }

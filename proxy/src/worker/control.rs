@@ -41,7 +41,7 @@ pub(crate) enum Command {
     SetNetwork(HostNetwork, SyncSender<()>),
     /// Apply these limits.
     Reload(ObserverConfig, SyncSender<Result<()>>),
-    /// Send the senders a goodbye, send a report, and end.
+    /// Send the senders a BYE, send a report, and end.
     Close(SyncSender<Report>),
 }
 

@@ -359,8 +359,8 @@ impl Peer {
         self.epoch.get()
     }
 
-    /// Waits for the proxy's goodbye.
-    pub fn goodbye(&self) {
+    /// Waits for the proxy's BYE.
+    pub fn wait_for_bye(&self) {
         self.receive(|message| matches!(message, Message::Bye).then_some(()));
     }
 }

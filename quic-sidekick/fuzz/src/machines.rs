@@ -354,7 +354,7 @@ impl World {
                 self.seen_flow = self.flow;
                 self.sender.start(self.flow, self.now);
             }
-            14 if value < 30 => self.proxy.goodbye(),
+            14 if value < 30 => self.proxy.close(),
             14 if value < 32 => self.sender.stop(),
             16 => {
                 // From another address.

@@ -37,13 +37,13 @@ use crate::flow::Flow;
 use crate::prologue;
 use crate::terms::Terms;
 use crate::wire::{
-    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SEAL_LEN,
-    SessionNumber, hello_payload, parse_hello_payload,
+    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SessionNumber,
+    hello_payload, parse_hello_payload,
 };
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash, Random};
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -137,6 +137,10 @@ impl From<BufferTooShort> for HandshakeError {
     }
 }
 
+/// The length of a cipher's key.
+const KEY_LEN: usize = 32;
+/// The length of a cipher's authentication tag.
+const TAG_LEN: usize = 16;
 /// The longest handshake message.
 const MAX_HANDSHAKE: usize = 128;
 
@@ -256,7 +260,7 @@ impl Initiator {
     pub fn finish(self) -> Result<(Seal, PublicKey), HandshakeError> {
         let key = self.0.get_remote_static().and_then(|key| key.try_into().ok());
         let key = PublicKey(key.ok_or(HandshakeError::Failed)?);
-        Ok((Seal::new(self.0.into_stateless_transport_mode()?), key))
+        Ok((Seal::of(*self.0)?, key))
     }
 }
 
@@ -304,7 +308,7 @@ impl Responder {
     pub fn finish(mut self, accept: &Accept) -> Result<(Seal, HandshakeMessage), HandshakeError> {
         let mut bytes = [0; MAX_HANDSHAKE];
         let len = self.0.write_message(&accept.emit()?, &mut bytes)?;
-        Ok((Seal::new(self.0.into_stateless_transport_mode()?), HandshakeMessage { bytes, len }))
+        Ok((Seal::of(self.0)?, HandshakeMessage { bytes, len }))
     }
 }
 
@@ -339,9 +343,17 @@ impl fmt::Debug for Plain {
     }
 }
 
+/// ChaCha20-Poly1305 with this key, as Noise uses it.
+fn cipher(key: &[u8; KEY_LEN]) -> Option<Box<dyn Cipher>> {
+    let mut cipher = DefaultResolver.resolve_cipher(&CipherChoice::ChaChaPoly)?;
+    cipher.set(key);
+    Some(cipher)
+}
+
 /// The keys of a session, one for each direction, and the sequence numbers used.
 pub struct Seal {
-    keys: StatelessTransportState,
+    sending: Box<dyn Cipher>,
+    receiving: Box<dyn Cipher>,
     /// The next sequence number; `None` once all are used.
     next: Option<u32>,
     seen: Window,
@@ -354,8 +366,25 @@ impl fmt::Debug for Seal {
 }
 
 impl Seal {
-    fn new(keys: StatelessTransportState) -> Self {
-        Self { keys, next: Some(0), seen: Window::default() }
+    /// The seal of a finished handshake.
+    fn of(mut handshake: HandshakeState) -> Result<Self, HandshakeError> {
+        if !handshake.is_handshake_finished() {
+            return Err(HandshakeError::Failed);
+        }
+        let (initiator, responder) = handshake.dangerously_get_raw_split();
+        let seal = if handshake.is_initiator() {
+            Self::from_keys(&initiator, &responder)
+        } else {
+            Self::from_keys(&responder, &initiator)
+        };
+        seal.ok_or(HandshakeError::Failed)
+    }
+
+    /// A seal with these keys, for a session without a handshake. Returns `None` if `snow` lacks
+    /// the cipher.
+    pub(crate) fn from_keys(sending: &[u8; KEY_LEN], receiving: &[u8; KEY_LEN]) -> Option<Self> {
+        let (sending, receiving) = (cipher(sending)?, cipher(receiving)?);
+        Some(Self { sending, receiving, next: Some(0), seen: Window::default() })
     }
 
     /// Writes a datagram for `session` with the sealed `message` to `out`, and returns its length.
@@ -371,8 +400,8 @@ impl Seal {
         let len = message.emit(&mut plain).ok()?;
         let plain = plain.get(..len)?;
         let header = Datagram::Sealed { session, sequence, ciphertext: &[] }.emit(out).ok()?;
-        let room = out.get_mut(header..SEAL_LEN + len)?;
-        let written = self.keys.write_message(sequence.into(), plain, room).ok()?;
+        let room = out.get_mut(header..header + len + TAG_LEN)?;
+        let written = self.sending.encrypt(sequence.into(), &[], plain, room);
         self.next = sequence.checked_add(1);
         Some(header + written)
     }
@@ -402,7 +431,11 @@ impl Seal {
         if !self.seen.is_new(sequence) {
             return Err(OpenError::Replay);
         }
-        let read = self.keys.read_message(sequence.into(), ciphertext, &mut plain.0);
+        // The cipher panics without room for the message, and without a tag.
+        if !(TAG_LEN..=TAG_LEN + MAX_MESSAGE_LEN).contains(&ciphertext.len()) {
+            return Err(OpenError::Forged);
+        }
+        let read = self.receiving.decrypt(sequence.into(), &[], ciphertext, &mut plain.0);
         let len = read.map_err(|_| OpenError::Forged)?;
         self.seen.record(sequence);
         Ok(Message::parse(plain.0.get(..len).unwrap_or_default())?)

@@ -317,7 +317,7 @@ impl Observer {
 
     /// Ends every session for a shutdown. [`Observer::poll_transmit`] then writes a BYE for each
     /// sender.
-    pub fn goodbye(&mut self) {
+    pub fn close(&mut self) {
         self.waiting.clear();
         self.closing = true;
     }

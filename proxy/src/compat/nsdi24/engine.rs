@@ -82,8 +82,8 @@ impl ProtocolEngine for Engine {
         bail!("the settings of --compat cannot change while the proxy runs")
     }
 
-    /// Does nothing: this wire format has no goodbye.
-    fn goodbye(&mut self) {}
+    /// Does nothing: this wire format has no BYE.
+    fn close(&mut self) {}
 
     fn totals(&self) -> Summary {
         let stats = self.observer.stats();

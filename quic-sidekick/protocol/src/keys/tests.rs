@@ -70,6 +70,40 @@ fn both_patterns_agree_on_keys() {
 }
 
 #[test]
+fn an_unfinished_handshake_has_no_keys() {
+    for pinned in [None, Some(secret().public())] {
+        let begun = Initiator::begin(
+            pinned.as_ref(),
+            SessionNumber(3),
+            &flow(),
+            &Terms::default(),
+            [1; 32],
+        );
+        assert_eq!(begun.unwrap().0.finish().err(), Some(HandshakeError::Failed));
+    }
+}
+
+#[test]
+fn seals_of_the_same_keys_open_each_other() {
+    let mut ours = Seal::from_keys(&[1; 32], &[2; 32]).unwrap();
+    let mut theirs = Seal::from_keys(&[2; 32], &[1; 32]).unwrap();
+    assert_eq!(open(&mut theirs, &sealed(&mut ours)), Ok(()));
+    assert_eq!(open(&mut ours, &sealed(&mut theirs)), Ok(()));
+    let own = sealed(&mut theirs);
+    assert_eq!(open(&mut theirs, &own), Err(OpenError::Forged), "its own");
+}
+
+/// A datagram without room for a tag, and one longer than any message.
+#[test]
+fn a_seal_of_an_impossible_length_is_forged() {
+    let mut seal = Seal::from_keys(&[1; 32], &[2; 32]).unwrap();
+    for len in [0, TAG_LEN - 1, TAG_LEN, TAG_LEN + MAX_MESSAGE_LEN + 1, 2000] {
+        let opened = open(&mut seal, &(0, vec![0; len]));
+        assert_eq!(opened, Err(OpenError::Forged), "{len} bytes");
+    }
+}
+
+#[test]
 fn a_pinned_sender_rejects_other_proxies() {
     assert!(handshake(Some(SecretKey([8; 32]).public()), &flow()).is_err());
 }

@@ -9,9 +9,9 @@ use super::session::{Agreement, Session};
 use super::table::Key;
 use crate::cookie::Proof;
 use crate::flow::Flow;
-use crate::keys::{HandshakeError, Initiator, Responder};
+use crate::keys::{HandshakeError, Responder, Seal};
 use crate::terms::Terms;
-use crate::wire::{Accept, ECHO_LEN, Hello, Pattern, Refusal, SessionNumber};
+use crate::wire::{Accept, ECHO_LEN, Hello, Refusal, SessionNumber};
 use std::time::Instant;
 
 /// A sender's request for a flow.
@@ -21,6 +21,15 @@ struct SessionRequest {
     echo: [u8; ECHO_LEN],
     flow: Flow,
     path_proven: bool,
+}
+
+/// What the observer grants for a request.
+struct Granted {
+    number: SessionNumber,
+    terms: Terms,
+    seal: Seal,
+    /// The second handshake message; empty if nothing answers.
+    answer: Box<[u8]>,
 }
 
 impl Observer {
@@ -89,8 +98,9 @@ impl Observer {
         self.table.of_source(flow.source.ip()) >= self.config.max_sessions_per_source
     }
 
-    /// Begins a confirmed session for a flow without a sender, such as one in a capture file. The
-    /// caller may discard what the observer sends for it. The session ends after
+    /// Begins a confirmed session for a flow without a sender, such as one in a capture file. Its
+    /// keys are random: only the observer has them. The caller may discard what the observer sends
+    /// for it. The session ends after
     /// [`ObserverConfig::idle_timeout`](super::ObserverConfig::idle_timeout), as others do.
     ///
     /// # Errors
@@ -107,21 +117,18 @@ impl Observer {
         {
             return Err(HandleError::Refused);
         }
-        let (peer_number, seed) = (SessionNumber(self.numbers.next_u32()), self.numbers.array());
-        let begun = Initiator::begin(None, peer_number, &flow, &terms, seed);
-        let (_, hello) = begun.map_err(|error| self.failed(error))?;
-        let seed = self.numbers.array();
-        let read =
-            Responder::read(Pattern::Unpinned, &self.key, peer_number, &flow, seed, hello.bytes());
-        let (responder, _) = read.map_err(|error| self.failed(error))?;
         let request = SessionRequest {
             peer: flow.source.into(),
-            peer_number,
+            peer_number: SessionNumber(self.numbers.next_u32()),
             echo: [0; ECHO_LEN],
             flow,
             path_proven: false,
         };
-        let index = self.begin(request, terms, responder, now)?;
+        let number = self.new_number();
+        let seal = Seal::from_keys(&self.numbers.array(), &self.numbers.array());
+        let seal = seal.ok_or(HandleError::Handshake)?;
+        let granted = Granted { number, terms, seal, answer: Box::default() };
+        let index = self.begin(request, granted, now)?;
         self.table.expire_at(index, now + self.config.idle_timeout);
         self.table.confirm(index);
         Ok(())
@@ -153,12 +160,13 @@ impl Observer {
             every: requested.every.map(|every| every.max(self.config.min_every)),
             ..requested
         };
-        match self.begin(request, terms, responder, now) {
-            Ok(index) => {
-                if let Some(session) = self.table.get_mut(index) {
-                    let number = session.agreed.number;
-                    self.queue(Outgoing::Accept(number));
-                }
+        let number = self.new_number();
+        let accept = Accept { session: number, terms, kept_sums: self.config.kept_sums };
+        let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
+        let granted = Granted { number, terms, seal, answer: answer.bytes().into() };
+        match self.begin(request, granted, now) {
+            Ok(_) => {
+                self.queue(Outgoing::Accept(number));
                 Ok(())
             }
             Err(HandleError::Refused) => Err(self.refuse(from, hello, Refusal::Terms)),
@@ -166,19 +174,19 @@ impl Observer {
         }
     }
 
+    fn new_number(&mut self) -> SessionNumber {
+        self.table.new_number(|| self.config.shard.mark(self.numbers.next_u32()))
+    }
+
     /// Begins a session, and returns its index.
     fn begin(
         &mut self,
         request: SessionRequest,
-        terms: Terms,
-        responder: Responder,
+        granted: Granted,
         now: Instant,
     ) -> Result<usize, HandleError> {
         let SessionRequest { peer, peer_number, echo, flow, path_proven } = request;
-        let number = self.table.new_number(|| self.config.shard.mark(self.numbers.next_u32()));
-        let kept_sums = self.config.kept_sums;
-        let accept = Accept { session: number, terms, kept_sums };
-        let (seal, answer) = responder.finish(&accept).map_err(|error| self.failed(error))?;
+        let Granted { number, terms, seal, answer } = granted;
         let agreed = Agreement {
             peer: peer.address,
             peer_number,
@@ -186,10 +194,10 @@ impl Observer {
             flow,
             path_proven,
             terms,
-            kept_sums,
+            kept_sums: self.config.kept_sums,
             seal,
             echo,
-            answer: answer.bytes().into(),
+            answer,
         };
         let mut session = Session::new(agreed, now).ok_or(HandleError::Refused)?;
         session.local_ip = peer.local_ip;

@@ -258,7 +258,7 @@ fn answers_leave_from_the_address_that_the_sender_used() {
         .handle_input(Peer { address: peer(), local_ip: own(253) }, &buffer[..len], b.now)
         .unwrap();
     assert_eq!(b.next_sent().unwrap().0.source_ip, own(253));
-    b.observer.goodbye();
+    b.observer.close();
     assert_eq!(b.next_sent().unwrap().0.source_ip, own(253), "the BYE, too");
     assert_eq!(b.observer.statuses().count(), 0);
 }
@@ -626,7 +626,7 @@ fn every_confirmed_session_ends_with_a_bye() {
     b.open(1, Terms::default());
     b.hello(2, Terms::default()).unwrap();
     b.capture(1, 0);
-    b.observer.goodbye();
+    b.observer.close();
     assert_eq!(b.with_message(1, |message| *message == Message::Bye), Some(true));
     assert_eq!(
         (b.next_sent(), b.observer.sessions()),

@@ -362,7 +362,7 @@ fn a_restarted_proxy_assists_at_once() {
 #[test]
 fn an_authentic_bye_ends_the_session() {
     let mut s = assisted(near(0), 18);
-    s.proxy.as_mut().unwrap().goodbye();
+    s.proxy.as_mut().unwrap().close();
     s.run(10 * MS);
     s.send(None);
     s.run(10 * MS);
