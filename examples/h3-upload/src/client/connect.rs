@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use quic_sidekick::Config;
 use quic_sidekick::tokio_quiche::{Handle, assist};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -182,7 +183,7 @@ async fn attempt(
         .or(proxies.first())
         .copied();
     // Sidekick needs no more of an application than these two calls.
-    let (driver, sidekick) = assist(driver, assistance.config(proxy));
+    let (driver, sidekick) = assist(driver, Config { proxy, ..assistance.config.clone() });
     let connecting = establish(plan, verifier, server, patience, driver);
     let (started, seen) = sidekick.connect(connecting).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use quic_sidekick::Status;
 use quic_sidekick::tokio_quiche::Handle;
-use quic_sidekick::{Assistance, SenderStats, Status};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
@@ -62,16 +62,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether a proxy assisted the connection to the end.
-    pub(crate) fn assisted(&self) -> bool {
-        self.sidekick.as_ref().is_some_and(|s| s.assistance == Assistance::Assisted)
-    }
-
-    /// The plugin's counters; all zero without a mode.
-    pub(crate) fn sidekick_stats(&self) -> SenderStats {
-        self.sidekick.as_ref().map(|s| s.stats).unwrap_or_default()
-    }
-
     /// Application bits per microsecond, that is Mbit/s.
     pub(crate) fn goodput(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
