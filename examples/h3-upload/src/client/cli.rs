@@ -201,13 +201,15 @@ impl Cli {
         let target = target(&self.url, &self.file)?;
         ensure!(
             self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
-            "--resolver is of no use, because the URL has an address: leave it out, or use a host name in the URL"
+            "--resolver is of no use, because the URL has an address: leave it out, or use a host \
+             name in the URL"
         );
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
                     self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for example --sidekick pacubic"
+                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for \
+                     example --sidekick pacubic"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
@@ -216,8 +218,8 @@ impl Cli {
                 let every = (!ms.is_zero()).then_some(ms);
                 ensure!(
                     every.is_some() || self.quack_every_packets.is_some(),
-                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or leave out \
-                     --quack-every-ms 0"
+                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
+                     leave out --quack-every-ms 0"
                 );
                 let config = Config {
                     key: self.proxy_key,
@@ -262,13 +264,13 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
         // The mode works with any controller that does not measure by acknowledgements.
         Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
         Some(asked) if mode == Mode::AckReduction => bail!(
-            "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc {0}, or choose \
-             cubic, cubic-rfc9438 or reno",
+            "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc \
+             {0}, or choose cubic, cubic-rfc9438 or reno",
             asked.name(),
         ),
         Some(asked) if asked != own => bail!(
-            "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick early-loss, \
-             which works with any",
+            "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick \
+             early-loss, which works with any",
             own.name(),
             asked.name(),
         ),

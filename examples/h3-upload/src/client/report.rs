@@ -32,8 +32,8 @@ pub(crate) struct Progress(Kind);
 enum Kind {
     Silent,
     Bar(ProgressBar),
-    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB of
-    /// unknown length.
+    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB
+    /// of unknown length.
     Lines {
         total: Option<u64>,
         printed: AtomicU64,
@@ -138,8 +138,8 @@ struct Report<'a> {
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
-    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those at
-    /// the connection's own.
+    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those
+    /// at the connection's own.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,

@@ -97,9 +97,13 @@ pub(crate) async fn serve_connection(
                 Ok(Ended::Answered) => {}
                 Ok(Ended::Broken) if broken < MOST_BROKEN => broken += 1,
                 Ok(Ended::Broken) => {
-                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), b"too many streams ended without a request");
+                    let reason = b"too many streams ended without a request";
+                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
                 }
-                Ok(Ended::Endless) => quic.close(wire(Code::H3_EXCESSIVE_LOAD), b"the headers of a request did not end in time"),
+                Ok(Ended::Endless) => {
+                    let reason = b"the headers of a request did not end in time";
+                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
+                }
                 Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
