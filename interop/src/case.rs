@@ -182,8 +182,8 @@ impl Case {
         !matches!(self, Self::Download | Self::Requests | Self::EarlyData)
     }
 
-    /// Whether a helped sender must report assistance. In a shorter transfer it may not discover the
-    /// proxy in time.
+    /// Whether a helped sender must report assistance. In a shorter transfer it may not discover
+    /// the proxy in time.
     pub(crate) fn has_to_be_assisted(self) -> bool {
         self.is_upload() && self.bytes() >= 1 << 20
     }

@@ -279,8 +279,8 @@ impl Cell<'_> {
             Case::KeyUpdate => {
                 ensure!(measured.key_updates > 0, "the server did not update the keys");
             }
-            // The second half causes about 400 acknowledgements. A server that does not follow sends
-            // them to the old port.
+            // The second half causes about 400 acknowledgements. A server that does not follow
+            // sends them to the old port.
             Case::Migration => ensure!(
                 measured.at_new_port >= 100,
                 "the server did not follow to the new port: it received {} datagrams",

@@ -109,8 +109,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Locks the output directory until the file is dropped. Another run would install the same peers at
-/// the same place.
+/// Locks the output directory until the file is dropped. Another run would install the same peers
+/// at the same place.
 fn alone(out: &Path) -> anyhow::Result<File> {
     let cannot =
         || format!("cannot write to {}: choose another directory with --out", out.display());

@@ -28,8 +28,8 @@ pub(crate) struct NameServer {
 }
 
 impl NameServer {
-    /// Starts it at the receiver's address. It has only the HTTPS record of the servers' name, and no
-    /// address, so clients depend on the record's hint.
+    /// Starts it at the receiver's address. It has only the HTTPS record of the servers' name, and
+    /// no address, so clients depend on the record's hint.
     pub(crate) fn start(receiver: &Namespace) -> anyhow::Result<Self> {
         let record = record()?;
         let socket = receiver

@@ -48,8 +48,8 @@ impl Place {
         }
     }
 
-    /// The settings of the scenario. The path begins at the client, so its far segment is the server's
-    /// first one.
+    /// The settings of the scenario. The path begins at the client, so its far segment is the
+    /// server's first one.
     fn settings(self, loss: f64) -> Vec<String> {
         let lossy = |segment| {
             vec!["near.loss_percent=0".to_owned(), format!("{segment}.loss_percent={loss}")]

@@ -1,4 +1,5 @@
-//! The runner itself, with the peers that need no registry, and with peers that fail in typical ways.
+//! The runner itself, with the peers that need no registry, and with peers that fail in typical
+//! ways.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -246,8 +247,8 @@ fn the_peers_have_the_versions_that_they_say() {
         );
         about["version"].as_str().unwrap().to_owned()
     };
-    // The versions that cargo builds: the manifest requires "=VERSION", or the lock file has only one
-    // version.
+    // The versions that cargo builds: the manifest requires "=VERSION", or the lock file has only
+    // one version.
     let manifest = table(read("quiche/Cargo.toml"));
     assert_eq!(
         manifest["dependencies"]["quiche"]["version"].as_str(),

@@ -27,15 +27,15 @@ pub enum Mode {
     Reinject,
     /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
     /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
-    /// from a receiver that offers QUIC ACK frequency. A receiver on this quiche decides for itself.
-    /// Packets that did not reach the proxy are early losses.
+    /// from a receiver that offers QUIC ACK frequency. A receiver on this quiche decides for
+    /// itself. Packets that did not reach the proxy are early losses.
     ///
-    /// Use it for paths whose bottleneck lies before the proxy, which only the application can know.
-    /// With less than half of the round trip before the proxy, the mode does nothing. Do not use it
-    /// over BBR2, which measures by acknowledgements.
+    /// Use it for paths whose bottleneck lies before the proxy, which only the application can
+    /// know. With less than half of the round trip before the proxy, the mode does nothing. Do not
+    /// use it over BBR2, which measures by acknowledgements.
     AckReduction,
-    /// Either [`Reinject`](Self::Reinject) or [`EarlyLoss`](Self::EarlyLoss), by the measurements of
-    /// the path, over BBR2. A client also repeats its handshake ([`Config::repeat_handshake`]).
+    /// Either [`Reinject`](Self::Reinject) or [`EarlyLoss`](Self::EarlyLoss), by the measurements
+    /// of the path, over BBR2. A client also repeats its handshake ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,
 }

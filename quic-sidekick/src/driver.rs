@@ -137,7 +137,7 @@ impl<S: AdjacentSocket> Driver<S> {
                 // Anyone can forge ICMP messages, so they do not end the help.
                 Err(error) if is_network_error(&error) => self.socket_errors += 1,
                 Err(error) => {
-                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: the connection continues unassisted");
+                    tracing::warn!(%error, proxy = ?self.proxy, "the adjacent socket failed: unassisted");
                     self.abandon();
                 }
             }
@@ -146,9 +146,9 @@ impl<S: AdjacentSocket> Driver<S> {
         again
     }
 
-    /// Records the packets that the connection has sent, and sends messages to the proxy. Call it in
-    /// each round, after the application sent all that `Connection::send` returned. Returns whether
-    /// `Connection::send` has something to send again: then repeat both.
+    /// Records the packets that the connection has sent, and sends messages to the proxy. Call it
+    /// in each round, after the application sent all that `Connection::send` returned. Returns
+    /// whether `Connection::send` has something to send again: then repeat both.
     ///
     /// A packet that the application holds back beyond this call counts as lost before the proxy. A
     /// loop that paces therefore asks `Connection::get_next_release_time` before it calls

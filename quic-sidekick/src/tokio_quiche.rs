@@ -71,8 +71,9 @@ struct Shared {
 impl Handle {
     /// Awaits `connecting`, such as the future of `tokio_quiche::quic::connect_with_config`. The
     /// client that this future creates repeats the datagrams of its handshake, if the configuration
-    /// demands it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)). `assist` cannot
-    /// do that: tokio-quiche passes a connection to the application only after its handshake.
+    /// demands it ([`Config::repeat_handshake`], [`Mode::Auto`](crate::Mode::Auto)). `assist`
+    /// cannot do that: tokio-quiche passes a connection to the application only after its
+    /// handshake.
     pub async fn connect<F: Future>(&self, connecting: F) -> F::Output {
         let mut connecting = pin!(connecting);
         poll_fn(|context| match self.repeats_handshake {
@@ -146,7 +147,8 @@ fn clock() -> Instant {
     Instant::now()
 }
 
-/// Resolves when the adjacent socket is readable, or at the deadline. Cancel safe: it reads nothing.
+/// Resolves when the adjacent socket is readable, or at the deadline. Cancel safe: it reads
+/// nothing.
 async fn wake(adjacent: Option<&UdpSocket>, deadline: Option<Instant>) {
     let readable = async {
         match adjacent {
@@ -176,7 +178,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         match bind(self.proxy, conn).and_then(UdpSocket::from_std) {
             Ok(socket) => self.driver.attach_with(conn, socket),
             Err(error) => {
-                tracing::warn!(%error, proxy = ?self.proxy, "no adjacent socket: the connection continues unassisted");
+                tracing::warn!(%error, proxy = ?self.proxy, "no adjacent socket: unassisted");
                 self.driver.abandon();
             }
         }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use quic_sidekick::Mode;
 
-/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and print one JSON
-/// object.
+/// Put or get a file over HTTP/3 with quiche and a Sidekick, on a loop of its own, and print one
+/// JSON object.
 ///
-/// It does what an application's client seldom does, such as changing its port in the middle, to test
-/// whether servers support it.
+/// It does what an application's client seldom does, such as changing its port in the middle, to
+/// test whether servers support it.
 #[derive(Debug, Parser)]
 #[command(name = "interop-client", version)]
 pub(crate) struct Cli {

@@ -104,8 +104,8 @@ impl Session {
         })
     }
 
-    /// Runs all requests, and closes the connection. If `ticket_wanted`, it first waits for a session
-    /// ticket. Returns how long the requests took.
+    /// Runs all requests, and closes the connection. If `ticket_wanted`, it first waits for a
+    /// session ticket. Returns how long the requests took.
     pub(crate) fn run(
         &mut self,
         exchange: &mut Exchange,
@@ -121,7 +121,8 @@ impl Session {
                 match self.migration {
                     Migration::NotWanted | Migration::Done => {}
                     Migration::Wanted => bail!(
-                        "the transfer ended before the client changed its port: --migrate needs one larger file"
+                        "the transfer ended before the client changed its port: --migrate needs \
+                         one larger file"
                     ),
                     Migration::Probing => {
                         bail!("the transfer ended before the new path was validated")
@@ -308,8 +309,8 @@ impl Session {
         self.longest
     }
 
-    /// Datagrams that arrived at the new port, if the client migrated. They are few if the server did
-    /// not follow.
+    /// Datagrams that arrived at the new port, if the client migrated. They are few if the server
+    /// did not follow.
     pub(crate) fn at_new_port(&self) -> u64 {
         if self.migration == Migration::Done { self.at_new_port } else { 0 }
     }

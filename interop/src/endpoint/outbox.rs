@@ -25,8 +25,8 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Passes to `put` all packets that are due. It holds none back, because BBR2 and the plugin use
-    /// the time at which quiche makes a packet as the time on the wire.
+    /// Passes to `put` all packets that are due. It holds none back, because BBR2 and the plugin
+    /// use the time at which quiche makes a packet as the time on the wire.
     pub(crate) fn send(
         &mut self,
         conn: &mut Connection,

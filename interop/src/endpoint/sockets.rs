@@ -12,8 +12,8 @@ use sidekick_protocol::is_network_error;
 /// The longest datagram.
 pub(crate) const DATAGRAM: usize = 65_535;
 
-/// A socket that never blocks. It counts errors that the network reports, but does not fail, because
-/// anyone can forge them.
+/// A socket that never blocks. It counts errors that the network reports, but does not fail,
+/// because anyone can forge them.
 #[derive(Debug)]
 pub(crate) struct Socket {
     udp: UdpSocket,

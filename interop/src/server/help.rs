@@ -11,8 +11,8 @@ pub(crate) trait Help {
     fn socket(&self) -> Option<BorrowedFd<'_>>;
     /// Reads the socket and serves timers, before the connection sends.
     fn receive(&mut self, conn: &mut Connection);
-    /// Records sent packets, after the loop sent all of them. Returns whether the connection has more
-    /// to send.
+    /// Records sent packets, after the loop sent all of them. Returns whether the connection has
+    /// more to send.
     fn on_sent(&mut self, conn: &mut Connection) -> bool;
     /// When [`receive`](Self::receive) is due, if nothing happens before.
     fn deadline(&self) -> Option<Instant>;

@@ -13,8 +13,8 @@ use quic_sidekick::Mode;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on quiche with the hook. It answers PUT and POST with the body's length and hash,
-/// and GET with a file
+/// An HTTP/3 server on quiche with the hook. It answers PUT and POST with the body's length and
+/// hash, and GET with a file
 #[derive(Debug, Parser)]
 #[command(name = "interop-server", version)]
 struct Cli {

@@ -33,8 +33,8 @@ struct Client {
     outbox: Outbox,
     /// Whether a datagram from the client arrived in this round.
     heard: bool,
-    /// The report at the client's last datagram. The client's close may be lost, and the help may end
-    /// before the idle timeout. That must not change the report.
+    /// The report at the client's last datagram. The client's close may be lost, and the help may
+    /// end before the idle timeout. That must not change the report.
     report: Report,
 }
 

@@ -32,8 +32,9 @@ impl Application {
 
     /// Assembles it with our lines, builds it as its owner would, and returns the program's path.
     ///
-    /// Cargo downloads nothing, because the versions are those of the workspace's lock file. It reuses
-    /// dependencies in the workspace's target directory that have the same features; BoringSSL has.
+    /// Cargo downloads nothing, because the versions are those of the workspace's lock file. It
+    /// reuses dependencies in the workspace's target directory that have the same features;
+    /// BoringSSL has.
     pub(crate) fn build(&self) -> PathBuf {
         let metadata = metadata();
         let (name, version) = self.package;

@@ -1,6 +1,6 @@
 //! Other people's applications with the plugin: the published examples of tokio-quiche and quiche,
-//! with the lines of `applications/` added. The tests build them as their owners would, and run them
-//! over a path that loses packets.
+//! with the lines of `applications/` added. The tests build them as their owners would, and run
+//! them over a path that loses packets.
 //!
 //! | file | what it does |
 //! |---|---|

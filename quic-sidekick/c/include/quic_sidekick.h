@@ -83,14 +83,15 @@ extern "C" {
 struct sidekick *sidekick_new(const struct sidekick_config *config);
 
 /*
- Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does nothing.
+ Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does
+ nothing.
  */
 void sidekick_free(struct sidekick *sidekick);
 
 /*
- Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call it
- right after quiche_connect(). Returns 0, or the system's error number if the system refuses the
- socket. The connection then continues unassisted.
+ Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
+ it right after quiche_connect(). Returns 0, or the system's error number if the system refuses
+ the socket. The connection then continues unassisted.
  */
 int sidekick_attach(struct sidekick *sidekick, quiche_conn *conn);
 
@@ -107,9 +108,9 @@ int sidekick_fd(const struct sidekick *sidekick);
 bool sidekick_receive(struct sidekick *sidekick, quiche_conn *conn);
 
 /*
- Records the packets that the connection has sent, and sends messages to the proxy. Call it in each
- round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent all.
- Returns whether quiche_conn_send() has something to send again: then repeat both.
+ Records the packets that the connection has sent, and sends messages to the proxy. Call it in
+ each round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent
+ all. Returns whether quiche_conn_send() has something to send again: then repeat both.
  */
 bool sidekick_on_sent(struct sidekick *sidekick, quiche_conn *conn);
 
@@ -159,14 +160,14 @@ int sidekick_config_set_proxy(struct sidekick_config *config,
                               socklen_t len);
 
 /*
- Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0, or
- -1 if it is not a public key.
+ Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0,
+ or -1 if it is not a public key.
  */
 int sidekick_config_set_key(struct sidekick_config *config, const char *key);
 
 /*
- Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0 disables
- either. Returns 0, or -1 if both are 0, or `sums` is.
+ Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
+ disables either. Returns 0, or -1 if both are 0, or `sums` is.
  */
 int sidekick_config_set_quacks(struct sidekick_config *config,
                                uint16_t packets,

@@ -95,8 +95,8 @@ pub unsafe extern "C" fn sidekick_config_set_proxy(
     }
 }
 
-/// Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0, or
-/// -1 if it is not a public key.
+/// Accepts only the proxy with this public key, in hexadecimal as the proxy prints it. Returns 0,
+/// or -1 if it is not a public key.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_key(
     config: *mut sidekick_config,
@@ -111,8 +111,8 @@ pub unsafe extern "C" fn sidekick_config_set_key(
     }
 }
 
-/// Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0 disables
-/// either. Returns 0, or -1 if both are 0, or `sums` is.
+/// Requests a quACK of `sums` sums after every `packets` packets and every `milliseconds`. 0
+/// disables either. Returns 0, or -1 if both are 0, or `sums` is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_set_quacks(
     config: *mut sidekick_config,

@@ -39,7 +39,8 @@ pub unsafe extern "C" fn sidekick_new(config: *const sidekick_config) -> *mut si
     Box::into_raw(Box::new(sidekick { driver: Driver::new(config.terms.clone()) }))
 }
 
-/// Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does nothing.
+/// Frees the help, and closes its socket. The connection continues as plain QUIC. NULL does
+/// nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_free(sidekick: *mut sidekick) {
     if !sidekick.is_null() {
@@ -60,9 +61,9 @@ unsafe fn both<'a>(
     unsafe { Some((&mut sidekick.as_mut()?.driver, conn.as_mut()?)) }
 }
 
-/// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call it
-/// right after quiche_connect(). Returns 0, or the system's error number if the system refuses the
-/// socket. The connection then continues unassisted.
+/// Opens a UDP socket at the connection's local address, and starts the log of sent packets. Call
+/// it right after quiche_connect(). Returns 0, or the system's error number if the system refuses
+/// the socket. The connection then continues unassisted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_attach(sidekick: *mut sidekick, conn: *mut Connection) -> c_int {
     // SAFETY: both are null or live and used by this thread alone, as the caller promises.
@@ -92,9 +93,9 @@ pub unsafe extern "C" fn sidekick_receive(sidekick: *mut sidekick, conn: *mut Co
     unsafe { both(sidekick, conn) }.is_some_and(|(driver, conn)| driver.receive(conn, now()))
 }
 
-/// Records the packets that the connection has sent, and sends messages to the proxy. Call it in each
-/// round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent all.
-/// Returns whether quiche_conn_send() has something to send again: then repeat both.
+/// Records the packets that the connection has sent, and sends messages to the proxy. Call it in
+/// each round of the loop, after quiche_conn_send() returned QUICHE_ERR_DONE and the program sent
+/// all. Returns whether quiche_conn_send() has something to send again: then repeat both.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_on_sent(sidekick: *mut sidekick, conn: *mut Connection) -> bool {
     // SAFETY: as in sidekick_attach.

@@ -13,8 +13,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_quiche::http3::driver::OutboundFrame;
 
-/// Bytes that the driver receives at a time. It holds a bounded number of chunks, so memory does not
-/// grow with the file.
+/// Bytes that the driver receives at a time. It holds a bounded number of chunks, so memory does
+/// not grow with the file.
 const CHUNK: usize = 64 * 1024;
 
 /// An open file, and its length if that is known in advance.
@@ -71,8 +71,8 @@ impl Counted {
 /// The result of sending the body.
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
-/// Sends the whole file to `to`, and updates `counted`. The receiver yields what was sent; `None` if
-/// the driver stopped reading. The end of the connection, or the server's answer, then gives the
+/// Sends the whole file to `to`, and updates `counted`. The receiver yields what was sent; `None`
+/// if the driver stopped reading. The end of the connection, or the server's answer, then gives the
 /// reason.
 pub(crate) fn spawn(
     source: Source,

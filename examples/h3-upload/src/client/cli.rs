@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use clap::{Parser, ValueEnum};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
-use quic_sidekick::{Mode, PublicKey};
+use quic_sidekick::{Config, Mode, PublicKey};
 use url::{Host, Url};
 
 use crate::resolver::DNS_PORT;
@@ -153,31 +153,13 @@ impl Target {
     }
 }
 
-/// What help is wanted, and from whom.
+/// The plugin's configuration, and its proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct Assistance {
-    pub(crate) mode: Mode,
-    /// None to find one on the path.
+    /// `None` to discover proxies on the path.
     pub(crate) proxy: Option<ProxyName>,
-    key: Option<PublicKey>,
-    every_packets: Option<NonZeroU16>,
-    every: Option<Duration>,
-    threshold: u8,
-    poll: bool,
-}
-
-impl Assistance {
-    /// The plugin's configuration, once the address of a proxy that was named is known.
-    pub(crate) fn config(&self, proxy: Option<SocketAddr>) -> quic_sidekick::Config {
-        let mut config = quic_sidekick::Config::discover(self.mode);
-        config.proxy = proxy;
-        config.key = self.key;
-        config.every_packets = self.every_packets;
-        config.every = self.every;
-        config.threshold = self.threshold;
-        config.poll = self.poll;
-        config
-    }
+    /// Without the proxy's address, which is not resolved yet.
+    pub(crate) config: Config,
 }
 
 /// Which certificates to accept.
@@ -209,7 +191,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// The mode's name in the report.
     pub(crate) fn mode(&self) -> String {
-        self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.mode.to_string())
+        self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.config.mode.to_string())
     }
 }
 
@@ -219,35 +201,35 @@ impl Cli {
         let target = target(&self.url, &self.file)?;
         ensure!(
             self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
-            "--resolver is of no use, because the URL has an address: leave it out, or use a host name in the URL"
+            "--resolver is of no use, because the URL has an address: leave it out, or use a host \
+             name in the URL"
         );
         let (cc, assistance) = match self.sidekick {
             Sidekick::Off => {
                 ensure!(
                     self.proxy.is_none() && self.proxy_key.is_none(),
-                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for example --sidekick pacubic"
+                    "--proxy and --proxy-key are of no use without --sidekick: choose a mode, for \
+                     example --sidekick pacubic"
                 );
                 (self.cc.unwrap_or(Cc::Cubic), None)
             }
             Sidekick::On(mode) => {
-                let every = match self.quack_every_ms {
-                    0 => None,
-                    ms => Some(Duration::from_millis(ms.into())),
-                };
+                let ms = Duration::from_millis(self.quack_every_ms.into());
+                let every = (!ms.is_zero()).then_some(ms);
                 ensure!(
                     every.is_some() || self.quack_every_packets.is_some(),
-                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or leave out \
-                     --quack-every-ms 0"
+                    "a proxy refuses sessions without a schedule: use --quack-every-packets, or \
+                     leave out --quack-every-ms 0"
                 );
-                let assistance = Assistance {
-                    mode,
-                    proxy: self.proxy,
+                let config = Config {
                     key: self.proxy_key,
                     every_packets: self.quack_every_packets,
                     every,
                     threshold: self.threshold,
                     poll: self.poll == OnOff::On,
+                    ..Config::discover(mode)
                 };
+                let assistance = Assistance { proxy: self.proxy, config };
                 (congestion_control(mode, self.cc)?, Some(assistance))
             }
         };
@@ -282,13 +264,13 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
         // The mode works with any controller that does not measure by acknowledgements.
         Some(asked) if mode == Mode::AckReduction && asked != Cc::Bbr2 => Ok(asked),
         Some(asked) if mode == Mode::AckReduction => bail!(
-            "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc {0}, or choose \
-             cubic, cubic-rfc9438 or reno",
+            "--sidekick {mode} reduces acknowledgements, but {} measures by them: leave out --cc \
+             {0}, or choose cubic, cubic-rfc9438 or reno",
             asked.name(),
         ),
         Some(asked) if asked != own => bail!(
-            "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick early-loss, \
-             which works with any",
+            "--sidekick {mode} works with {} only: leave out --cc {}, or choose --sidekick \
+             early-loss, which works with any",
             own.name(),
             asked.name(),
         ),
@@ -421,7 +403,8 @@ mod tests {
     fn without_a_name_the_sender_discovers_a_proxy() {
         let key = "0".repeat(64);
         let plan = plan(&["--sidekick", "pacubic", "--proxy-key", &key]).unwrap();
-        let config = plan.assistance.unwrap().config(None);
+        let Assistance { proxy, config } = plan.assistance.unwrap();
+        assert_eq!(proxy, None);
         assert_eq!((config.proxy, config.key), (None, key.parse().ok()));
     }
 

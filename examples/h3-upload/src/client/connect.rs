@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
+use quic_sidekick::Config;
 use quic_sidekick::tokio_quiche::{Handle, assist};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -138,10 +139,11 @@ impl Failures {
         match (self.recorded, self.own) {
             (false, _) => reason,
             (true, false) => {
-                reason.context(format!("{host} cannot be reached at the address in its HTTPS record"))
+                reason.context(format!("{host} is unreachable at the address in its HTTPS record"))
             }
             (true, true) => reason.context(format!(
-                "{host} can be reached neither at the address in its HTTPS record nor at its own address"
+                "{host} can be reached neither at the address in its HTTPS record nor at its own \
+                 address"
             )),
         }
     }
@@ -175,14 +177,15 @@ async fn attempt(
         let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found });
     };
-    // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different paths.
+    // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different
+    // paths.
     let proxy = proxies
         .iter()
         .find(|proxy| proxy.is_ipv4() == server.is_ipv4())
         .or(proxies.first())
         .copied();
     // Sidekick needs no more of an application than these two calls.
-    let (driver, sidekick) = assist(driver, assistance.config(proxy));
+    let (driver, sidekick) = assist(driver, Config { proxy, ..assistance.config.clone() });
     let connecting = establish(plan, verifier, server, patience, driver);
     let (started, seen) = sidekick.connect(connecting).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
@@ -246,8 +249,8 @@ async fn handshake<A: ApplicationOverQuic>(
     };
     if let Some(reason) = verifier.refusal() {
         bail!(
-            "the certificate of {} is not trusted ({reason}): name its root certificate with --cafile FILE, \
-             or accept any certificate in a test with --insecure",
+            "the certificate of {} is not trusted ({reason}): name its root certificate with \
+             --cafile FILE, or accept any certificate in a test with --insecure",
             plan.target.authority
         );
     }
@@ -255,7 +258,8 @@ async fn handshake<A: ApplicationOverQuic>(
         Ok(Ok(_connection)) => Ok((started, seen)),
         Ok(Err(error)) => Err(explain(plan, server, &error)),
         Err(_) => bail!(
-            "no answer from {server} within {:.1} s: check the address, and whether firewalls pass UDP port {}",
+            "no answer from {server} within {:.1} s: check the address, and whether firewalls pass \
+             UDP port {}",
             patience.as_secs_f64(),
             server.port()
         ),
@@ -265,8 +269,8 @@ async fn handshake<A: ApplicationOverQuic>(
 fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
     match error.downcast_ref() {
         Some(quiche::Error::CongestionControl) => anyhow!(
-            "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml patches \
-             quiche, or choose another --cc",
+            "this program's quiche has no {}: build it in its own workspace, whose Cargo.toml \
+             patches quiche, or choose another --cc",
             plan.cc.name()
         ),
         Some(error) => anyhow!("cannot connect to {server}: {error}"),

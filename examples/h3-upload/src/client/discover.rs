@@ -20,8 +20,8 @@ const MAX_ADDRESSES: usize = 16;
 const HTTPS_PORT: u16 = 443;
 /// The only protocol of this program.
 const H3: &str = "h3";
-/// The keys that a record's `mandatory` list may contain. Encrypted Client Hello is not one of them,
-/// because this program does not support it.
+/// The keys that a record's `mandatory` list may contain. Encrypted Client Hello is not one of
+/// them, because this program does not support it.
 const UNDERSTOOD: [SvcParamKey; 5] = [
     SvcParamKey::Alpn,
     SvcParamKey::NoDefaultAlpn,
@@ -65,8 +65,8 @@ pub(crate) struct Discovery {
 }
 
 impl Discovery {
-    /// The procedure for `https://HOST:PORT`. `None` if the host's name is too long for a port before
-    /// it.
+    /// The procedure for `https://HOST:PORT`. `None` if the host's name is too long for a port
+    /// before it.
     pub(crate) fn new(host: &Name, port: u16) -> Option<Self> {
         let question = match port {
             HTTPS_PORT => host.clone(),
@@ -84,8 +84,8 @@ impl Discovery {
         &self.question
     }
 
-    /// Handles the answer section for [`Discovery::question`]. An empty one also stands for a missing
-    /// or malformed answer.
+    /// Handles the answer section for [`Discovery::question`]. An empty one also stands for a
+    /// missing or malformed answer.
     pub(crate) fn answered(&mut self, answers: &[Record], pick: Pick<'_>) -> Step {
         let owner = canonical(&self.question, answers);
         let (aliases, services): (Vec<&SVCB>, Vec<&SVCB>) = answers

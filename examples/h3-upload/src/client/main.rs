@@ -64,8 +64,8 @@ fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
         .with_writer(std::io::stderr)
         .init();
     let plan = cli.plan()?;
-    // One thread keeps the handshake's datagrams in order. tokio-quiche sends each from a task of its
-    // own, and some servers drop a ClientHello whose second datagram arrives first.
+    // One thread keeps the handshake's datagrams in order. tokio-quiche sends each from a task of
+    // its own, and some servers drop a ClientHello whose second datagram arrives first.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -24,7 +24,8 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
         let now = Progress::now(counted, seen);
         if now.is_none_since(before, patience) {
             return anyhow!(
-                "the server accepted nothing and sent no answer for {} s: try again, or wait longer with --stall-timeout",
+                "the server accepted nothing and sent no answer for {} s: try again, or wait \
+                 longer with --stall-timeout",
                 patience.as_secs_f64()
             );
         }
@@ -32,8 +33,8 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
     }
 }
 
-/// The progress of an upload. It is bounded: the file is read once, and acknowledgements count up to
-/// a little more than the bytes read from it.
+/// The progress of an upload. It is bounded: the file is read once, and acknowledgements count up
+/// to a little more than the bytes read from it.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
     reads: u64,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use quic_sidekick::{Assistance, Status};
 use serde::Serialize;
 
 use crate::cli::Plan;
@@ -31,8 +32,8 @@ pub(crate) struct Progress(Kind);
 enum Kind {
     Silent,
     Bar(ProgressBar),
-    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB of
-    /// unknown length.
+    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB
+    /// of unknown length.
     Lines {
         total: Option<u64>,
         printed: AtomicU64,
@@ -137,8 +138,8 @@ struct Report<'a> {
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
-    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those at
-    /// the connection's own.
+    /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those
+    /// at the connection's own.
     socket_errors: u64,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
@@ -176,9 +177,18 @@ struct Proxy {
     choice: Option<String>,
 }
 
+impl Proxy {
+    fn of(status: Status) -> Option<Self> {
+        let (address, key) = status.proxy?;
+        let choice = status.choice.map(|choice| choice.to_string());
+        Some(Self { address, key: key.to_string(), choice })
+    }
+}
+
 impl<'a> Report<'a> {
     fn new(plan: &Plan, outcome: &'a Outcome) -> Self {
-        let stats = outcome.sidekick_stats();
+        let status = outcome.sidekick;
+        let stats = status.map(|status| status.stats).unwrap_or_default();
         let quic = &outcome.packets.stats;
         let rtt = outcome.packets.path_stats.as_ref().map(|path| path.rtt);
         Self {
@@ -191,24 +201,11 @@ impl<'a> Report<'a> {
             server_sha256: &outcome.receipt.sha256,
             cc: plan.cc.name(),
             mode: plan.mode(),
-            chosen: outcome
-                .sidekick
-                .as_ref()
-                .and_then(|s| s.chosen)
-                .map(|chosen| chosen.to_string()),
-            assisted: outcome.assisted(),
-            assistance: outcome
-                .sidekick
-                .as_ref()
-                .map_or_else(|| "off".to_owned(), |s| s.assistance.to_string()),
-            proxy: outcome.sidekick.as_ref().and_then(|s| {
-                let (address, key) = s.proxy?;
-                Some(Proxy {
-                    address,
-                    key: key.to_string(),
-                    choice: s.choice.map(|choice| choice.to_string()),
-                })
-            }),
+            chosen: status.and_then(|status| status.chosen).map(|chosen| chosen.to_string()),
+            assisted: status.is_some_and(|status| status.assistance == Assistance::Assisted),
+            assistance: status
+                .map_or_else(|| "off".to_owned(), |status| status.assistance.to_string()),
+            proxy: status.and_then(Proxy::of),
             packets: Packets {
                 sent: quic.sent,
                 received: quic.recv,
@@ -226,7 +223,7 @@ impl<'a> Report<'a> {
                 malformed: stats.malformed,
             },
             socket_errors: outcome.socket_errors,
-            near_rtt_ms: outcome.sidekick.as_ref().and_then(|s| s.near_rtt).map(milliseconds),
+            near_rtt_ms: status.and_then(|status| status.near_rtt).map(milliseconds),
             rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
             server: outcome.server,
             found: outcome.found.name(),

@@ -195,7 +195,8 @@ impl Names {
                 Step::Ask => {}
                 Step::Try(endpoints) => return Ok(endpoints),
                 Step::Unavailable => bail!(
-                    "an HTTPS record of {} declares that there is no such service: check the URL, above all its port",
+                    "an HTTPS record of {} declares that there is no such service: check the URL, \
+                     above all its port",
                     discovery.question()
                 ),
             }
@@ -318,13 +319,15 @@ fn complaint(server: SocketAddr, name: &str, error: &NetError) -> anyhow::Error 
             ResponseCode::NoError | ResponseCode::NXDomain => unknown(server, name),
             code => {
                 anyhow!(
-                    "the name server {server} failed to look up {name} ({code}): try another --resolver"
+                    "the name server {server} failed to look up {name} ({code}): try another \
+                     --resolver"
                 )
             }
         },
         error => {
             anyhow!(
-                "the name server {server} gave no valid answer about {name} ({error}): check --resolver"
+                "the name server {server} gave no valid answer about {name} ({error}): check \
+                 --resolver"
             )
         }
     }
@@ -332,7 +335,8 @@ fn complaint(server: SocketAddr, name: &str, error: &NetError) -> anyhow::Error 
 
 fn unknown(server: SocketAddr, name: &str) -> anyhow::Error {
     anyhow!(
-        "the name server {server} knows no address of {name}: check the name, or try another --resolver"
+        "the name server {server} knows no address of {name}: check the name, or try another \
+         --resolver"
     )
 }
 

@@ -80,15 +80,15 @@ impl ConnectionHook for Verifier {
         &self,
         _: TlsCertificatePaths<'_>,
     ) -> Option<SslContextBuilder> {
-        // On `None` tokio-quiche tries to load `NO_CERTIFICATE`, which fails. So no connection skips
-        // the checks.
+        // On `None` tokio-quiche tries to load `NO_CERTIFICATE`, which fails. So no connection
+        // skips the checks.
         self.context().ok()
     }
 }
 
 /// Checks the chain, and that the certificate is for the host of the URL. It compares a host name
-/// with the certificate's DNS names, and an address with its IP addresses (RFC 9110, section 4.3.4).
-/// It ignores the common name.
+/// with the certificate's DNS names, and an address with its IP addresses (RFC 9110, section
+/// 4.3.4). It ignores the common name.
 fn verify(chain: &mut X509StoreContextRef, host: &Host<String>) -> Result<(), String> {
     let broken = |_| "the certificate check itself failed".to_owned();
     let expected = chain.verify_param_mut();
@@ -135,7 +135,8 @@ fn roots(cafile: Option<&Path>) -> anyhow::Result<X509Store> {
 
 fn add(store: &mut X509StoreBuilder, certificates: &[X509]) {
     for certificate in certificates {
-        // BoringSSL refuses a certificate that it cannot use. The rest of the bundle remains usable.
+        // BoringSSL refuses a certificate that it cannot use. The rest of the bundle remains
+        // usable.
         let _ = store.add_cert(certificate);
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
+use quic_sidekick::Status;
 use quic_sidekick::tokio_quiche::Handle;
-use quic_sidekick::{Assistance, SenderStats, Status};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::{interval, timeout};
@@ -62,16 +62,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether a proxy assisted the connection to the end.
-    pub(crate) fn assisted(&self) -> bool {
-        self.sidekick.as_ref().is_some_and(|s| s.assistance == Assistance::Assisted)
-    }
-
-    /// The plugin's counters; all zero without a mode.
-    pub(crate) fn sidekick_stats(&self) -> SenderStats {
-        self.sidekick.as_ref().map(|s| s.stats).unwrap_or_default()
-    }
-
     /// Application bits per microsecond, that is Mbit/s.
     pub(crate) fn goodput(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
@@ -88,7 +78,8 @@ impl Outcome {
         );
         ensure!(
             self.receipt.sha256.eq_ignore_ascii_case(&self.sent.sha256),
-            "the server stored other content than was sent (its SHA-256 is {}, ours {}): upload the file again",
+            "the server stored other content than was sent (its SHA-256 is {}, ours {}): upload \
+             the file again",
             self.receipt.sha256,
             self.sent.sha256
         );
@@ -104,7 +95,9 @@ pub(crate) async fn upload(
     // Opening a named pipe waits for its writer, and this thread must react to Ctrl-C meanwhile.
     let file = plan.file.clone();
     let source = tokio::select! {
-        source = tokio::task::spawn_blocking(move || Source::open(&file)) => source.context("the thread that opens the file died")??,
+        source = tokio::task::spawn_blocking(move || Source::open(&file)) => {
+            source.context("the thread that opens the file died")??
+        }
         _ = &mut stop => bail!("stopped"),
     };
     let len = source.len();
@@ -172,7 +165,8 @@ async fn request(
         tokio::select! {
             biased;
             done = &mut reading, if sent.is_none() => {
-                // `None` means that the driver stopped reading the body. The events give the reason.
+                // `None` means that the driver stopped reading the body. The events give the
+                // reason.
                 sent = Some(done.context("the thread that read the file died")??);
             }
             event = events.recv() => match event {
@@ -182,7 +176,10 @@ async fn request(
                     bail!("the server reset the upload: check its log for the reason");
                 }
                 Some(ClientH3Event::Core(H3Event::ConnectionError(error))) => {
-                    bail!("the server violated the protocol of HTTP/3 ({error}), so this program cannot use it");
+                    bail!(
+                        "the server violated the protocol of HTTP/3 ({error}), so this program \
+                         cannot use it"
+                    );
                 }
                 Some(_) => {}
             }
@@ -192,7 +189,8 @@ async fn request(
     // The driver passes on the first headers only.
     ensure!(
         !status.starts_with('1'),
-        "the server sent an interim answer (status {status}), which this program does not support: ask its operator to disable them"
+        "the server sent an interim answer (status {status}), which this program does not support: \
+         ask its operator to disable them"
     );
     let answered = async {
         tokio::select! {
@@ -222,8 +220,8 @@ async fn request(
     let sent =
         sent.context("the server answered before it received the whole file: check its log")?;
     let receipt = serde_json::from_slice(&text).context(
-        "the server accepted the file without a receipt, because it is not an h3-upload-server: check the \
-         file there",
+        "the server accepted the file without a receipt, because it is not an h3-upload-server: \
+         check the file there",
     )?;
     let (server, found) = (link.server, link.found);
     Ok(Outcome { sent, receipt, time, packets, server, found, sidekick, socket_errors })

@@ -37,7 +37,8 @@ impl std::fmt::Display for Ending {
             Self::ByUs { code } => {
                 write!(
                     f,
-                    "this end closed the connection: the server violated the protocol (code {code:#x})"
+                    "this end closed the connection: the server violated the protocol (code \
+                     {code:#x})"
                 )
             }
         }
@@ -84,8 +85,8 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
 
     /// As cancel-safe as `app`'s own, because it keeps no state.
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        // The worker flushes before it waits, so a draining connection has sent its last packet. The
-        // driver accepts a `quiche::Error` as a regular end.
+        // The worker flushes before it waits, so a draining connection has sent its last packet.
+        // The driver accepts a `quiche::Error` as a regular end.
         if conn.is_draining() {
             return Err(quiche::Error::Done.into());
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quinn::VarInt;
+use h3::error::Code;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -12,11 +12,8 @@ use crate::frames::LONGEST_KEPT;
 use crate::limits::{Client, Limits, Place, Quota};
 use crate::request::{self, Ended};
 use crate::store::Store;
-use crate::transport;
+use crate::transport::{self, wire};
 
-/// H3_NO_ERROR and H3_EXCESSIVE_LOAD (RFC 9114, section 8.1).
-const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
-const H3_EXCESSIVE_LOAD: VarInt = VarInt::from_u32(0x107);
 /// The most streams that may end without a request. h3 remembers each until the connection ends.
 const MOST_BROKEN: u32 = 1000;
 
@@ -76,7 +73,10 @@ pub(crate) async fn serve_connection(
         Ok(Ok(http)) => http,
         Ok(Err(error)) => return debug!(%peer, %error, "the connection does not use HTTP/3"),
         Err(_) => {
-            return quic.close(H3_EXCESSIVE_LOAD, b"the client allowed no stream for the settings");
+            return quic.close(
+                wire(Code::H3_EXCESSIVE_LOAD),
+                b"the client allowed no stream for the settings",
+            );
         }
     };
     let mut requests = JoinSet::new();
@@ -97,14 +97,18 @@ pub(crate) async fn serve_connection(
                 Ok(Ended::Answered) => {}
                 Ok(Ended::Broken) if broken < MOST_BROKEN => broken += 1,
                 Ok(Ended::Broken) => {
-                    quic.close(H3_EXCESSIVE_LOAD, b"too many streams ended without a request");
+                    let reason = b"too many streams ended without a request";
+                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
                 }
-                Ok(Ended::Endless) => quic.close(H3_EXCESSIVE_LOAD, b"the headers of a request did not end in time"),
+                Ok(Ended::Endless) => {
+                    let reason = b"the headers of a request did not end in time";
+                    quic.close(wire(Code::H3_EXCESSIVE_LOAD), reason);
+                }
                 Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
                 debug!(%peer, "closing a connection without a request");
-                quic.close(H3_NO_ERROR, b"no request for too long");
+                quic.close(wire(Code::H3_NO_ERROR), b"no request for too long");
                 break;
             }
         }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use h3::error::Code;
 use quinn::crypto::rustls::QuicServerConfig;
-use quinn::{Endpoint, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn::{Endpoint, IdleTimeout, ServerConfig, TransportConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use tracing::{debug, info};
 use crate::connection::{Service, serve_connection};
 use crate::identity::{Identity, RootFile};
 use crate::limits::{Client, Limits};
+use crate::transport::wire;
 
 /// The control stream, QPACK's encoder and decoder, and a few for extensions or GREASE.
 const UNIDIRECTIONAL_STREAMS: u32 = 8;
@@ -24,8 +26,6 @@ const INCOMING: usize = 1024;
 const INCOMING_BYTES: u64 = 4 * 1024 * 1024;
 /// The longest wait until the clients have received the close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// H3_NO_ERROR (RFC 9114, section 8.1).
-const H3_NO_ERROR: VarInt = VarInt::from_u32(0x100);
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn serve(
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
         }
     }
     info!(connections = connections.len(), "shutting down");
-    endpoint.close(H3_NO_ERROR, b"the server is shutting down");
+    endpoint.close(wire(Code::H3_NO_ERROR), b"the server is shutting down");
     // Unfinished uploads fail with their connections, and remove their files.
     let all_gone = async { while connections.join_next().await.is_some() {} };
     let _ = timeout(CLOSE_TIMEOUT, async { tokio::join!(all_gone, endpoint.wait_idle()) }).await;

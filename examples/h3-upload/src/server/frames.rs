@@ -1,19 +1,19 @@
 //! Splits an HTTP/3 stream into its frames (RFC 9114, section 7.1).
 //!
-//! h3 keeps a frame other than DATA until it is complete, whatever its length. It also reads more of
-//! a stream at a time than it uses, and so keeps most of a body in short DATA frames. A client could
-//! fill the memory with either. Besides, h3 treats an empty DATA frame, and the end of a stream
-//! within one, as the end of the body.
+//! h3 keeps a frame other than DATA until it is complete, whatever its length. It also reads more
+//! of a stream at a time than it uses, and so keeps most of a body in short DATA frames. A client
+//! could fill the memory with either. Besides, h3 treats an empty DATA frame, and the end of a
+//! stream within one, as the end of the body.
 //!
-//! With [`Frames`], `transport.rs` passes h3 one frame header or payload at a time, and no empty DATA
-//! frame. It refuses a frame that is too long to keep, and a stream that ends within a frame.
+//! With [`Frames`], `transport.rs` passes h3 one frame header or payload at a time, and no empty
+//! DATA frame. It refuses a frame that is too long to keep, and a stream that ends within a frame.
 
 use std::mem;
 
 use bytes::{Buf as _, Bytes};
 
-/// The longest frame other than DATA, and the announced limit of a header section (RFC 9114, section
-/// 4.2.2), in bytes.
+/// The longest frame other than DATA, and the announced limit of a header section (RFC 9114,
+/// section 4.2.2), in bytes.
 pub(crate) const LONGEST_KEPT: u32 = 16 * 1024;
 /// DATA (RFC 9114, section 7.2.1).
 const DATA: u64 = 0;
@@ -65,8 +65,8 @@ impl Frames {
         Self::new(At::StreamType)
     }
 
-    /// Removes from `read` the next piece for h3: a header, or the present part of a payload. `None`
-    /// if that needs more bytes.
+    /// Removes from `read` the next piece for h3: a header, or the present part of a payload.
+    /// `None` if that needs more bytes.
     pub(crate) fn next(&mut self, read: &mut Bytes) -> Result<Option<Bytes>, TooLong> {
         while !read.is_empty() {
             match &mut self.at {

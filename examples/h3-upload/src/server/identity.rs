@@ -34,8 +34,8 @@ pub(crate) fn load(cli: &Cli) -> anyhow::Result<(Identity, RootFile)> {
     match (&cli.cert, &cli.key, cli.self_signed.as_slice()) {
         (Some(cert), Some(key), _) => Ok((from_files(cert, key)?, RootFile(None))),
         (_, _, []) => bail!(
-            "HTTP/3 needs a certificate: use --cert FILE --key FILE, or for a test --self-signed localhost \
-             --write-ca ca.pem"
+            "HTTP/3 needs a certificate: use --cert FILE --key FILE, or for a test --self-signed \
+             localhost --write-ca ca.pem"
         ),
         (_, _, names) => {
             let (identity, root) = generate(names)?;
@@ -57,8 +57,8 @@ fn from_files(cert: &Path, key: &Path) -> anyhow::Result<Identity> {
     Ok(Identity { chain, key: key_der })
 }
 
-/// Generates a root and a certificate under it. Returns the root as PEM. It drops the root's key, so
-/// that key can sign nothing else.
+/// Generates a root and a certificate under it. Returns the root as PEM. It drops the root's key,
+/// so that key can sign nothing else.
 fn generate(names: &[String]) -> anyhow::Result<(Identity, String)> {
     let mut root = CertificateParams::default();
     root.distinguished_name.push(DnType::CommonName, "h3-upload-server test root");

@@ -32,7 +32,8 @@ fn try_claim(dir: &Path) -> io::Result<File> {
     let lock = File::open(dir)?;
     match lock.try_lock() {
         Ok(()) => remove(dir),
-        // Another server runs, or starts. The shared lock waits until that one has removed leftovers.
+        // Another server runs, or starts. The shared lock waits until that one has removed
+        // leftovers.
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
     }

@@ -10,7 +10,8 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use thiserror::Error;
 
-/// Descriptors of the server itself: standard streams, the socket, the directory, the runtime's own.
+/// Descriptors of the server itself: standard streams, the socket, the directory, the runtime's
+/// own.
 const OWN_DESCRIPTORS: u64 = 64;
 
 /// The limits of the command line.
@@ -82,8 +83,8 @@ impl Limits {
         let most = maximum.unwrap_or(u64::MAX);
         ensure!(
             most >= needed,
-            "only {most} files can be open, but --max-uploads {} needs {needed}: raise the limit (ulimit -Hn), \
-             or lower --max-uploads",
+            "only {most} files can be open, but --max-uploads {} needs {needed}: raise the limit \
+             (ulimit -Hn), or lower --max-uploads",
             self.max_uploads
         );
         setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).with_context(|| {

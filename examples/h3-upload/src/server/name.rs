@@ -23,7 +23,8 @@ pub(crate) enum NameError {
     #[error("a name cannot begin with a dash, because programs read that as an option")]
     Dash,
     #[error(
-        "a name cannot contain control or invisible characters, or any that change the direction of text"
+        "a name cannot contain control or invisible characters, or any that change the direction \
+         of text"
     )]
     Misleading,
     #[error("a name has at most {LONGEST} bytes")]

@@ -102,8 +102,8 @@ impl Store {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
     }
 
-    /// Begins a file of the `announced` length. If it is dropped without [`Upload::finish`], it leaves
-    /// no trace.
+    /// Begins a file of the `announced` length. If it is dropped without [`Upload::finish`], it
+    /// leaves no trace.
     pub(crate) fn begin(&self, announced: Option<u64>) -> Result<Upload, StoreError> {
         self.room.check(announced.unwrap_or(0))?;
         let (file, path) = temporary(&self.dir)?.into_parts();
@@ -118,8 +118,8 @@ impl Store {
 }
 
 fn temporary(dir: &Path) -> io::Result<tempfile::NamedTempFile> {
-    // tempfile's own errors lack the error number, and contain the path, which clients must not see.
-    // The umask applies, as for any new file.
+    // tempfile's own errors lack the error number, and contain the path, which clients must not
+    // see. The umask applies, as for any new file.
     let open = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
     tempfile::Builder::new().prefix(TEMPORARY).suffix(PART).make_in(dir, open)
 }

@@ -108,7 +108,7 @@ impl quic::OpenStreams<Bytes> for Connection {
     }
 
     fn close(&mut self, code: Code, reason: &[u8]) {
-        self.quic.close(wire(code.value()), reason);
+        self.quic.close(wire(code), reason);
     }
 }
 
@@ -184,7 +184,7 @@ impl RecvStream {
 
     /// Closes the connection with an error.
     fn refuse(&self, code: Code, reason: &str) -> StreamErrorIncoming {
-        self.quic.close(wire(code.value()), reason.as_bytes());
+        self.quic.close(wire(code), reason.as_bytes());
         let connection_error =
             ConnectionErrorIncoming::ApplicationClose { error_code: code.value() };
         StreamErrorIncoming::ConnectionErrorIncoming { connection_error }
@@ -234,7 +234,7 @@ impl quic::RecvStream for RecvStream {
 
     fn stop_sending(&mut self, error_code: u64) {
         // It fails if the stream has ended already.
-        let _ = self.stream.stop(wire(error_code));
+        let _ = self.stream.stop(wire(error_code.into()));
     }
 
     fn recv_id(&self) -> StreamId {
@@ -280,7 +280,7 @@ impl quic::SendStream<Bytes> for SendStream {
 
     fn reset(&mut self, reset_code: u64) {
         // It fails if the client has stopped the stream already.
-        let _ = self.stream.reset(wire(reset_code));
+        let _ = self.stream.reset(wire(reset_code.into()));
     }
 
     fn send_id(&self) -> StreamId {
@@ -288,9 +288,9 @@ impl quic::SendStream<Bytes> for SendStream {
     }
 }
 
-/// Encodes an error code. All codes of HTTP/3 fit.
-fn wire(code: u64) -> VarInt {
-    VarInt::from_u64(code).unwrap_or(VarInt::MAX)
+/// Encodes an error code (RFC 9114, section 8.1). All codes of HTTP/3 fit.
+pub(crate) fn wire(code: Code) -> VarInt {
+    VarInt::from_u64(code.value()).unwrap_or(VarInt::MAX)
 }
 
 #[allow(clippy::expect_used, reason = "both are integers below 2^62 (RFC 9000, section 2.1)")]

@@ -23,6 +23,18 @@ fn upload_to<F>(
 where
     F: Future<Output = Outcome> + Send + 'static,
 {
+    upload(2_000_000, transport, act)
+}
+
+/// As [`upload_to`], with a file of `len` bytes.
+fn upload<F>(
+    len: usize,
+    transport: TransportConfig,
+    act: impl Fn(Connection, SendStream, SendStream, RecvStream) -> F + Clone + Send + 'static,
+) -> Output
+where
+    F: Future<Output = Outcome> + Send + 'static,
+{
     let server = serve(transport, move |quic, control| {
         let act = act.clone();
         async move {
@@ -33,7 +45,7 @@ where
         }
     });
     let scratch = tempdir().unwrap();
-    let path = file(&scratch, "x", 2_000_000);
+    let path = file(&scratch, "x", len);
     let mut command = Command::new("sh");
     let limit = format!("ulimit -v {MEMORY}; exec \"$@\"");
     command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_h3-upload")]).arg(path);
@@ -193,16 +205,7 @@ fn servers_whose_text_controls_a_terminal() {
         (status(b"201"), CONTROLS.to_owned(), "without a receipt"),
     ];
     for (header, body, words) in answers {
-        let output = upload_to(plain(), move |_, control, mut send, mut receive| {
-            let answer = [header.clone(), frame(DATA, body.as_bytes())].concat();
-            async move {
-                read(&mut receive).await?;
-                let _open = control;
-                send.write_all(&answer).await?;
-                send.finish()?;
-                std::future::pending().await
-            }
-        });
+        let output = upload_to_answer(2_000_000, &header, &body);
         assert_complains(&output, words);
         assert_harmless(&output);
     }
@@ -212,6 +215,52 @@ fn servers_whose_text_controls_a_terminal() {
     });
     assert_complains(&output, "the server closed the connection: no]0;owned[2J2J such name");
     assert_harmless(&output);
+}
+
+/// The client's output for a server that reads the whole request and sends this answer.
+fn upload_to_answer(len: usize, header: &[u8], body: &str) -> Output {
+    let answer = [header, &frame(DATA, body.as_bytes())].concat();
+    upload(len, plain(), move |_, control, mut send, mut receive| {
+        let answer = answer.clone();
+        async move {
+            read(&mut receive).await?;
+            let _open = control;
+            send.write_all(&answer).await?;
+            send.finish()?;
+            std::future::pending().await
+        }
+    })
+}
+
+#[test]
+fn servers_that_stored_other_content_are_detected() {
+    // The hash of "abc" is not that of the file.
+    const ABC: &str = r#"{"name":"x","bytes":100,
+        "sha256":"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}"#;
+    for (body, words) in [
+        (ABC, "stored other content"),
+        (r#"{"bytes":99,"sha256":""}"#, "stored 99 of 100 bytes"),
+        ("thank you", "without a receipt"),
+        ("", "without a receipt"),
+    ] {
+        assert_complains(&upload_to_answer(100, &status(b"201"), body), words);
+    }
+}
+
+#[test]
+fn servers_that_abort_an_upload() {
+    let output = upload(5_000_000, plain(), |_, control, mut send, mut receive| async move {
+        let _open = control;
+        receive.stop(VarInt::from_u32(0x102))?;
+        send.reset(VarInt::from_u32(0x102))?;
+        std::future::pending().await
+    });
+    assert_complains(&output, "reset the upload");
+    let output = upload(5_000_000, plain(), |quic, _, _, _| async move {
+        quic.close(VarInt::from_u32(0x102), b"out of order");
+        Ok(())
+    });
+    assert_complains(&output, "out of order");
 }
 
 fn assert_harmless(output: &Output) {

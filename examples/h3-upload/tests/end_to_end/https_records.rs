@@ -231,7 +231,7 @@ fn without_a_server_the_error_has_the_reason() {
         |at: &str| records([service(at, 1, HOST, vec![alpn("h3"), port(closed_port()), hint()])]);
     complains(
         &NameServer::start([(HOST, HTTPS, dead(HOST))]),
-        "cannot be reached at the address in its HTTPS record",
+        "is unreachable at the address in its HTTPS record",
     );
     let port = closed_port();
     let prefixed = format!("_{port}._https.{HOST}");

@@ -112,8 +112,8 @@ fn unfinished_files_have_only_so_many_bytes() {
         let mut client = Client::connect(server.port, &server.ca()).await;
         let mut first = client.begin("PUT", "/a", &[], &[7; 90_000]).await;
         server.wait_for("receiving");
-        // After the first body has arrived whole, the announced length does not fit. Before that, the
-        // announced bytes do not arrive.
+        // After the first body has arrived whole, the announced length does not fit. Before that,
+        // the announced bytes do not arrive.
         let (refusal, said) = loop {
             let mut second = client.begin("PUT", "/b", &[("content-length", "10001")], b"").await;
             let _ = second.finish().await;

@@ -33,8 +33,8 @@ fn short_frames_do_not_accumulate() {
     });
 }
 
-/// Pieces of 60 bytes wait in the window for lost ones before them. Each could keep its whole packet
-/// in memory.
+/// Pieces of 60 bytes wait in the window for lost ones before them. Each could keep its whole
+/// packet in memory.
 #[test]
 fn gaps_cost_no_more_than_the_help_states() {
     const STREAMS: u64 = 32;

@@ -1,4 +1,4 @@
-//! A client and a server for what the two programs never do to each other.
+//! A client of quinn and h3, for requests that h3-upload never sends; and TLS for other peers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -92,68 +92,6 @@ pub(crate) fn client_config(ca: &Path) -> quinn::ClientConfig {
         .with_no_client_auth();
     tls.alpn_protocols = vec![b"h3".to_vec()];
     quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
-}
-
-/// How a server may go wrong.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
-    /// Answers 201 with this body, once it has the whole upload.
-    Says(&'static str),
-    /// Aborts the stream in both directions as soon as it sees the request.
-    Resets,
-    /// Closes the connection as soon as it sees the request.
-    Hangs,
-}
-
-/// A server with a fault. It serves one connection, and goes when dropped.
-pub(crate) struct FaultyServer {
-    pub(crate) port: u16,
-    _runtime: tokio::runtime::Runtime,
-}
-
-impl FaultyServer {
-    pub(crate) fn start(fault: Fault) -> Self {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let endpoint = runtime
-            .block_on(async {
-                quinn::Endpoint::server(server_config(), (Ipv4Addr::LOCALHOST, 0).into())
-            })
-            .unwrap();
-        let port = endpoint.local_addr().unwrap().port();
-        runtime.spawn(async move {
-            // A client that leaves in the middle is what these faults are to bring about.
-            let _ = serve(&endpoint, fault).await;
-            endpoint.wait_idle().await;
-        });
-        Self { port, _runtime: runtime }
-    }
-}
-
-async fn serve(
-    endpoint: &quinn::Endpoint,
-    fault: Fault,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let quic = endpoint.accept().await.ok_or("closed")?.await?;
-    let mut http =
-        h3::server::Connection::<_, Bytes>::new(h3_quinn::Connection::new(quic.clone())).await?;
-    let resolver = http.accept().await?.ok_or("no request")?;
-    let (_, mut stream) = resolver.resolve_request().await?;
-    match fault {
-        Fault::Says(body) => {
-            while stream.recv_data().await?.is_some() {}
-            stream.send_response(Response::builder().status(201).body(())?).await?;
-            stream.send_data(Bytes::from_static(body.as_bytes())).await?;
-            stream.finish().await?;
-        }
-        Fault::Resets => {
-            stream.stop_sending(h3::error::Code::H3_INTERNAL_ERROR);
-            stream.stop_stream(h3::error::Code::H3_INTERNAL_ERROR);
-        }
-        Fault::Hangs => quic.close(0x102u32.into(), b"out of order"),
-    }
-    // Keeps the connection until the client ends it.
-    let _ = http.accept().await;
-    Ok(())
 }
 
 pub(crate) fn server_config() -> quinn::ServerConfig {

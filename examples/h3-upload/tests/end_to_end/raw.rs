@@ -134,7 +134,8 @@ async fn open_control(quic: &Connection) -> Result<SendStream, quinn::Connection
 }
 
 impl Client {
-    /// Sends a request with these bytes. Its body ends when the caller finishes or drops the stream.
+    /// Sends a request with these bytes. Its body ends when the caller finishes or drops the
+    /// stream.
     pub(crate) async fn send(&self, bytes: &[u8]) -> (SendStream, RecvStream) {
         let (mut send, receive) = self.quic.open_bi().await.unwrap();
         send.write_all(bytes).await.unwrap();

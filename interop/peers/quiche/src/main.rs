@@ -11,8 +11,8 @@ use clap::Parser;
 
 use server::cli::Options;
 
-/// An HTTP/3 server on stock quiche. It answers PUT and POST with the body's length and hash, and GET
-/// with a file
+/// An HTTP/3 server on stock quiche. It answers PUT and POST with the body's length and hash, and
+/// GET with a file
 #[derive(Debug, Parser)]
 #[command(name = "stock-quiche-server", version)]
 struct Cli {

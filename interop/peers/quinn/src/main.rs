@@ -26,8 +26,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The bytes of bodies after which `--key-update` updates the keys.
 const KEY_UPDATE_AFTER: usize = 256 * 1024;
 
-/// An HTTP/3 server on quinn and h3. It answers PUT and POST with the body's length and hash, and GET
-/// with a file
+/// An HTTP/3 server on quinn and h3. It answers PUT and POST with the body's length and hash, and
+/// GET with a file
 #[derive(Debug, Parser)]
 #[command(name = "quinn-server", version)]
 struct Cli {
@@ -146,8 +146,8 @@ impl ConnectionIdGenerator for OfLength {
 
 /// One connection, from its handshake to the end of its last request.
 async fn connection(incoming: quinn::Incoming, root: Arc<std::path::Path>, key_update: bool) {
-    // The server answers 0-RTT requests after the handshake. `into_0rtt` would answer at once, but h3
-    // 0.0.8 then leaves requests of other connections unanswered.
+    // The server answers 0-RTT requests after the handshake. `into_0rtt` would answer at once, but
+    // h3 0.0.8 then leaves requests of other connections unanswered.
     let connection = match incoming.await {
         Ok(connection) => connection,
         Err(error) => return eprintln!("quinn-server: the handshake failed: {error}"),
