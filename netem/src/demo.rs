@@ -8,6 +8,7 @@ mod waits;
 
 use serde::Serialize;
 
+use crate::figures::draw::DrawError;
 use crate::figures::sender::{
     BBR2, CUBIC as STOCK_CUBIC, CUBIC_RFC9438 as RFC_CUBIC, PACUBIC, PATH_AWARE_BBR2, Sender,
 };
@@ -107,7 +108,7 @@ pub enum DemoError {
     File(#[from] FileError),
     /// The picture of waits.
     #[error(transparent)]
-    Draw(#[from] waits::DrawError),
+    Draw(#[from] DrawError),
 }
 
 /// What differs between the two tables.

@@ -61,11 +61,11 @@ pub enum EnclosureError {
 /// [`EnclosureError`] when namespaces are not to be had.
 pub fn command() -> Result<Command, EnclosureError> {
     let unshare = tool("unshare").ok_or(EnclosureError::NoUnshare)?;
-    let as_root: &[&str] = &["--net", "--pid", "--fork", "--kill-child=SIGKILL"];
-    let as_anyone: &[&str] =
-        &["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child=SIGKILL"];
+    let as_anyone =
+        ["--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child=SIGKILL"];
+    let as_root = &as_anyone[2..];
     let mut message = String::new();
-    for options in [as_root, as_anyone] {
+    for options in [as_root, &as_anyone] {
         let trial = Command::new(&unshare)
             .args(options)
             .args(["--", "true"])
@@ -77,11 +77,8 @@ pub fn command() -> Result<Command, EnclosureError> {
             command.args(options).arg("--");
             return Ok(command);
         }
-        message = String::from_utf8_lossy(&trial.stderr)
-            .lines()
-            .last()
-            .unwrap_or("no reason given")
-            .to_owned();
+        let said = String::from_utf8_lossy(&trial.stderr);
+        message = said.lines().last().unwrap_or("no reason given").to_owned();
     }
     let who = if nix::unistd::geteuid().is_root() {
         "root in this container"

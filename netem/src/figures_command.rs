@@ -63,17 +63,10 @@ pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
 
 /// The experiments that were asked for.
 fn plan(figures: &Figures) -> Result<Plan> {
-    let others = match &figures.compare {
-        Some(path) => agreement::read(path)?,
-        None => Vec::new(),
-    };
+    let others = figures.compare.as_deref().map(agreement::read).transpose()?.unwrap_or_default();
     let mut experiments = all(if figures.quick { Scope::Quick } else { Scope::Whole }, &others);
-    if let Some(unknown) = figures
-        .only
-        .iter()
-        .find(|only| !experiments.iter().any(|experiment| experiment.id == **only))
-    {
-        let names: Vec<_> = experiments.iter().map(|experiment| experiment.id).collect();
+    let names: Vec<_> = experiments.iter().map(|experiment| experiment.id).collect();
+    if let Some(unknown) = figures.only.iter().find(|only| !names.contains(&only.as_str())) {
         bail!("there is no experiment `{unknown}`; there are {}", names.join(", "));
     }
     if !figures.only.is_empty() {

@@ -147,15 +147,11 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
 
 fn prepare_real_run(run: &cli::Run) -> Result<Scenario> {
     let scenario = prepare_run(run)?;
-    match scenario.only_in_virtual_time() {
-        None => Ok(scenario),
-        Some(setting) => {
-            bail!(
-                "backend {} cannot do {setting}; take --backend sim, or leave it out",
-                run.backend
-            )
-        }
+    if let Some(setting) = scenario.only_in_virtual_time() {
+        let backend = &run.backend;
+        bail!("backend {backend} cannot do {setting}; take --backend sim, or leave it out");
     }
+    Ok(scenario)
 }
 
 fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Result<SourceFile> {
@@ -178,25 +174,34 @@ fn simulate(run: &cli::Run) -> Result<()> {
     for seed in seeds(run) {
         // A run that fails takes no other with it.
         let record = match simulate_once(&scenario, seed, run.pcap.as_deref()) {
-            Ok(record) => RunRecord { settings: run.set.clone(), ..record },
+            Ok(record) => record,
             Err(error) if run.runs > 1 => {
                 eprintln!("seed {seed}: {error:#}");
                 continue;
             }
             Err(error) => return Err(error),
         };
-        if run.common.json {
-            print_json(&record)?;
-        }
-        records.push(record);
+        records.push(keep(run, record)?);
     }
-    if !run.common.json {
-        print(&report::summary(&scenario, &records))?;
-    }
+    summarize(run, &scenario, &records)?;
     match run.runs - records.len() as u64 {
         0 => Ok(()),
         failed => bail!("{failed} of {} runs came to nothing; their sentences are above", run.runs),
     }
+}
+
+/// The record of a run with its settings, printed if JSON is wanted.
+fn keep(run: &cli::Run, record: RunRecord) -> Result<RunRecord> {
+    let record = RunRecord { settings: run.set.clone(), ..record };
+    if run.common.json {
+        print_json(&record)?;
+    }
+    Ok(record)
+}
+
+/// Prints the records as a table, unless JSON is wanted.
+fn summarize(run: &cli::Run, scenario: &Scenario, records: &[RunRecord]) -> Result<()> {
+    if run.common.json { Ok(()) } else { print(&report::summary(scenario, records)) }
 }
 
 /// One run, on a thread of its own: virtual time is its thread's, and this one has to tell real
@@ -206,8 +211,7 @@ fn simulate_once(scenario: &Scenario, seed: u64, pcap: Option<&Path>) -> Result<
     let bytes = scenario.flow.total_bytes();
     let mut progress = Progress::begin_later(format!("{}, seed {seed}", scenario.name), bytes);
     let (delivered, passed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let ended = mpsc::channel::<()>();
-    let (running, end) = ended;
+    let (running, end) = mpsc::channel::<()>();
     let record = std::thread::scope(|scope| {
         let run = scope.spawn(|| {
             // Dropped at the end, however it comes.
@@ -274,19 +278,13 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
             let mut progress = Progress::begin(label, file.bytes);
             (bench.upload(&scenario, seed, &file, &mut progress)?, progress)
         };
-        let record = RunRecord { settings: run.set.clone(), ..record };
         progress.end(&report::outcome(&record));
         for remark in report::remarks(&record) {
             eprintln!("seed {seed}: {remark}");
         }
-        if run.common.json {
-            print_json(&record)?;
-        }
-        records.push(record);
+        records.push(keep(run, record)?);
     }
-    if !run.common.json {
-        print(&report::summary(&scenario, &records))?;
-    }
+    summarize(run, &scenario, &records)?;
     Ok(true)
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// Little-endian, times in nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
-const VERSION: (u16, u16) = (2, 4);
+/// Major version 2, minor version 4: 16 bits each.
+const VERSION: u32 = 2 | 4 << 16;
 /// More than any frame has.
 const SNAPSHOT_BYTES: u32 = 262_144;
 const LINKTYPE_ETHERNET: u32 = 1;
@@ -24,13 +25,10 @@ pub(crate) struct PcapWriter<W: Write>(W);
 impl<W: Write> PcapWriter<W> {
     /// Begins a file.
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
-        out.write_all(&MAGIC.to_le_bytes())?;
-        out.write_all(&VERSION.0.to_le_bytes())?;
-        out.write_all(&VERSION.1.to_le_bytes())?;
-        // Time zone and accuracy, which nobody uses.
-        out.write_all(&[0; 8])?;
-        out.write_all(&SNAPSHOT_BYTES.to_le_bytes())?;
-        out.write_all(&LINKTYPE_ETHERNET.to_le_bytes())?;
+        // Time zone and accuracy are 0: nobody uses them.
+        for field in [MAGIC, VERSION, 0, 0, SNAPSHOT_BYTES, LINKTYPE_ETHERNET] {
+            out.write_all(&field.to_le_bytes())?;
+        }
         Ok(Self(out))
     }
 
@@ -58,8 +56,10 @@ impl<W: Write> PcapWriter<W> {
 /// The two files of a segment. They are whole once [`SegmentPcap::finish`] says so.
 #[derive(Debug)]
 pub(crate) struct SegmentPcap {
-    sent: PcapWriter<BufWriter<File>>,
-    delivered: PcapWriter<BufWriter<File>>,
+    /// What reached the segment's links.
+    pub(crate) sent: PcapWriter<BufWriter<File>>,
+    /// What left them at their other ends.
+    pub(crate) delivered: PcapWriter<BufWriter<File>>,
 }
 
 impl SegmentPcap {
@@ -79,20 +79,10 @@ impl SegmentPcap {
         })
     }
 
-    /// Writes down a frame that reached one of the segment's links at `now`.
-    pub(crate) fn sent(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
-        self.sent.write(now, frame)
-    }
-
     /// Writes out what is still buffered.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.sent.flush()?;
         self.delivered.flush()
-    }
-
-    /// Writes down a frame that left one of them at the other end at `now`.
-    pub(crate) fn delivered(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
-        self.delivered.write(now, frame)
     }
 }
 
@@ -144,9 +134,9 @@ mod tests {
         let inner = directory.path().join("a/b");
         let mut pcap = SegmentPcap::create(&inner, "near").unwrap();
         let at = Duration::from_nanos(1_000_000_007);
-        pcap.sent(at, &[1; 60]).unwrap();
-        pcap.sent(2 * at, &[2; 60]).unwrap();
-        pcap.delivered(3 * at, &[2; 60]).unwrap();
+        pcap.sent.write(at, &[1; 60]).unwrap();
+        pcap.sent.write(2 * at, &[2; 60]).unwrap();
+        pcap.delivered.write(3 * at, &[2; 60]).unwrap();
         drop(pcap);
         let file = |name: &str| read_back(&std::fs::read(inner.join(name)).unwrap());
         assert_eq!(file("near-sent.pcap"), [(at, vec![1; 60]), (2 * at, vec![2; 60])]);

@@ -35,16 +35,9 @@ pub enum ProgramError {
     /// The directory of the programs is not known.
     #[error("cannot find this program's own directory ({0}); give --programs DIR")]
     NoDirectory(io::Error),
-    /// A program is not there.
-    #[error(
-        "there is no program `{name}` in {directory}; run `cargo build --workspace`, or give --programs DIR"
-    )]
-    Missing {
-        /// The program.
-        name: &'static str,
-        /// Where it should be.
-        directory: String,
-    },
+    /// A program is not there, or did not get ready.
+    #[error("{0}")]
+    Failed(String),
     /// A program could not be started.
     #[error("cannot start {name}")]
     Start {
@@ -56,14 +49,6 @@ pub enum ProgramError {
     /// The namespace could not be entered.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A program did not get ready.
-    #[error("{name} {how}")]
-    NotReady {
-        /// The program.
-        name: &'static str,
-        /// What it did instead, with its last words.
-        how: String,
-    },
 }
 
 impl Programs {
@@ -77,24 +62,25 @@ impl Programs {
             return Ok(Self { directory: directory.to_owned() });
         }
         let own = std::env::current_exe().map_err(ProgramError::NoDirectory)?;
-        let directory = own
-            .parent()
-            .ok_or_else(|| ProgramError::NoDirectory(io::Error::other("it has no parent")))?
-            .to_owned();
-        Ok(Self { directory })
+        let none = || ProgramError::NoDirectory(io::Error::other("it has no parent"));
+        Ok(Self { directory: own.parent().ok_or_else(none)?.to_owned() })
     }
 
     /// The path of a program.
     ///
     /// # Errors
     ///
-    /// [`ProgramError::Missing`], which says how to get it.
+    /// [`ProgramError::Failed`], which says how to get it.
     pub fn path(&self, name: &'static str) -> Result<PathBuf, ProgramError> {
         let path = self.directory.join(name);
         if path.is_file() {
             return Ok(path);
         }
-        Err(ProgramError::Missing { name, directory: self.directory.display().to_string() })
+        let directory = self.directory.display();
+        Err(ProgramError::Failed(format!(
+            "there is no program `{name}` in {directory}; run `cargo build --workspace`, or give \
+             --programs DIR"
+        )))
     }
 }
 
@@ -224,7 +210,7 @@ impl Program {
                 format!("ended before it was ready: {said}")
             }
         };
-        Err(ProgramError::NotReady { name: self.name, how })
+        Err(ProgramError::Failed(format!("{} {how}", self.name)))
     }
 
     /// Waits for the program to end by itself; `None` if it has not within `timeout`.

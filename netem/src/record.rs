@@ -82,7 +82,6 @@ pub struct Audio {
 
 impl Audio {
     /// What help has cost, in percent of the media's bytes.
-    #[must_use]
     pub fn help_percent(&self) -> f64 {
         100.0 * self.help_bytes as f64 / self.media_bytes.max(1) as f64
     }
@@ -253,7 +252,6 @@ pub struct RunRecord {
 
 impl RunRecord {
     /// What the scenario and the counts of the links say of a run over a path made by `backend`.
-    #[must_use]
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
         let PathCounters { near, far } = links;
         let kind = scenario.flow.kind;

@@ -199,7 +199,7 @@ impl Lane {
                 clock.begin();
                 let now = clock.now();
                 if let Some(pcap) = pcap {
-                    pcap.sent(now, frame.as_bytes())?;
+                    pcap.sent.write(now, frame.as_bytes())?;
                 }
                 self.link.push(now, frame);
             }
@@ -223,7 +223,7 @@ impl Lane {
                 self.late += 1;
             }
             if let Some(pcap) = pcap {
-                pcap.delivered(now, frame.as_bytes())?;
+                pcap.delivered.write(now, frame.as_bytes())?;
             }
             if !to.send(frame.as_bytes())? {
                 self.not_sent += 1;

@@ -56,14 +56,9 @@ pub enum RunError {
     /// A program.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// An end said that the upload or the call failed.
-    #[error("the {what} failed: {why}")]
-    Failed {
-        /// `upload` or `call`.
-        what: &'static str,
-        /// Its last words.
-        why: String,
-    },
+    /// An end failed, the proxy did not last, the path fell silent, or something else was stored.
+    #[error("{0}")]
+    Failed(String),
     /// The report of a program cannot be read.
     #[error("{program} printed no report that the lab can read")]
     Report {
@@ -71,20 +66,6 @@ pub enum RunError {
         program: &'static str,
         /// What is wrong with the report.
         source: serde_json::Error,
-    },
-    /// The proxy did not last.
-    #[error("sidekick-proxy ended during the run: {0}")]
-    ProxyEnded(String),
-    /// The path fell silent.
-    #[error("the run stalled: no packet has arrived for {} s", SILENCE.as_secs())]
-    Stalled,
-    /// The server stored something else.
-    #[error("the server stored {stored} where {sent} was sent")]
-    Different {
-        /// SHA-256 of the stored file.
-        stored: String,
-        /// SHA-256 of the file that was sent.
-        sent: String,
     },
     /// Files of the run.
     #[error("cannot {what}")]
@@ -132,12 +113,15 @@ impl Bench<'_> {
         let links = testbed.finish()?;
         server.stop();
         if !client.status.success() {
-            return Err(RunError::Failed { what: "upload", why: client.why() });
+            return Err(RunError::Failed(format!("the upload failed: {}", client.why())));
         }
         let report = report("h3-upload", &client.output)?;
         let stored = sha256(&store.join(UPLOAD)).map_err(failed("read what the server stored"))?;
         if stored != file.sha256 {
-            return Err(RunError::Different { stored, sent: file.sha256.clone() });
+            let sent = &file.sha256;
+            return Err(RunError::Failed(format!(
+                "the server stored {stored} where {sent} was sent"
+            )));
         }
         let record = RunRecord::of(scenario, self.backend.name(), seed, links);
         Ok(RunRecord { sha256: stored, ..with_report(record, report) })
@@ -215,7 +199,10 @@ impl<'a> Testbed<'a> {
             silent = if packets == last { silent + TICK } else { Duration::ZERO };
             last = packets;
             if silent > SILENCE {
-                return Err(RunError::Stalled);
+                let seconds = SILENCE.as_secs();
+                return Err(RunError::Failed(format!(
+                    "the run stalled: no packet has arrived for {seconds} s"
+                )));
             }
             progress.show(carried);
             if self.scenario.sidekick.proxy == ProxyFate::Dies && carried >= bytes / 2 {
@@ -230,7 +217,9 @@ impl<'a> Testbed<'a> {
         let links = self.path.counters()?;
         if let Some(mut proxy) = self.proxy.take() {
             if let Some(last_words) = proxy.ended().map_err(failed("look at sidekick-proxy"))? {
-                return Err(RunError::ProxyEnded(last_words));
+                return Err(RunError::Failed(format!(
+                    "sidekick-proxy ended during the run: {last_words}"
+                )));
             }
             proxy.stop();
         }

@@ -30,7 +30,7 @@ pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, Sidekick};
 
 /// The built-in scenarios: name and file.
-const BUILT_IN: &[(&str, &str)] = &[
+const BUILT_IN: [(&str, &str); 6] = [
     ("upload-paper", include_str!("../scenarios/upload-paper.toml")),
     ("audio-paper", include_str!("../scenarios/audio-paper.toml")),
     ("messages", include_str!("../scenarios/messages.toml")),
@@ -79,11 +79,13 @@ impl Scenario {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
         }
-        let valid = || BUILT_IN.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let looks_like_a_path =
             name.contains('/') || Path::new(name).extension().is_some_and(|ext| ext == "toml");
         if !looks_like_a_path {
-            return Err(ScenarioError::Unknown { name: name.to_owned(), valid: valid() });
+            let valid = BUILT_IN.map(|(name, _)| name).join(", ");
+            return Err(ScenarioError::Wrong(format!(
+                "there is no scenario `{name}`; take one of {valid}, or the path of a .toml file"
+            )));
         }
         let text = std::fs::read_to_string(name)
             .map_err(|source| ScenarioError::Unreadable { path: name.to_owned(), source })?;
@@ -103,7 +105,7 @@ impl Scenario {
         };
         let table = DeTable::parse(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
-            at(offset, ScenarioError::NotToml { message: error.message().to_owned() })
+            at(offset, ScenarioError::Wrong(format!("not valid TOML: {}", error.message())))
         })?;
         let mut scenario = Self { name: name.to_owned(), ..Self::default() };
         let mut places = BTreeMap::new();
@@ -173,9 +175,10 @@ impl Scenario {
     /// As [`Scenario::set`] and [`Scenario::check`]; the first error ends it.
     pub fn apply<S: AsRef<str>>(&mut self, assignments: &[S]) -> Result<(), ScenarioError> {
         for text in assignments.iter().map(AsRef::as_ref) {
-            let (key, value) = text
-                .split_once('=')
-                .ok_or_else(|| ScenarioError::NotAnAssignment { text: text.to_owned() })?;
+            let (key, value) = text.split_once('=').ok_or_else(|| {
+                let form = "of the form section.key=value, for example near.loss_percent=2";
+                ScenarioError::Wrong(format!("`{text}` is not {form}"))
+            })?;
             self.set(key.trim(), value)?;
         }
         self.check()

@@ -116,11 +116,7 @@ impl SourceFile {
     }
 
     /// The first `bytes` bytes of this file, as a file at `path`.
-    ///
-    /// # Errors
-    ///
-    /// The system's, from copying.
-    pub fn head(&self, path: &Path, bytes: u64) -> io::Result<Self> {
+    pub(crate) fn head(&self, path: &Path, bytes: u64) -> io::Result<Self> {
         io::copy(&mut File::open(&self.path)?.take(bytes), &mut File::create(path)?)?;
         Self::open(path)
     }

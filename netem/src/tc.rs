@@ -19,17 +19,9 @@ use commands::commands;
 /// Why the kernel's links could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum TcError {
-    /// The kernel knows no such queueing discipline.
-    #[error("this kernel has no sch_{0}; use --backend user")]
-    NoDiscipline(&'static str),
-    /// A setting that no queueing discipline has.
-    #[error("tc cannot do {setting}; {instead}, or use --backend user or --backend sim")]
-    Beyond {
-        /// The setting, with its section.
-        setting: String,
-        /// What to do about it.
-        instead: &'static str,
-    },
+    /// This kernel has no such queueing discipline, or no queueing discipline has such a setting.
+    #[error("{0}")]
+    Beyond(String),
     /// `tc` failed otherwise.
     #[error(transparent)]
     Failed(#[from] NamespaceError),
@@ -60,7 +52,8 @@ fn refused(error: NamespaceError, command: &str) -> TcError {
             let named = commands::DISCIPLINES
                 .iter()
                 .find(|kind| command.split(' ').any(|word| word == **kind));
-            TcError::NoDiscipline(named.copied().unwrap_or("netem"))
+            let named = named.copied().unwrap_or("netem");
+            TcError::Beyond(format!("this kernel has no sch_{named}; use --backend user"))
         }
         _ => error.into(),
     }

@@ -73,6 +73,8 @@ struct Port<'a> {
     interface: &'static str,
     address: Ipv4Addr,
     peer: Ipv4Addr,
+    /// Address and peer, where the path has IPv6.
+    v6: (Ipv6Addr, Ipv6Addr),
 }
 
 impl Topology {
@@ -116,16 +118,18 @@ impl Topology {
     }
 
     fn ports(&self) -> [Port<'_>; 4] {
+        let port = |host, interface, address, peer, v6| Port { host, interface, address, peer, v6 };
+        let (near, far) = ((SENDER_V6, PROXY_NEAR_V6), (PROXY_FAR_V6, RECEIVER_V6));
         [
-            Port { host: &self.sender, interface: NEAR, address: SENDER, peer: PROXY_NEAR },
-            Port { host: &self.proxy, interface: NEAR, address: PROXY_NEAR, peer: SENDER },
-            Port { host: &self.proxy, interface: FAR, address: PROXY_FAR, peer: RECEIVER },
-            Port { host: &self.receiver, interface: FAR, address: RECEIVER, peer: PROXY_FAR },
+            port(&self.sender, NEAR, SENDER, PROXY_NEAR, near),
+            port(&self.proxy, NEAR, PROXY_NEAR, SENDER, (near.1, near.0)),
+            port(&self.proxy, FAR, PROXY_FAR, RECEIVER, far),
+            port(&self.receiver, FAR, RECEIVER, PROXY_FAR, (far.1, far.0)),
         ]
     }
 
     fn configure(&self) -> Result<(), NamespaceError> {
-        for Port { host, interface, address, peer } in self.ports() {
+        for Port { host, interface, address, peer, .. } in self.ports() {
             plain_frames(host, interface)?;
             host.run(&format!("ip address add {address}/24 dev {interface}"))?;
             host.run(&format!("ip link set {interface} up"))?;
@@ -143,20 +147,12 @@ impl Topology {
     ///
     /// [`NamespaceError`] of the step that failed, also when the kernel has no IPv6.
     pub fn add_ipv6(&self) -> Result<(), NamespaceError> {
-        let addresses = [
-            (SENDER_V6, PROXY_NEAR_V6),
-            (PROXY_NEAR_V6, SENDER_V6),
-            (PROXY_FAR_V6, RECEIVER_V6),
-            (RECEIVER_V6, PROXY_FAR_V6),
-        ];
-        for (Port { host, interface, peer, .. }, (address, peer_v6)) in
-            self.ports().iter().zip(addresses)
-        {
+        for Port { host, interface, peer, v6: (address, peer_v6), .. } in self.ports() {
             // No address that nobody asked for, and so nobody's search for routers from it.
             host.run(&format!("ip link set {interface} addrgenmode none"))?;
             host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
             host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;
-            neighbour(host, interface, peer_v6.into(), &mac(*peer))?;
+            neighbour(host, interface, peer_v6.into(), &mac(peer))?;
         }
         self.sender.run(&format!("ip route add {PREFIX_V6} via {PROXY_NEAR_V6}"))?;
         self.receiver.run(&format!("ip route add {PREFIX_V6} via {PROXY_FAR_V6}"))?;

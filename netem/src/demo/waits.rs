@@ -3,6 +3,7 @@
 
 use plotters::prelude::*;
 
+use crate::figures::draw::{Area, DrawError, Drawing, svg};
 use crate::figures::palette::{BLUE, Colour, GRID, INK, VERMILION};
 
 const SIZE: (u32, u32) = (960, 560);
@@ -18,11 +19,6 @@ pub(super) struct Waits {
     /// One packet in so many waited so many milliseconds or longer.
     points: Vec<(f64, f64)>,
 }
-
-/// A drawing that failed, which is a fault of the lab.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot draw the waits: {0}")]
-pub struct DrawError(String);
 
 impl Waits {
     /// Reads a percentile distribution. Lines that are none say nothing.
@@ -45,23 +41,17 @@ impl Waits {
 
 /// All of them as an SVG.
 pub(super) fn draw(curves: &[Waits]) -> Result<String, DrawError> {
-    let mut text = String::new();
-    drawing(&mut text, curves).map_err(|error| DrawError(error.to_string()))?;
-    Ok(text)
+    svg("the waits", SIZE, |area| drawing(area, curves))
 }
 
-fn drawing(
-    text: &mut String,
-    curves: &[Waits],
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn drawing(area: &Area<'_>, curves: &[Waits]) -> Drawing {
     let longest =
         curves.iter().flat_map(|curve| &curve.points).map(|(_, wait)| *wait).fold(10.0, f64::max);
     let rarest = SHARES.last().map_or(1.0, |(share, _)| *share);
-    let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let ink = RGBColor::from(INK);
     let style = TextStyle::from(("sans-serif", WORDS)).color(&ink);
-    let mut chart = ChartBuilder::on(&area)
+    let mut chart = ChartBuilder::on(area)
         .margin(18)
         .margin_right(60)
         .x_label_area_size(72)
@@ -102,8 +92,6 @@ fn drawing(
         .border_style(TRANSPARENT)
         .legend_area_size(40)
         .draw()?;
-    drop(chart);
-    area.present()?;
     Ok(())
 }
 

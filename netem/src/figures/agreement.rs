@@ -59,7 +59,6 @@ pub fn read(path: &Path) -> Result<Vec<RunRecord>, FileError> {
 
 impl Agreement {
     /// Sorts records by what was run; those of `sim` itself are left out.
-    #[must_use]
     pub fn of(records: &[RunRecord]) -> Self {
         type Key<'a> = (&'a str, &'a [String], &'a str);
         let mut groups: BTreeMap<Key<'_>, Vec<RunRecord>> = BTreeMap::new();
@@ -83,7 +82,6 @@ impl Agreement {
     }
 
     /// A row for each figure of each comparison.
-    #[must_use]
     pub fn sheet(&self, results: &Results) -> Sheet {
         let columns =
             ["what was run", "figure", "sim", "backend", "there", "difference", "verdict"]
@@ -94,7 +92,6 @@ impl Agreement {
     }
 
     /// What all of it comes to.
-    #[must_use]
     pub fn verdict(&self, results: &Results) -> Verdict {
         let mut trusted = self.others.iter().filter(|other| other.distrust().is_none()).peekable();
         if trusted.peek().is_none() {
@@ -130,16 +127,14 @@ impl Other {
     /// The share of packets that the near segment lost at random: a link without its losses would
     /// be faster, not slower, and could pass for one that agrees.
     fn loss_row(&self, results: &Results) -> Row {
-        let share = |records: &mut dyn Iterator<Item = &RunRecord>| {
+        fn share<'a>(records: impl Iterator<Item = &'a RunRecord>) -> (u64, u64) {
             let links = records.map(|record| record.links.near.to_receiver.link);
             links.fold((0, 0), |(lost, all), link| (lost + link.lost_random, all + link.packets))
-        };
+        }
         let jobs: Vec<_> = self.case.jobs().collect();
-        let of_sim = jobs.iter().filter_map(|job| results.get(job)?.as_ref().ok());
-        let (sim_lost, sim_all) = share(&mut of_sim.into_iter());
-        let (lost, all) = share(&mut self.records.iter());
-        let percent =
-            |lost: u64, all: u64| if all == 0 { 0.0 } else { lost as f64 * 100.0 / all as f64 };
+        let sim = jobs.iter().filter_map(|job| results.get(job)?.as_ref().ok());
+        let ((sim_lost, sim_all), (lost, all)) = (share(sim), share(self.records.iter()));
+        let percent = |lost: u64, all: u64| lost as f64 * 100.0 / all.max(1) as f64;
         let chance = percent(sim_lost, sim_all) / 100.0;
         let expected = all as f64 * chance;
         let deviation = (expected * (1.0 - chance)).sqrt();

@@ -9,7 +9,6 @@ use super::sheet::Sheet;
 pub(super) const NOTHING: &str = "–";
 
 /// What a part shows as a reader wants it: medians with their ranges, a row for each x.
-#[must_use]
 pub fn for_reading(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_reading(plot, results),
@@ -21,7 +20,6 @@ pub fn for_reading(part: &Part, results: &Results) -> Sheet {
 
 /// What a part shows as a program wants it: a row for each mark of a plot and each cell of a heat
 /// map, one figure an entry.
-#[must_use]
 pub fn for_programs(part: &Part, results: &Results) -> Sheet {
     match part {
         Part::Plot(plot) => plot_for_programs(plot, results),
@@ -101,7 +99,7 @@ fn heat_for_programs(heat: &HeatMap, results: &Results) -> Sheet {
 
 fn table_for_reading(table: &Table, results: &Results) -> Sheet {
     let text = |entry: &Entry| match entry {
-        Entry::Text(text) | Entry::Published(text) => text.clone(),
+        Entry::Text(text) => text.clone(),
         Entry::Figure(quantity, decimals) => quantity
             .summary(results)
             .map_or_else(|| NOTHING.to_owned(), |summary| summary.text(*decimals)),
@@ -132,7 +130,7 @@ fn table_for_programs(table: &Table, results: &Results) -> Sheet {
                 .summary(results)
                 .as_ref()
                 .map_or_else(|| vec![String::new(); 4], |summary| figures(summary).into()),
-            Entry::Text(text) | Entry::Published(text) => {
+            Entry::Text(text) => {
                 let mut entries = vec![text.clone()];
                 entries.resize(if is_figure(column) { 4 } else { 1 }, String::new());
                 entries

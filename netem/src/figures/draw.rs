@@ -41,7 +41,8 @@ pub struct DrawError {
     message: String,
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// What is drawn on.
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Ruler, Ruler>>;
 
 impl From<Colour> for RGBColor {
@@ -69,9 +70,11 @@ pub(super) fn plot(plot: &Plot, results: &Results) -> Result<String, DrawError> 
     })
 }
 
-type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+/// Whether drawing succeeded.
+pub(crate) type Drawing = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
-fn svg(
+/// What `draw` draws, as an SVG element.
+pub(crate) fn svg(
     id: &str,
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> Drawing,

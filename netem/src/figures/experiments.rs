@@ -38,7 +38,6 @@ impl Scope {
 }
 
 /// All experiments, in the order of the page. `others` are records of other backends.
-#[must_use]
 pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
     vec![
         upload::by_loss(scope),

@@ -54,8 +54,18 @@ impl Part {
         Self::Plot(Plot { id, title, x, y, curves })
     }
 
+    /// Figures in rows.
+    pub fn table(
+        id: &str,
+        title: &str,
+        columns: Vec<String>,
+        rows: impl IntoIterator<Item = Vec<Entry>>,
+    ) -> Self {
+        let (id, title, rows) = (id.into(), title.into(), rows.into_iter().collect());
+        Self::Table(Table { id, title, columns, rows })
+    }
+
     /// Its name in file names, unlike that of all others.
-    #[must_use]
     pub fn id(&self) -> &str {
         match self {
             Self::Plot(plot) => &plot.id,
@@ -101,19 +111,16 @@ pub struct Axis {
 
 impl Axis {
     /// An axis of even steps from zero.
-    #[must_use]
     pub const fn linear(name: &'static str, decimals: usize) -> Self {
         Self { name, scale: Scale::Linear, from: 0.0, decimals }
     }
 
     /// A logarithmic axis.
-    #[must_use]
     pub const fn logarithmic(name: &'static str, decimals: usize) -> Self {
         Self { name, scale: Scale::Logarithmic, from: 0.0, decimals }
     }
 
     /// Whether a value has a place on the axis.
-    #[must_use]
     pub fn shows(&self, value: f64) -> bool {
         match self.scale {
             Scale::Linear => value >= self.from,
@@ -140,7 +147,6 @@ pub struct Plot {
 
 impl Plot {
     /// The curves, each with those of its points that can be shown.
-    #[must_use]
     pub fn drawn(&self, results: &Results) -> Vec<(&Curve, Vec<(f64, Summary)>)> {
         let shown =
             |(x, summary): &(f64, Summary)| self.x.shows(*x) && self.y.shows(summary.median);
@@ -187,7 +193,6 @@ impl Curve {
     }
 
     /// Whether others published it.
-    #[must_use]
     pub fn is_published(&self) -> bool {
         matches!(self.points, Points::Published(_))
     }
@@ -264,8 +269,6 @@ pub enum Entry {
     Text(String),
     /// A figure, with so many decimals.
     Figure(Quantity, usize),
-    /// Somebody else's figure, or word.
-    Published(String),
 }
 
 impl Entry {
@@ -277,7 +280,7 @@ impl Entry {
     fn cases(&self) -> Vec<&Case> {
         match self {
             Self::Figure(quantity, _) => quantity.cases().collect(),
-            Self::Text(_) | Self::Published(_) => Vec::new(),
+            Self::Text(_) => Vec::new(),
         }
     }
 }

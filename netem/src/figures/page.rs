@@ -146,11 +146,15 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
         figure id=(part.id()) data-kind=(kind) data-points=(rows) data-csv=(file) {
             figcaption {
                 h3 { (title) }
-                @if let Part::Heat(heat) = part { (heat_legend(heat)) }
+                @if let Part::Heat(HeatMap { ratio, .. }) = part {
+                    p.soft { "Blue, above 1: " (ratio) " is the faster; orange, below 1: the slower." }
+                }
             }
             @if let Part::Plot(plot) = part { (legend(plot)) }
             @if let Some(drawing) = &drawing {
-                (nothing(rows))
+                @if rows == 0 {
+                    p.failed { strong { "There is nothing to show" } ": no run came to such a figure." }
+                }
                 div.plot { (PreEscaped(drawing)) }
                 details {
                     summary { "Table (" a href=(file) { (file) } ")" }
@@ -164,14 +168,7 @@ fn figure(part: &Part, results: &Results) -> Result<Markup, DrawError> {
     })
 }
 
-fn nothing(rows: usize) -> Markup {
-    html! {
-        @if rows == 0 { p.failed { strong { "There is nothing to show" } ": no run came to such a figure." } }
-    }
-}
-
 /// The name of a part's CSV file.
-#[must_use]
 pub fn csv_name(part: &Part) -> String {
     format!("{}.csv", part.id())
 }
@@ -204,12 +201,6 @@ fn key(colour: Colour, published: bool) -> Markup {
         svg viewBox={ "0 0 " (width) " " (height) } aria-hidden="true" {
             path d={ "M0 " (middle) "H" (width) } stroke=(colour) stroke-width="3" stroke-dasharray=(dashes) {}
         }
-    }
-}
-
-fn heat_legend(heat: &HeatMap) -> Markup {
-    html! {
-        p.soft { "Blue, above 1: " (heat.ratio) " is the faster; orange, below 1: the slower." }
     }
 }
 

@@ -6,13 +6,11 @@ pub struct Colour(pub u8, pub u8, pub u8);
 
 impl Colour {
     /// As in HTML and SVG.
-    #[must_use]
     pub fn hex(self) -> String {
         format!("#{:02X}{:02X}{:02X}", self.0, self.1, self.2)
     }
 
     /// This colour where `share` is 0, `to` where it is 1.
-    #[must_use]
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -28,40 +26,30 @@ impl Colour {
 }
 
 /// Axes and words; the page turns it around in the dark.
-pub const INK: Colour = Colour(0, 0, 0);
+pub(crate) const INK: Colour = Colour(0, 0, 0);
 /// Lines behind the curves; the page dims it in the dark.
-pub const GRID: Colour = Colour(0xDD, 0xDD, 0xDD);
+pub(crate) const GRID: Colour = Colour(0xDD, 0xDD, 0xDD);
 /// Words on the cells of a heat map, which are light by day and by night.
-pub const CELL_INK: Colour = Colour(0x1A, 0x1A, 0x1A);
+pub(crate) const CELL_INK: Colour = Colour(0x1A, 0x1A, 0x1A);
 /// A ratio of one.
-pub const EVEN: Colour = Colour(0xF7, 0xF7, 0xF7);
+pub(crate) const EVEN: Colour = Colour(0xF7, 0xF7, 0xF7);
 /// A ratio far above one.
-pub const ABOVE: Colour = Colour(0x56, 0xB4, 0xE9);
+pub(crate) const ABOVE: Colour = Colour(0x56, 0xB4, 0xE9);
 /// A ratio far below one.
-pub const BELOW: Colour = Colour(0xE6, 0x9F, 0x00);
+pub(crate) const BELOW: Colour = Colour(0xE6, 0x9F, 0x00);
 
 // After Okabe and Ito, with a grey that shows on white and on black, a brown for their yellow,
 // which does not show on white, and a violet.
-/// Grey.
-pub const GREY: Colour = Colour(0x80, 0x80, 0x80);
-/// Orange.
-pub const ORANGE: Colour = Colour(0xE6, 0x9F, 0x00);
-/// Light blue.
-pub const SKY: Colour = Colour(0x56, 0xB4, 0xE9);
-/// Bluish green.
-pub const GREEN: Colour = Colour(0x00, 0x9E, 0x73);
-/// Blue.
-pub const BLUE: Colour = Colour(0x00, 0x72, 0xB2);
-/// Vermilion.
-pub const VERMILION: Colour = Colour(0xD5, 0x5E, 0x00);
-/// Reddish purple.
-pub const PURPLE: Colour = Colour(0xCC, 0x79, 0xA7);
-/// Brown.
-pub const BROWN: Colour = Colour(0x99, 0x4F, 0x00);
-/// Olive.
-pub const OLIVE: Colour = Colour(0x8A, 0x8A, 0x00);
-/// Violet.
-pub const VIOLET: Colour = Colour(0x7B, 0x5F, 0xD0);
+pub(crate) const GREY: Colour = Colour(0x80, 0x80, 0x80);
+pub(crate) const ORANGE: Colour = Colour(0xE6, 0x9F, 0x00);
+pub(crate) const SKY: Colour = Colour(0x56, 0xB4, 0xE9);
+pub(crate) const GREEN: Colour = Colour(0x00, 0x9E, 0x73);
+pub(crate) const BLUE: Colour = Colour(0x00, 0x72, 0xB2);
+pub(crate) const VERMILION: Colour = Colour(0xD5, 0x5E, 0x00);
+pub(crate) const PURPLE: Colour = Colour(0xCC, 0x79, 0xA7);
+pub(crate) const BROWN: Colour = Colour(0x99, 0x4F, 0x00);
+pub(crate) const OLIVE: Colour = Colour(0x8A, 0x8A, 0x00);
+pub(crate) const VIOLET: Colour = Colour(0x7B, 0x5F, 0xD0);
 
 #[cfg(test)]
 mod tests {

@@ -19,7 +19,6 @@ pub struct Plan {
 
 impl Plan {
     /// What these experiments need.
-    #[must_use]
     pub fn of(experiments: Vec<Experiment>) -> Self {
         let mut known = HashSet::new();
         let jobs: Vec<Job> = experiments
@@ -38,19 +37,16 @@ impl Plan {
     }
 
     /// The experiments.
-    #[must_use]
     pub fn experiments(&self) -> &[Experiment] {
         &self.experiments
     }
 
     /// Every run, in the fixed order.
-    #[must_use]
     pub fn jobs(&self) -> &[Job] {
         &self.jobs
     }
 
     /// SHA-256 of the list of runs: two plans with the same digest run the same.
-    #[must_use]
     pub fn digest(&self) -> &str {
         &self.digest
     }
@@ -85,14 +81,12 @@ impl Shard {
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
     /// Shard `number`, from 1, of `of`; `None` if there is none.
-    #[must_use]
     pub fn new(number: usize, of: usize) -> Option<Self> {
         ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number))
             .then_some(Self { number, of })
     }
 
     /// How many shards the plan is cut into.
-    #[must_use]
     pub fn of(self) -> usize {
         self.of
     }

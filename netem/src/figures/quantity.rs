@@ -34,13 +34,11 @@ impl Summary {
     }
 
     /// Of one figure that is not ours to repeat.
-    #[must_use]
     pub fn published(figure: f64) -> Self {
         Self { median: figure, least: figure, most: figure, runs: 0 }
     }
 
     /// The median, with the range where there is one, as a table shows it.
-    #[must_use]
     pub fn text(&self, decimals: usize) -> String {
         let Self { median, least, most, .. } = self;
         let [middle, low, high] =
@@ -78,7 +76,6 @@ impl Quantity {
 
     /// What came of it; `None` unless every run of it came to something. A median of the others
     /// would show a sender that fails at its best.
-    #[must_use]
     pub fn summary(&self, results: &Results) -> Option<Summary> {
         let came = |job: &Job| matches!(results.get(job), Some(Ok(_)));
         if !self.cases().flat_map(Case::jobs).all(|job| came(&job)) {

@@ -8,14 +8,12 @@ const ACK_REDUCTION: &str = include_str!("../../reference/nsdi24-ack-reduction.c
 
 /// De-jitter delay in milliseconds by percentile. Series: `base`, `sidekick_2p_t8`,
 /// `sidekick_4p_t16`, `sidekick_8p_t32`.
-#[must_use]
 pub fn audio(series: &str) -> Vec<(f64, f64)> {
     read(AUDIO, &[("series", series)], "percentile", "dejitter_ms")
 }
 
 /// Goodput in Mbit/s by size in KiB, at a near loss of `0` or `1` percent. Series: `quic`, `tcp`,
 /// `pep` and `sidekick_30ms_10`, `sidekick_60ms_20`, `sidekick_120ms_40`.
-#[must_use]
 pub fn upload_by_size(series: &str, near_loss: &str) -> Vec<(f64, f64)> {
     let rows = [("series", series), ("near_loss_percent", near_loss)];
     read(UPLOAD_BY_SIZE, &rows, "size_kib", "goodput_mbit_s_median")
@@ -23,14 +21,12 @@ pub fn upload_by_size(series: &str, near_loss: &str) -> Vec<(f64, f64)> {
 
 /// Goodput in Mbit/s of 10 MiB by near loss in percent. Series: `quic`, `tcp`, `pep`,
 /// `sidekick_30ms_t10`.
-#[must_use]
 pub fn upload_by_loss(series: &str) -> Vec<(f64, f64)> {
     read(UPLOAD_BY_LOSS, &[("series", series)], "near_loss_percent", "goodput_mbit_s_median")
 }
 
 /// `goodput_mbit_s_median` or `receiver_tx_packets` by the receiver's ack delay in milliseconds.
 /// Series: `quic`, `sidekick_15ms_50`, `sidekick_30ms_100`, `sidekick_60ms_200`.
-#[must_use]
 pub fn ack_reduction(series: &str, column: &str) -> Vec<(f64, f64)> {
     read(ACK_REDUCTION, &[("series", series)], "min_ack_delay_ms", column)
 }

@@ -18,7 +18,6 @@ pub struct Sender {
 
 impl Sender {
     /// A case with this sender.
-    #[must_use]
     pub fn of(&self, case: &Case) -> Case {
         case.clone().with(self.settings)
     }

@@ -53,57 +53,12 @@ pub enum StoreError {
     /// A file that cannot be read or written, or is no shard file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// There is nothing to put together.
-    #[error(
-        "there is no shard file in {path}; write them with `sidekick-lab figures --shard I/N --out {path}`"
-    )]
-    None {
-        /// Where they were looked for.
-        path: PathBuf,
-    },
-    /// Runs of another plan.
-    #[error(
-        "{path} has runs of another list ({theirs} of version {version}, here {ours} of version {our_version}); \
-         give the options that it was made with (--quick, --only, --compare), or run the shard again"
-    )]
-    OtherPlan {
-        /// The file.
-        path: PathBuf,
-        /// Runs in its list.
-        theirs: usize,
-        /// The version that made it.
-        version: String,
-        /// Runs in this list.
-        ours: usize,
-        /// This version.
-        our_version: &'static str,
-    },
-    /// The plan was cut in another way.
-    #[error(
-        "{path} is shard {shard}, but {other} is one of {of}; take the files of one of the two away"
-    )]
-    OtherCut {
-        /// The file.
-        path: PathBuf,
-        /// Its shard.
-        shard: Shard,
-        /// The file read before.
-        other: PathBuf,
-        /// How many shards that one's plan was cut into.
-        of: usize,
-    },
-    /// Shards or runs are missing.
-    #[error(
-        "these shards are missing or incomplete: {missing}; run each with `sidekick-lab figures --shard I/N --out DIR`"
-    )]
-    Incomplete {
-        /// The shards, as `2/4`.
-        missing: String,
-    },
+    /// There is nothing to put together, runs are missing, or a file is of other runs.
+    #[error("{0}")]
+    Mismatch(String),
 }
 
 /// The name of a shard's file.
-#[must_use]
 pub fn file_name(shard: Shard) -> String {
     format!("shard-{}.jsonl", shard.to_string().replace('/', "-of-"))
 }
@@ -155,13 +110,22 @@ pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
         if let Some((other, first)) = &cut
             && first.of() != shard.of()
         {
-            return Err(StoreError::OtherCut { path, shard, other: other.clone(), of: first.of() });
+            let (path, other, of) = (path.display(), other.display(), first.of());
+            return Err(StoreError::Mismatch(format!(
+                "{path} is shard {shard}, but {other} is one of {of}; take the files of one of the \
+                 two away"
+            )));
         }
         cut.get_or_insert((path, shard));
         outcomes.extend(lines);
     }
     let Some((_, first)) = cut else {
-        return Err(StoreError::None { path: paths.first().cloned().unwrap_or_default() });
+        let path = paths.first().cloned().unwrap_or_default();
+        let path = path.display();
+        return Err(StoreError::Mismatch(format!(
+            "there is no shard file in {path}; write them with `sidekick-lab figures --shard I/N \
+             --out {path}`"
+        )));
     };
     let missing: Vec<String> = first
         .siblings()
@@ -169,7 +133,11 @@ pub fn merge(plan: &Plan, paths: &[PathBuf]) -> Result<Results, StoreError> {
         .map(|shard| shard.to_string())
         .collect();
     if !missing.is_empty() {
-        return Err(StoreError::Incomplete { missing: missing.join(", ") });
+        return Err(StoreError::Mismatch(format!(
+            "these shards are missing or incomplete: {}; run each with `sidekick-lab figures \
+             --shard I/N --out DIR`",
+            missing.join(", ")
+        )));
     }
     let jobs = plan.jobs().iter().cloned().enumerate();
     Ok(jobs.filter_map(|(index, job)| Some((job, outcomes.remove(&index)?))).collect())
@@ -204,13 +172,13 @@ fn read(plan: &Plan, path: &Path) -> Result<(Shard, Vec<(usize, Outcome)>), Stor
     let header: Header = serde_json::from_str(first).map_err(|error| malformed(1, &error))?;
     let our_version = env!("CARGO_PKG_VERSION");
     if (header.plan.as_str(), header.version.as_str()) != (plan.digest(), our_version) {
-        return Err(StoreError::OtherPlan {
-            path: path.to_owned(),
-            theirs: header.runs,
-            version: header.version,
-            ours: plan.jobs().len(),
-            our_version,
-        });
+        let (path, ours) = (path.display(), plan.jobs().len());
+        let Header { runs, version, .. } = header;
+        return Err(StoreError::Mismatch(format!(
+            "{path} has runs of another list ({runs} of version {version}, here {ours} of version \
+             {our_version}); give the options that it was made with (--quick, --only, --compare), \
+             or run the shard again"
+        )));
     }
     let shard = header.shard.parse().map_err(|error: NoShard| malformed(1, &error))?;
     let mut outcomes = Vec::new();

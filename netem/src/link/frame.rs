@@ -5,13 +5,13 @@
 pub enum Ecn {
     /// The transport does not take part.
     #[default]
-    NotEct,
+    NotEct = 0b00,
     /// The transport takes part, codepoint ECT(1).
-    Ect1,
+    Ect1 = 0b01,
     /// The transport takes part, codepoint ECT(0).
-    Ect0,
+    Ect0 = 0b10,
     /// Congestion experienced.
-    Ce,
+    Ce = 0b11,
 }
 
 impl Ecn {
@@ -27,12 +27,7 @@ impl Ecn {
 
     /// The two bits.
     pub fn bits(self) -> u8 {
-        match self {
-            Self::NotEct => 0b00,
-            Self::Ect1 => 0b01,
-            Self::Ect0 => 0b10,
-            Self::Ce => 0b11,
-        }
+        self as u8
     }
 
     /// Whether a queue may mark the packet where it would drop it.

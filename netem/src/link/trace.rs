@@ -48,23 +48,15 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads the trace from a file.
-    ///
-    /// # Errors
-    ///
-    /// [`TraceError`] names the file and the line.
-    pub fn read(path: &Path) -> Result<Self, TraceError> {
+    /// Reads the trace from a file. An error names the file and the line.
+    pub(crate) fn read(path: &Path) -> Result<Self, TraceError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| TraceError::Unreadable { path: path.to_owned(), source })?;
         Self::parse(path, &text)
     }
 
     /// Reads the trace from the text of the file `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`TraceError::Line`] of the first line that is wrong.
-    pub fn parse(path: &Path, text: &str) -> Result<Self, TraceError> {
+    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, TraceError> {
         let wrong =
             |line, problem: String| TraceError::Line { path: path.to_owned(), line, problem };
         let mut times = Vec::new();

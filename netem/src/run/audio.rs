@@ -68,7 +68,7 @@ impl Bench<'_> {
         let bytes = scenario.flow.total_bytes();
         let sender = testbed.run_sender("audio-send", &arguments, bytes, progress)?;
         if !sender.status.success() {
-            return Err(RunError::Failed { what: "call", why: sender.why() });
+            return Err(call_failed(&sender.why()));
         }
         let receiver = ended(receiver)?;
         let links = testbed.finish()?;
@@ -84,12 +84,15 @@ impl Bench<'_> {
 
 /// Waits until the receiver, too, has seen that the call is over.
 fn ended(mut receiver: Program) -> Result<Ended, RunError> {
-    let failure = |why| RunError::Failed { what: "call", why };
     match receiver.wait(RECEIVER_ENDS_WITHIN).map_err(failed("wait for audio-receive"))? {
         Some(ended) if ended.status.success() => Ok(ended),
-        Some(ended) => Err(failure(ended.why())),
-        None => Err(failure("audio-receive did not end after the stream".to_owned())),
+        Some(ended) => Err(call_failed(&ended.why())),
+        None => Err(call_failed("audio-receive did not end after the stream")),
     }
+}
+
+fn call_failed(why: &str) -> RunError {
+    RunError::Failed(format!("the call failed: {why}"))
 }
 
 fn receiver_arguments(sound: Option<&Sound>) -> Vec<String> {

@@ -3,14 +3,9 @@
 /// Why a scenario could not be had. Each is one sentence for the person at the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Neither a built-in name nor a file.
-    #[error("there is no scenario `{name}`; take one of {valid}, or the path of a .toml file")]
-    Unknown {
-        /// What was asked for.
-        name: String,
-        /// The names there are.
-        valid: String,
-    },
+    /// A name, a value or a text that is none: what it is, and what there is.
+    #[error("{0}")]
+    Wrong(String),
     /// The file cannot be read.
     #[error("cannot read scenario {path}")]
     Unreadable {
@@ -18,12 +13,6 @@ pub enum ScenarioError {
         path: String,
         /// Why.
         source: std::io::Error,
-    },
-    /// The file is not TOML.
-    #[error("not valid TOML: {message}")]
-    NotToml {
-        /// What the TOML parser says.
-        message: String,
     },
     /// What a file says is wrong.
     #[error("{file}, line {line}: {problem}")]
@@ -34,38 +23,6 @@ pub enum ScenarioError {
         line: usize,
         /// What is wrong there.
         problem: Box<ScenarioError>,
-    },
-    /// A setting that does not exist.
-    #[error("there is no setting `{key}`; the settings are {valid}")]
-    UnknownSetting {
-        /// What was asked for.
-        key: String,
-        /// The settings there are.
-        valid: String,
-    },
-    /// A value that the setting does not take.
-    #[error("`{value}` is no value for {key}; it takes {takes}")]
-    BadValue {
-        /// The setting.
-        key: String,
-        /// The value as given.
-        value: String,
-        /// What the setting takes.
-        takes: String,
-    },
-    /// A text that is no event.
-    #[error("`{event}` is no event for faults.events: {expected}")]
-    BadEvent {
-        /// The text as given.
-        event: String,
-        /// What was expected, as a clause.
-        expected: String,
-    },
-    /// Not of the form `section.key=value`.
-    #[error("`{text}` is not of the form section.key=value, for example near.loss_percent=2")]
-    NotAnAssignment {
-        /// The text as given.
-        text: String,
     },
     /// The trace that a setting names.
     #[error(transparent)]

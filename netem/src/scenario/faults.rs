@@ -9,6 +9,8 @@ use crate::units::{BitRate, Percent};
 mod grammar;
 mod stages;
 
+pub(super) use grammar::events as events_of;
+
 /// The setting's full name. Its value is a list, in TOML an array of texts.
 pub(super) const EVENTS: &str = "faults.events";
 
@@ -141,21 +143,14 @@ settings! { Faults, value;
     "events", grammar::TAKES, "what goes wrong, and when" => events = grammar::events(value).ok();
 }
 
-/// What is wrong with a list of events.
-pub(super) fn objection(value: &str) -> Option<ScenarioError> {
-    grammar::events(value).err()
-}
-
 /// Events that stand one by one, each with its place in the file, as one text.
 pub(super) fn list<'a>(
     events: impl Iterator<Item = (usize, &'a str)>,
 ) -> Result<String, (usize, ScenarioError)> {
     let mut texts = Vec::new();
     for (place, text) in events {
-        match objection(text) {
-            Some(problem) => return Err((place, problem)),
-            None => texts.push(text),
-        }
+        events_of(text).map_err(|problem| (place, problem))?;
+        texts.push(text);
     }
     Ok(if texts.is_empty() { "none".to_owned() } else { texts.join("; ") })
 }

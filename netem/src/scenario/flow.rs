@@ -2,62 +2,48 @@
 
 use std::time::Duration;
 
-use super::setting::{MILLISECONDS, SWITCH, milliseconds, names, settings, switch, whole};
+use super::setting::{MILLISECONDS, SWITCH, milliseconds, named, settings, switch, whole};
 
-/// What is carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowKind {
-    /// One HTTP/3 request with a large body, from the sender to the receiver.
-    Upload,
-    /// One HTTP/3 request with a large answer, from the receiver to the sender.
-    Download,
-    /// One after another, HTTP/3 requests with an answer.
-    Requests,
-    /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request: no
-    /// message is had before those ahead of it.
-    Messages,
-    /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
-    Audio,
+named! {
+    /// What is carried.
+    pub enum FlowKind {
+        /// One HTTP/3 request with a large body, from the sender to the receiver.
+        Upload = "upload",
+        /// One HTTP/3 request with a large answer, from the receiver to the sender.
+        Download = "download",
+        /// One after another, HTTP/3 requests with an answer.
+        Requests = "requests",
+        /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request:
+        /// each waits for those ahead of it.
+        Messages = "messages",
+        /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
+        Audio = "audio",
+    }
 }
 
-names! { FlowKind:
-    Upload = "upload",
-    Download = "download",
-    Requests = "requests",
-    Messages = "messages",
-    Audio = "audio",
+named! {
+    /// A congestion controller of a data sender.
+    pub enum CongestionControl {
+        /// CUBIC as quiche ships it, with its rollback.
+        Cubic = "cubic",
+        /// CUBIC as RFC 9438 has it.
+        CubicRfc9438 = "cubic-rfc9438",
+        /// NewReno.
+        Reno = "reno",
+        /// BBR version 2.
+        Bbr2 = "bbr2",
+    }
 }
 
-/// A congestion controller of a data sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CongestionControl {
-    /// CUBIC as quiche ships it, with its rollback.
-    Cubic,
-    /// CUBIC as RFC 9438 has it.
-    CubicRfc9438,
-    /// NewReno.
-    Reno,
-    /// BBR version 2.
-    Bbr2,
+named! {
+    /// A TLS 1.3 cipher suite.
+    pub enum Cipher {
+        /// TLS_AES_128_GCM_SHA256.
+        Aes = "aes",
+        /// TLS_CHACHA20_POLY1305_SHA256.
+        Chacha20 = "chacha20",
+    }
 }
-
-names! { CongestionControl:
-    Cubic = "cubic",
-    CubicRfc9438 = "cubic-rfc9438",
-    Reno = "reno",
-    Bbr2 = "bbr2",
-}
-
-/// A TLS 1.3 cipher suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cipher {
-    /// TLS_AES_128_GCM_SHA256.
-    Aes,
-    /// TLS_CHACHA20_POLY1305_SHA256.
-    Chacha20,
-}
-
-names! { Cipher: Aes = "aes", Chacha20 = "chacha20" }
 
 /// What is carried, and how the endpoints behave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,21 +92,18 @@ const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
 
 impl Flow {
     /// How long a flow of messages or a call lasts.
-    #[must_use]
     pub fn length(&self) -> Duration {
         self.limit.unwrap_or(DEFAULT_LENGTH)
     }
 
     /// Messages of the flow, or packets of a call: as many as there are intervals in its time, and
     /// at least one.
-    #[must_use]
     pub fn frames(&self) -> u32 {
         let frames = self.length().as_nanos() / self.frame_interval.as_nanos().max(1);
         u32::try_from(frames).unwrap_or(u32::MAX).max(1)
     }
 
     /// Bytes that the application carries from end to end, without headers and repetitions.
-    #[must_use]
     pub fn total_bytes(&self) -> u64 {
         match self.kind {
             FlowKind::Upload | FlowKind::Download => self.bytes,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ScenarioError;
 use super::check::clash;
-use super::setting::names;
+use super::setting::named;
 use crate::link::{CoDelConfig, Discipline, LinkConfig, LossModel, RedParameters, Trace};
 use crate::units::Percent;
 
@@ -52,19 +52,19 @@ impl Default for BadState {
     }
 }
 
-/// What the queue of a segment drops.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Queue {
-    /// What has no room.
-    #[default]
-    DropTail,
-    /// Random early detection.
-    Red,
-    /// Controlled delay.
-    CoDel,
+named! {
+    /// What the queue of a segment drops.
+    #[derive(Default)]
+    pub enum Queue {
+        /// What has no room.
+        #[default]
+        DropTail = "drop-tail",
+        /// Random early detection.
+        Red = "red",
+        /// Controlled delay.
+        CoDel = "codel",
+    }
 }
-
-names! { Queue: DropTail = "drop-tail", Red = "red", CoDel = "codel" }
 
 /// A trace and where it came from.
 #[derive(Clone, Debug, PartialEq)]

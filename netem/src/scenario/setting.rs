@@ -38,12 +38,19 @@ macro_rules! settings {
     };
 }
 
-/// Gives each variant of an enum its name in scenarios, on command lines and in reports.
-macro_rules! names {
-    ($type:ident: $($variant:ident = $name:literal),+ $(,)?) => {
+/// Defines an enum each of whose variants has a name in scenarios, on command lines and in reports.
+macro_rules! named {
+    ($(#[$about:meta])* pub enum $type:ident {
+        $($(#[$meaning:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $type {
+            $($(#[$meaning])* $variant,)+
+        }
+
         impl $type {
             /// The name in scenarios, on command lines and in reports.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name),+
@@ -61,7 +68,7 @@ macro_rules! names {
     };
 }
 
-pub(super) use {names, settings};
+pub(super) use {named, settings};
 
 /// What [`milliseconds`] takes, in words.
 pub(super) const MILLISECONDS: &str = "milliseconds from 0 to 60000";

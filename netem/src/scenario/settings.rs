@@ -18,7 +18,6 @@ pub struct About {
 
 impl About {
     /// `section.key`.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{}.{}", self.section, self.key)
     }
@@ -58,10 +57,10 @@ pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<()
             store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value)
         }
         // An event is a sentence of its own, and so is what is wrong with it.
-        Some(("faults", "events")) => match faults::objection(value) {
-            Some(objection) => Err(objection),
-            None => store(faults::SETTINGS, &mut scenario.faults, name, "events", value),
-        },
+        Some(("faults", "events")) => {
+            scenario.faults.events = faults::events_of(value)?;
+            Ok(())
+        }
         _ => Err(unknown(name)),
     }
 }
@@ -75,15 +74,14 @@ fn store<T>(
 ) -> Result<(), ScenarioError> {
     let setting =
         settings.iter().find(|setting| setting.key == key).ok_or_else(|| unknown(name))?;
-    (setting.store)(target, value).ok_or_else(|| ScenarioError::BadValue {
-        key: name.to_owned(),
-        value: value.to_owned(),
-        takes: setting.takes.to_owned(),
+    (setting.store)(target, value).ok_or_else(|| {
+        let takes = setting.takes;
+        ScenarioError::Wrong(format!("`{value}` is no value for {name}; it takes {takes}"))
     })
 }
 
 /// The error for a setting or section that does not exist.
 pub(super) fn unknown(name: &str) -> ScenarioError {
     let valid = settings().map(|setting| setting.name()).collect::<Vec<_>>().join(", ");
-    ScenarioError::UnknownSetting { key: name.to_owned(), valid }
+    ScenarioError::Wrong(format!("there is no setting `{name}`; the settings are {valid}"))
 }

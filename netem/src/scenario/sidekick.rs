@@ -5,36 +5,27 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use super::setting::{SWITCH, names, settings, switch, whole};
+use super::setting::{SWITCH, named, settings, switch, whole};
 use crate::topology::{NOBODY, PROXY_NEAR, PROXY_PORT};
 
-/// What the sender does with a quACK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Nothing: a plain QUIC sender.
-    Off,
-    /// Losses on the near segment are repaired at once.
-    EarlyLoss,
-    /// Early loss, and CUBIC scaled to where the loss happened.
-    Pacubic,
-    /// Early loss, and near-segment losses kept out of BBR2's loss signal.
-    PathAwareBbr,
-    /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
-    Reinject,
-    /// What has reached the proxy makes room for more, whatever the receiver acknowledges.
-    AckReduction,
-    /// What fits the path, over BBR2.
-    Auto,
-}
-
-names! { Mode:
-    Off = "off",
-    EarlyLoss = "early-loss",
-    Pacubic = "pacubic",
-    PathAwareBbr = "path-aware-bbr",
-    Reinject = "reinject",
-    AckReduction = "ack-reduction",
-    Auto = "auto",
+named! {
+    /// What the sender does with a quACK.
+    pub enum Mode {
+        /// Nothing: a plain QUIC sender.
+        Off = "off",
+        /// Losses on the near segment are repaired at once.
+        EarlyLoss = "early-loss",
+        /// Early loss, and CUBIC scaled to where the loss happened.
+        Pacubic = "pacubic",
+        /// Early loss, and near-segment losses kept out of BBR2's loss signal.
+        PathAwareBbr = "path-aware-bbr",
+        /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
+        Reinject = "reinject",
+        /// What has reached the proxy makes room for more, whatever the receiver acknowledges.
+        AckReduction = "ack-reduction",
+        /// What fits the path, over BBR2.
+        Auto = "auto",
+    }
 }
 
 /// The Sidekick settings of the sender.
@@ -56,44 +47,34 @@ pub struct Sidekick {
     pub proxy: ProxyFate,
 }
 
-/// Where the proxy is that the sender asks, and how long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProxyFate {
-    /// On the path, from beginning to end.
-    OnPath,
-    /// On the path, and the sender is not told where: it has to find it.
-    Found,
-    /// Nowhere: nothing listens on the host between the segments.
-    Absent,
-    /// The sender has a wrong address, at which there is no host.
-    WrongAddress,
-    /// On the path, until it is killed when half of the file has passed.
-    Dies,
-}
-
-names! { ProxyFate:
-    OnPath = "on-path",
-    Found = "found",
-    Absent = "absent",
-    WrongAddress = "wrong-address",
-    Dies = "dies",
+named! {
+    /// Where the proxy is that the sender asks, and how long.
+    pub enum ProxyFate {
+        /// On the path, from beginning to end.
+        OnPath = "on-path",
+        /// On the path, and the sender is not told where: it has to find it.
+        Found = "found",
+        /// Nowhere: nothing listens on the host between the segments.
+        Absent = "absent",
+        /// The sender has a wrong address, at which there is no host.
+        WrongAddress = "wrong-address",
+        /// On the path, until it is killed when half of the file has passed.
+        Dies = "dies",
+    }
 }
 
 impl Sidekick {
     /// A quACK every so many packets, if any.
-    #[must_use]
     pub fn every_packets(&self) -> Option<NonZeroU16> {
         self.every_packets.and_then(NonZeroU16::new)
     }
 
     /// A quACK every so often, if any.
-    #[must_use]
     pub fn every(&self) -> Option<Duration> {
         (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
     }
 
     /// Where the sender looks for the proxy, unless it has to find it.
-    #[must_use]
     pub fn proxy_address(&self) -> SocketAddr {
         let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
         (host, PROXY_PORT).into()

@@ -125,10 +125,6 @@ impl Endpoint for Talking {
         self.send(now, out);
     }
 
-    fn delivered(&self) -> u64 {
-        0
-    }
-
     fn is_done(&self) -> bool {
         self.talker.is_finished()
     }
@@ -189,9 +185,5 @@ impl Endpoint for Hearing {
 
     fn delivered(&self) -> u64 {
         self.listener.played() * self.frame_bytes
-    }
-
-    fn is_done(&self) -> bool {
-        false
     }
 }

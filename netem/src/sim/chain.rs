@@ -35,9 +35,11 @@ pub(super) trait Node {
     /// A packet comes in from a side.
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox);
     /// When [`Node::on_timeout`] wants to be called.
-    fn poll_timeout(&self) -> Option<Instant>;
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
     /// Does what is due; harmless when nothing is.
-    fn on_timeout(&mut self, now: Instant, out: &mut Outbox);
+    fn on_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
     /// Bytes that applications here have had: a run in which no node has any more makes no
     /// progress.
     fn delivered(&self) -> u64 {

@@ -7,7 +7,7 @@ use quic_sidekick::quiche::{Connection, Error};
 use sha2::{Digest, Sha256};
 
 use super::messages::Pace;
-use super::quic::{App, Work};
+use super::quic::{App, Work, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
@@ -87,11 +87,8 @@ impl Client {
         }
         let upload = self.uploads();
         let post = upload || (self.kind == FlowKind::Requests && !self.replayable);
-        let (method, path): (_, String) = if upload {
-            ("POST", "/upload".to_owned())
-        } else {
-            (if post { "POST" } else { "GET" }, format!("/{}", self.bytes))
-        };
+        let method = if post { "POST" } else { "GET" };
+        let path = if upload { "/upload".to_owned() } else { format!("/{}", self.bytes) };
         let headers = [
             Header::new(b":method", method.as_bytes()),
             Header::new(b":scheme", b"https"),
@@ -188,27 +185,19 @@ impl Client {
         stream: u64,
         now: Instant,
     ) -> Result<bool, String> {
-        let mut received = false;
         let uploads = self.uploads();
-        loop {
-            match http.recv_body(conn, stream, &mut self.buffer) {
-                Ok(length) => {
-                    let bytes = self.buffer.get(..length).unwrap_or_default();
-                    let Some(answer) = &mut self.answer else { continue };
-                    received = true;
-                    self.delivered += length as u64;
-                    if !std::mem::replace(&mut answer.first_byte, true) {
-                        self.first_bytes.push(now - self.begin);
-                    }
-                    answer.digest.update(bytes);
-                    if uploads {
-                        answer.text.extend_from_slice(bytes);
-                    }
-                }
-                Err(h3::Error::Done) => return Ok(received),
-                Err(error) => return Err(format!("cannot read the answer: {error}")),
+        let Some(answer) = &mut self.answer else { return Ok(false) };
+        read_body(http, conn, stream, &mut self.buffer, |bytes| {
+            self.delivered += bytes.len() as u64;
+            if !std::mem::replace(&mut answer.first_byte, true) {
+                self.first_bytes.push(now - self.begin);
             }
-        }
+            answer.digest.update(bytes);
+            if uploads {
+                answer.text.extend_from_slice(bytes);
+            }
+        })
+        .map_err(|error| format!("cannot read the answer: {error}"))
     }
 
     /// The answer is whole: is it right?

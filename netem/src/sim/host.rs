@@ -17,13 +17,17 @@ pub(super) trait Endpoint {
     /// Does what is due; harmless when nothing is.
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>);
     /// Bytes that its application has had.
-    fn delivered(&self) -> u64;
+    fn delivered(&self) -> u64 {
+        0
+    }
     /// Its congestion window, if it has one, in bytes.
     fn window(&self) -> Option<u64> {
         None
     }
     /// Whether it has done what it was there for, or failed at it.
-    fn is_done(&self) -> bool;
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// What the endpoints of a host had come to at one time.

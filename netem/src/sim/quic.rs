@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use quic_sidekick::quiche::{self, Connection, ConnectionId, RecvInfo};
+use quic_sidekick::quiche::{self, Connection, ConnectionId, RecvInfo, h3};
 use quic_sidekick::{AdjacentSocket, Driver, Status};
 
 use super::host::Endpoint;
@@ -34,9 +34,32 @@ pub(super) trait App {
         None
     }
     /// Bytes that it has had from the other side.
-    fn delivered(&self) -> u64;
+    fn delivered(&self) -> u64 {
+        0
+    }
     /// Whether it has done what it was there for.
-    fn is_done(&self) -> bool;
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+/// Gives `take` what has come of a stream's body. Returns whether anything has.
+pub(super) fn read_body(
+    http: &mut h3::Connection,
+    conn: &mut Connection,
+    stream: u64,
+    buffer: &mut [u8],
+    mut take: impl FnMut(&[u8]),
+) -> h3::Result<bool> {
+    let mut received = false;
+    loop {
+        match http.recv_body(conn, stream, buffer) {
+            Ok(length) => take(buffer.get(..length).unwrap_or_default()),
+            Err(h3::Error::Done) => return Ok(received),
+            Err(error) => return Err(error),
+        }
+        received = true;
+    }
 }
 
 /// When a receiver of data acknowledges: the policy of RFC 9000, section 13.2, at the edge of the

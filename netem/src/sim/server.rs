@@ -9,7 +9,7 @@ use quic_sidekick::quiche::h3::{self, Header, NameValue};
 use sha2::{Digest, Sha256};
 
 use super::messages::Arrivals;
-use super::quic::{App, Work};
+use super::quic::{App, Work, read_body};
 use crate::scenario::{Flow, FlowKind};
 use crate::source::{Content, hexadecimal};
 
@@ -82,25 +82,17 @@ impl Server {
         stream: u64,
         now: Instant,
     ) -> Result<bool, String> {
-        let mut received = false;
-        loop {
-            match http.recv_body(conn, stream, &mut self.buffer) {
-                Ok(length) => {
-                    received = true;
-                    self.delivered += length as u64;
-                    if let Some(arrivals) = &mut self.arrivals {
-                        arrivals.note(self.delivered, now);
-                    }
-                    if let Some(Exchange::Receiving { digest, .. }) =
-                        self.exchanges.get_mut(&stream)
-                    {
-                        digest.update(self.buffer.get(..length).unwrap_or_default());
-                    }
-                }
-                Err(h3::Error::Done) => return Ok(received),
-                Err(error) => return Err(format!("the server cannot read: {error}")),
+        let mut request = self.exchanges.get_mut(&stream);
+        read_body(http, conn, stream, &mut self.buffer, |bytes| {
+            self.delivered += bytes.len() as u64;
+            if let Some(arrivals) = &mut self.arrivals {
+                arrivals.note(self.delivered, now);
             }
-        }
+            if let Some(Exchange::Receiving { digest, .. }) = &mut request {
+                digest.update(bytes);
+            }
+        })
+        .map_err(|error| format!("the server cannot read: {error}"))
     }
 
     /// The request is whole.
@@ -193,9 +185,5 @@ impl App for Server {
 
     fn delivered(&self) -> u64 {
         self.delivered
-    }
-
-    fn is_done(&self) -> bool {
-        false
     }
 }

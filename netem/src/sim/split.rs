@@ -29,14 +29,6 @@ impl App for Half {
     fn work(&mut self, conn: &mut Connection, _now: Instant) -> Result<Work, String> {
         Ok(Work { received: conn.readable().next().is_some(), wrote: false })
     }
-
-    fn delivered(&self) -> u64 {
-        0
-    }
-
-    fn is_done(&self) -> bool {
-        false
-    }
 }
 
 /// The halves by their sides: the near one is the server of the sender's connection, the far one the

@@ -38,10 +38,8 @@ pub(super) enum Role {
 /// The congestion controller's name in quiche.
 pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
     match cc {
-        CongestionControl::Cubic => "cubic",
-        CongestionControl::CubicRfc9438 => "cubic-rfc9438",
-        CongestionControl::Reno => "reno",
         CongestionControl::Bbr2 => "bbr2_gcongestion",
+        other => other.name(),
     }
 }
 

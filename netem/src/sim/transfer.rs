@@ -73,18 +73,16 @@ pub(super) fn run(
     let end = middle.drive(&mut sender, &mut receiver, world, seed, limit, watch)?;
 
     if end.is_zero() && scenario.flow.limit.is_none() {
-        let what =
-            "nothing on this path takes any time; give a segment a delay or a rate".to_owned();
-        return Err(SimError::SetUp(what));
+        let what = "nothing on this path takes any time; give a segment a delay or a rate";
+        return Err(SimError::SetUp(what.to_owned()));
     }
     if second.is_some() && sender.endpoints.iter().any(|client| client.app.is_done()) {
         let what = "a flow ended before the time of flow.seconds; set flow.bytes higher".to_owned();
         return Err(SimError::SetUp(what));
     }
-    let failed = sender.endpoints.iter().filter_map(Quic::failure).next();
-    if let Some(what) =
-        failed.or_else(|| receiver.endpoints.iter().filter_map(Quic::failure).next())
-    {
+    let of_clients = sender.endpoints.iter().find_map(Quic::failure);
+    let of_servers = receiver.endpoints.iter().find_map(Quic::failure);
+    if let Some(what) = of_clients.or(of_servers) {
         return Err(SimError::Failed { what: what.to_owned(), at: end, seed });
     }
     let mut record = middle.record(scenario, seed);
@@ -160,15 +158,8 @@ fn splice(
 /// The Sidekick of the scenario's mode.
 fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     let sidekick = &scenario.sidekick;
-    let mode = match sidekick.mode {
-        Mode::Off => return None,
-        Mode::EarlyLoss => PluginMode::EarlyLoss,
-        Mode::Pacubic => PluginMode::Pacubic,
-        Mode::PathAwareBbr => PluginMode::PathAwareBbr,
-        Mode::Reinject => PluginMode::Reinject,
-        Mode::AckReduction => PluginMode::AckReduction,
-        Mode::Auto => PluginMode::Auto,
-    };
+    // A plain sender has a mode of the scenario's, and none of the plugin's.
+    let mode: PluginMode = sidekick.mode.name().parse().ok()?;
     let mut config = match sidekick.proxy {
         ProxyFate::Found => SidekickConfig::discover(mode),
         _ => SidekickConfig::new(sidekick.proxy_address(), mode),
@@ -195,19 +186,13 @@ fn describe(
     record.time_s = end.as_secs_f64();
     record.goodput_mbit_s = mbit_s(record.bytes, record.time_s);
     record.sha256.clone_from(&client.app.sha256);
-    record.first_byte_ms = match scenario.flow.kind {
-        FlowKind::Requests => {
-            client.app.first_bytes.iter().map(|time| time.as_secs_f64() * 1e3).collect()
-        }
-        _ => Vec::new(),
-    };
-    let arrivals = server.app.arrivals.as_ref();
-    record.head_of_line_ms = client
-        .app
-        .pace
-        .as_ref()
-        .zip(arrivals)
-        .and_then(|(pace, arrivals)| pace.head_of_line(&arrivals.times));
+    if scenario.flow.kind == FlowKind::Requests {
+        let times = client.app.first_bytes.iter();
+        record.first_byte_ms = times.map(|time| time.as_secs_f64() * 1e3).collect();
+    }
+    if let (Some(pace), Some(arrivals)) = (&client.app.pace, &server.app.arrivals) {
+        record.head_of_line_ms = pace.head_of_line(&arrivals.times);
+    }
     let stats = data_sender.stats();
     record.packets.sent = stats.sent as u64;
     record.packets.retransmitted = stats.retrans as u64;

@@ -86,7 +86,7 @@ impl Node for Wire {
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
         let elapsed = now - self.start;
         self.change(elapsed);
-        self.write_down(|pcap| pcap.sent(elapsed, &packet.to_frame()));
+        self.write_down(|pcap| pcap.sent.write(elapsed, &packet.to_frame()));
         let link = match from {
             Side::Left => &mut self.to_receiver,
             Side::Right => &mut self.to_sender,
@@ -113,7 +113,7 @@ impl Node for Wire {
             out.push((Side::Left, packet));
         }
         for (_, packet) in out.iter().skip(before) {
-            self.write_down(|pcap| pcap.delivered(elapsed, &packet.to_frame()));
+            self.write_down(|pcap| pcap.delivered.write(elapsed, &packet.to_frame()));
         }
     }
 

@@ -61,9 +61,9 @@ fn check(interface: &str, link: &LinkConfig) -> Result<(), TcError> {
     ];
     match beyond.into_iter().find(|&(is_set, ..)| is_set) {
         None => Ok(()),
-        Some((_, setting, instead)) => {
-            Err(TcError::Beyond { setting: format!("{interface}.{setting}"), instead })
-        }
+        Some((_, setting, instead)) => Err(TcError::Beyond(format!(
+            "tc cannot do {interface}.{setting}; {instead}, or use --backend user or --backend sim"
+        ))),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Scope, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Points, Scale, Table};
+use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Points, Scale};
 use crate::figures::palette::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
@@ -95,11 +95,11 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              it again, as soon as a quACK has told of it. Where a quACK comes for each packet, a poll follows when one stays away, and \
              what is sent again is there before the next packet. The curve is the share of packets that waited no longer than that.",
         ],
-        parts: vec![plot, Part::Table(table(case))],
+        parts: vec![plot, table(case)],
     }
 }
 
-fn table(case: impl Fn(&Row) -> Case) -> Table {
+fn table(case: impl Fn(&Row) -> Case) -> Part {
     let figures: [(Measure, &str, f64); 3] = [
         (measures::DEJITTER_P99, "p99, ms", 99.0),
         (|record| record.audio.map(|audio| audio.dejitter_ms.p999), "p99.9, ms", 99.9),
@@ -116,7 +116,7 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
             let published = row.published();
             let published = published.iter().find(|(at, _)| *at == percentile);
             entries.push(Entry::Figure(Quantity::Of(case(row), measure), 1));
-            entries.push(Entry::Published(
+            entries.push(Entry::text(
                 published.map_or_else(String::new, |(_, ms)| format!("{ms:.1}")),
             ));
         }
@@ -125,6 +125,5 @@ fn table(case: impl Fn(&Row) -> Case) -> Table {
         entries.push(figure(|record| Some(record.audio?.help_percent()), 1));
         entries
     };
-    let rows = ROWS.iter().map(row).collect();
-    Table { id: "audio-tail".into(), title: "The longest waits".into(), columns, rows }
+    Part::table("audio-tail", "The longest waits", columns, ROWS.iter().map(row))
 }

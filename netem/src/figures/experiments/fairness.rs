@@ -2,7 +2,7 @@
 
 use super::{Scope, sender_curve, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Entry, Experiment, Part, Table};
+use crate::figures::model::{Axis, Entry, Experiment, Part};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::sender::{
     BBR2, CUBIC, CUBIC_RFC9438, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, RENO, Sender,
@@ -62,12 +62,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         "plain flow, Mbit/s",
         "Jain's index",
     ];
-    let table = Table {
-        id: "fairness-shares".into(),
-        title: "Who gets how much".into(),
-        columns: words(&columns),
-        rows: rows.collect(),
-    };
+    let table = Part::table("fairness-shares", "Who gets how much", words(&columns), rows);
     Experiment {
         id: "fairness",
         title: "Beside a plain flow",
@@ -83,6 +78,6 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              flow loses by it, as the table shows: at 1 % it gets half of what a plain sender of its own kind would leave it. \
              A plain BBR2 gets less beside PACUBIC than beside CUBIC, since that no longer gives way: the index rises.",
         ],
-        parts: COMPETITORS.into_iter().map(plot).chain([Part::Table(table)]).collect(),
+        parts: COMPETITORS.into_iter().map(plot).chain([table]).collect(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{GOODPUT, Scope, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Table};
+use crate::figures::model::{Axis, Curve, Entry, Experiment, Part};
 use crate::figures::palette::{BLUE, BROWN, Colour, GREEN, ORANGE, SKY, VERMILION};
 use crate::figures::quantity::{Quantity, measures};
 
@@ -82,12 +82,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             })
         })
     });
-    let table = Table {
-        id: "sec-quic-all".into(),
-        title: "All of it".into(),
-        columns,
-        rows: rows.collect(),
-    };
+    let table = Part::table("sec-quic-all", "All of it", columns, rows);
     Experiment {
         id: "sec-quic",
         title: "Payload, cipher and acknowledgement delay",
@@ -99,6 +94,6 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             "Virtual time does not model what a processor spends. So the two ciphers can differ by nothing here, which the table \
              confirms; what AES hardware saves has to be measured on real machines.",
         ],
-        parts: vec![plot("0.1"), plot("1"), Part::Table(table)],
+        parts: vec![plot("0.1"), plot("1"), table],
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Scope, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Entry, Experiment, Part, Table};
+use crate::figures::model::{Entry, Experiment, Part};
 use crate::figures::quantity::{Quantity, measures};
 use crate::figures::sender::{BBR2, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, RENO, SPLIT, Sender};
 
@@ -28,7 +28,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
                 Entry::text(sender.name),
                 Entry::Figure(Quantity::Of(of.clone(), measures::MEGABYTES), 1),
                 Entry::Figure(Quantity::Ratio { of, to, measure: measures::MEGABYTES }, 2),
-                Entry::Published(if *sender == SPLIT { published } else { "" }.to_owned()),
+                Entry::text(if *sender == SPLIT { published } else { "" }),
             ]
         })
     });
@@ -40,12 +40,7 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         "ratio to Reno",
         "published ratio",
     ];
-    let table = Table {
-        id: "smaq-bulk".into(),
-        title: "Bytes in 30 seconds".into(),
-        columns: words(&columns),
-        rows: rows.collect(),
-    };
+    let table = Part::table("smaq-bulk", "Bytes in 30 seconds", words(&columns), rows);
     Experiment {
         id: "smaq",
         title: "Bulk transfer over a satellite",
@@ -55,6 +50,6 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
              there; the published ratio is theirs. Here one proxy stands behind the satellite, so that a split connection \
              still crosses it with an ordinary controller.",
         ],
-        parts: vec![Part::Table(table)],
+        parts: vec![table],
     }
 }

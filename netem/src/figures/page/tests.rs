@@ -19,11 +19,7 @@ fn plan() -> Plan {
             Curve::published("theirs", BLUE, vec![(1.0, 2.0)]),
         ],
     };
-    let row = vec![
-        Entry::text("<i>"),
-        Entry::Figure(quantity("good"), 1),
-        Entry::Published("\"&\"".into()),
-    ];
+    let row = vec![Entry::text("<i>"), Entry::Figure(quantity("good"), 1), Entry::text("\"&\"")];
     let columns = ["name", "Mbit/s", "published"].map(str::to_owned).into();
     let table = Table { id: "e-table".into(), title: "T".into(), columns, rows: vec![row] };
     let shows = vec!["It shows 1 < 2."];

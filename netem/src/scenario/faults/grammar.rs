@@ -97,7 +97,7 @@ impl Fault {
 }
 
 /// Reads a list of events.
-pub(super) fn events(text: &str) -> Result<Vec<Event>, ScenarioError> {
+pub(in crate::scenario) fn events(text: &str) -> Result<Vec<Event>, ScenarioError> {
     match text {
         "none" => Ok(Vec::new()),
         list => list.split(';').map(event).collect(),
@@ -106,7 +106,9 @@ pub(super) fn events(text: &str) -> Result<Vec<Event>, ScenarioError> {
 
 fn event(text: &str) -> Result<Event, ScenarioError> {
     let text = text.trim();
-    read(text).map_err(|expected| ScenarioError::BadEvent { event: text.to_owned(), expected })
+    read(text).map_err(|expected| {
+        ScenarioError::Wrong(format!("`{text}` is no event for faults.events: {expected}"))
+    })
 }
 
 /// Reads an event, or says what was expected.

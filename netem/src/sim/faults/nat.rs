@@ -90,13 +90,6 @@ impl Node for Nat {
         }
     }
 
-    /// It never acts of itself.
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-
-    fn on_timeout(&mut self, _now: Instant, _out: &mut Outbox) {}
-
     fn fault_counts(&self) -> FaultCounts {
         self.counts
     }
