@@ -1,5 +1,4 @@
-//! Where the programs touch the system: the clock, randomness, signals, waiting, sockets, files and
-//! the terminal.
+//! The programs' access to the system: clock, randomness, signals, sockets, files and terminal.
 
 use crate::session::Description;
 use anyhow::Context as _;
@@ -19,16 +18,15 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
 
-/// Datagrams taken from one socket before the other and the timers get their turn.
+/// The most datagrams read from one socket before the other socket and the timers.
 const BATCH: usize = 32;
-/// Longer than any datagram of a stream or message of a proxy, so that one cut to this length is
-/// seen to be too long.
+/// Longer than any valid datagram, so that a truncated one is recognised as too long.
 const RECEIVE_LEN: usize = 2048;
 
-/// From one change of the status line to the next.
+/// The interval between updates of the status line.
 const STATUS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time.
+/// The current time.
 #[allow(clippy::disallowed_methods, reason = "the programs' only clock")]
 #[must_use]
 pub fn clock() -> Instant {
@@ -143,12 +141,12 @@ impl Status {
     }
 }
 
-/// Ctrl-C and SIGTERM as something to wait for, in place of a sudden end.
+/// Ctrl-C and SIGTERM as a source of events, so that they do not end the program.
 #[derive(Debug)]
 pub struct Interrupts(SignalFd);
 
 impl Interrupts {
-    /// From here on they do not end the program. Call it before other threads are started.
+    /// Catches both from now on. Call it before the program starts other threads.
     ///
     /// # Errors
     /// The system's.
@@ -160,7 +158,7 @@ impl Interrupts {
         Ok(Self(SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?))
     }
 
-    /// Whether there was one since the last call.
+    /// Whether one arrived since the last call.
     ///
     /// # Errors
     /// The system's.
@@ -175,7 +173,7 @@ impl AsFd for Interrupts {
     }
 }
 
-/// Waits until one of `sources` has something to read, or until `deadline`.
+/// Waits until one of `sources` is readable, or until `deadline`.
 ///
 /// # Errors
 /// The system's.
@@ -188,8 +186,8 @@ pub fn wait(sources: &[BorrowedFd<'_>], deadline: Option<Instant>) -> io::Result
     }
 }
 
-/// A UDP socket that does not block. What the network says of it is counted, and ends nothing:
-/// anyone can say that.
+/// A nonblocking UDP socket. It counts errors that the network reports, and ignores them, because
+/// anyone can forge them.
 #[derive(Debug)]
 pub struct Socket {
     /// The socket.
@@ -198,7 +196,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket at `own`.
+    /// A socket at the local address `own`.
     ///
     /// # Errors
     /// The system's.
@@ -208,17 +206,17 @@ impl Socket {
         Ok(Self { udp, errors: 0 })
     }
 
-    /// Errors that the network has reported. A host where nobody listens reports some, and so does
-    /// anyone who forges ICMP.
+    /// The number of errors that the network reported. They come from a host without a listener, or
+    /// from anyone who forges ICMP.
     #[must_use]
     pub fn errors(&self) -> u64 {
         self.errors
     }
 
-    /// Takes in what waits, up to a batch; the rest is still there when [`wait`] looks.
+    /// Reads the waiting datagrams, up to a batch. [`wait`] returns at once if there are more.
     ///
     /// # Errors
-    /// The system's, if the socket is of no more use.
+    /// The system's, if the socket is unusable.
     pub fn receive(&mut self, mut take: impl FnMut(&[u8], SocketAddr)) -> io::Result<()> {
         let mut buffer = [0; RECEIVE_LEN];
         for _ in 0..BATCH {
@@ -231,11 +229,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends to the peer that it is connected to. A datagram that the network does not take is
-    /// lost, as others are on their way.
+    /// Sends to the connected peer. A datagram that the network rejects is lost.
     ///
     /// # Errors
-    /// The system's, if the socket is of no more use.
+    /// The system's, if the socket is unusable.
     pub fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
         self.attempt(|udp| udp.send(datagram))
     }
@@ -248,8 +245,8 @@ impl Socket {
         self.attempt(|udp| udp.send_to(datagram, peer))
     }
 
-    /// Sends, once more if the network reports an error: that is about an earlier datagram, and
-    /// this one has not left.
+    /// Sends, and retries once if the network reports an error. The error is about an earlier
+    /// datagram, and this one was not sent.
     fn attempt(&mut self, send: impl Fn(&UdpSocket) -> io::Result<usize>) -> io::Result<()> {
         match send(&self.udp) {
             Err(error) if is_network_error(&error) => self.errors += 1,
@@ -258,7 +255,7 @@ impl Socket {
         send(&self.udp).map(drop).or_else(|error| self.note(error))
     }
 
-    /// Passes over what the network reports, and what only stands for now.
+    /// Ignores what the network reports, and temporary errors.
     fn note(&mut self, error: io::Error) -> io::Result<()> {
         if is_network_error(&error) {
             self.errors += 1;
@@ -285,7 +282,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn a_secret_is_there_as_a_whole_and_for_nobody_else() {
+    fn a_secret_is_complete_and_only_its_owner_can_read_it() {
         let directory = tempfile::tempdir().unwrap();
         let (path, link) = (directory.path().join("call.sdp"), directory.path().join("link"));
         fs::write(&path, "what was there before").unwrap();
@@ -294,10 +291,7 @@ mod tests {
         write_secret(&link, "a key").unwrap();
         let mut before = String::new();
         reader.read_to_string(&mut before).unwrap();
-        assert_eq!(
-            before, "what was there before",
-            "nobody reads half of one and half of the other"
-        );
+        assert_eq!(before, "what was there before", "no reader finds half of each");
         assert_eq!(fs::read_to_string(&path).unwrap(), "a key");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(link.is_symlink());

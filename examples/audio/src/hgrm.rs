@@ -1,13 +1,12 @@
-//! A histogram as the text that HdrHistogram's own plotter reads (`.hgrm`: a percentile
-//! distribution).
+//! A percentile distribution as text (`.hgrm`), which HdrHistogram's plotter reads.
 
 use hdrhistogram::Histogram;
 use std::io::{self, Write};
 
-/// Lines in each half of the distance to 100 %.
+/// The lines per half of the distance to 100 %.
 const TICKS_PER_HALF: u32 = 5;
 
-/// Writes the distribution of values in microseconds, in milliseconds.
+/// Writes the distribution of values in microseconds as milliseconds.
 ///
 /// # Errors
 /// Those of `out`.

@@ -1,31 +1,30 @@
-//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), repaired where it is
-//! lost.
+//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), with repairs where the
+//! losses are.
 //!
-//! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order, and asks for one
-//! that is missing with a NACK (RFC 4585) as soon as a later one has come; the talker answers with
-//! a retransmission (RFC 4588). A packet behind a lost one therefore waits, end to end, for about a
-//! round trip: that wait is the *de-jitter latency*, from a packet's arrival until all before it
-//! have arrived. With a Sidekick proxy on the path the talker learns from quACKs what was lost on
-//! the near segment and sends exactly those datagrams again, often before the listener can miss
-//! them; NACKs remain for what is lost behind the proxy. It is how `sidekick_protocol` is used with
-//! a transport other than QUIC: datagrams stay as they are, and any receiver of RTP understands
-//! them without having heard of the proxy.
+//! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order. When a later packet
+//! arrives, it requests a missing one by a NACK (RFC 4585), and the talker retransmits it (RFC
+//! 4588). So a packet behind a lost one waits for about a round trip, end to end. This wait is the
+//! *de-jitter latency*: from a packet's arrival until all before it have arrived.
 //!
-//! | module | what it holds |
+//! With a Sidekick proxy on the path, the talker learns from quACKs what the near segment lost. It
+//! sends exactly those datagrams again, often before the listener can miss them. NACKs repair what
+//! is lost behind the proxy. This shows `sidekick_protocol` with a transport other than QUIC.
+//! Datagrams stay unchanged, so any RTP receiver accepts them.
+//!
+//! | module | contents |
 //! |---|---|
-//! | [`session`] | what both ends agree on beforehand: a session description (SDP) |
+//! | [`session`] | what both ends agree on: a session description (SDP) |
 //! | [`rtp`], [`rtcp`], [`srtp`] | the packets, and their protection |
-//! | [`source`], [`player`] | what is said: Opus from a tone or a WAV file, or random bytes; and the WAV file that is heard |
-//! | [`talker`] | the sending end: the schedule, repetitions, Sidekick |
-//! | [`listener`] | the receiving end: the de-jitter buffer, NACKs, reports |
-//! | [`quality`], [`report`], [`hgrm`] | what a call is worth, and what both ends tell about themselves |
-//! | [`edge`] | clock, signals and sockets of the programs; nothing else here does I/O |
+//! | [`source`], [`player`] | Opus of a tone or a WAV file, or random bytes; and the WAV file of the receiver |
+//! | [`talker`] | the sending end: schedule, retransmissions, Sidekick |
+//! | [`listener`] | the receiving end: de-jitter buffer, NACKs, reports |
+//! | [`quality`], [`report`], [`hgrm`] | the quality of a call, and the reports of both ends |
+//! | [`edge`] | clock, signals and sockets of the programs; all I/O |
 //!
-//! Both ends are state machines without a clock or sockets, so that the programs `audio-send` and
-//! `audio-receive` and a simulation in virtual time run the same code. What they keep is bounded
-//! whatever comes in, and nothing is looked at that SRTP has not let in. A listener has to be there
-//! within a talker's first 32,000 packets, for those tell the upper bits of their numbers to nobody
-//! who comes later (RFC 3711, section 3.3.1).
+//! Both ends are state machines without clock and sockets. The programs `audio-send` and
+//! `audio-receive` and a simulation in virtual time run the same code. Its state is bounded, and it
+//! uses only what SRTP authenticates. A listener must begin within a talker's first 32,000 packets,
+//! because it cannot infer the upper bits of later sequence numbers (RFC 3711, section 3.3.1).
 //!
 //! ```
 //! use audio::{Listener, ListenerConfig, Talker, TalkerConfig};

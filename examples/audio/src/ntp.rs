@@ -1,15 +1,15 @@
-//! Times as RTCP writes them (RFC 3550, section 4), and the round trip that follows from them.
+//! Timestamps of RTCP (RFC 3550, section 4), and the round-trip time that they measure.
 
 use crate::session::CLOCK_RATE;
 use std::time::{Duration, Instant};
 
-/// A longer round trip is not believed.
+/// The longest round-trip time; longer ones count as this.
 const MAX_RTT: Duration = Duration::from_secs(1);
-/// What the clock shows at its origin: not zero, which means "none" in reports.
+/// The clock's value at its origin. Zero would mean "none" in reports.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
-/// A clock that counts from when its owner began: a sender without notion of wall-clock time may
-/// take any that runs evenly (RFC 3550, section 6.4.1).
+/// A clock that counts from its origin. A sender without wall-clock time may use any clock that runs
+/// evenly (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NtpClock(Instant);
 
@@ -25,21 +25,21 @@ impl NtpClock {
         since.as_secs() << 32 | fraction
     }
 
-    /// The round trip to somebody who got what was sent at `last` and held it for `delay` (both as
-    /// in a report, LSR and DLSR or LRR and DLRR), and whose answer came `now`. `None` if that
-    /// cannot be.
+    /// The round-trip time to a peer that held our timestamp `last` for `delay`, and whose answer
+    /// arrived `now`. Both are as in reports: LSR and DLSR, or LRR and DLRR. `None` if they are
+    /// impossible.
     pub(crate) fn round_trip(&self, last: u32, delay: u32, now: Instant) -> Option<Duration> {
         if last == 0 {
             return None;
         }
         let units = middle(self.at(now)).wrapping_sub(last).wrapping_sub(delay);
-        // What is before the answer comes out as nearly a day.
+        // A negative time becomes nearly a day.
         let trip = duration(units);
         (trip <= Duration::from_secs(3600)).then(|| trip.min(MAX_RTT))
     }
 }
 
-/// The middle 32 bits of a timestamp, by which reports refer to one another: units of 1/65536 s.
+/// The middle 32 bits of a timestamp, to which reports refer, in units of 1/65536 s.
 pub(crate) fn middle(timestamp: u64) -> u32 {
     low32(timestamp >> 16)
 }
@@ -71,7 +71,7 @@ fn duration(units: u32) -> Duration {
     Duration::from_nanos((u64::from(units) * 1_000_000_000) >> 16)
 }
 
-/// A round trip, smoothed over its samples (RFC 6298, section 2, has the weights).
+/// A smoothed round-trip time (RFC 6298, section 2).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoundTrip {
     initial: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// `initial` is taken while nothing was measured.
+    /// `initial` is the value until the first sample.
     pub(crate) fn new(initial: Duration) -> Self {
         Self { initial, smoothed: None, latest: Duration::ZERO }
     }
@@ -91,13 +91,13 @@ impl RoundTrip {
             Some(self.smoothed.map_or(sample, |smoothed| smoothed * 7 / 8 + sample / 8));
     }
 
-    /// The round trip to reckon with.
+    /// The larger of the smoothed and the latest value.
     pub(crate) fn current(&self) -> Duration {
         self.smoothed.map_or(self.initial, |smoothed| smoothed.max(self.latest))
     }
 
-    /// How long to wait for what was asked for: 9/8 of the round trip (kTimeThreshold of RFC 9002,
-    /// section 6.1.2).
+    /// How long to wait for a requested packet: 9/8 of the round-trip time (kTimeThreshold of RFC
+    /// 9002, section 6.1.2).
     pub(crate) fn patience(&self) -> Duration {
         (self.current() * 9 / 8).max(Duration::from_millis(1))
     }

@@ -9,42 +9,41 @@ use std::io::{Seek, Write};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Samples in the longest packet of Opus: 120 ms (RFC 6716, section 2.1.4).
+/// The samples in the longest packet of Opus: 120 ms (RFC 6716, section 2.1.4).
 const LONGEST: usize = 5760;
-/// So many packets in a row are concealed; then there is silence, since nobody can guess on.
+/// The most packets in a row that are concealed. Silence follows.
 const CONCEALED_AT_MOST: u64 = 5;
-/// A longer gap is cut to this many packets: a minute at 20 ms.
+/// The most packets of a gap that are written: a minute at 20 ms.
 const LONGEST_GAP: u64 = 3000;
 
-/// Bytes of sound in a WAV file: its lengths have 32 bits, and there is a header.
+/// The most bytes of sound in a WAV file, whose lengths have 32 bits.
 const MAX_BYTES: u64 = u32::MAX as u64 - 1024;
-/// So many samples are written before the file says how long it is: 10 s, which is all that is lost
-/// with the program.
+/// The samples between two updates of the header: 10 s, the most that a crash loses.
 const FLUSHED: usize = 10 * CLOCK_RATE as usize;
 
-/// Why a call is not played.
+/// Why a call cannot be played.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlayError {
-    /// The file does not take it.
+    /// The file cannot be written.
     #[error("the WAV file cannot be written: {0}")]
     File(#[from] hound::Error),
-    /// The file is as long as it can be. Its end is whole; what comes now is left out.
+    /// The file has its greatest length. It is valid, and the rest is omitted.
     #[error("the WAV file is as long as such a file can be, 12 hours")]
     Full,
-    /// The codec does not want to.
+    /// The codec fails.
     #[error("Opus cannot be set up: {0}")]
     Codec(#[from] opus::Error),
 }
 
-/// Decodes what a listener plays, and writes it as one channel of 16 bits at 48 kHz.
+/// Decodes a listener's frames, and writes them with one channel of 16 bits at 48 kHz.
 pub struct Player<W: Write + Seek> {
     decoder: Decoder,
     writer: WavWriter<W>,
-    /// Samples in a packet.
+    /// The samples in a packet.
     packet: usize,
     concealed: u64,
-    /// Bytes that the file still takes.
+    /// The bytes that still fit the file.
     left: u64,
     unflushed: usize,
 }
@@ -56,7 +55,7 @@ impl<W: Write + Seek> fmt::Debug for Player<W> {
 }
 
 impl<W: Write + Seek> Player<W> {
-    /// Writes to `file`. A packet is of `interval` until one tells otherwise.
+    /// A player that writes to `file`. `interval` is the length of a packet until one arrives.
     ///
     /// # Errors
     /// [`PlayError`]
@@ -67,8 +66,7 @@ impl<W: Write + Seek> Player<W> {
             bits_per_sample: 16,
             sample_format: SampleFormat::Int,
         };
-        // 48 samples in a millisecond; a number of 2.5 ms, as the decoder wants it for what it
-        // conceals.
+        // 48 samples per millisecond. The decoder conceals multiples of 2.5 ms.
         let packet =
             usize::try_from(interval.as_millis() * 48).unwrap_or(LONGEST).clamp(120, LONGEST);
         Ok(Self {
@@ -81,11 +79,10 @@ impl<W: Write + Seek> Player<W> {
         })
     }
 
-    /// Plays what comes next.
+    /// Plays the next frame.
     ///
     /// # Errors
-    /// [`PlayError`], if the file does not take it; [`PlayError::Full`] from then on, if it has
-    /// become too long.
+    /// [`PlayError`] if the file cannot be written. After [`PlayError::Full`] it stays full.
     pub fn play(&mut self, frame: &Frame) -> Result<(), PlayError> {
         match frame {
             Frame::Content(content) => self.decode(content),
@@ -104,7 +101,7 @@ impl<W: Write + Seek> Player<W> {
 
     fn decode(&mut self, content: &[u8]) -> Result<(), PlayError> {
         let mut samples = [0; LONGEST];
-        // Nothing at all means a loss to the decoder.
+        // To the decoder, an empty packet means a loss.
         let decoded = if content.is_empty() {
             Ok(0)
         } else {
@@ -115,7 +112,7 @@ impl<W: Write + Seek> Player<W> {
                 self.packet = count;
                 self.write(samples.get(..count).unwrap_or_default())
             }
-            // What is authentic and yet no Opus sounds like what was lost.
+            // An authentic packet that is not Opus counts as lost.
             _ => self.conceal(),
         }
     }
@@ -123,7 +120,7 @@ impl<W: Write + Seek> Player<W> {
     fn conceal(&mut self) -> Result<(), PlayError> {
         self.concealed += 1;
         let mut samples = vec![0; self.packet];
-        // If it cannot guess, there is silence.
+        // If it fails, there is silence.
         let _ = self.decoder.decode(&[], &mut samples, false);
         self.write(&samples)
     }
@@ -131,7 +128,7 @@ impl<W: Write + Seek> Player<W> {
     fn write(&mut self, samples: &[i16]) -> Result<(), PlayError> {
         let bytes = 2 * u64::try_from(samples.len()).unwrap_or(u64::MAX / 2);
         let Some(left) = self.left.checked_sub(bytes) else {
-            // Nothing shorter may follow in its place.
+            // Nothing shorter may follow.
             self.left = 0;
             return Err(PlayError::Full);
         };
@@ -147,16 +144,16 @@ impl<W: Write + Seek> Player<W> {
         Ok(())
     }
 
-    /// Packets in whose place there is a guess.
+    /// The number of packets that were concealed.
     #[must_use]
     pub fn concealed(&self) -> u64 {
         self.concealed
     }
 
-    /// Writes how long it has become.
+    /// Completes the file's header.
     ///
     /// # Errors
-    /// [`PlayError`], if the file does not take it.
+    /// [`PlayError`] if the file cannot be written.
     pub fn finish(self) -> Result<(), PlayError> {
         Ok(self.writer.finalize()?)
     }

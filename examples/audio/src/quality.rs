@@ -1,4 +1,4 @@
-//! What a call sounds like, by the E-model (ITU-T G.107) as Cole and Rosenbluth simplified it
+//! The quality of a call, by the E-model (ITU-T G.107) as Cole and Rosenbluth simplified it
 //! ("Voice over IP performance monitoring", ACM CCR 31(2), 2001): R = 94.2 - Id - Ie,eff, and the
 //! mean opinion score that goes with R.
 
@@ -6,20 +6,18 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// R of a call without delay, loss and codec, by the defaults of G.107 (Cole and Rosenbluth,
-/// equation 3).
+/// R of a call without delay, loss and codec (Cole and Rosenbluth, equation 3).
 const BEST_R: f64 = 94.2;
-/// The equipment impairment of Opus at 96 kbit/s: 55 - 4.6 ln(96000), as the open rtcscore has it.
-/// ITU-T G.113 lists none.
+/// The equipment impairment of Opus at 96 kbit/s: 55 - 4.6 ln(96000), as in rtcscore. ITU-T G.113
+/// lists none.
 const OPUS_IE: f64 = 2.23;
-/// The packet-loss robustness of Opus without forward error correction, likewise.
+/// The packet-loss robustness of Opus without forward error correction, as in rtcscore.
 const OPUS_BPL: f64 = 10.0;
-/// What Opus takes to encode and decode a 20 ms frame: the frame and 6.5 ms of look-ahead (RFC
-/// 6716, section 2).
+/// The delay of Opus with 20 ms frames: the frame and 6.5 ms of look-ahead (RFC 6716, section 2).
 const CODEC_DELAY_MS: f64 = 26.5;
 
-/// An estimate of what a call sounds like to somebody whose player has the delay that suits the
-/// call best: longer would cost more than the packets that it waits for.
+/// The estimated quality with the best constant delay of the player. A longer delay costs more than
+/// the packets that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quality {
     /// Mean opinion score, 1 (bad) to 4.5.
@@ -28,14 +26,13 @@ pub struct Quality {
     pub r: f64,
     /// The player's delay behind the quickest packet, in milliseconds.
     pub buffer_ms: f64,
-    /// Packets that come too late for it or not at all, in percent.
+    /// The packets that arrive too late for it or never, in percent.
     pub lost_percent: f64,
 }
 
-/// The best that a player with a constant delay could have made of a call, of which `lateness_us`
-/// says how much later than the quickest of its time each packet came that came in time (in
-/// microseconds), and of which `lost` packets came not at all or too late for anyone. `None` if
-/// there was no packet.
+/// The best quality of a player with a constant delay. `lateness_us` holds the lateness of each packet
+/// against the quickest of its time, in microseconds; `lost` packets came not at all or too late.
+/// `None` if there was no packet.
 pub(crate) fn best(lateness_us: &Histogram<u64>, lost: u64, rtt: Duration) -> Option<Quality> {
     if lateness_us.is_empty() {
         return None;

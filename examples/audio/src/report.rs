@@ -1,38 +1,36 @@
-//! What the two ends tell about themselves: the programs print these as JSON objects, and the lab
-//! reads them.
+//! The reports of both ends. The programs print them as JSON objects, and the lab reads them.
 
 use crate::quality::Quality;
 use serde::{Deserialize, Serialize};
 
-/// What a [`crate::Talker`] did.
+/// The report of a [`crate::Talker`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TalkerReport {
-    /// What it does with quACKs: `off` or `reinject`.
+    /// Its use of quACKs: `off` or `reinject`.
     pub mode: String,
-    /// From the first packet to the end of the stream, in seconds.
+    /// The time from the first packet to the end of the stream, in seconds.
     pub time_s: f64,
-    /// Bytes of media datagrams sent, repetitions among them, with RTP and SRTP, without UDP and IP
-    /// headers.
+    /// The bytes of media datagrams sent, including repetitions, without UDP and IP headers.
     pub bytes: u64,
-    /// Whether the listener has confirmed that the stream is complete.
+    /// Whether the listener confirmed that the stream is complete.
     pub acknowledged: bool,
-    /// How the stream ended: `confirmed` by the listener; it has `hung up` before the end, or was
-    /// heard and fell `silent`; or the end went `unanswered`. `talking` while it goes on.
+    /// How the stream ended. The listener `confirmed` the end, `hung up` before it, or fell `silent`;
+    /// or the end was `unanswered`. `talking` while the stream continues.
     pub ending: String,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
-    /// A sentence about that help; `off` if none was asked for.
+    /// A sentence about that help; `off` if none was requested.
     pub assistance: String,
-    /// What happened to the packets.
+    /// Counts of packets.
     pub packets: TalkerPackets,
-    /// What the proxy told.
+    /// The proxy's reports.
     pub quacks: Quacks,
-    /// Round trip to the proxy, in milliseconds, once it was measured.
+    /// The near RTT in milliseconds, once measured.
     pub near_rtt_ms: Option<f64>,
-    /// Round trip to the listener, by its reports, in milliseconds, once it was measured.
+    /// The round-trip time to the listener in milliseconds, once measured.
     pub rtt_ms: Option<f64>,
-    /// Errors that the network reported at the program's sockets, by ICMP mostly. They end nothing,
-    /// since anyone can forge them.
+    /// Errors that the network reported at the program's sockets, mostly by ICMP. They end nothing,
+    /// because anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
 }
@@ -40,69 +38,66 @@ pub struct TalkerReport {
 /// Counts of media datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TalkerPackets {
-    /// Sent, repetitions among them.
+    /// Packets sent, including repetitions.
     pub sent: u64,
-    /// Sent again because of a NACK.
+    /// Packets sent again because of a NACK.
     pub retransmitted_nack: u64,
-    /// Sent again because of a quACK.
+    /// Packets sent again because of a quACK.
     pub retransmitted_quack: u64,
-    /// Sent again although they had arrived, as far as the listener's feedback tells.
+    /// Packets sent again although they had arrived, according to the listener.
     pub spurious: u64,
-    /// NACKs that were not followed because the packet had been sent again less than a round trip
-    /// before.
+    /// NACKs that were ignored because the packet was sent again less than a round trip before.
     pub nacks_ignored: u64,
-    /// NACKs for packets that are not kept any more, or never were.
+    /// NACKs for packets that are not kept.
     pub nacks_unknown: u64,
-    /// Datagrams from the listener's address that SRTP has not let in.
+    /// Datagrams from the listener's address that were rejected.
     pub rejected: u64,
 }
 
-/// What the proxy told.
+/// Counts of the proxy's reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quacks {
     /// quACKs that arrived.
     pub received: u64,
     /// Their bytes, without UDP and IP headers.
     pub bytes: u64,
-    /// Those that could not be decoded.
+    /// Those that did not decode.
     pub undecodable: u64,
-    /// Times the count began anew.
+    /// Epochs begun.
     pub epochs: u64,
-    /// Times the talker asked.
+    /// Polls sent.
     pub polls: u64,
 }
 
-/// What a [`crate::Listener`] heard.
+/// The report of a [`crate::Listener`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ListenerReport {
-    /// Whether the talker said how many packets there were, and each of them was played or given
-    /// up.
+    /// Whether the talker stated the number of packets, and each was played or given up.
     pub complete: bool,
-    /// Packets played in their order.
+    /// Packets played in order.
     pub played: u64,
-    /// Packets passed over, because they had not come when the playout limit was over.
+    /// Packets skipped, because they did not arrive within the playout limit.
     pub late: u64,
-    /// How long packets waited for those before them.
+    /// How long packets waited for earlier ones.
     pub dejitter_ms: DejitterMs,
-    /// What came in.
+    /// Counts of datagrams.
     pub packets: ListenerPackets,
-    /// What was asked for.
+    /// Counts of requests.
     pub nacks: Nacks,
-    /// Round trip to the talker, in milliseconds, once it was measured.
+    /// The round-trip time to the talker in milliseconds, once measured.
     pub rtt_ms: Option<f64>,
-    /// What it sounds like, by estimate; `None` before the round trip was measured, and for random
-    /// bytes.
+    /// The estimated quality; `None` before the round-trip time is measured, and for random bytes.
     pub quality: Option<Quality>,
-    /// Packets in whose place a guess was played, if somebody plays.
+    /// Packets that were concealed, if the program plays.
     pub concealed: Option<u64>,
-    /// Errors that the network reported at the program's socket, by ICMP mostly. They end nothing,
-    /// since anyone can forge them.
+    /// Errors that the network reported at the program's socket, mostly by ICMP. They end nothing,
+    /// because anyone can forge them.
     #[serde(default)]
     pub socket_errors: u64,
 }
 
-/// De-jitter latency: from a packet's arrival until every packet before it has arrived (or was
-/// given up), in milliseconds. Of the packets played.
+/// The de-jitter latency of the packets played, in milliseconds: from a packet's arrival until every
+/// earlier one arrived or was given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DejitterMs {
     /// The median.
@@ -124,24 +119,22 @@ pub struct DejitterMs {
 pub struct ListenerPackets {
     /// Media datagrams of the stream.
     pub received: u64,
-    /// Of these, packets that were there already.
+    /// Of these, packets that had already arrived.
     pub duplicates: u64,
-    /// Of these, packets that came after they had been passed over.
+    /// Of these, packets that arrived after they were skipped.
     pub too_late: u64,
-    /// Of the duplicates, those that were the same to the last byte: SRTP's replay protection has
-    /// kept them out.
+    /// Of the duplicates, those equal in every byte. SRTP's replay protection rejects them.
     pub replayed: u64,
-    /// Datagrams that are none, forged, of another stream, or too far from the others to be
-    /// believed.
+    /// Datagrams that are malformed, forged, of another stream, or too far from the others.
     pub rejected: u64,
-    /// Of these, those whose authentication tag was wrong.
+    /// Of these, those with a wrong authentication tag.
     pub forged: u64,
 }
 
-/// Counts of what was asked for.
+/// Counts of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nacks {
-    /// Feedback datagrams with a missing packet in them.
+    /// Feedback datagrams that name a missing packet.
     pub datagrams: u64,
     /// NACKs for single packets.
     pub packets: u64,

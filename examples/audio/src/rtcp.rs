@@ -1,9 +1,8 @@
-//! RTCP as the two ends of a call speak it: reports and goodbyes (RFC 3550), NACKs (RFC 4585),
-//! round trips and duplicates (RFC 3611). The `rtcp-types` crate reads and writes the packets; here
-//! is which of them, and what they say.
+//! The RTCP of a call: reports and BYE (RFC 3550), NACKs (RFC 4585), round-trip times and duplicates
+//! (RFC 3611). The `rtcp-types` crate reads and writes the packets.
 //!
-//! Reports are compound packets with the name of who speaks. NACKs and duplicates go alone (RFC
-//! 5506), so that they cost the way back as little as can be.
+//! Reports are compound packets with a CNAME. NACKs and reports of duplicates are sent alone (RFC
+//! 5506), because they are smaller.
 
 use crate::session::cname;
 use rtcp_types::prelude::*;
@@ -14,91 +13,91 @@ use rtcp_types::{
 };
 use thiserror::Error;
 
-/// A feedback packet names no more packets than this.
+/// The most packets that a feedback packet names.
 pub const MAX_NAMED: usize = 64;
-/// Of either sort no more are read from one datagram.
+/// The most sequence numbers that are read from a NACK or a report of duplicates.
 const MAX_READ: usize = 1024;
 
-/// Why bytes are no RTCP.
+/// Why bytes are not RTCP.
 #[derive(Debug, PartialEq, Eq, Error)]
 #[error("malformed RTCP: {0}")]
 pub struct RtcpError(#[from] RtcpParseError);
 
-/// What a participant says in RTCP, as far as a call needs it.
+/// The part of a participant's RTCP that a call uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// A sender's report (RFC 3550, section 6.4.1).
+    /// A sender report (RFC 3550, section 6.4.1).
     Sender {
-        /// Who sends.
+        /// The sender.
         ssrc: u32,
         /// Its clock.
         ntp: u64,
-        /// Packets that it has sent so far.
+        /// The packets that it sent so far.
         packets: u32,
     },
-    /// What is received of a sender (RFC 3550, section 6.4.1): a report block.
+    /// A report block about a sender (RFC 3550, section 6.4.1).
     Reception(Reception),
     /// A receiver's clock (RFC 3611, section 4.4).
     Reference {
-        /// Whose.
+        /// The receiver.
         ssrc: u32,
-        /// What it shows.
+        /// The time.
         ntp: u64,
     },
-    /// The answer to a [`Item::Reference`] (RFC 3611, section 4.5).
+    /// The answer to an [`Item::Reference`] (RFC 3611, section 4.5).
     Held(Held),
-    /// Packets that are missing (RFC 4585, section 6.2.1).
+    /// A NACK: missing packets (RFC 4585, section 6.2.1).
     Missing {
-        /// Whose packets.
+        /// Their sender.
         ssrc: u32,
         /// Their sequence numbers.
         sequences: Vec<u16>,
     },
-    /// Packets that came more than once (RFC 3611, section 4.2).
+    /// Packets that arrived more than once (RFC 3611, section 4.2).
     Duplicates {
-        /// Whose packets.
+        /// Their sender.
         ssrc: u32,
         /// Their sequence numbers.
         sequences: Vec<u16>,
     },
     /// A participant leaves (RFC 3550, section 6.6).
     Bye {
-        /// Who.
+        /// The participant.
         ssrc: u32,
     },
 }
 
-/// What is received of a sender.
+/// A report block about a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reception {
-    /// Of whom.
+    /// The sender.
     pub ssrc: u32,
-    /// Packets lost since the last report, of 256.
+    /// The share of packets lost since the last report, in 256ths.
     pub fraction_lost: u8,
-    /// Packets lost altogether, 24 bits.
+    /// The packets lost in total, 24 bits.
     pub lost: u32,
     /// The highest sequence number, with its rollovers in the upper 16 bits.
     pub highest: u32,
     /// Interarrival jitter in units of the media's clock.
     pub jitter: u32,
-    /// The middle of the last sender report's timestamp; 0 if there was none.
+    /// The middle of the last sender report's timestamp, or 0.
     pub last_report: u32,
-    /// Time since that came, in units of 1/65536 s.
+    /// The time since its arrival, in units of 1/65536 s.
     pub delay: u32,
 }
 
-/// A receiver's clock comes back.
+/// The answer to a receiver's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Whose clock.
+    /// The receiver.
     pub ssrc: u32,
-    /// The middle of what it showed.
+    /// The middle of its timestamp.
     pub last: u32,
-    /// Time since that came, in units of 1/65536 s.
+    /// The time since its arrival, in units of 1/65536 s.
     pub delay: u32,
 }
 
-/// What a sender tells of itself.
+/// The contents of a sender report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SenderInfo {
     pub(crate) ssrc: u32,
@@ -109,7 +108,7 @@ pub(crate) struct SenderInfo {
 }
 
 fn written(packet: &impl RtcpPacketWriter) -> Vec<u8> {
-    // Neither can fail: every count and length here is small.
+    // Neither can fail, because every count and length is small.
     let mut out = vec![0; packet.calculate_size().unwrap_or(0)];
     let _ = packet.write_into(&mut out);
     out
@@ -120,8 +119,7 @@ fn name(ssrc: u32) -> rtcp_types::SdesBuilder<'static> {
     Sdes::builder().add_chunk(SdesChunk::builder(ssrc).add_item(item))
 }
 
-/// A sender's report, with the answer to a receiver's clock if there is one; and the end of those
-/// who leave.
+/// A sender report, with the answer to a receiver's clock, and a BYE of those that leave.
 pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[u32]) -> Vec<u8> {
     let report = SenderReport::builder(sender.ssrc)
         .ntp_timestamp(sender.ntp)
@@ -144,7 +142,7 @@ pub(crate) fn sender_report(sender: &SenderInfo, held: Option<Held>, leaving: &[
     written(&compound)
 }
 
-/// A receiver's report with its clock, or with its goodbye.
+/// A receiver report with its clock, or with its BYE.
 pub(crate) fn receiver_report(ssrc: u32, reception: &Reception, ntp: u64, leaves: bool) -> Vec<u8> {
     let block = ReportBlock::builder(reception.ssrc)
         .fraction_lost(reception.fraction_lost)
@@ -162,55 +160,55 @@ pub(crate) fn receiver_report(ssrc: u32, reception: &Reception, ntp: u64, leaves
     written(&compound.add_packet(Xr::builder().sender_ssrc(ssrc).add_block(clock)))
 }
 
-/// Asks `media` for packets, no more than [`MAX_NAMED`] of them.
+/// A NACK to `media`, for at most [`MAX_NAMED`] packets.
 pub(crate) fn nack(ssrc: u32, media: u32, missing: &[u16]) -> Vec<u8> {
     let named =
         missing.iter().take(MAX_NAMED).fold(Nack::builder(), |nack, s| nack.add_rtp_sequence(*s));
     written(&TransportFeedback::builder_owned(named).sender_ssrc(ssrc).media_ssrc(media))
 }
 
-/// Tells that a packet of `media` came once more.
+/// A report that a packet of `media` arrived again.
 pub(crate) fn duplicate(ssrc: u32, media: u32, sequence: u16) -> Vec<u8> {
     let block = DuplicateRle::builder()
         .ssrc(media)
         .begin(sequence)
         .end(sequence.wrapping_add(1))
-        // A run of zeros: a zero stands for a packet with duplicates.
+        // A run of zeros. Zero means a packet with duplicates.
         .add_chunk(RleChunk::SkipLength(1));
     written(&Xr::builder().sender_ssrc(ssrc).add_block(block))
 }
 
-/// Reads one datagram's RTCP. What is in it beside [`Item`] is left out.
+/// Reads the items of a datagram, and ignores what a call does not use.
 ///
 /// # Errors
-/// [`RtcpError`] when it is none.
+/// [`RtcpError`] if it is not RTCP.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Item>, RtcpError> {
-    let mut said = Vec::new();
+    let mut items = Vec::new();
     for packet in Compound::parse(bytes)? {
         match packet? {
             Packet::Sr(report) => {
                 let (ssrc, ntp) = (report.ssrc(), report.ntp_timestamp());
-                said.push(Item::Sender { ssrc, ntp, packets: report.packet_count() });
-                said.extend(report.report_blocks().map(|block| reception(&block)));
+                items.push(Item::Sender { ssrc, ntp, packets: report.packet_count() });
+                items.extend(report.report_blocks().map(|block| reception(&block)));
             }
             Packet::Rr(report) => {
-                said.extend(report.report_blocks().map(|block| reception(&block)));
+                items.extend(report.report_blocks().map(|block| reception(&block)));
             }
-            Packet::Bye(bye) => said.extend(bye.ssrcs().map(|ssrc| Item::Bye { ssrc })),
+            Packet::Bye(bye) => items.extend(bye.ssrcs().map(|ssrc| Item::Bye { ssrc })),
             Packet::TransportFeedback(feedback) => {
                 if let Ok(nack) = feedback.parse_fci::<Nack<'_>>() {
                     let sequences = nack.entries().take(MAX_READ).collect();
-                    said.push(Item::Missing { ssrc: feedback.media_ssrc(), sequences });
+                    items.push(Item::Missing { ssrc: feedback.media_ssrc(), sequences });
                 }
             }
             Packet::Xr(report) => {
                 let from = report.sender_ssrc();
-                said.extend(report.block_iter().flat_map(|block| extended(from, &block)));
+                items.extend(report.block_iter().flat_map(|block| extended(from, &block)));
             }
             _ => {}
         }
     }
-    Ok(said)
+    Ok(items)
 }
 
 fn reception(block: &ReportBlock<'_>) -> Item {
@@ -245,8 +243,8 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
     Vec::new()
 }
 
-/// The sequence numbers whose bit is zero. (The crate's own iterator gives those whose bit is one,
-/// as a report of losses wants it.)
+/// The sequence numbers whose bit is zero. The crate's iterator returns those whose bit is one, as in
+/// a report of losses.
 fn duplicated(runs: &DuplicateRle<'_>) -> Vec<u16> {
     let mut sequences = Vec::new();
     let total = usize::from(runs.end().wrapping_sub(runs.begin()));

@@ -1,34 +1,32 @@
-//! RTP packets (RFC 3550) and retransmissions of them (RFC 4588), over the `rtp-types` crate. SRTP
-//! goes around both.
+//! RTP packets (RFC 3550) and retransmissions (RFC 4588), with the `rtp-types` crate.
 
 use rtp_types::{RtpPacket, RtpPacketBuilder};
 
-/// Bytes of an RTP header without contributing sources and extensions (RFC 3550, section 5.1).
+/// The length in bytes of an RTP header without contributing sources and extensions (RFC 3550,
+/// section 5.1).
 pub const HEADER_LEN: usize = 12;
-/// Bytes of the original's sequence number, which a retransmission puts before the content (RFC
-/// 4588, section 4).
+/// The length in bytes of the original sequence number, which precedes a retransmission's content
+/// (RFC 4588, section 4).
 pub const OSN_LEN: usize = 2;
 
-/// What is in an RTP header that a call looks at.
+/// The fields of an RTP header that a call uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Whose packet it is.
+    /// The packet's source.
     pub ssrc: u32,
-    /// What is in it.
+    /// The type of its content.
     pub payload_type: u8,
-    /// Its number among those of its SSRC.
+    /// Its number within the SSRC.
     pub sequence: u16,
-    /// When it was captured, in units of the media's clock.
+    /// The time of capture, in units of the media's clock.
     pub timestamp: u32,
-    /// Whether a stretch of speech begins with it (RFC 3551, section 4.1): of a talker's packets,
-    /// only the first.
+    /// Whether speech begins with it (RFC 3551, section 4.1). A talker sets it in the first packet
+    /// alone.
     pub marker: bool,
 }
 
-/// What stands in the clear in front of every packet, before SRTP has opened it. Nothing behind
-/// that is looked at: where there is padding, its length is encrypted.
-///
-/// `None` if the bytes are no RTP packet.
+/// The header, which SRTP leaves in clear; `None` if the bytes are not RTP. It ignores what follows,
+/// because the length of padding is encrypted.
 #[must_use]
 pub fn header(bytes: &[u8]) -> Option<Header> {
     let [first, second, s1, s0, t3, t2, t1, t0, i3, i2, i1, i0] =
@@ -42,9 +40,8 @@ pub fn header(bytes: &[u8]) -> Option<Header> {
     })
 }
 
-/// The header and the content, without padding, of an RTP packet that SRTP has opened.
-///
-/// `None` if the bytes are no RTP packet.
+/// The header and the content, without padding, of a decrypted RTP packet; `None` if the bytes are
+/// not RTP.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> Option<(Header, &[u8])> {
     let packet = RtpPacket::parse(bytes).ok()?;
@@ -57,7 +54,7 @@ pub(crate) fn packet(header: &Header, content: &[u8]) -> Vec<u8> {
     build(header, &[content])
 }
 
-/// The retransmission, under a header of its own, of the packet with this number and content.
+/// The retransmission, with its own header, of the packet with this number and content.
 pub(crate) fn retransmission(header: &Header, original: u16, content: &[u8]) -> Vec<u8> {
     build(header, &[&original.to_be_bytes(), content])
 }
@@ -69,7 +66,7 @@ fn build(header: &Header, parts: &[&[u8]]) -> Vec<u8> {
         .timestamp(header.timestamp)
         .ssrc(header.ssrc)
         .marker_bit(header.marker);
-    // Fails for a payload type beyond 7 bits alone, and a configuration is checked for that.
+    // It fails only for a payload type beyond 7 bits, which the configuration excludes.
     parts
         .iter()
         .fold(builder, |builder, part| builder.payload(*part))
@@ -77,7 +74,7 @@ fn build(header: &Header, parts: &[&[u8]]) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-/// The original's number and its content in a retransmission's content.
+/// The original sequence number and content in a retransmission's content.
 pub(crate) fn original(content: &[u8]) -> Option<(u16, &[u8])> {
     let (number, content) = content.split_first_chunk()?;
     Some((u16::from_be_bytes(*number), content))

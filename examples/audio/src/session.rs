@@ -1,4 +1,4 @@
-//! What both ends of a call have to know before it begins: the key, and which packets are which.
+//! What both ends of a call agree on before it begins: the key and the payload types.
 
 mod sdp;
 
@@ -10,43 +10,43 @@ pub(crate) use sdp::cname;
 pub use sdp::{Description, SdpError, Sources};
 use std::fmt;
 
-/// Bytes of an SRTP master key of AES_CM_128_HMAC_SHA1_80 with its master salt (RFC 4568, section
+/// The length in bytes of a master key and salt of AES_CM_128_HMAC_SHA1_80 (RFC 4568, section
 /// 6.2.1).
 pub const KEY_LEN: usize = 30;
 
-/// Media clock of Opus in RTP, in hertz, whatever it was fed with (RFC 7587, section 4.1).
+/// The media clock of Opus in RTP, in hertz (RFC 7587, section 4.1).
 pub const CLOCK_RATE: u32 = 48_000;
 
-/// An SRTP master key (16 bytes) and master salt (14 bytes). Who has it can hear the call and speak
-/// in it.
+/// An SRTP master key (16 bytes) and master salt (14 bytes). Its holder can read and forge the
+/// call's packets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MasterKey([u8; KEY_LEN]);
 
 impl MasterKey {
-    /// The key of these bytes. Draw them at random for each call: two calls under one key may give
-    /// their content away.
+    /// The key of these bytes. They must be random and new for each call: two calls under one key may
+    /// reveal their content.
     #[must_use]
     pub fn new(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
     }
 
-    /// The key of a simulation that is to repeat itself. It is no secret.
+    /// The key of a simulation that repeats itself. It is not secret.
     #[must_use]
     pub fn of_simulation(seed: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        // The contents of packets are drawn from the streams below.
+        // The contents of packets use the streams below.
         random.set_stream(u64::MAX);
         let mut bytes = [0; KEY_LEN];
         random.fill_bytes(&mut bytes);
         Self(bytes)
     }
 
-    /// The key as it stands behind `inline:` in SDP.
+    /// The key as it follows `inline:` in SDP.
     pub(crate) fn to_inline(&self) -> String {
         STANDARD.encode(self.0)
     }
 
-    /// Reads what [`MasterKey::to_inline`] wrote.
+    /// Reads the format of [`MasterKey::to_inline`].
     pub(crate) fn from_inline(text: &str) -> Option<Self> {
         STANDARD.decode(text).ok()?.try_into().ok().map(Self)
     }
@@ -70,34 +70,34 @@ impl fmt::Debug for MasterKey {
     }
 }
 
-/// What the packets of a stream carry.
+/// The content of a stream's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Opus (RFC 7587).
     Opus,
-    /// Random bytes that nobody can play.
+    /// Random bytes, which cannot be played.
     Random,
 }
 
-/// What both ends of a call have agreed on.
+/// What both ends of a call agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Protects everything that either end sends; their SSRCs keep the key streams apart (RFC 3711,
+    /// Protects everything that either end sends. Their SSRCs separate the key streams (RFC 3711,
     /// section 9.1).
     pub key: MasterKey,
-    /// No more packets than this are protected with it by either end, SRTP and SRTCP counted apart,
-    /// if the description says so (RFC 4568, section 6.1).
+    /// The most packets that either end protects with it, for SRTP and SRTCP each (RFC 4568, section
+    /// 6.1).
     pub lifetime: Option<u64>,
-    /// Payload type of packets sent for the first time.
+    /// The payload type of media.
     pub payload_type: u8,
-    /// Payload type of retransmissions (RFC 4588). Without one the other end sends none.
+    /// The payload type of retransmissions (RFC 4588). Without one, packets are repeated unchanged.
     pub rtx_payload_type: Option<u8>,
-    /// What is in them.
+    /// Their content.
     pub encoding: Encoding,
 }
 
 impl Session {
-    /// Opus as payload type 96, its retransmissions as 97: of the dynamic ones (RFC 3551, section
+    /// A session with payload type 96, and 97 for retransmissions: dynamic ones (RFC 3551, section
     /// 6).
     #[must_use]
     pub fn new(key: MasterKey, encoding: Encoding) -> Self {

@@ -1,4 +1,4 @@
-//! Where the content of packets comes from: random bytes, or Opus made of a tone or of a WAV file.
+//! Sources of content: random bytes, or Opus of a tone or a WAV file.
 
 mod opus;
 mod tone;
@@ -11,10 +11,10 @@ use std::fmt;
 pub use tone::Tone;
 pub use wav::{WavError, WavSource};
 
-/// Gives the content of one packet after another.
+/// The content of one packet after another.
 pub trait Source: fmt::Debug + Send {
-    /// Writes the next packet's content over what is in `out`, 1 to [`crate::talker::MAX_PAYLOAD`]
-    /// bytes. False if there is no more: the stream ends.
+    /// Replaces the contents of `out` by those of the next packet, 1 to
+    /// [`crate::talker::MAX_PAYLOAD`] bytes. False at the end of the stream.
     fn next(&mut self, out: &mut Vec<u8>) -> bool;
 }
 
@@ -27,7 +27,7 @@ pub struct RandomBytes {
 }
 
 impl RandomBytes {
-    /// `len` bytes a packet. The n-th packet's follow from `seed` and n alone.
+    /// `len` bytes per packet. `seed` and n alone determine the n-th packet.
     #[must_use]
     pub fn new(seed: u64, len: usize) -> Self {
         Self { seed, len, packet: 0 }
@@ -46,9 +46,9 @@ impl Source for RandomBytes {
     }
 }
 
-/// Gives sound, one channel of 48,000 samples a second, each from -1 to 1.
+/// Sound: one channel of 48,000 samples per second, each from -1 to 1.
 pub trait Pcm: fmt::Debug + Send {
-    /// Fills `out` with the next samples from its beginning, and says how many there were; fewer
-    /// than it holds at the end.
+    /// Writes the next samples to the front of `out`, and returns their number. It is less than the
+    /// length of `out` only at the end.
     fn fill(&mut self, out: &mut [f32]) -> usize;
 }

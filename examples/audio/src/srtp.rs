@@ -1,5 +1,4 @@
-//! SRTP and SRTCP (RFC 3711) over the `rtc-srtp` crate: what leaves is protected, what comes in is
-//! authenticated first.
+//! SRTP and SRTCP (RFC 3711) with the `rtc-srtp` crate.
 
 use crate::session::{MasterKey, Session};
 use rtc_srtp::context::Context;
@@ -10,50 +9,48 @@ use std::collections::BTreeSet;
 use std::fmt;
 use thiserror::Error;
 
-/// What SRTP adds to a packet: its authentication tag, in bytes.
+/// The bytes that SRTP adds to a packet: its authentication tag.
 pub const SRTP_OVERHEAD: usize = TAG_LEN;
-/// Bytes of an authentication tag of HMAC-SHA1-80.
+/// The length of an authentication tag of HMAC-SHA1-80 in bytes.
 pub(crate) const TAG_LEN: usize = 10;
-/// A packet as far behind the latest as this counts as a replay: of 20 ms each, more than a talker
-/// keeps.
+/// A packet this far behind the latest counts as a replay. At 20 ms per packet, a talker keeps fewer.
 const REPLAY_WINDOW: usize = 1024;
-/// No more SSRCs than this are listened to, of each protocol: a talker's two, a listener's one, and
-/// one for a listener that was restarted.
+/// The most SSRCs per protocol: a talker's two, a listener's one, and one for a restarted listener.
 const MAX_SOURCES: usize = 4;
-/// SRTCP puts this behind a packet: its index, with a bit before it that says whether the packet is
+/// The length in bytes of the index that SRTCP appends. Its first bit states whether the packet is
 /// encrypted.
 const SRTCP_INDEX_LEN: usize = 4;
 
-/// A cipher that cannot be set up.
+/// The cipher rejects the key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("SRTP cannot be set up: {0}")]
 pub struct SrtpError(String);
 
-/// Why a packet was not let in.
+/// Why a packet was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// It is too short, or no RTP or RTCP at all.
+    /// It is too short, or neither RTP nor RTCP.
     #[error("malformed")]
     Malformed,
-    /// Its authentication tag is wrong, or it was there before.
+    /// Its authentication tag is wrong, or it is a replay.
     #[error("forged or replayed")]
     Forged,
-    /// It is one of our own that came back: both directions have the same key, so it would open.
+    /// It is our own. It would be authentic, because both directions have the same key.
     #[error("sent from here")]
     Own,
-    /// It speaks for one participant too many.
+    /// Its SSRC exceeds the limit.
     #[error("from one source too many")]
     TooManySources,
 }
 
-/// Whether a datagram is RTCP, where both share a port (RFC 5761, section 4).
+/// Whether a datagram is RTCP rather than RTP (RFC 5761, section 4).
 #[must_use]
 pub fn is_rtcp(datagram: &[u8]) -> bool {
     matches!(datagram, [_, 192..=223, ..])
 }
 
-/// Whose the first of the RTCP packets in a datagram is, and with it the datagram.
+/// The SSRC of a datagram's first RTCP packet, which is the datagram's sender.
 pub(crate) fn rtcp_source(packet: &[u8]) -> Option<u32> {
     packet.get(4..8)?.first_chunk().copied().map(u32::from_be_bytes)
 }
@@ -69,10 +66,10 @@ fn context(
         .map_err(|error| SrtpError(error.to_string()))
 }
 
-/// Protects what leaves.
+/// Protects outgoing packets.
 pub(crate) struct Protector {
     context: Context,
-    /// Packets that the key may still be used for, of each protocol.
+    /// The packets of each protocol that the key may still protect.
     rtp_left: u64,
     rtcp_left: u64,
 }
@@ -84,14 +81,14 @@ impl fmt::Debug for Protector {
 }
 
 impl Protector {
-    /// For as many packets of each protocol as the session allows, if it says how many.
+    /// A protector for as many packets of each protocol as the session allows.
     pub(crate) fn new(session: &Session) -> Result<Self, SrtpError> {
         let left = session.lifetime.unwrap_or(u64::MAX);
         Ok(Self { context: context(&session.key, None)?, rtp_left: left, rtcp_left: left })
     }
 
-    /// The SRTP packet of an RTP packet. `None` if the key was used too often for another (RFC
-    /// 3711, section 9.2).
+    /// The SRTP packet of an RTP packet. `None` if the key's lifetime is over (RFC 3711, section
+    /// 9.2).
     pub(crate) fn rtp(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         self.rtp_left = self.rtp_left.checked_sub(1)?;
         Some(self.context.encrypt_rtp(packet).ok()?.into())
@@ -110,12 +107,11 @@ enum Protocol {
     Rtcp,
 }
 
-/// Lets in what was protected with the same key, each packet once.
+/// Accepts what was protected with the same key, each packet once.
 pub(crate) struct Unprotector {
     key: MasterKey,
     context: Context,
-    /// Those of which a packet has opened. The context keeps what it knows of an SSRC by protocol,
-    /// too.
+    /// The SSRCs with an authentic packet. The context, too, keeps its state by protocol.
     sources: BTreeSet<(Protocol, u32)>,
     own: BTreeSet<u32>,
 }
@@ -138,7 +134,7 @@ impl Unprotector {
         })
     }
 
-    /// Lets in nothing more of `ssrc`, which is one's own.
+    /// Rejects packets of `ssrc` from now on, because it is our own.
     pub(crate) fn refuse_own(&mut self, ssrc: u32) {
         self.own.insert(ssrc);
     }
@@ -156,8 +152,8 @@ impl Unprotector {
         let (Some(flags), Some(ssrc)) = (flags, rtcp_source(packet)) else {
             return Err(Refused::Malformed);
         };
-        // A packet that says it is not encrypted is not looked at by the crate's check of the tag.
-        // All of ours are.
+        // The crate does not check the tag of a packet that claims not to be encrypted. All of ours
+        // are encrypted.
         if flags & 0x80 == 0 {
             return Err(Refused::Forged);
         }
@@ -165,9 +161,8 @@ impl Unprotector {
         self.context.decrypt_rtcp(packet).map(Vec::from).map_err(|_| Refused::Forged)
     }
 
-    /// Takes in a source that was not heard before, if its packet opens. The context remembers
-    /// every SSRC that it is shown before it checks the packet, so one of its own is made for that:
-    /// what a forger shows is forgotten with it.
+    /// Admits a new SSRC if its packet is authentic. The context would keep the SSRC of a forged
+    /// packet, so a temporary one checks the packet.
     fn admit(
         &mut self,
         protocol: Protocol,
@@ -279,7 +274,7 @@ mod tests {
     /// The context takes even a forged packet's number for the latest, if it is the first of its
     /// SSRC and protocol.
     #[test]
-    fn a_forgery_before_the_first_packet_of_the_other_protocol_deafens_nobody() {
+    fn a_forgery_before_the_first_packet_of_the_other_protocol_changes_nothing() {
         for media_first in [true, false] {
             let (mut from, mut to) = pair();
             let mut forged = if media_first { receiver_report(5) } else { rtp(5, 30_000) };

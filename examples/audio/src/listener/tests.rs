@@ -16,7 +16,7 @@ struct Call {
     opener: Unprotector,
 }
 
-/// What a listener says at one time.
+/// What a listener sends at one time.
 #[derive(Debug, Default, PartialEq)]
 struct Received {
     missing: Vec<u16>,
@@ -74,20 +74,20 @@ impl Call {
     }
 
     fn received(&mut self) -> Received {
-        let (mut heard, mut out) = (Received::default(), Vec::new());
+        let (mut received, mut out) = (Received::default(), Vec::new());
         while self.listener.poll_transmit(&mut out) {
-            for said in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
-                match said {
-                    Item::Missing { ssrc: MEDIA, sequences } => heard.missing.extend(sequences),
-                    Item::Duplicates { ssrc: MEDIA, sequences } => heard.twice.extend(sequences),
-                    Item::Reception(_) => heard.reports += 1,
-                    Item::Reference { ntp, .. } => heard.clock = middle(ntp),
-                    Item::Bye { .. } => heard.byes += 1,
+            for item in rtcp::parse(&self.opener.rtcp(&out).unwrap()).unwrap() {
+                match item {
+                    Item::Missing { ssrc: MEDIA, sequences } => received.missing.extend(sequences),
+                    Item::Duplicates { ssrc: MEDIA, sequences } => received.twice.extend(sequences),
+                    Item::Reception(_) => received.reports += 1,
+                    Item::Reference { ntp, .. } => received.clock = middle(ntp),
+                    Item::Bye { .. } => received.byes += 1,
                     other => panic!("{other:?}"),
                 }
             }
         }
-        heard
+        received
     }
 }
 
@@ -95,9 +95,9 @@ impl Call {
 fn a_missing_packet_is_asked_for_at_once_and_then_once_a_round_trip() {
     let mut call = start();
     call.gets_media(0, 0);
-    let said = call.received();
-    assert_eq!((said.reports, said.missing), (1, vec![]));
-    let held = Held { ssrc: call.listener.ssrc, last: said.clock, delay: 0 };
+    let received = call.received();
+    assert_eq!((received.reports, received.missing), (1, vec![]));
+    let held = Held { ssrc: call.listener.ssrc, last: received.clock, delay: 0 };
     let report = call.report(1, Some(held), false);
     call.gets(&report, 40);
     call.gets_media(3, 60);
@@ -185,7 +185,7 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
         assert_eq!(call.listener.handle_input(datagram, call.now), Ok(Handled::New));
     }
     call.received();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let silent = ListenerConfig::default().idle_timeout;
     let mut after = Duration::ZERO;
     while after < silent {
@@ -199,10 +199,10 @@ fn what_others_repeat_tells_nothing_about_the_talker() {
         altered[30] ^= 1;
         let handled = call.listener.handle_input(&altered, call.now + after);
         assert_eq!(handled, Err(Refused::Forged.into()), "its tag alone is that of what came");
-        told.extend(call.received().twice);
+        reported.extend(call.received().twice);
         after += 100 * MS;
     }
-    assert_eq!(told, [0, 1, 2]);
+    assert_eq!(reported, [0, 1, 2]);
     call.listener.on_timeout(call.now + silent);
     assert!(call.listener.is_finished(), "the talker was silent");
 }
@@ -248,7 +248,7 @@ fn who_comes_later_misses_nothing_that_was_before() {
     assert_eq!(call.received().missing, [497, 498, 499]);
     call.listener.on_timeout(call.now + 1000 * MS);
     assert_eq!((call.listener.report().played, call.listener.report().late), (2, 0));
-    // The count says nothing then, and the last packet is the end.
+    // Then the count is impossible, and the last packet is the end.
     let bye = call.report(502, None, true);
     call.gets(&bye, 1020);
     let report = call.listener.report();
@@ -262,8 +262,12 @@ fn the_end_is_confirmed_until_the_talker_is_quiet() {
     call.received();
     let bye = call.report(2, None, true);
     call.gets(&bye, 20);
-    let said = call.received();
-    assert_eq!((said.missing, said.byes), (vec![1], 0), "not before the last packet is there");
+    let received = call.received();
+    assert_eq!(
+        (received.missing, received.byes),
+        (vec![1], 0),
+        "not before the last packet is there"
+    );
     call.gets_media(1, 80);
     assert_eq!(call.received().byes, 1);
     let bye = call.report(2, None, true);
@@ -306,7 +310,7 @@ fn its_own_packets_sent_back_change_nothing() {
     }
     // Its report and its NACK.
     assert_eq!(own.len(), 2);
-    let (before, heard) = (call.listener.report(), call.listener.last_received);
+    let (before, last_received) = (call.listener.report(), call.listener.last_received);
     for datagram in &own {
         let handled = call.listener.handle_input(datagram, call.now + MS);
         assert_eq!(handled, Err(Refused::Own.into()));
@@ -314,7 +318,7 @@ fn its_own_packets_sent_back_change_nothing() {
     let mut after = call.listener.report();
     assert_eq!(after.packets.rejected, 2);
     after.packets.rejected = 0;
-    assert_eq!((after, call.listener.last_received), (before, heard));
+    assert_eq!((after, call.listener.last_received), (before, last_received));
     assert!(!call.listener.poll_transmit(&mut out));
 }
 
@@ -331,7 +335,7 @@ fn only_the_talker_ends_its_stream() {
 }
 
 #[test]
-fn who_leaves_says_goodbye_once() {
+fn a_listener_that_leaves_sends_one_bye() {
     let mut call = start();
     call.gets_media(0, 0);
     call.received();

@@ -89,8 +89,8 @@ proptest! {
             let [high, low] = (words - 1).to_be_bytes();
             *header = [count, kind, high, low];
         }
-        if let Ok(said) = parse(&bytes) {
-            prop_assert!(said.len() <= 120);
+        if let Ok(items) = parse(&bytes) {
+            prop_assert!(items.len() <= 120);
         }
     }
 }

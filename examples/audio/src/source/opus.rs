@@ -1,25 +1,23 @@
-//! Opus (RFC 6716) at a constant bit rate: every packet of a call is of one size.
+//! Opus (RFC 6716) at a constant bit rate: all packets of a call have one size.
 
 use super::{Pcm, Source};
 use opus::{Application, Bitrate, Channels, Encoder};
 use std::time::Duration;
 use thiserror::Error;
 
-/// Bits of Opus in a second: 240 bytes in a packet of 20 ms, as large as those of the Sidekick
-/// paper.
+/// The bit rate in bits per second: 240 bytes per packet of 20 ms, as in the Sidekick paper.
 pub const BITRATE: u32 = 96_000;
-/// How long a frame may be, in milliseconds: Opus's own lengths (RFC 6716, section 2.1.4) that are
-/// whole milliseconds.
+/// The lengths of a frame in milliseconds: those of Opus (RFC 6716, section 2.1.4) that are whole.
 pub const FRAME_MS: [u16; 5] = [5, 10, 20, 40, 60];
 
-/// Why there is no Opus.
+/// Why Opus cannot be encoded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpusError {
-    /// There are no frames of this length.
+    /// Opus has no frames of this length.
     #[error("Opus has frames of 5, 10, 20, 40 or 60 ms, not of {} ms", .0.as_millis())]
     Interval(Duration),
-    /// The codec does not want to.
+    /// The codec fails.
     #[error("Opus cannot be set up: {0}")]
     Codec(#[from] opus::Error),
 }
@@ -34,10 +32,10 @@ pub struct OpusSource {
 }
 
 impl OpusSource {
-    /// What `pcm` gives, a frame of `interval` in a packet.
+    /// The sound of `pcm`, with a frame of `interval` per packet.
     ///
     /// # Errors
-    /// [`OpusError`], also for an interval that is none of [`FRAME_MS`].
+    /// [`OpusError`] if the interval is not in [`FRAME_MS`], or if the codec fails.
     pub fn new(pcm: Box<dyn Pcm>, interval: Duration) -> Result<Self, OpusError> {
         let ms = u16::try_from(interval.as_millis()).unwrap_or(u16::MAX);
         if !FRAME_MS.contains(&ms) || Duration::from_millis(ms.into()) != interval {
@@ -48,7 +46,7 @@ impl OpusSource {
         encoder.set_bitrate(Bitrate::Bits(BITRATE.cast_signed()))?;
         encoder.set_vbr(false)?;
         let ms = usize::from(ms);
-        // 48 samples and 12 bytes in a millisecond.
+        // 48 samples and 12 bytes per millisecond.
         Ok(Self { pcm, encoder, frame: vec![0.0; 48 * ms], bytes: 12 * ms })
     }
 }
@@ -59,7 +57,7 @@ impl Source for OpusSource {
         if filled == 0 {
             return false;
         }
-        // The last frame ends in silence.
+        // The last frame ends with silence.
         self.frame.get_mut(filled..).unwrap_or_default().fill(0.0);
         out.clear();
         out.resize(self.bytes, 0);

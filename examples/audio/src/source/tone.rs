@@ -1,5 +1,4 @@
-//! A sound that the program makes by itself: a harp's arpeggio, so that an ear notices each gap,
-//! and each place in it is told from the others.
+//! A generated sound: a harp's arpeggio, in which a listener notices each gap.
 
 use super::Pcm;
 use crate::session::CLOCK_RATE;
@@ -12,19 +11,19 @@ const MELODY: [u8; 32] = [
     3, 7, 10, 15, 19, 15, 10, 7, 0, 3, 7, 12, 15, 12, 7, 3, 8, 12, 15, 20, 24, 20, 15, 12, 10, 14,
     17, 22, 26, 22, 17, 14,
 ];
-/// Each note's overtones, and how loud they are.
+/// Each note's overtones, and their amplitudes.
 const OVERTONES: [(f32, f32); 4] = [(1.0, 0.3), (2.0, 0.12), (3.0, 0.06), (4.0, 0.03)];
-/// So many notes sound at a time.
+/// The number of notes that sound at a time.
 const RINGING: u64 = 6;
 
-/// The sound, without end and always the same.
+/// The sound, which is endless and always the same.
 #[derive(Clone, Debug, Default)]
 pub struct Tone {
     sample: u64,
 }
 
 impl Tone {
-    /// From its beginning.
+    /// The sound from its beginning.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -37,14 +36,13 @@ impl Tone {
     }
 }
 
-/// The n-th note, so many samples after it was plucked.
-#[allow(clippy::cast_precision_loss, reason = "a note does not last for 2^24 samples")]
+/// The n-th note, `since` samples after it was plucked.
 fn plucked(note: u64, since: u64) -> f32 {
     let place = usize::try_from(note % MELODY.len() as u64).unwrap_or(0);
     let semitones = MELODY.get(place).copied().unwrap_or(0);
     let pitch = 220.0 * 2_f32.powf(f32::from(semitones) / 12.0);
     let time = since as f32 / CLOCK_RATE as f32;
-    // Five milliseconds to swell, so that it does not click; then it fades, higher notes sooner.
+    // It swells for five milliseconds, so that it does not click. Then it fades, higher notes sooner.
     let swell = (time / 0.005).min(1.0);
     let fade = (-time * pitch / 100.0).exp();
     let overtones =

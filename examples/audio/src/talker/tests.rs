@@ -237,8 +237,8 @@ fn a_call_that_is_stopped_ends_with_the_packets_sent() {
     call.talker.stop(call.now + 41 * MS);
     let items = call.reports(call.now + 41 * MS);
     assert!(matches!(items[0], Item::Sender { packets: 3, .. }), "{items:?}");
-    let goodbye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
-    call.receive(&goodbye, call.now + 100 * MS);
+    let bye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
+    call.receive(&bye, call.now + 100 * MS);
     let report = call.talker.report(call.now + 200 * MS);
     assert_eq!(
         (report.acknowledged, report.ending.as_str(), report.time_s),
@@ -250,8 +250,8 @@ fn a_call_that_is_stopped_ends_with_the_packets_sent() {
 fn a_listener_that_leaves_or_falls_silent_ends_the_call() {
     let mut call = start(3000);
     call.datagrams(call.now + 40 * MS);
-    let goodbye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
-    call.receive(&goodbye, call.now + 50 * MS);
+    let bye = rtcp::receiver_report(LISTENER, &call.reception(0), 0, true);
+    call.receive(&bye, call.now + 50 * MS);
     assert!(call.talker.is_finished());
     assert_eq!(call.talker.report(call.now).ending, "hung up");
 
@@ -278,7 +278,7 @@ fn its_own_packets_sent_back_change_nothing() {
             break;
         }
     }
-    assert!(own.iter().filter(|datagram| is_rtcp(datagram)).count() > 1, "reports and goodbyes");
+    assert!(own.iter().filter(|datagram| is_rtcp(datagram)).count() > 1, "reports and BYEs");
     let before = call.talker.report(now);
     for datagram in &own {
         assert!(call.talker.handle_input(datagram, now).is_err());
