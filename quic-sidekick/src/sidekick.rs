@@ -5,10 +5,9 @@ use crate::qlog::{Log, Losses};
 use crate::{Config, Mode};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
-use sidekick_protocol::wire::discovery::{HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{
-    Assistance, Flow, Payload, PublicKey, Reason, Route, Selection, Sender, SenderStats, Store,
-    Transmit,
+    Assistance, Flow, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
+    SenderStats, Store, Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
