@@ -16,9 +16,9 @@ use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
 pub(crate) use repair::Repair;
 use repair::RepairPolicy;
-use sidekick_protocol::wire::discovery::{HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{
-    Assistance, Payload, PublicKey, Reason, Route, Selection, Sender, SenderStats, Transmit,
+    Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
+    SenderStats, Transmit,
 };
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;

@@ -1,36 +1,8 @@
 //! Keys: the Noise handshake, and the seal on every message after it (SPEC.md, sections 4.4 and
 //! 4.5).
 //!
-//! [`crate::Sender`] and [`crate::Observer`] use this module internally. It is public for other
-//! programs that speak the protocol, such as a probe or a test.
-//!
-//! ```
-//! use sidekick_protocol::keys::{Initiator, Responder};
-//! use sidekick_protocol::wire::{Accept, Datagram, Message, Pattern, SessionNumber};
-//! use sidekick_protocol::{Flow, SecretKey, Terms};
-//!
-//! let flow = Flow { source: "192.0.2.1:4000".parse()?, destination: "198.51.100.7:443".parse()? };
-//! let (session, terms) = (SessionNumber(1), Terms::default());
-//! // The sender's handshake message goes into a HELLO, the proxy's into an ACCEPT.
-//! let (mut initiator, hello) = Initiator::begin(None, session, &flow, &terms, [1; 32])?;
-//! let key = SecretKey([7; 32]);
-//! let (responder, requested) =
-//!     Responder::read(Pattern::Unpinned, &key, session, &flow, [2; 32], hello.bytes())?;
-//! assert_eq!(requested, terms);
-//! let granted = Accept { session: SessionNumber(2), terms, kept_sums: 128 };
-//! let (mut proxy, accept) = responder.finish(&granted)?;
-//! assert_eq!(initiator.read(accept.bytes())?, granted);
-//! let (mut sender, proven) = initiator.finish()?;
-//! assert_eq!(proven, key.public());
-//! // Every later message is sealed.
-//! let (mut datagram, mut plain) = ([0; 64], Default::default());
-//! let len = sender.seal(granted.session, &Message::Bye, &mut datagram).ok_or("no room")?;
-//! let Datagram::Sealed { sequence, ciphertext, .. } = Datagram::parse(&datagram[..len])? else {
-//!     panic!("another datagram")
-//! };
-//! assert_eq!(proxy.open(sequence, ciphertext, &mut plain)?, Message::Bye);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! [`crate::Sender`] and [`crate::Observer`] use this module internally. The feature `testing`
+//! makes it public, for the tests of programs that speak the protocol.
 
 use crate::clock::Numbers;
 use crate::flow::Flow;

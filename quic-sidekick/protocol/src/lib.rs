@@ -53,7 +53,11 @@ mod cookie;
 mod errors;
 mod flow;
 mod identify;
+#[cfg(feature = "testing")]
 pub mod keys;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, reason = "the feature `testing` makes it public")]
+mod keys;
 pub mod observer;
 mod prologue;
 pub mod sender;
@@ -64,7 +68,11 @@ mod testing;
 mod transmit;
 #[cfg(test)]
 mod vectors;
+#[cfg(feature = "testing")]
 pub mod wire;
+#[cfg(not(feature = "testing"))]
+#[allow(dead_code, unreachable_pub, reason = "the feature `testing` makes it public")]
+mod wire;
 
 pub use allowance::Allowance;
 pub use errors::is_network_error;
@@ -80,7 +88,8 @@ pub use sender::{
 pub use store::Store;
 pub use terms::Terms;
 pub use transmit::{Route, Transmit};
-pub use wire::MAX_DATAGRAM_LEN;
+pub use wire::discovery::{HANDLE_LEN, MARKER_LEN};
+pub use wire::{MAX_DATAGRAM_LEN, ParseError};
 
 /// The UDP port on which a proxy listens by default.
 pub const DEFAULT_PORT: u16 = 5252;

@@ -223,8 +223,15 @@ impl Sender {
         outcome
     }
 
+    /// Whether a datagram that arrived at the flow's own socket may be a proxy's answer to a
+    /// marker, by its first bytes. If so, pass it to [`Sender::handle_on_path`].
+    #[must_use]
+    pub fn is_answer(datagram: &[u8]) -> bool {
+        Answer::is_one(datagram)
+    }
+
     /// Handles a datagram that arrived at the flow's own socket and may be a proxy's answer to a
-    /// marker. [`Answer::is_one`] decides whether to call this.
+    /// marker. [`Sender::is_answer`] decides whether to call this.
     ///
     /// # Errors
     /// [`HandleError`] states why the datagram changed nothing.

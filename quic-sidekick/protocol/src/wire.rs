@@ -13,12 +13,12 @@ mod fields;
 mod header;
 mod message;
 
-pub use datagram::{
-    ACCEPT_PAYLOAD_LEN, Accept, Datagram, ECHO_LEN, HELLO_PAYLOAD_LEN, Hello, Pattern, Refusal,
-};
+pub use datagram::{Accept, Datagram, ECHO_LEN, Hello, Pattern, Refusal};
 pub(crate) use datagram::{hello_payload, parse_hello_payload};
 pub use error::{BufferTooShort, ParseError};
-pub use header::{Cookie, SEAL_LEN, SessionNumber, VERSION};
+#[cfg(test)]
+pub(crate) use header::VERSION;
+pub use header::{Cookie, SEAL_LEN, SessionNumber};
 pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
 pub use message::{Message, Poll, Quack, ShortQuack, Sums};

@@ -26,10 +26,10 @@ pub const ECHO_LEN: usize = 8;
 
 /// The length of the first handshake message's payload in bytes: the terms, and zero padding that
 /// keeps a HELLO longer than any answer to it.
-pub const HELLO_PAYLOAD_LEN: usize = 64;
+pub(super) const HELLO_PAYLOAD_LEN: usize = 64;
 
 /// The length of the second handshake message's payload in bytes.
-pub const ACCEPT_PAYLOAD_LEN: usize = 15;
+pub(super) const ACCEPT_PAYLOAD_LEN: usize = 15;
 
 /// The Noise pattern of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

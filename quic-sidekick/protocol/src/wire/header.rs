@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The protocol version of this crate: the high nibble of every datagram's first byte.
-pub const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
 
 /// The bytes that a seal adds to a message: the datagram's header and the authentication tag.
 pub const SEAL_LEN: usize = 9 + 16;
