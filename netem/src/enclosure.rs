@@ -10,7 +10,6 @@
 //! - the outer process is killed: the pipe closes by itself;
 //! - `unshare` is killed: `--kill-child` takes the inner process with it.
 
-use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -109,8 +108,8 @@ pub fn enter() -> Result<u8, EnclosureError> {
         .tempdir()
         .map_err(io("make a temporary directory"))?;
     let program = std::env::current_exe().map_err(io("find this program's own file"))?;
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    command.arg(program).args(arguments).env(DIRECTORY, directory.path()).stdin(Stdio::piped());
+    command.arg(program).args(std::env::args_os().skip(1));
+    command.env(DIRECTORY, directory.path()).stdin(Stdio::piped());
     // A terminal sends Ctrl-C to its whole foreground group; only this process shall see it.
     command.process_group(0);
 

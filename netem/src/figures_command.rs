@@ -105,14 +105,14 @@ fn finish(
     let _held = writing.lock().unwrap_or_else(PoisonError::into_inner);
     let page: PathBuf = figures::write(plan, results, &about(figures), &figures.out)?;
     eprintln!("page: {}", page.display());
-    let failed = results.values().filter(|outcome| outcome.is_err()).count();
-    if failed == 0 {
-        return Ok(ExitCode::SUCCESS);
+    match results.values().filter(|outcome| outcome.is_err()).count() {
+        0 => Ok(ExitCode::SUCCESS),
+        failed => {
+            let where_to_look = "the page names them, with their command lines";
+            eprintln!("sidekick-lab: {failed} runs came to nothing; {where_to_look}");
+            Ok(ExitCode::FAILURE)
+        }
     }
-    eprintln!(
-        "sidekick-lab: {failed} runs came to nothing; the page names them, with their command lines"
-    );
-    Ok(ExitCode::FAILURE)
 }
 
 fn about(figures: &Figures) -> About {

@@ -36,5 +36,10 @@ pub mod tc;
 pub mod topology;
 pub mod units;
 
+/// Words as strings of their own.
+pub(crate) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
 #[cfg(test)]
 virtual_time::in_force!();

@@ -44,6 +44,7 @@ pub use outage::{Outage, Outages};
 pub use red::RedParameters;
 pub use trace::{Trace, TraceError};
 
+use frame::ETHERNET_HEADER;
 use loss::LossState;
 use queue::{Line, Queue};
 use random_streams::RandomStreams;
@@ -99,7 +100,8 @@ impl<P: Frame> Link<P> {
             self.counters.lost_outage += 1;
             return Verdict::LostInOutage;
         }
-        if self.config.mtu_bytes.is_some_and(|most| packet.bytes() > most + ETHERNET_HEADER) {
+        if self.config.mtu_bytes.is_some_and(|most| packet.bytes() > most + ETHERNET_HEADER as u64)
+        {
             self.counters.lost_mtu += 1;
             return Verdict::TooLarge;
         }
@@ -207,9 +209,6 @@ impl<P: Frame> Link<P> {
         self.in_flight.begun += 1;
     }
 }
-
-/// What a frame is larger than its IP packet.
-const ETHERNET_HEADER: u64 = 14;
 
 #[cfg(test)]
 mod tests;

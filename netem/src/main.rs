@@ -289,10 +289,8 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
 }
 
 fn check_file(demo: &cli::Demo) -> Result<()> {
-    match demo.file.as_deref().and_then(demo::objection) {
-        None => Ok(()),
-        Some(objection) => bail!(objection),
-    }
+    let objection = demo.file.as_deref().and_then(demo::objection);
+    objection.map_or(Ok(()), |objection| bail!(objection))
 }
 
 fn check_sound(demo: &cli::DemoAudio) -> Result<()> {

@@ -45,10 +45,7 @@ pub enum NamespaceError {
 }
 
 fn package(program: &str) -> &str {
-    match program {
-        "ip" | "tc" => "iproute2",
-        other => other,
-    }
+    if matches!(program, "ip" | "tc") { "iproute2" } else { program }
 }
 
 /// Finds a system tool. Ordinary users often have no sbin directory in their PATH, where `ip` and

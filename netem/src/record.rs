@@ -149,27 +149,6 @@ pub struct FaultCounts {
     pub path_changes: u64,
 }
 
-impl std::ops::Add for FaultCounts {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            quacks_lost: self.quacks_lost + other.quacks_lost,
-            quacks_duplicated: self.quacks_duplicated + other.quacks_duplicated,
-            quacks_reordered: self.quacks_reordered + other.quacks_reordered,
-            quacks_corrupted: self.quacks_corrupted + other.quacks_corrupted,
-            quacks_delayed: self.quacks_delayed + other.quacks_delayed,
-            quacks_falsified: self.quacks_falsified + other.quacks_falsified,
-            packets_not_seen: self.packets_not_seen + other.packets_not_seen,
-            packets_invented: self.packets_invented + other.packets_invented,
-            proxy_restarts: self.proxy_restarts + other.proxy_restarts,
-            nat_rebindings: self.nat_rebindings + other.nat_rebindings,
-            nat_drops: self.nat_drops + other.nat_drops,
-            path_changes: self.path_changes + other.path_changes,
-        }
-    }
-}
-
 /// The data sender's window at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WindowSample {

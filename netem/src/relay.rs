@@ -118,12 +118,14 @@ impl Relay {
         let (stopped, stop) = io::pipe().map_err(failed("make a pipe"))?;
         let mut carrier = Carrier {
             segment: name,
-            to_receiver: Lane::new(Link::new(segment.link(Direction::ToReceiver), seed, streams.0)),
-            to_sender: Lane::new(Link::new(segment.link(Direction::ToSender), seed, streams.1)),
-            sender_end: FrameSocket::open(ends.0)
-                .map_err(failed("open its end towards the sender"))?,
-            receiver_end: FrameSocket::open(ends.1)
-                .map_err(failed("open its end towards the receiver"))?,
+            lanes: [
+                Lane::new(Link::new(segment.link(Direction::ToReceiver), seed, streams.0)),
+                Lane::new(Link::new(segment.link(Direction::ToSender), seed, streams.1)),
+            ],
+            ends: [
+                FrameSocket::open(ends.0).map_err(failed("open its end towards the sender"))?,
+                FrameSocket::open(ends.1).map_err(failed("open its end towards the receiver"))?,
+            ],
             counters: Arc::clone(&counters),
             stopped,
             clock: clock.clone(),
@@ -239,10 +241,10 @@ impl Lane {
 
 struct Carrier {
     segment: &'static str,
-    to_receiver: Lane,
-    to_sender: Lane,
-    sender_end: FrameSocket,
-    receiver_end: FrameSocket,
+    /// To the receiver, to the sender.
+    lanes: [Lane; 2],
+    /// Towards the sender, towards the receiver.
+    ends: [FrameSocket; 2],
     counters: Arc<Mutex<SegmentCounters>>,
     stopped: PipeReader,
     clock: PathClock,
@@ -256,10 +258,9 @@ impl Carrier {
         loop {
             let step = self.exchange();
             let more = step.map_err(|source| self.failed("carry frames", source))?;
-            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = SegmentCounters {
-                to_receiver: self.to_receiver.counters(),
-                to_sender: self.to_sender.counters(),
-            };
+            let [to_receiver, to_sender] = self.lanes.each_ref().map(Lane::counters);
+            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) =
+                SegmentCounters { to_receiver, to_sender };
             let timeout =
                 if more { Some(Duration::ZERO) } else { self.until_next(self.clock.now()) };
             let stop =
@@ -272,17 +273,17 @@ impl Carrier {
 
     /// One round over both directions. Returns whether more frames may be waiting.
     fn exchange(&mut self) -> io::Result<bool> {
-        let clock = &self.clock;
-        let more_up = self.to_receiver.take_in(&mut self.sender_end, &mut self.pcap, clock)?;
-        self.to_receiver.give_out(&self.receiver_end, &mut self.pcap, clock)?;
-        let more_down = self.to_sender.take_in(&mut self.receiver_end, &mut self.pcap, clock)?;
-        self.to_sender.give_out(&self.sender_end, &mut self.pcap, clock)?;
+        let Self { lanes: [to_receiver, to_sender], ends: [sender, receiver], pcap, clock, .. } =
+            self;
+        let more_up = to_receiver.take_in(sender, pcap, clock)?;
+        to_receiver.give_out(receiver, pcap, clock)?;
+        let more_down = to_sender.take_in(receiver, pcap, clock)?;
+        to_sender.give_out(sender, pcap, clock)?;
         Ok(more_up || more_down)
     }
 
     fn until_next(&self, now: Duration) -> Option<Duration> {
-        let lanes = [&self.to_receiver, &self.to_sender];
-        let next = lanes.iter().filter_map(|lane| lane.link.poll_timeout()).min()?;
+        let next = self.lanes.iter().filter_map(|lane| lane.link.poll_timeout()).min()?;
         Some(next.saturating_sub(now))
     }
 
@@ -290,7 +291,7 @@ impl Carrier {
     fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let ends: [BorrowedFd<'_>; 3] =
-            [self.stopped.as_fd(), self.sender_end.as_fd(), self.receiver_end.as_fd()];
+            [self.stopped.as_fd(), self.ends[0].as_fd(), self.ends[1].as_fd()];
         let mut polled = ends.map(readable);
         match ppoll(&mut polled, timeout.map(TimeSpec::from), None) {
             Ok(_) => Ok(polled[0].any().unwrap_or(false)),

@@ -17,6 +17,7 @@ use crate::record::{Packets, Quacks, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
+use crate::words;
 
 mod audio;
 
@@ -249,10 +250,6 @@ fn with_report(record: RunRecord, report: ClientReport) -> RunRecord {
         rtt_ms: report.rtt_ms,
         ..record
     }
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 fn server_arguments(store: &FilePath, ca: &FilePath) -> Vec<String> {

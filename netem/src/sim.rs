@@ -14,7 +14,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use virtual_time::{NotInForce, World};
@@ -85,13 +85,20 @@ pub fn run(
     pcap: Option<&Path>,
     watch: &mut dyn FnMut(Duration, u64),
 ) -> Result<RunRecord, SimError> {
-    let world = World::enter(seed)?;
+    let mut run = Run { scenario, seed, pcap, world: World::enter(seed)?, watch };
     match scenario.flow.kind {
-        FlowKind::Upload | FlowKind::Download | FlowKind::Requests | FlowKind::Messages => {
-            transfer::run(scenario, seed, pcap, &world, watch)
-        }
-        FlowKind::Audio => audio::run(scenario, seed, pcap, &world, watch),
+        FlowKind::Audio => audio::run(&mut run),
+        _ => transfer::run(&mut run),
     }
+}
+
+/// What a run has from its beginning to its end.
+struct Run<'a> {
+    scenario: &'a Scenario,
+    seed: u64,
+    pcap: Option<&'a Path>,
+    world: World,
+    watch: &'a mut dyn FnMut(Duration, u64),
 }
 
 /// The parts of the path that are the same for all flows.
@@ -103,23 +110,15 @@ struct Middle {
 }
 
 impl Middle {
-    fn new(
-        scenario: &Scenario,
-        seed: u64,
-        start: Instant,
-        pcap: Option<&Path>,
-        split: Option<SplitProxy>,
-    ) -> Result<Self, SimError> {
-        let pcap = |segment| {
-            pcap.map(|directory| SegmentPcap::create(directory, segment))
-                .transpose()
-                .map_err(SimError::Pcap)
-        };
-        let faults = &scenario.faults;
+    fn new(run: &Run<'_>, split: Option<SplitProxy>) -> Result<Self, SimError> {
+        let Run { scenario, seed, pcap, .. } = *run;
+        let (start, faults) = (run.world.start(), &scenario.faults);
         let wire = |place: Place, segment, streams| -> Result<Wire, SimError> {
+            let pcap = pcap.map(|directory| SegmentPcap::create(directory, place.name()));
+            let pcap = pcap.transpose().map_err(SimError::Pcap)?;
             let first = faults.first_stage(place, segment);
-            let wire = Wire::new(start, &first, seed, streams, pcap(place.name())?);
-            Ok(wire.then(faults.later_stages(place, segment)))
+            let later = faults.later_stages(place, segment);
+            Ok(Wire::new(start, &first, later, seed, streams, pcap))
         };
         let schedule = Schedule::new(start, faults.clone());
         let proxy: Box<dyn Node> = match split {
@@ -146,25 +145,23 @@ impl Middle {
     /// Runs the whole path between two hosts.
     fn drive(
         &mut self,
+        run: &mut Run<'_>,
         sender: &mut dyn Node,
         receiver: &mut dyn Node,
-        world: &World,
-        seed: u64,
         limit: Option<Duration>,
-        watch: &mut dyn FnMut(Duration, u64),
     ) -> Result<Duration, SimError> {
         let Self { nat, near, proxy, far } = self;
         let mut nodes: Vec<&mut dyn Node> = vec![sender];
         nodes.extend(nat.as_mut().map(|nat| nat as &mut dyn Node));
         nodes.extend([near as &mut dyn Node, &mut **proxy, far, receiver]);
-        let end = drive(world, &mut nodes, limit, watch).map_err(|stuck| {
+        let end = drive(&run.world, &mut nodes, limit, run.watch).map_err(|stuck| {
             let (what, at) = match stuck {
                 Stuck::NoProgress { at } | Stuck::Silence { at } => {
                     ("the run made no progress for a minute", at)
                 }
                 Stuck::Loop { at } => ("the simulation runs in a circle", at),
             };
-            SimError::Failed { what: what.to_owned(), at, seed }
+            SimError::Failed { what: what.to_owned(), at, seed: run.seed }
         })?;
         match self.near.pcap_failure().or_else(|| self.far.pcap_failure()) {
             Some(error) => Err(SimError::Pcap(error)),
@@ -187,10 +184,12 @@ impl Middle {
 
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
-        let nat = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
-        let all =
-            || nat + self.near.fault_counts() + self.proxy.fault_counts() + self.far.fault_counts();
-        (!scenario.faults.events.is_empty()).then(all)
+        let FaultCounts { nat_rebindings, nat_drops, .. } =
+            self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
+        let path_changes = self.near.changes + self.far.changes;
+        let proxy = self.proxy.fault_counts();
+        let all = FaultCounts { nat_rebindings, nat_drops, path_changes, ..proxy };
+        (!scenario.faults.events.is_empty()).then_some(all)
     }
 }
 

@@ -28,14 +28,6 @@ pub enum TcError {
     /// The statistics cannot be read.
     #[error("`tc -s -j qdisc show` printed what the lab cannot read")]
     Statistics(#[from] serde_json::Error),
-    /// The interface's counts cannot be read.
-    #[error("cannot read what has reached the interface {interface} in /proc/net/dev")]
-    Interface {
-        /// The interface.
-        interface: String,
-        /// Why.
-        source: io::Error,
-    },
 }
 
 /// Makes `interface` of `host` send like one direction of a link.
@@ -106,7 +98,10 @@ pub(crate) fn received(host: &Namespace, interface: &str) -> Result<(u64, u64), 
         .and_then(|table| {
             read_received(&table, interface).ok_or_else(|| io::ErrorKind::InvalidData.into())
         })
-        .map_err(|source| TcError::Interface { interface: interface.to_owned(), source })
+        .map_err(|source| {
+            let what = format!("read what has reached the interface {interface} in /proc/net/dev");
+            NamespaceError::Failed { what, source }.into()
+        })
 }
 
 /// Reads the line of an interface in /proc/net/dev: bytes first, then packets.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::data::NOTHING;
+use super::data::or_nothing;
 use super::job::Case;
 use super::quantity::{Measure, Quantity, Results, Summary, measures};
 use super::sheet::Sheet;
@@ -192,10 +192,7 @@ impl Other {
     ) -> Row {
         let sim = Quantity::Of(self.case.clone(), measure).summary(results);
         let there = Summary::of(self.records.iter().filter_map(measure));
-        let text = |summary: Option<Summary>| match summary {
-            Some(summary) => summary.text(decimals),
-            None => NOTHING.to_owned(),
-        };
+        let text = |summary| or_nothing(summary, |summary| summary.text(decimals));
         let (difference, verdict, agrees) = match (sim, there) {
             (Some(sim), Some(there)) => {
                 let (difference, agrees) = compare(sim.median, there.median);

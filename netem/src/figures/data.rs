@@ -6,7 +6,7 @@ use super::quantity::{Results, Summary};
 use super::sheet::Sheet;
 
 /// What stands where nothing came of the runs.
-pub(super) const NOTHING: &str = "–";
+const NOTHING: &str = "–";
 
 /// What a part shows as a reader wants it: medians with their ranges, a row for each x.
 pub fn for_reading(part: &Part, results: &Results) -> Sheet {
@@ -27,6 +27,11 @@ pub fn for_programs(part: &Part, results: &Results) -> Sheet {
         Part::Table(table) => table_for_programs(table, results),
         Part::Agreement(agreement) => agreement.sheet(results),
     }
+}
+
+/// What a summary says, if there is one.
+pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
+    summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }
 
 fn plot_for_reading(plot: &Plot, results: &Results) -> Sheet {
@@ -71,14 +76,11 @@ fn heat_for_reading(heat: &HeatMap, results: &Results) -> Sheet {
     let mut sheet = Sheet::new(&[heat.y.0]);
     sheet.columns.extend(heat.x.1.iter().cloned());
     for (name, cells) in heat.y.1.iter().zip(&heat.cells) {
-        let text = |summary: Option<Summary>| match summary {
-            Some(Summary { median, least, most, .. }) if least < most => {
-                format!("{} ({} to {})", ratio(median), ratio(least), ratio(most))
-            }
-            Some(Summary { median, .. }) => ratio(median),
-            None => NOTHING.to_owned(),
+        let text = |Summary { median, least, most, .. }: &Summary| match least < most {
+            true => format!("{} ({} to {})", ratio(*median), ratio(*least), ratio(*most)),
+            false => ratio(*median),
         };
-        let cells = cells.iter().map(|cell| text(cell.summary(results)));
+        let cells = cells.iter().map(|cell| or_nothing(cell.summary(results), text));
         sheet.rows.push(std::iter::once(name.clone()).chain(cells).collect());
     }
     sheet
@@ -100,9 +102,9 @@ fn heat_for_programs(heat: &HeatMap, results: &Results) -> Sheet {
 fn table_for_reading(table: &Table, results: &Results) -> Sheet {
     let text = |entry: &Entry| match entry {
         Entry::Text(text) => text.clone(),
-        Entry::Figure(quantity, decimals) => quantity
-            .summary(results)
-            .map_or_else(|| NOTHING.to_owned(), |summary| summary.text(*decimals)),
+        Entry::Figure(quantity, decimals) => {
+            or_nothing(quantity.summary(results), |summary| summary.text(*decimals))
+        }
     };
     let rows = table.rows.iter().map(|row| row.iter().map(text).collect()).collect();
     Sheet { columns: table.columns.clone(), rows }
@@ -111,11 +113,7 @@ fn table_for_reading(table: &Table, results: &Results) -> Sheet {
 /// A column of figures becomes four: median, least, most, runs.
 fn table_for_programs(table: &Table, results: &Results) -> Sheet {
     let is_figure = |column: usize| {
-        table
-            .rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .any(|entry| matches!(entry, Entry::Figure(..)))
+        table.rows.iter().any(|row| matches!(row.get(column), Some(Entry::Figure(..))))
     };
     let mut sheet = Sheet::default();
     for (column, name) in table.columns.iter().enumerate() {

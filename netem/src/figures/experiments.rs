@@ -5,6 +5,7 @@ use super::model::{Axis, Curve, Experiment};
 use super::quantity::{Measure, Quantity};
 use super::sender::Sender;
 use crate::record::RunRecord;
+use crate::words;
 
 mod ack_reduction;
 mod audio;
@@ -65,10 +66,6 @@ fn sender_curve(
 ) -> Curve {
     let points = cases.into_iter().map(|(x, case)| (x, Quantity::Of(sender.of(&case), measure)));
     Curve::measured(sender.name, sender.colour, points)
-}
-
-fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 #[cfg(test)]

@@ -46,19 +46,19 @@ impl Case {
 
     /// One job a seed.
     pub fn jobs(&self) -> impl Iterator<Item = Job> + use<> {
-        let Self { scenario, settings, seeds } = self.clone();
-        (1..=seeds).map(move |seed| Job {
-            scenario: scenario.clone(),
-            settings: settings.clone(),
-            seed,
-        })
+        let case = self.clone();
+        (1..=case.seeds).map(move |seed| case.job(seed))
     }
 
-    /// The command line that runs all of it, on the given backend.
-    #[must_use]
-    pub fn command(&self, backend: &str) -> String {
+    fn job(&self, seed: u64) -> Job {
+        let Self { scenario, settings, .. } = self.clone();
+        Job { scenario, settings, seed }
+    }
+
+    /// The command line that runs all of it.
+    pub fn command(&self) -> String {
         let runs = if self.seeds == 1 { String::new() } else { format!(" --runs {}", self.seeds) };
-        command(&self.scenario, &self.settings, backend, 1) + &runs
+        self.job(1).command() + &runs
     }
 }
 
@@ -79,17 +79,19 @@ impl Job {
 
     /// The scenario's name, the settings in the order of their names, and the seed: the same text
     /// for the same run in every version and on every machine.
-    #[must_use]
     pub fn identity(&self) -> String {
-        let settings: String =
-            self.assignments().iter().map(|setting| format!(" {setting}")).collect();
-        format!("{}{settings} seed={}", self.scenario, self.seed)
+        format!("{}{} seed={}", self.scenario, self.each_after(" "), self.seed)
     }
 
     /// The command line that does this run alone.
-    #[must_use]
     pub fn command(&self) -> String {
-        command(&self.scenario, &self.settings, "sim", self.seed)
+        let Self { scenario, seed, .. } = self;
+        let set = self.each_after(" --set ");
+        format!("sidekick-lab run {scenario} --backend sim{set} --seed {seed}")
+    }
+
+    fn each_after(&self, before: &str) -> String {
+        self.assignments().iter().map(|setting| format!("{before}{setting}")).collect()
     }
 
     /// The scenario with its settings.
@@ -108,17 +110,6 @@ impl Job {
     pub fn assignments(&self) -> Vec<String> {
         self.settings.iter().map(|(setting, value)| format!("{setting}={value}")).collect()
     }
-}
-
-fn command(
-    scenario: &str,
-    settings: &BTreeMap<String, String>,
-    backend: &str,
-    seed: u64,
-) -> String {
-    let settings: String =
-        settings.iter().map(|(setting, value)| format!(" --set {setting}={value}")).collect();
-    format!("sidekick-lab run {scenario} --backend {backend}{settings} --seed {seed}")
 }
 
 /// What became of a job: its record, or a sentence that says why there is none.
@@ -143,7 +134,7 @@ mod tests {
     fn a_command_line_does_what_it_stands_for() {
         let case = Case::of("upload-paper").set("near.loss_percent", 2).seeds(5);
         let all = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 1 --runs 5";
-        assert_eq!(case.command("sim"), all);
+        assert_eq!(case.command(), all);
         let job = case.jobs().nth(3).unwrap();
         let one = "sidekick-lab run upload-paper --backend sim --set near.loss_percent=2 --seed 4";
         assert_eq!(job.command(), one);

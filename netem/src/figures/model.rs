@@ -166,13 +166,16 @@ pub struct Curve {
     pub points: Points,
 }
 
+/// Takes points from a record.
+pub type Trace = fn(&RunRecord) -> Vec<(f64, f64)>;
+
 /// What a curve goes through.
 #[derive(Debug)]
 pub enum Points {
     /// A case for each x.
     Measured(Vec<(f64, Quantity)>),
     /// One case, whose every run gives points. Runs have their x in common.
-    Traced(Case, fn(&RunRecord) -> Vec<(f64, f64)>),
+    Traced(Case, Trace),
     /// Somebody else's figures; drawn dashed.
     Published(Vec<(f64, f64)>),
 }
@@ -185,6 +188,11 @@ impl Curve {
         points: impl IntoIterator<Item = (f64, Quantity)>,
     ) -> Self {
         Self { name: name.into(), colour, points: Points::Measured(points.into_iter().collect()) }
+    }
+
+    /// A curve of what one case wrote down over its runs.
+    pub fn traced(name: &str, colour: Colour, case: Case, trace: Trace) -> Self {
+        Self { name: name.into(), colour, points: Points::Traced(case, trace) }
     }
 
     /// A curve that others published.

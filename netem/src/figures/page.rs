@@ -124,7 +124,7 @@ fn section(experiment: &Experiment, results: &Results) -> Result<Markup, DrawErr
             @if !cases.is_empty() {
                 details {
                     summary { "The command lines of these " (jobs.len()) " runs" }
-                    pre { @for case in &cases { (case.command("sim")) "\n" } }
+                    pre { @for case in &cases { (case.command()) "\n" } }
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! A table of text, for the page and for CSV files.
 
+use crate::words;
+
 /// The rows of a part of the page.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sheet {
@@ -11,7 +13,7 @@ pub struct Sheet {
 
 impl Sheet {
     pub(super) fn new(columns: &[&str]) -> Self {
-        Self { columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+        Self { columns: words(columns), rows: Vec::new() }
     }
 
     /// As a CSV file. An error means that a row has not as many entries as there are columns.

@@ -53,7 +53,8 @@ pub trait Frame: Clone {
     fn corrupt(&mut self, random: u64);
 }
 
-const ETHERNET_HEADER: usize = 14;
+/// What a frame is larger than its IP packet.
+pub(super) const ETHERNET_HEADER: usize = 14;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const IPV4_HEADER: usize = 20;

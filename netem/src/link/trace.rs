@@ -116,20 +116,21 @@ pub(super) struct Cursor {
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self { index: 0, left: OPPORTUNITY_BYTES }
+        Self::whole(0)
     }
 }
 
 impl Cursor {
+    /// At an opportunity of which nothing is used up.
+    fn whole(index: u64) -> Self {
+        Self { index, left: OPPORTUNITY_BYTES }
+    }
+
     /// The cursor at the first opportunity with room that is not before `time`.
     fn seek(self, trace: &Trace, time: Duration) -> Self {
-        let next = if self.left == 0 {
-            Self { index: self.index + 1, left: OPPORTUNITY_BYTES }
-        } else {
-            self
-        };
+        let next = if self.left == 0 { Self::whole(self.index + 1) } else { self };
         let first = trace.first_at(time);
-        if first > next.index { Self { index: first, left: OPPORTUNITY_BYTES } } else { next }
+        if first > next.index { Self::whole(first) } else { next }
     }
 
     /// When a packet that is there from `since` on can begin to leave.
@@ -143,7 +144,7 @@ impl Cursor {
         let mut rest = bytes;
         while rest > self.left {
             rest -= self.left;
-            *self = Self { index: self.index + 1, left: OPPORTUNITY_BYTES };
+            *self = Self::whole(self.index + 1);
         }
         self.left -= rest;
         trace.time(self.index)

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use audio::ListenerReport;
 
-use super::{Bench, RunError, Testbed, failed, report, sidekick_arguments, words};
+use super::{Bench, RunError, Testbed, failed, report, sidekick_arguments};
 use crate::programs::{Ended, Program};
 use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::scenario::{Mode, Scenario};
 use crate::topology::RECEIVER;
+use crate::words;
 
 /// The programs that a call needs.
 pub const AUDIO_PROGRAMS: [&str; 3] = ["audio-receive", "audio-send", "sidekick-proxy"];

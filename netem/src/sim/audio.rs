@@ -1,20 +1,18 @@
 //! An audio call: the talker at the sender, the listener at the receiver.
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use audio::listener::Handled;
 use audio::source::RandomBytes;
 use audio::talker::sender_config;
 use audio::{Listener, ListenerConfig, Reinject, Talker, TalkerConfig};
 use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN};
-use virtual_time::World;
 
 use super::chain::Side;
 use super::host::{Endpoint, Host};
 use super::packet::Packet;
-use super::{Middle, SimError, seed_bytes};
+use super::{Middle, Run, SimError, seed_bytes};
 use crate::record::RunRecord;
 use crate::scenario::{Mode, Scenario};
 use crate::topology::{RECEIVER, SENDER};
@@ -24,20 +22,15 @@ const ADJACENT_PORT: u16 = 50_000;
 const LISTENER_PORT: u16 = 5004;
 
 /// Runs the call of a scenario once.
-pub(super) fn run(
-    scenario: &Scenario,
-    seed: u64,
-    pcap: Option<&Path>,
-    world: &World,
-    watch: &mut dyn FnMut(Duration, u64),
-) -> Result<RunRecord, SimError> {
-    let start = world.start();
+pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
+    let Run { scenario, seed, .. } = *run;
+    let start = run.world.start();
     let mut sender =
         Host::new(Side::Right, start, vec![talker(scenario, seed, start)?], None, None);
     let mut receiver =
         Host::new(Side::Left, start, vec![Hearing::new(scenario, seed)?], None, None);
-    let mut middle = Middle::new(scenario, seed, start, pcap, None)?;
-    let end = middle.drive(&mut sender, &mut receiver, world, seed, None, watch)?;
+    let mut middle = Middle::new(run, None)?;
+    let end = middle.drive(run, &mut sender, &mut receiver, None)?;
 
     let (Some(talker), Some(listener)) = (sender.endpoints.first(), receiver.endpoints.first())
     else {

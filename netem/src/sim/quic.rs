@@ -310,15 +310,14 @@ impl<A: App> Endpoint for Quic<A> {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let help = self.help.as_ref().and_then(Driver::poll_timeout);
-        let own = [
+        let deadlines = [
             self.conn.timeout_instant(),
             self.release,
             self.acknowledge_at,
             self.app.poll_timeout(),
+            self.help.as_ref().and_then(Driver::poll_timeout),
         ];
-        let deadlines = own.into_iter().chain([help]);
-        deadlines.flatten().min().map(|deadline| deadline.max(self.begin))
+        deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.begin))
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {

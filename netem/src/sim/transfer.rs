@@ -1,12 +1,10 @@
 //! Flows over HTTP/3: uploads, downloads, requests; one, or two beside each other.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::Connection;
 use quic_sidekick::{Assistance, Config as SidekickConfig, Driver, Mode as PluginMode};
-use virtual_time::World;
 
 use super::chain::Side;
 use super::client::Client;
@@ -15,7 +13,7 @@ use super::quic::{AckPolicy, App, Help, Quic};
 use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
-use super::{Middle, SimError, seed_bytes};
+use super::{Middle, Run, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, Quacks, RunRecord, WindowSample};
 use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
 use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
@@ -25,54 +23,47 @@ const CLIENT_PORT: u16 = 40_000;
 const ADJACENT_PORT: u16 = 50_000;
 
 /// Runs the flow or flows of a scenario once.
-pub(super) fn run(
-    scenario: &Scenario,
-    seed: u64,
-    pcap: Option<&Path>,
-    world: &World,
-    watch: &mut dyn FnMut(Duration, u64),
-) -> Result<RunRecord, SimError> {
-    let start = world.start();
-    let competitor = &scenario.competitor;
+pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
+    let Run { scenario, seed, .. } = *run;
+    let start = run.world.start();
+    let (flow, competitor) = (&scenario.flow, &scenario.competitor);
     let first = (scenario.congestion_control(), Duration::ZERO);
     let second = competitor.cc.map(|cc| (cc, competitor.start));
     let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
+        let begin = start + delay;
         let (mut client, mut server) =
-            ends(&scenario.flow, seed, number, cc, start + delay).map_err(SimError::SetUp)?;
+            ends(flow, seed, number, cc, begin).map_err(SimError::SetUp)?;
         if number == 0 && scenario.sidekick.mode == Mode::AckReduction {
             // Gaps wait, too: that is the receiver's side of the mode.
-            server
-                .conn
-                .sidekick_acknowledge(scenario.flow.ack_packets.into(), scenario.flow.ack_delay);
+            server.conn.sidekick_acknowledge(flow.ack_packets.into(), flow.ack_delay);
             server = server.acknowledge(AckPolicy::AT_ONCE);
         }
-        client.conn.sidekick_whole_packets(scenario.flow.whole_packets);
-        server.conn.sidekick_whole_packets(scenario.flow.whole_packets);
+        client.conn.sidekick_whole_packets(flow.whole_packets);
+        server.conn.sidekick_whole_packets(flow.whole_packets);
         client.conn.sidekick_repeat_handshake(number == 0 && scenario.sidekick.repeat_handshake);
         // The second flow is a plain one.
-        let help = if number == 0 { help(scenario, seed) } else { None };
-        clients.push(match help {
-            Some(help) => client.assist(help, (SENDER, ADJACENT_PORT).into()),
-            None => client,
-        });
+        if number == 0
+            && let Some(help) = help(scenario, seed)
+        {
+            client = client.assist(help, (SENDER, ADJACENT_PORT).into());
+        }
+        clients.push(client);
         servers.push(server);
-        if scenario.flow.split {
-            spliced
-                .push(splice(&scenario.flow, number, cc, start + delay).map_err(SimError::SetUp)?);
+        if flow.split {
+            spliced.push(splice(flow, number, cc, begin).map_err(SimError::SetUp)?);
         }
     }
-    let every = scenario.flow.sample;
+    let every = flow.sample;
     let first = every.map(|_| Duration::ZERO).or(second.map(|(_, start)| start));
     let mut sender = Host::new(Side::Right, start, clients, first, every);
     let mut receiver = Host::new(Side::Left, start, servers, first, every);
-    let split = scenario.flow.split.then(|| SplitProxy::new(spliced));
-    let mut middle = Middle::new(scenario, seed, start, pcap, split)?;
+    let mut middle = Middle::new(run, flow.split.then(|| SplitProxy::new(spliced)))?;
     // Messages end of their own accord.
-    let limit = scenario.flow.limit.filter(|_| scenario.flow.kind != FlowKind::Messages);
-    let end = middle.drive(&mut sender, &mut receiver, world, seed, limit, watch)?;
+    let limit = flow.limit.filter(|_| flow.kind != FlowKind::Messages);
+    let end = middle.drive(run, &mut sender, &mut receiver, limit)?;
 
-    if end.is_zero() && scenario.flow.limit.is_none() {
+    if end.is_zero() && flow.limit.is_none() {
         let what = "nothing on this path takes any time; give a segment a delay or a rate";
         return Err(SimError::SetUp(what.to_owned()));
     }
@@ -89,12 +80,12 @@ pub(super) fn run(
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end);
     }
-    let (windows, had) = match scenario.flow.kind {
+    let (windows, had) = match flow.kind {
         FlowKind::Upload | FlowKind::Messages => (&sender.samples, &receiver.samples),
         _ => (&receiver.samples, &sender.samples),
     };
     if let Some((cc, begin)) = second {
-        let at_end: Vec<_> = match scenario.flow.kind {
+        let at_end: Vec<_> = match flow.kind {
             FlowKind::Upload => receiver.endpoints.iter().map(Endpoint::delivered).collect(),
             _ => sender.endpoints.iter().map(Endpoint::delivered).collect(),
         };

@@ -8,7 +8,6 @@ use super::chain::{Node, Outbox, Side};
 use super::packet::Packet;
 use crate::link::Link;
 use crate::pcap::SegmentPcap;
-use crate::record::FaultCounts;
 use crate::relay::SegmentCounters;
 use crate::scenario::{Direction, Segment};
 
@@ -19,17 +18,20 @@ pub(super) struct Wire {
     to_sender: Link<Packet>,
     /// What the segment will be, from when on.
     later: VecDeque<(Duration, Segment)>,
-    changes: u64,
+    /// Times that it has become another.
+    pub(super) changes: u64,
     pcap: Option<SegmentPcap>,
     pcap_failure: Option<io::Error>,
 }
 
 impl Wire {
     /// The segment, with the random losses of `seed` and the two `streams` (to the receiver, to the
-    /// sender): the same that the `user` backend draws.
+    /// sender): the same that the `user` backend draws. It will be another from the times of
+    /// `later` on, which stand in order.
     pub(super) fn new(
         start: Instant,
         segment: &Segment,
+        later: Vec<(Duration, Segment)>,
         seed: u64,
         streams: (u64, u64),
         pcap: Option<SegmentPcap>,
@@ -40,15 +42,9 @@ impl Wire {
             start,
             to_receiver: Link::new(segment.link(Direction::ToReceiver), seed, streams.0),
             to_sender: Link::new(segment.link(Direction::ToSender), seed, streams.1),
-            later: VecDeque::new(),
+            later: later.into(),
             changes: 0,
         }
-    }
-
-    /// The segment, which will be another from these times on. They stand in order.
-    pub(super) fn then(mut self, later: Vec<(Duration, Segment)>) -> Self {
-        self.later = later.into();
-        self
     }
 
     fn change(&mut self, elapsed: Duration) {
@@ -115,9 +111,5 @@ impl Node for Wire {
         for (_, packet) in out.iter().skip(before) {
             self.write_down(|pcap| pcap.delivered.write(elapsed, &packet.to_frame()));
         }
-    }
-
-    fn fault_counts(&self) -> FaultCounts {
-        FaultCounts { path_changes: self.changes, ..FaultCounts::default() }
     }
 }

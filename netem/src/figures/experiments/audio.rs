@@ -2,7 +2,7 @@
 
 use super::{Scope, words};
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Points, Scale};
+use crate::figures::model::{Axis, Curve, Entry, Experiment, Part, Scale};
 use crate::figures::palette::{BLUE, Colour, GREEN, GREY, ORANGE, VIOLET};
 use crate::figures::quantity::{Measure, Quantity, measures};
 use crate::figures::reference;
@@ -73,11 +73,7 @@ fn percentiles(record: &RunRecord) -> Vec<(f64, f64)> {
 
 pub(super) fn experiment(scope: Scope) -> Experiment {
     let case = |row: &Row| Case::of("audio-paper").with(row.settings).seeds(scope.pick(3, 10));
-    let ours = ROWS.iter().map(|row| Curve {
-        name: row.name.to_owned(),
-        colour: row.colour,
-        points: Points::Traced(case(row), percentiles),
-    });
+    let ours = ROWS.iter().map(|row| Curve::traced(row.name, row.colour, case(row), percentiles));
     let published = |row: &Row| {
         let points = row.published().into_iter().filter(|(percentile, _)| *percentile <= 99.9);
         Curve::published(format!("published: {}", row.name), row.colour, points.collect())

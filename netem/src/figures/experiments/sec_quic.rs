@@ -6,8 +6,6 @@ use crate::figures::model::{Axis, Curve, Entry, Experiment, Part};
 use crate::figures::palette::{BLUE, BROWN, Colour, GREEN, ORANGE, SKY, VERMILION};
 use crate::figures::quantity::{Quantity, measures};
 
-const PAYLOADS: [&str; 2] = ["1200", "1400"];
-const ACK_DELAYS: [&str; 3] = ["15", "25", "35"];
 const CIPHERS: [&str; 2] = ["aes", "chacha20"];
 const SIZES: [(&str, u64); 5] = [
     ("1 kB", 1_000),
@@ -66,17 +64,14 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
         Part::plot(format!("sec-quic-{loss}-percent"), title, axes, curves)
     };
     let mut columns = words(&["loss, %", "size", "cipher"]);
-    columns.extend(PAYLOADS.iter().flat_map(|payload| {
-        ACK_DELAYS.iter().map(move |ack_delay| format!("{payload} bytes, {ack_delay} ms: Mbit/s"))
-    }));
+    columns
+        .extend(CURVES.map(|(payload, delay, _)| format!("{payload} bytes, {delay} ms: Mbit/s")));
     let rows = ["0.1", "1"].into_iter().flat_map(|loss| {
         sizes.iter().flat_map(move |(name, bytes)| {
             CIPHERS.map(|cipher| {
                 let mut row = vec![Entry::text(loss), Entry::text(*name), Entry::text(cipher)];
-                row.extend(PAYLOADS.iter().flat_map(|payload| {
-                    ACK_DELAYS.iter().map(move |delay| {
-                        Entry::Figure(goodput(loss, *bytes, payload, delay, cipher), 2)
-                    })
+                row.extend(CURVES.map(|(payload, delay, _)| {
+                    Entry::Figure(goodput(loss, *bytes, payload, delay, cipher), 2)
                 }));
                 row
             })

@@ -2,7 +2,7 @@
 
 use super::Scope;
 use crate::figures::job::Case;
-use crate::figures::model::{Axis, Curve, Experiment, Part, Points};
+use crate::figures::model::{Axis, Curve, Experiment, Part, Trace};
 use crate::figures::sender::{BBR2, CUBIC, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
 use crate::record::RunRecord;
 
@@ -26,12 +26,9 @@ pub(super) fn experiment(scope: Scope) -> Experiment {
             .set("flow.sample_ms", scope.pick(500, 200));
         sender.of(&case)
     };
-    let plot = |id: &str, title: &str, y: Axis, trace: fn(&RunRecord) -> Vec<(f64, f64)>| {
-        let curve = |sender: &Sender| Curve {
-            name: sender.name.to_owned(),
-            colour: sender.colour,
-            points: Points::Traced(case(sender), trace),
-        };
+    let plot = |id: &str, title: &str, y: Axis, trace: Trace| {
+        let curve =
+            |sender: &Sender| Curve::traced(sender.name, sender.colour, case(sender), trace);
         Part::plot(id, title, (TIME, y), SENDERS.iter().map(curve))
     };
     Experiment {
