@@ -210,7 +210,7 @@ impl Listener {
             self.unprotector.refuse_own(self.ssrc);
             let place =
                 if header.marker || self.session.rtx_payload_type.is_none() { 0 } else { LOOKBACK };
-            self.dejitter.begins_by(place);
+            self.dejitter.certain_from = place;
             Stream {
                 media: header.ssrc,
                 rtx: None,

@@ -306,25 +306,26 @@ impl Simulation {
         self.now = end;
     }
 
-    fn arrive(&mut self, arrival: Arrival) {
+    /// What the proxy makes of a datagram of the flow, if the flow passes a proxy.
+    fn observe(&mut self, datagram: &[u8]) -> Option<Observed> {
         let flow = self.translated.unwrap_or(self.flow);
+        let proxy = self.proxy.as_mut().filter(|_| self.on_path)?;
+        Some(proxy.observe(&flow, self.interface, Payload::whole(datagram), self.now))
+    }
+
+    fn arrive(&mut self, arrival: Arrival) {
         match arrival {
             Arrival::Data(tag, datagram) => {
                 self.repeated += u64::from(!self.arrived.insert(tag));
-                if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    let seen =
-                        proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
-                    if seen == Observed::Counted {
-                        self.counted.entry(tag).or_insert(self.now);
-                    }
+                if self.observe(&datagram) == Some(Observed::Counted) {
+                    self.counted.entry(tag).or_insert(self.now);
                 }
             }
             Arrival::Marker(datagram) => {
-                if let Some(proxy) = self.proxy.as_mut().filter(|_| self.on_path) {
-                    let seen =
-                        proxy.observe(&flow, self.interface, Payload::whole(&datagram), self.now);
-                    assert!(seen == Observed::Marker || self.damage_percent > 0);
-                }
+                let seen = self.observe(&datagram);
+                assert!(
+                    seen.is_none_or(|seen| seen == Observed::Marker) || self.damage_percent > 0
+                );
             }
             Arrival::ToProxy(datagram) => {
                 self.sent_to_proxy = true;

@@ -53,7 +53,7 @@ pub(super) struct Dejitter {
     plays: bool,
     pub(super) frames: VecDeque<Frame>,
     /// Packets before this one may not exist. They are requested, but do not count as late.
-    certain_from: u32,
+    pub(super) certain_from: u32,
     /// The packet to play next.
     next: u32,
     /// The first packet of which nothing is known.
@@ -93,11 +93,6 @@ impl Dejitter {
             played: 0,
             late: 0,
         })
-    }
-
-    /// Records that the stream begins with this packet at the latest.
-    pub(super) fn begins_by(&mut self, sequence: u32) {
-        self.certain_from = sequence;
     }
 
     /// Records that the stream begins with this packet: none is missing before it.

@@ -140,7 +140,7 @@ fn many_missing_packets_take_several_datagrams() {
 }
 
 #[test]
-fn what_comes_twice_is_told_and_played_once_and_forgeries_are_not_told() {
+fn duplicates_are_reported_and_played_once_and_forgeries_are_not_reported() {
     let mut call = start();
     let datagram = call.media(MEDIA, 0);
     for _ in 0..3 {

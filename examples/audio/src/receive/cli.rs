@@ -1,4 +1,4 @@
-//! The command line, checked as a whole.
+//! The command line, and its check.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,62 +8,60 @@ use audio::edge;
 use audio::session::{Description, Encoding, MasterKey, Session};
 use clap::Parser;
 
-/// The port of RTP, if nobody says otherwise (RFC 3551, section 8).
+/// The default port of RTP (RFC 3551, section 8).
 const PORT: u16 = 5004;
 
-/// Receive one call from audio-send, play it in order, and tell how long packets had to wait.
+/// Receive one call from audio-send, play it in order, and report how long packets waited.
 ///
-/// The key and the rest come from a session description: the one that audio-send --write-sdp has
-/// written, given to --sdp; or one that this program makes with --write-sdp, for audio-send --sdp.
-/// The first stream that comes is taken. A packet that is missing is asked for again, at most once
-/// a round trip, until the playout limit; then it is passed over, and in the WAV file its place is
-/// filled by a guess. The program ends after the stream, or with Ctrl-C, and prints its report
-/// either way.
+/// The key and the payload types come from a session description: that of audio-send --write-sdp,
+/// passed to --sdp; or one that this program writes with --write-sdp for audio-send --sdp. The
+/// program accepts the first stream that arrives. It requests a missing packet at most once per
+/// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
+/// The program ends after the stream, or on Ctrl-C, and prints its report in either case.
 #[derive(Debug, Parser)]
 #[command(name = "audio-receive", version)]
 pub(crate) struct Cli {
-    /// The session description that the sender has written
+    /// The session description that the sender wrote
     #[arg(long, value_name = "FILE", conflicts_with = "write_sdp")]
     sdp: Option<PathBuf>,
-    /// Make a session, with a key of its own, and write its description for the sender
+    /// Make a session with a new key, and write its description for the sender
     #[arg(long, value_name = "FILE")]
     pub(crate) write_sdp: Option<PathBuf>,
     /// With --write-sdp: expect random bytes in place of Opus, as audio-send --raw sends them
     #[arg(long, requires = "write_sdp")]
     raw: bool,
-    /// Where to listen (UDP) [default: every address of this machine, port 5004 or that of --sdp]
+    /// The local UDP address [default: every address of this machine, port 5004 or that of --sdp]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Write what is heard into a WAV file
+    /// Write the sound to a WAV file
     #[arg(long, value_name = "FILE")]
     pub(crate) wav: Option<PathBuf>,
     /// Write how long packets waited, as a percentile distribution for HdrHistogram's plotter
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
-    /// How long a missing packet may hold up the others, in milliseconds
+    /// How long a missing packet may delay later ones, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=60_000))]
     pub(crate) playout_limit_ms: u16,
-    /// End when nothing was heard of the stream for so many seconds, once it has begun
+    /// The silence in seconds after which the stream is over, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
-    /// Print one JSON object on standard output, behind the line that says that it is ready,
-    /// instead of the summary
+    /// Print one JSON object on standard output, after the line that starts with `ready`, instead of
+    /// the summary
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// A command line that makes sense as a whole.
+/// A checked command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
-    /// Of the call; its destination is where the sender is told to send.
+    /// The call's description, with the destination for the sender.
     pub(crate) description: Description,
 }
 
 impl Cli {
-    /// Checks what the options say together, and reads the session description or makes one with
-    /// `key`.
+    /// Checks the options together, and reads the session description or makes one with `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let (listen, description) = match (&self.sdp, &self.write_sdp) {
             (Some(path), _) => {
@@ -77,7 +75,7 @@ impl Cli {
                 (listen, Description::new(Session::new(key, encoding), listen))
             }
             (None, None) => bail!(
-                "the call needs a key that both ends have: give --sdp FILE with the one that audio-send --write-sdp has made; \
+                "the call needs a key that both ends know: use --sdp FILE with the file of audio-send --write-sdp; \
                  or --write-sdp FILE, and start audio-send with that file"
             ),
         };
@@ -123,8 +121,8 @@ mod tests {
             (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
             (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),
         ] {
-            let said = format!("{:#}", plan(args).expect_err("this must be refused"));
-            assert!(said.contains(word), "{args:?}: {said}");
+            let text = format!("{:#}", plan(args).expect_err("this must be refused"));
+            assert!(text.contains(word), "{args:?}: {text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `audio-receive`: the receiving end of a call. It has never heard of Sidekick.
+//! `audio-receive`: the receiving end of a call, without any knowledge of Sidekick.
 
 mod cli;
 
@@ -37,16 +37,16 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let listener = Listener::new(config, description.session.clone())?;
     let interrupts = Interrupts::catch().context("cannot catch Ctrl-C")?;
     let socket = Socket::bind(plan.listen).with_context(|| {
-        format!("cannot listen on {}; give another address with --listen", plan.listen)
+        format!("cannot listen on {}; choose another address with --listen", plan.listen)
     })?;
     if let Some(path) = &cli.hgrm {
-        // It is written when all is over, which is no time to find out that it cannot be.
+        // The program writes the file at the end, but detects now whether it can.
         let opened = File::options().append(true).create(true).open(path);
         opened.with_context(|| format!("cannot write {}", path.display()))?;
     }
-    // Not before the socket is there: what an older file holds is not lost for nothing.
+    // Only after the socket exists, so that a failure does not truncate an older file.
     let player = cli.wav.as_deref().map(|path| player(path, description.interval)).transpose()?;
-    let address = socket.udp.local_addr().context("cannot tell the socket's own address")?;
+    let address = socket.udp.local_addr().context("cannot read the socket's local address")?;
     if let Some(path) = &cli.write_sdp {
         description.destination = address;
         edge::write_description(path, &description)?;
@@ -65,13 +65,13 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
         let write = || hgrm::write(call.listener.waits(), BufWriter::new(File::create(path)?));
         write().with_context(|| format!("cannot write {}", path.display()))?;
     }
-    if let Some(hint) = stranger(&report) {
+    if let Some(hint) = unreadable(&report) {
         eprintln!("audio-receive: {hint}");
     }
     edge::print(&if cli.json { serde_json::to_string(&report)? + "\n" } else { summary(&report) })?;
     ensure!(
         report.complete || interrupted,
-        "the talker fell silent before the end of the stream; see whether audio-send has ended, and the way is open"
+        "the talker fell silent before the end of the stream; check whether audio-send ended, or a firewall is on the way"
     );
     Ok(())
 }
@@ -85,10 +85,10 @@ fn player(path: &Path, interval: Duration) -> anyhow::Result<Player<BufWriter<Fi
 struct Call {
     listener: Listener,
     player: Option<Player<BufWriter<File>>>,
-    /// Whether it was said that the player's file is.
+    /// Whether the program reported that the player's file is full.
     full: bool,
     socket: Socket,
-    /// Where the last datagram came from that belongs to the call.
+    /// The source of the call's last new datagram.
     talker: Option<SocketAddr>,
 }
 
@@ -98,12 +98,12 @@ impl Call {
         let mut status = Status::new();
         loop {
             let Self { listener, socket, talker, .. } = self;
-            let take = |datagram: &[u8], from| {
+            let handle = |datagram: &[u8], from| {
                 if listener.handle_input(datagram, clock()) == Ok(Handled::New) {
                     *talker = Some(from);
                 }
             };
-            socket.receive(take).context("cannot receive")?;
+            socket.receive(handle).context("cannot receive")?;
             listener.on_timeout(clock());
             let interrupted = interrupts.pending().context("cannot wait for Ctrl-C")?;
             if interrupted {
@@ -135,7 +135,7 @@ impl Call {
                     Err(full @ PlayError::Full) => {
                         self.full = true;
                         eprintln!(
-                            "audio-receive: {full}; the call goes on and is written no further"
+                            "audio-receive: {full}; the call continues, but its rest is not written"
                         );
                     }
                     played => played?,
@@ -146,20 +146,20 @@ impl Call {
     }
 }
 
-/// What to look at when somebody speaks and cannot be understood.
-fn stranger(report: &ListenerReport) -> Option<String> {
+/// A hint if datagrams arrive, but none is authentic.
+fn unreadable(report: &ListenerReport) -> Option<String> {
     let packets = &report.packets;
     (packets.received == 0 && packets.rejected > 0).then(|| {
         format!(
-            "{} datagrams came and none could be opened: the session description may be of another call, or the call began \
-             too long ago, 10 minutes at 20 ms a packet",
+            "{} datagrams came, and none is authentic: the session description may be of another call, or the call began too \
+             long ago, 10 minutes at 20 ms per packet",
             packets.rejected
         )
     })
 }
 
 fn status_line(report: &ListenerReport) -> String {
-    if let Some(hint) = stranger(report) {
+    if let Some(hint) = unreadable(report) {
         return hint;
     }
     let mos = report.quality.map(|quality| format!(", MOS {:.1}", quality.mos)).unwrap_or_default();
@@ -172,7 +172,7 @@ fn status_line(report: &ListenerReport) -> String {
 fn summary(report: &ListenerReport) -> String {
     let waits = &report.dejitter_ms;
     let mut text = format!(
-        "{} packets played, {} too late; {} NACKs; {} datagrams refused, {} of them forged\n\
+        "{} packets played, {} too late; {} NACKs; {} datagrams rejected, {} of them forged\n\
          de-jitter latency: p50 {:.1} ms, p90 {:.1}, p95 {:.1}, p99 {:.1}, p99.9 {:.1}, at most {:.1} ms\n",
         report.played,
         report.late,
@@ -188,13 +188,12 @@ fn summary(report: &ListenerReport) -> String {
     );
     if let Some(quality) = &report.quality {
         text += &format!(
-            "at best, with a delay of {:.0} ms in the player: MOS {:.2} (R {:.0}), {:.2} % of packets too late for it\n",
+            "at best, with a player's delay of {:.0} ms: MOS {:.2} (R {:.0}), {:.2} % of packets too late for it\n",
             quality.buffer_ms, quality.mos, quality.r, quality.lost_percent
         );
     }
     if report.socket_errors > 0 {
-        text +=
-            &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
+        text += &format!("{} errors reported by the network, and ignored\n", report.socket_errors);
     }
     if let Some(concealed) = report.concealed {
         text += &format!("{concealed} packets concealed in the WAV file\n");
@@ -215,7 +214,7 @@ mod tests {
         let ours = TalkerConfig::of_simulation(1);
         let session = Session::new(ours.session.key.clone(), Encoding::Random);
         let mut listener = Listener::new(ListenerConfig::default(), session).unwrap();
-        assert_eq!(stranger(&listener.report()), None);
+        assert_eq!(unreadable(&listener.report()), None);
         for (config, wanted) in [(TalkerConfig::of_simulation(2), true), (ours, false)] {
             let mut talker = Talker::new(config, Box::new(RandomBytes::new(1, 240)), now).unwrap();
             talker.on_timeout(now);
@@ -223,13 +222,13 @@ mod tests {
             while talker.poll_transmit(&mut datagram, now) {
                 let _ = listener.handle_input(&datagram, now);
             }
-            let said = status_line(&listener.report());
+            let text = status_line(&listener.report());
             assert_eq!(
-                said.contains("2 datagrams came") && said.contains("another call"),
+                text.contains("2 datagrams came") && text.contains("another call"),
                 wanted,
-                "{said}"
+                "{text}"
             );
-            assert_eq!(stranger(&listener.report()).is_some(), wanted);
+            assert_eq!(unreadable(&listener.report()).is_some(), wanted);
         }
     }
 }

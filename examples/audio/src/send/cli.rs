@@ -1,4 +1,4 @@
-//! The command line, checked as a whole.
+//! The command line, and its check.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU16;
@@ -15,66 +15,65 @@ use sidekick_protocol::SenderConfig;
 
 /// Send sound as a call: Opus at a constant 96 kbit/s in RTP under SRTP, a packet every 20 ms.
 ///
-/// The receiver (audio-receive, or any other of RTP and SRTP, like ffmpeg) learns the key and the
-/// rest from a session description. Either end makes it: audio-send --write-sdp FILE, or
-/// audio-receive --write-sdp FILE before it, whose file is given to --sdp here. Make a new one for
-/// each call, and keep it to yourself: who has it can listen. With --sidekick reinject a Sidekick
-/// proxy on the path says which packets did not even reach it, and those are sent again at once,
-/// without waiting for the receiver to miss them. Ctrl-C hangs up: the stream ends as if its time
-/// were over; a second one ends the program.
+/// The receiver reads the key and the payload types from a session description. It is audio-receive
+/// or any other program for RTP and SRTP, such as ffmpeg. Either end makes the description:
+/// audio-send --write-sdp FILE, or before it audio-receive --write-sdp FILE for --sdp here. Make
+/// another for each call, and keep it secret: its holder can decrypt the call. With --sidekick
+/// reinject, a Sidekick proxy on the path reports which packets did not reach it. The program sends
+/// them again at once, without waiting for the receiver. Ctrl-C ends the stream; a second one ends
+/// the program.
 #[derive(Debug, Parser)]
 #[command(name = "audio-send", version)]
 pub(crate) struct Cli {
-    /// Where the receiver listens [default: what --sdp says]
+    /// The receiver's address [default: that of --sdp]
     #[arg(value_name = "HOST:PORT")]
     dest: Option<String>,
-    /// The session description that the receiver has written
+    /// The session description that the receiver wrote
     #[arg(long, value_name = "FILE", conflicts_with = "write_sdp")]
     sdp: Option<PathBuf>,
-    /// Make a session, with a key of its own, and write its description for the receiver
+    /// Make a session with a new key, and write its description for the receiver
     #[arg(long, value_name = "FILE")]
     pub(crate) write_sdp: Option<PathBuf>,
 
-    /// What to say: a WAV file of one or two channels, which are mixed into one [default: a tone]
+    /// The sound: a WAV file with one or two channels, which are mixed [default: a tone]
     #[arg(long, value_name = "FILE", conflicts_with = "raw")]
     pub(crate) wav: Option<PathBuf>,
     /// Send random bytes in place of Opus, as in the Sidekick paper
     #[arg(long)]
     raw: bool,
-    /// How long to talk, in seconds [default: 60, or the length of the WAV file]
+    /// The duration in seconds [default: 60, or the length of the WAV file]
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
-    /// From one packet to the next, in milliseconds; of Opus 5, 10, 20, 40 or 60
+    /// The interval between packets in milliseconds; for Opus 5, 10, 20, 40 or 60
     #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     interval_ms: u16,
     /// Random bytes in a packet, without headers [default: 240]
     #[arg(long, value_name = "BYTES", requires = "raw")]
     bytes: Option<usize>,
-    /// What the random bytes follow from: the same seed gives the same bytes
+    /// The seed of the random bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Send to a receiver that says nothing that could be believed, as ffmpeg, whose reports are
-    /// not protected: do not take its silence for an error
+    /// Expect no authenticated reports, as from ffmpeg: the receiver's silence is no error
     #[arg(long)]
     pub(crate) one_way: bool,
 
-    /// What to do with a proxy's reports
+    /// The use of a proxy's reports
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Sidekick::Off)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default port: 5252]
     #[arg(long, value_name = "HOST[:PORT]")]
     proxy: Option<String>,
-    /// Ask the proxy for a quACK every N packets; 0 for none by number
+    /// Request a quACK every N packets; 0 for none by number
     #[arg(long, value_name = "N", default_value_t = 1)]
     quack_every_packets: u16,
-    /// Ask the proxy for a quACK every MS milliseconds; 0 for none by the clock
+    /// Request a quACK every MS milliseconds; 0 for none by time
     #[arg(long, value_name = "MS", default_value_t = 0)]
     quack_every_ms: u16,
-    /// How many missing packets a quACK can name; more are asked for with --poll on [default: 1
-    /// with --poll on, or else 8]
+    /// The most missing packets that a quACK identifies; --poll on requests larger ones if necessary
+    /// [default: 1 with --poll on, otherwise 8]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u8).range(1..))]
     threshold: Option<u8>,
-    /// Ask for a quACK when a loss is suspected, ahead of the schedule
+    /// Request a quACK before the schedule when a packet may be lost
     #[arg(long, value_enum, default_value_t = OnOff::On)]
     poll: OnOff,
 
@@ -85,7 +84,7 @@ pub(crate) struct Cli {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Sidekick {
-    /// Nothing: repairs are end to end
+    /// None: repairs are end to end
     Off,
     /// Send again at once what did not reach the proxy
     Reinject,
@@ -97,32 +96,32 @@ enum OnOff {
     Off,
 }
 
-/// A command line that makes sense as a whole.
+/// A checked command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) description: Description,
-    /// Packets at most, and whether somebody said so.
+    /// The most packets, and whether the command line limits them.
     pub(crate) packets: u32,
     pub(crate) length_given: bool,
-    /// Random bytes in a packet.
+    /// The random bytes in a packet.
     pub(crate) bytes: usize,
     /// The proxy, and the terms to request.
     pub(crate) sender: Option<SenderConfig>,
 }
 
 impl Cli {
-    /// Checks what the options say together, looks up the names, and reads the session description
-    /// or makes one with `key`.
+    /// Checks the options together, resolves names, and reads the session description or makes one
+    /// with `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
         let interval = Duration::from_millis(self.interval_ms.into());
         ensure!(
             self.raw || FRAME_MS.contains(&self.interval_ms),
-            "Opus has frames of 5, 10, 20, 40 or 60 ms: give one of these with --interval-ms, or random bytes with --raw"
+            "Opus has frames of 5, 10, 20, 40 or 60 ms: use --interval-ms with one of these, or --raw"
         );
         let bytes = self.bytes.unwrap_or(240);
         ensure!(
             (MIN_PAYLOAD..=MAX_PAYLOAD).contains(&bytes),
-            "--bytes must be {MIN_PAYLOAD} to {MAX_PAYLOAD}: less holds no identifier, more fits no Ethernet frame"
+            "--bytes must be {MIN_PAYLOAD} to {MAX_PAYLOAD}: less holds no identifier, and more does not fit an Ethernet frame"
         );
         let seconds = self.seconds.unwrap_or(Duration::from_secs(60));
         let packets = seconds.as_millis() / interval.as_millis().max(1);
@@ -144,20 +143,20 @@ impl Cli {
                 read.session.encoding == encoding,
                 "{} is for {}",
                 path.display(),
-                if self.raw { "Opus: leave out --raw" } else { "random bytes: give --raw, too" }
+                if self.raw { "Opus: leave out --raw" } else { "random bytes: add --raw" }
             );
             let destination = dest.unwrap_or(read.destination);
             ensure!(
                 !destination.ip().is_unspecified() && destination.port() != 0,
-                "{} does not say where the receiver is: give its HOST:PORT, too",
+                "{} does not name the receiver's address: add its HOST:PORT",
                 path.display()
             );
             return Ok(Description { destination, ..read });
         }
         let (Some(_), Some(destination)) = (&self.write_sdp, dest) else {
             bail!(
-                "the call needs a key that both ends have: give HOST:PORT and --write-sdp FILE, and start the receiver with \
-                 that file; or --sdp FILE with the one that audio-receive --write-sdp has made"
+                "the call needs a key that both ends know: use HOST:PORT and --write-sdp FILE, and start the receiver with \
+                 that file; or --sdp FILE with the file of audio-receive --write-sdp"
             );
         };
         Ok(Description::new(Session::new(key, encoding), destination))
@@ -167,13 +166,13 @@ impl Cli {
         if self.sidekick == Sidekick::Off {
             ensure!(
                 self.proxy.is_none(),
-                "--proxy is of no use without --sidekick: say --sidekick reinject, or leave it out"
+                "--proxy has no effect without --sidekick: add --sidekick reinject, or leave it out"
             );
             return Ok(None);
         }
         let Some(proxy) = &self.proxy else {
             bail!(
-                "--sidekick reinject needs a proxy to hear from: name it with --proxy HOST[:PORT], or say --sidekick off"
+                "--sidekick reinject needs a proxy: name it with --proxy HOST[:PORT], or use --sidekick off"
             );
         };
         let mut sender = sender_config(resolve(&with_port(proxy))?);
@@ -184,14 +183,13 @@ impl Cli {
             (self.quack_every_ms > 0).then(|| Duration::from_millis(self.quack_every_ms.into()));
         ensure!(
             self.quack_every_packets > 0 || self.quack_every_ms > 0,
-            "a proxy refuses to report on no schedule at all: give --quack-every-packets or --quack-every-ms"
+            "a proxy refuses to report without a schedule: use --quack-every-packets or --quack-every-ms"
         );
         Ok(Some(sender))
     }
 }
 
-/// `HOST` or `HOST:PORT` as `HOST:PORT`. An IPv6 address is full of colons, with brackets or
-/// without.
+/// `HOST` or `HOST:PORT` as `HOST:PORT`. An IPv6 address has colons, with or without brackets.
 fn with_port(proxy: &str) -> String {
     let port = sidekick_protocol::DEFAULT_PORT;
     let bare = proxy.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(proxy);
@@ -205,12 +203,9 @@ fn with_port(proxy: &str) -> String {
 fn resolve(name: &str) -> anyhow::Result<SocketAddr> {
     let mut found = name
         .to_socket_addrs()
-        .with_context(|| format!("cannot find {name:?}; it should look like HOST:PORT"))?;
+        .with_context(|| format!("cannot resolve {name:?}; it must be HOST:PORT"))?;
     let address = found.next().with_context(|| format!("{name:?} has no address"))?;
-    ensure!(
-        address.port() != 0,
-        "{name:?} names no port that one could send to; give one from 1 to 65535"
-    );
+    ensure!(address.port() != 0, "{name:?} has an invalid port; use one from 1 to 65535");
     Ok(address)
 }
 
@@ -280,11 +275,11 @@ mod tests {
         assert_eq!(plan(&["--sdp", file]).unwrap().description, made);
         let elsewhere = plan(&["--sdp", file, "[::1]:7"]).unwrap().description.destination;
         assert_eq!(elsewhere, "[::1]:7".parse().unwrap());
-        let said = format!("{:#}", plan(&["--sdp", file, "--raw"]).unwrap_err());
-        assert!(said.contains("leave out --raw"), "{said}");
+        let text = format!("{:#}", plan(&["--sdp", file, "--raw"]).unwrap_err());
+        assert!(text.contains("leave out --raw"), "{text}");
         std::fs::write(&path, "no description").unwrap();
-        let said = format!("{:#}", plan(&["--sdp", file]).unwrap_err());
-        assert!(said.contains("is of no use here"), "{said}");
+        let text = format!("{:#}", plan(&["--sdp", file]).unwrap_err());
+        assert!(text.contains("is of no use here"), "{text}");
     }
 
     #[test]
@@ -304,10 +299,10 @@ mod tests {
             (&["--bytes", "100"], "--raw"),
             (&["--sdp", "call.sdp"], "--write-sdp"),
         ] {
-            let said = format!("{:#}", new(args).expect_err("this must be refused"));
-            assert!(said.contains(word), "{args:?}: {said}");
+            let text = format!("{:#}", new(args).expect_err("this must be refused"));
+            assert!(text.contains(word), "{args:?}: {text}");
         }
-        let said = plan(&["127.0.0.1:9"]).unwrap_err().to_string();
-        assert!(said.contains("--write-sdp FILE") && said.contains("--sdp FILE"), "{said}");
+        let text = plan(&["127.0.0.1:9"]).unwrap_err().to_string();
+        assert!(text.contains("--write-sdp FILE") && text.contains("--sdp FILE"), "{text}");
     }
 }

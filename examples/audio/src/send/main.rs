@@ -1,8 +1,8 @@
 //! `audio-send`: the sending end of a call, with or without a Sidekick proxy's help.
 //!
-//! The example to copy from for a transport that is not QUIC: [`audio::Talker`] holds a
-//! `sidekick_protocol::Sender`, tells it of every datagram, and sends again what it finds lost;
-//! this program adds two sockets and a clock.
+//! The example to copy for a transport other than QUIC. [`audio::Talker`] holds a
+//! `sidekick_protocol::Sender`, records every datagram with it, and sends again what was lost. This
+//! program adds two sockets and a clock.
 
 mod cli;
 
@@ -36,28 +36,28 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     let dest = plan.description.destination;
     match report.ending.as_str() {
         "silent" => {
-            bail!("{dest} was heard, and then no more; see whether audio-receive still runs there")
+            bail!("{dest} stopped sending reports; check whether audio-receive still runs there")
         }
         "unanswered" | "talking" if !cli.one_way => {
             let errors = match call.media.errors() {
                 0 => String::new(),
-                count => format!(
-                    " (the network reported {count} errors, as it does where nothing listens)"
-                ),
+                count => {
+                    format!(" (the network reported {count} errors, as it does without a listener)")
+                }
             };
             bail!(
-                "{dest} has not confirmed the end of the stream{errors}; see that audio-receive listens there with the \
-                 same session description, and that the way is open"
+                "{dest} did not confirm the end of the stream{errors}; check that audio-receive listens there with the \
+                 same session description, and that no firewall is on the way"
             )
         }
         _ => Ok(()),
     }
 }
 
-/// A WAV file has as many bytes before its samples at least.
+/// The least number of bytes before the samples of a WAV file.
 const WAV_HEADER: u64 = 44;
 
-/// What is said.
+/// The source of the call's content.
 fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
     if plan.description.session.encoding == Encoding::Random {
         return Ok(Box::new(RandomBytes::new(cli.seed, plan.bytes)));
@@ -70,7 +70,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
             let wav = WavSource::new(BufReader::new(file))
                 .with_context(|| format!("cannot play {name}"))?;
             if bytes.is_some_and(|bytes| bytes < wav.promised_bytes() + WAV_HEADER) {
-                eprintln!("audio-send: {name} is cut short; the call ends with what there is");
+                eprintln!("audio-send: {name} is cut short; the call ends with its last sample");
             }
             OpusSource::new(Box::new(wav), plan.description.interval)
         }
@@ -83,7 +83,7 @@ fn source(cli: &Cli, plan: &Plan) -> anyhow::Result<Box<dyn Source>> {
 struct Call {
     talker: Talker,
     media: Socket,
-    /// The socket for the proxy, which is no part of the stream; none if there is no way to it.
+    /// The socket to the proxy; `None` if there is no route to it.
     adjacent: Option<Socket>,
 }
 
@@ -92,10 +92,10 @@ impl Call {
         let mut description = plan.description.clone();
         let dest = description.destination;
         let media = socket(SocketAddr::new(edge::unspecified(dest), 0), dest)?;
-        let own = media.udp.local_addr().context("cannot tell the socket's own address")?;
+        let own = media.udp.local_addr().context("cannot read the socket's local address")?;
         let mut config = TalkerConfig {
             interval: description.interval,
-            // A file ends by itself.
+            // A file has its own end.
             packets: if plan.length_given { plan.packets } else { u32::MAX },
             identity: edge::random()?,
             ..TalkerConfig::new(description.session.clone())
@@ -104,7 +104,7 @@ impl Call {
         if let Some(sender) = &plan.sender
             && let Some(proxy) = sender.proxy
         {
-            // The proxy takes the address from which it is spoken to for that of the stream.
+            // The proxy assumes that the stream has the address of the adjacent socket.
             match socket(SocketAddr::new(own.ip(), 0), proxy) {
                 Ok(socket) => adjacent = Some(socket),
                 Err(error) => {
@@ -157,7 +157,7 @@ impl Call {
 
     fn receive(&mut self) -> anyhow::Result<()> {
         let talker = &mut self.talker;
-        // What is no datagram of the stream changes nothing, and there is nobody to tell.
+        // No error requires an action.
         let media = self.media.receive(|datagram, _| {
             let _ = talker.handle_input(datagram, clock());
         });
@@ -178,7 +178,7 @@ impl Call {
         }
         let mut datagram = [0; MAX_DATAGRAM_LEN];
         while let Some((_, len)) = self.talker.transmit_to_proxy(&mut datagram) {
-            // It is connected to the only proxy there is.
+            // It is connected to the proxy.
             if let Some(adjacent) = &mut self.adjacent {
                 adjacent
                     .send(datagram.get(..len).unwrap_or_default())
@@ -191,7 +191,7 @@ impl Call {
 
 fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Socket> {
     let socket = Socket::bind(own).with_context(|| format!("cannot open a socket at {own}"))?;
-    socket.udp.connect(peer).with_context(|| format!("there is no way from {own} to {peer}"))?;
+    socket.udp.connect(peer).with_context(|| format!("there is no route from {own} to {peer}"))?;
     Ok(socket)
 }
 
@@ -210,7 +210,7 @@ fn summary(report: &TalkerReport) -> String {
     let packets = &report.packets;
     let again = packets.retransmitted_quack + packets.retransmitted_nack;
     let mut text = format!(
-        "{} packets in {:.1} s; {again} of them sent again: {} for quACKs, {} for NACKs, {} for nothing\n",
+        "{} packets in {:.1} s; {again} of them sent again: {} for quACKs, {} for NACKs, {} spurious\n",
         packets.sent,
         report.time_s,
         packets.retransmitted_quack,
@@ -224,11 +224,10 @@ fn summary(report: &TalkerReport) -> String {
         );
     }
     if report.ending == "hung up" {
-        text += "the receiver has hung up\n";
+        text += "the receiver hung up\n";
     }
     if report.socket_errors > 0 {
-        text +=
-            &format!("{} errors reported by the network, and passed over\n", report.socket_errors);
+        text += &format!("{} errors reported by the network, and ignored\n", report.socket_errors);
     }
     text
 }

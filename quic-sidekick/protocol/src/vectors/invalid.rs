@@ -12,40 +12,14 @@ use crate::wire::{
 };
 use serde_json::{Value, json};
 
-/// The parser that a byte string is for.
-#[derive(Clone, Copy)]
-enum As {
-    Marker,
-    Answer,
-    Datagram,
-    HelloPayload,
-    AcceptPayload,
-    Message,
-}
-
-impl As {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Marker => "marker",
-            Self::Answer => "answer",
-            Self::Datagram => "datagram",
-            Self::HelloPayload => "hello payload",
-            Self::AcceptPayload => "accept payload",
-            Self::Message => "message",
-        }
-    }
-
-    fn error(self, bytes: &[u8]) -> Option<ParseError> {
-        match self {
-            Self::Marker => Marker::parse(bytes).err(),
-            Self::Answer => Answer::parse(bytes).err(),
-            Self::Datagram => Datagram::parse(bytes).err(),
-            Self::HelloPayload => parse_hello_payload(bytes).err(),
-            Self::AcceptPayload => Accept::parse(bytes).err(),
-            Self::Message => Message::parse(bytes).err(),
-        }
-    }
-}
+/// The parser that a byte string is for: its name, and the error that it returns.
+type Parser = (&'static str, fn(&[u8]) -> Option<ParseError>);
+const MARKER: Parser = ("marker", |bytes| Marker::parse(bytes).err());
+const ANSWER: Parser = ("answer", |bytes| Answer::parse(bytes).err());
+const DATAGRAM: Parser = ("datagram", |bytes| Datagram::parse(bytes).err());
+const HELLO_PAYLOAD: Parser = ("hello payload", |bytes| parse_hello_payload(bytes).err());
+const ACCEPT_PAYLOAD: Parser = ("accept payload", |bytes| Accept::parse(bytes).err());
+const MESSAGE: Parser = ("message", |bytes| Message::parse(bytes).err());
 
 /// An error's name in the vectors.
 pub(super) fn error_name(error: ParseError) -> String {
@@ -82,17 +56,22 @@ fn changed(valid: &[u8], change: &Change<'_>) -> Vec<u8> {
     bytes
 }
 
-fn vector(kind: As, name: &str, bytes: &[u8], error: &str) -> Value {
-    assert_eq!(kind.error(bytes).map(error_name).as_deref(), Some(error), "{name}");
-    json!({ "name": name, "as": kind.name(), "bytes": hex(bytes), "error": error })
+fn vector((kind, error_of): Parser, name: &str, bytes: &[u8], error: &str) -> Value {
+    assert_eq!(error_of(bytes).map(error_name).as_deref(), Some(error), "{name}");
+    json!({ "name": name, "as": kind, "bytes": hex(bytes), "error": error })
 }
 
 /// Vectors of changes to one valid byte string, each with a name and the expected error.
-fn changes(kind: As, what: &str, valid: &[u8], list: &[(&str, Change<'_>, &str)]) -> Vec<Value> {
-    assert_eq!(kind.error(valid), None, "{what}");
+fn changes(
+    parser: Parser,
+    what: &str,
+    valid: &[u8],
+    list: &[(&str, Change<'_>, &str)],
+) -> Vec<Value> {
+    assert_eq!(parser.1(valid), None, "{what}");
     list.iter()
         .map(|(name, change, error)| {
-            vector(kind, &format!("{what}: {name}"), &changed(valid, change), error)
+            vector(parser, &format!("{what}: {name}"), &changed(valid, change), error)
         })
         .collect()
 }
@@ -107,7 +86,7 @@ fn path() -> Vec<Value> {
     let mut out = [0; 128];
     Marker { handle: head.0, nonce: head.1, reply: Reply::Path }.emit(&mut out).unwrap();
     let marker = changes(
-        As::Marker,
+        MARKER,
         "marker",
         &out,
         &[
@@ -126,7 +105,7 @@ fn path() -> Vec<Value> {
     let answer = Answer { handle: head.0, nonce: head.1, proxy, flow, cookie: Cookie(bytes(0xc0)) };
     let len = answer.emit(&mut out).unwrap();
     let answer = changes(
-        As::Answer,
+        ANSWER,
         "answer",
         &out[..len],
         &[
@@ -156,7 +135,7 @@ fn hello() -> Vec<Value> {
         emitted(&Datagram::Hello(Hello { session, flow, cookie, pattern, handshake }))
     };
     let unpinned = changes(
-        As::Datagram,
+        DATAGRAM,
         "HELLO, unpinned",
         &hello(Pattern::Unpinned, &short),
         &[
@@ -174,7 +153,7 @@ fn hello() -> Vec<Value> {
         ],
     );
     let pinned = changes(
-        As::Datagram,
+        DATAGRAM,
         "HELLO, pinned",
         &hello(Pattern::Pinned, &long),
         &[
@@ -188,15 +167,10 @@ fn hello() -> Vec<Value> {
 
 fn datagrams() -> Vec<Value> {
     let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
-    let d = As::Datagram;
-    let short = [("one byte short", "truncated"), ("one byte long", "trailing bytes")];
     let ends = |what: &str, valid: &[u8]| {
-        changes(
-            d,
-            what,
-            valid,
-            &[(short[0].0, Cut(valid.len() - 1), short[0].1), (short[1].0, More, short[1].1)],
-        )
+        let short = ("one byte short", Cut(valid.len() - 1), "truncated");
+        let long = ("one byte long", More, "trailing bytes");
+        changes(DATAGRAM, what, valid, &[short, long])
     };
     let retry = emitted(&Datagram::Retry { session, echo: ECHO, cookie });
     let refuse = emitted(&Datagram::Refuse { session, echo: ECHO, why: Refusal::Full });
@@ -205,7 +179,7 @@ fn datagrams() -> Vec<Value> {
     let accept = |handshake| emitted(&Datagram::Accept { session, handshake });
     let wrong = |len| {
         let what = format!("ACCEPT: a handshake message of {len} bytes");
-        vector(d, &what, &accept(&handshake[..len]), "field handshake")
+        vector(DATAGRAM, &what, &accept(&handshake[..len]), "field handshake")
     };
     let sealed = emitted(&Datagram::Sealed {
         session: PROXY_SESSION,
@@ -213,12 +187,12 @@ fn datagrams() -> Vec<Value> {
         ciphertext: &bytes::<17>(0x70),
     });
     [
-        vec![vector(d, "empty", &[], "truncated")],
-        changes(d, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
+        vec![vector(DATAGRAM, "empty", &[], "truncated")],
+        changes(DATAGRAM, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
         ends("RETRY", &retry),
         [0, 62, 64, 110, 112].map(wrong).to_vec(),
         changes(
-            d,
+            DATAGRAM,
             "REFUSE",
             &refuse,
             &[
@@ -228,7 +202,7 @@ fn datagrams() -> Vec<Value> {
         ),
         ends("REFUSE", &refuse),
         changes(
-            d,
+            DATAGRAM,
             "UNKNOWN SESSION",
             &unknown,
             &[
@@ -239,7 +213,7 @@ fn datagrams() -> Vec<Value> {
         ),
         ends("UNKNOWN SESSION", &unknown),
         changes(
-            d,
+            DATAGRAM,
             "SEALED",
             &sealed,
             &[
@@ -254,7 +228,7 @@ fn datagrams() -> Vec<Value> {
 fn payloads() -> Vec<Value> {
     let terms = hello_payload(&Terms::default()).unwrap();
     let hello = changes(
-        As::HelloPayload,
+        HELLO_PAYLOAD,
         "terms",
         &terms,
         &[
@@ -267,7 +241,7 @@ fn payloads() -> Vec<Value> {
     );
     let accept = Accept { session: PROXY_SESSION, terms: Terms::default(), kept_sums: 128 };
     let accept = changes(
-        As::AcceptPayload,
+        ACCEPT_PAYLOAD,
         "grant",
         &accept.emit().unwrap(),
         &[
@@ -287,21 +261,21 @@ fn payloads() -> Vec<Value> {
 pub(super) type Bad = (String, Vec<u8>, &'static str);
 
 fn as_vector((name, bytes, error): Bad) -> Value {
-    vector(As::Message, &name, &bytes, error)
+    vector(MESSAGE, &name, &bytes, error)
 }
 
 pub(super) fn messages() -> Vec<Bad> {
     let sums = words(2);
     let (poll, new_epoch) = (Poll { epoch: 3, token: 4, sums: 5 }, Message::NewEpoch { epoch: 1 });
-    let of =
-        |what: &'static str, message: Message<'_>, list: &[(&str, Change<'_>, &'static str)]| {
-            let mut out = [0; 200];
-            let len = message.emit(&mut out).unwrap();
-            let bad = |(name, change, error): &(&str, Change<'_>, &'static str)| {
-                (format!("{what}: {name}"), changed(&out[..len], change), *error)
-            };
-            list.iter().map(bad).collect::<Vec<_>>()
-        };
+    type Changes<'a> = &'a [(&'a str, Change<'a>, &'static str)];
+    let of = |what: &str, message: Message<'_>, list: Changes<'_>| {
+        let mut out = [0; 200];
+        let len = message.emit(&mut out).unwrap();
+        let bad = list.iter().map(|(name, change, error)| {
+            (format!("{what}: {name}"), changed(&out[..len], change), *error)
+        });
+        bad.collect::<Vec<_>>()
+    };
     let no_epoch = || ("epoch 0", Put(1, &[0, 0]), "field epoch");
     let long = || ("one byte long", More, "trailing bytes");
     [
