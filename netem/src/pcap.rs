@@ -25,15 +25,15 @@ pub(crate) struct PcapWriter<W: Write>(W);
 impl<W: Write> PcapWriter<W> {
     /// Begins a file.
     pub(crate) fn new(mut out: W) -> io::Result<Self> {
-        // Time zone and accuracy are 0: nobody uses them.
+        // Time zone and accuracy are 0: no reader uses them.
         for field in [MAGIC, VERSION, 0, 0, SNAPSHOT_BYTES, LINKTYPE_ETHERNET] {
             out.write_all(&field.to_le_bytes())?;
         }
         Ok(Self(out))
     }
 
-    /// Appends a frame that was seen at `now`. Refuses a frame of more than 262,144 bytes, and a time
-    /// beyond 136 years.
+    /// Appends a frame that was seen at `now`. Refuses a frame of more than 262,144 bytes, and a
+    /// time beyond 136 years.
     pub(crate) fn write(&mut self, now: Duration, frame: &[u8]) -> io::Result<()> {
         let beyond = |_| io::Error::from(io::ErrorKind::InvalidInput);
         let seconds = u32::try_from(now.as_secs()).map_err(beyond)?;

@@ -70,7 +70,7 @@ impl Programs {
     ///
     /// # Errors
     ///
-    /// [`ProgramError::Failed`], which says how to get it.
+    /// [`ProgramError::Failed`], which names the command that builds it.
     pub fn path(&self, name: &'static str) -> Result<PathBuf, ProgramError> {
         let path = self.directory.join(name);
         if path.is_file() {

@@ -230,7 +230,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// What the scenario and the counts of the links say of a run over a path made by `backend`.
+    /// What follows from the scenario and from the counts of the links, which `backend` made.
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
         let PathCounters { near, far } = links;
         let kind = scenario.flow.kind;

@@ -29,7 +29,7 @@ pub fn for_programs(part: &Part, results: &Results) -> Sheet {
     }
 }
 
-/// What a summary says, if there is one.
+/// The text of a summary, if there is one.
 pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
     summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }

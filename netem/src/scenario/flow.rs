@@ -13,8 +13,8 @@ named! {
         Download = "download",
         /// One after another, HTTP/3 requests with an answer.
         Requests = "requests",
-        /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3 request:
-        /// each waits for those ahead of it.
+        /// Small messages at a constant rate from the sender to the receiver, in one HTTP/3
+        /// request: each waits for those ahead of it.
         Messages = "messages",
         /// Small datagrams at a constant rate from the sender to the receiver, repaired by NACKs.
         Audio = "audio",

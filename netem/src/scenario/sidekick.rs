@@ -52,7 +52,7 @@ named! {
     pub enum ProxyFate {
         /// On the path, from beginning to end.
         OnPath = "on-path",
-        /// On the path, and the sender is not told where: it has to find it.
+        /// On the path, and the sender does not know where: it has to find it.
         Found = "found",
         /// Nowhere: nothing listens on the host between the segments.
         Absent = "absent",

@@ -31,8 +31,8 @@ impl App for Half {
     }
 }
 
-/// The halves by their sides: the near one is the server of the sender's connection, the far one the
-/// client of the connection to the receiver.
+/// The halves by their sides: the near one is the server of the sender's connection, the far one
+/// the client of the connection to the receiver.
 const SIDES: [Side; 2] = [Side::Left, Side::Right];
 
 /// A flow through the proxy.
