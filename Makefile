@@ -6,7 +6,7 @@
 CARGO ?= cargo
 export RUST_BACKTRACE ?= 1
 
-.PHONY: help deps build-deps build programs interop demo demo-audio figures bench fuzz check test test-arm64 deb test-deb \
+.PHONY: help deps build-deps build programs interop demo demo-audio figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
@@ -71,7 +71,7 @@ fuzz: build-deps
 
 # Debian's compiler for 64-bit ARM. What it makes runs with the C library of libc6:arm64: with that of libc6-arm64-cross,
 # qemu 7.2 never comes back from starting a thread.
-ARM64 = RUSTC=/usr/bin/rustc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$(EMULATED)"
 EMULATED = qemu-aarch64-static -L /
 
@@ -109,12 +109,12 @@ deb: build-deps
 test-deb: deb
 	proxy/packaging/test-deb target/deb
 
-test: deps format lint unit fuzz upstream test-netem-vm
-	@if .ci/deps arm64-at-hand; then \
-		$(MAKE) test-arm64; \
-	else \
-		echo "not run: make test-arm64, which takes packages of Debian 12"; \
-	fi
+# The tests first: many of them wait for time to pass. The other list compiles meanwhile.
+test: deps format build
+	@.ci/side-by-side unit "lint upstream fuzz test-netem-vm $(if $(shell .ci/deps arm64-at-hand && echo yes),test-arm64,without-arm64)"
+
+without-arm64:
+	@echo "not run: make test-arm64, which takes packages of Debian 12"
 
 # What a commit can break without anybody waiting for long.
 check: format clippy
