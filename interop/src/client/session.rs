@@ -19,6 +19,8 @@ use crate::endpoint::sockets::{self, DATAGRAM, Socket, now};
 use crate::endpoint::{IDLE_TIMEOUT, WINDOW};
 use crate::exchange::Exchange;
 
+/// The longest wait for a connection ID for another path.
+const IDS_WITHIN: Duration = Duration::from_secs(3);
 /// The longest wait for a session ticket.
 const TICKET_WITHIN: Duration = Duration::from_secs(3);
 /// H3_NO_ERROR (RFC 9114, section 8.1).
@@ -45,6 +47,8 @@ pub(crate) struct Session {
     longest: usize,
     cid_length: u8,
     migration: Migration,
+    /// When half was done and the server had provided no connection ID for another path.
+    half_done_at: Option<Instant>,
     key_updates: Arc<AtomicU32>,
     requested_early: bool,
 }
@@ -99,6 +103,7 @@ impl Session {
             longest: 0,
             cid_length: cli.cid_length,
             migration: if cli.migrate { Migration::Wanted } else { Migration::NotWanted },
+            half_done_at: None,
             key_updates,
             requested_early: false,
         })
@@ -236,12 +241,18 @@ impl Session {
         }
         if self.migration == Migration::Wanted && exchange.is_half_done() {
             let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
-            self.conn.probe_path(local, self.server).map_err(|error| match error {
-                quiche::Error::OutOfIdentifiers => {
-                    anyhow!("the server provides no connection ID for another path")
+            match self.conn.probe_path(local, self.server) {
+                Ok(_) => {}
+                // The server's connection IDs may have been lost, and come again.
+                Err(quiche::Error::OutOfIdentifiers) => {
+                    let since = *self.half_done_at.get_or_insert_with(now);
+                    if now() - since < IDS_WITHIN {
+                        return Ok(());
+                    }
+                    bail!("the server provides no connection ID for another path");
                 }
-                other => anyhow!("the connection cannot probe another path: {other}"),
-            })?;
+                Err(error) => bail!("the connection cannot probe another path: {error}"),
+            }
             self.sockets.push((socket, local));
             self.migration = Migration::Probing;
         }
