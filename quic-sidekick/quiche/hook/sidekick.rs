@@ -14,10 +14,13 @@
 //! often ([`Connection::sidekick_acknowledge`]), and ask the peer to
 //! ([`Connection::sidekick_ask_for_acks`]).
 //!
+//! For what a client receives, it can report gaps in the packet numbers, hold acknowledgements back
+//! until a gap is closed, and take a proxy's copies ([`Connection::sidekick_report_gaps`]).
+//!
 //! Everything is off until the application calls [`Connection::sidekick_log`],
 //! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
-//! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`] or
-//! [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for
+//! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`],
+//! [`Connection::sidekick_report_gaps`] or [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for
 //! the fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all
 //! others when the data that it must resend is acknowledged first.
 //!
@@ -38,13 +41,19 @@ mod acks;
 mod again;
 mod side_channel;
 mod frequency;
+mod gaps;
 #[cfg(feature = "qlog")]
 mod qlog;
+mod receive;
 mod reports;
+mod window;
 
 pub use again::with_repeated_handshakes;
+pub use gaps::{Gap, GapEnd, GapEvent};
+pub use receive::Hold;
 pub(crate) use side_channel::answered_connection;
 pub(crate) use reports::{EarlyLosses, Report};
+pub(crate) use window::WideWindow;
 
 /// The number of leading bytes of a datagram that the log keeps.
 pub const HEAD_LEN: usize = 32;
@@ -276,6 +285,7 @@ impl<F: BufFactory> Connection<F> {
     pub(crate) fn sidekick_on_timeout(&mut self, now: Instant) {
         self.sidekick_repeat(now);
         self.sidekick_acks_due(now);
+        self.sidekick_receive_due(now);
     }
 
     fn sidekick_log_datagram(
@@ -327,12 +337,13 @@ pub(crate) struct State {
     acks: acks::Acks,
     whole_packets: bool,
     frequency: frequency::Frequency,
+    receive: receive::Receive,
 }
 
 impl State {
-    /// When a repetition of the handshake, or an acknowledgement, is due.
+    /// When a repetition of the handshake, an acknowledgement, or the end of a gap is due.
     pub(crate) fn due(&self) -> Option<Instant> {
-        [self.again.due(), self.acks.due()].into_iter().flatten().min()
+        [self.again.due(), self.acks.due(), self.receive.due()].into_iter().flatten().min()
     }
 
     /// The part of the window that a packet of at most `left` bytes may use.

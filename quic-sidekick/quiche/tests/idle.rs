@@ -133,6 +133,37 @@ fn log_alone_changes_nothing() {
     }
 }
 
+/// Reports gaps, as a client does that has not found a proxy that keeps copies.
+struct Receiver {
+    gaps: usize,
+}
+
+impl Assist for Receiver {
+    fn begin(&mut self, client: &mut Connection) {
+        client.sidekick_report_gaps();
+    }
+
+    fn sent(
+        &mut self,
+        client: &mut Connection,
+        _datagram: &[u8],
+        _now: u64,
+        _at_proxy: Option<u64>,
+    ) {
+        self.gaps += client.sidekick_drain_gaps().count();
+    }
+}
+
+#[test]
+fn reports_of_gaps_alone_change_nothing() {
+    for scenario in scenarios() {
+        let mut receiver = Receiver { gaps: 0 };
+        let hooked = run_hooked(&scenario, &mut receiver);
+        assert_same(&hooked, &run_stock(&scenario), &format!("{scenario:?}"));
+        assert!(receiver.gaps > 0);
+    }
+}
+
 /// The comparison can fail: one early loss in one upload is enough.
 #[test]
 fn one_report_makes_a_difference() {

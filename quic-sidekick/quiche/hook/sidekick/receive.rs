@@ -1,0 +1,358 @@
+//! Help for what a client receives.
+//!
+//! A proxy can keep copies of the datagrams that it forwards to a client, and repeat those that the
+//! client lacks. This module reports gaps in the packet numbers ([`GapEvent`]), holds
+//! acknowledgements back until a gap is closed, and takes copies
+//! ([`Connection::sidekick_recv_copy`]). A copy is authenticated like any other datagram.
+//!
+//! Acknowledgements wait in the Application space only. In the others the peer measures its first
+//! round trip, and retransmits little.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::gaps::{Arrival, GapEnd, GapEvent, Gaps, Held};
+use crate::packet::{Epoch, Header, Type};
+use crate::{BufFactory, Connection, RecvInfo, Result};
+
+/// The most events that wait for [`Connection::sidekick_drain_gaps`]. A gap without room is given
+/// up at once.
+const MAX_EVENTS: usize = 1024;
+/// The most packets, and their bytes, that wait for their keys.
+const MAX_UNDECRYPTED: usize = 32;
+const MAX_UNDECRYPTED_BYTES: usize = 65_536;
+/// A gap whose acknowledgements are not held is forgotten after this time.
+const FORGET: Duration = Duration::from_secs(1);
+/// The bytes that identify a datagram: the last ones, which belong to an authentication tag.
+const IDENTIFIER_LEN: usize = 4;
+
+/// How held acknowledgements are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// How long the acknowledgements behind a gap wait at most.
+    pub limit: Duration,
+    /// The number of packets to acknowledge at once when a gap is closed, or a sixteenth of those
+    /// that wait if that is more. The others follow in steps, since a sender that does not pace
+    /// answers each acknowledgement with a burst.
+    pub step_packets: usize,
+    /// The time between two steps.
+    pub step_interval: Duration,
+}
+
+/// Where the datagram comes from that `recv` reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Source {
+    /// The network.
+    #[default]
+    Path,
+    /// A proxy's copy, or a packet that waited for its keys.
+    Elsewhere,
+}
+
+/// A packet that waits for its keys.
+#[derive(Debug)]
+struct Undecrypted {
+    epoch: Epoch,
+    packet: Vec<u8>,
+    info: RecvInfo,
+}
+
+/// What the hook knows of the packets that arrive.
+#[derive(Debug, Default)]
+pub(super) struct Receive {
+    /// Whether gaps are reported.
+    reports: bool,
+    hold: Option<Hold>,
+    source: Source,
+    /// The identifiers of the datagram that `recv` reads, and of the one before it on the path.
+    current: Option<u32>,
+    previous: Option<u32>,
+    /// The identifier of the datagram that raised a space's highest packet number last.
+    newest: Option<u32>,
+    spaces: [Gaps; 3],
+    next_gap: u64,
+    events: VecDeque<GapEvent>,
+    /// When the next step of a release is due.
+    next_step: Option<Instant>,
+    undecrypted: VecDeque<Undecrypted>,
+    copies: u64,
+}
+
+impl Receive {
+    /// How long a gap is open at most.
+    fn limit(&self) -> Duration {
+        self.hold.map_or(FORGET, |hold| hold.limit)
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        let limit = self.limit();
+        let deadlines = self.spaces.iter().filter_map(|space| space.deadline(limit));
+        deadlines.chain(self.next_step).min()
+    }
+
+    /// Notes a packet that was decrypted and is no duplicate. Returns whether its acknowledgement
+    /// must wait.
+    fn arrive(&mut self, epoch: Epoch, packet_number: u64, ack_eliciting: bool, now: Instant) -> bool {
+        let Some(identifier) = self.current else { return false };
+        let Self { spaces, events, next_gap, previous, newest, hold, .. } = self;
+        let gaps = &mut spaces[epoch];
+        if gaps.is_highest(packet_number) {
+            *newest = Some(identifier);
+        }
+        let mut refused = None;
+        let arrival = Arrival { packet_number, identifier, previous: *previous, now };
+        gaps.arrive(arrival, next_gap, |event| {
+            if !push(events, event) {
+                refused = event.found();
+            }
+        });
+        if let Some(gap) = refused {
+            gaps.release(gap, GapEnd::Expired, now, |_| {});
+        }
+        let may_hold = hold.is_some() && epoch == Epoch::Application;
+        let held = may_hold && gaps.must_wait(packet_number);
+        if held {
+            let packet = Held { packet_number, received: now, ack_eliciting };
+            gaps.hold(packet, now, |event| { push(events, event); });
+        }
+        held
+    }
+}
+
+/// Queues an event, if there is room.
+fn push(events: &mut VecDeque<GapEvent>, event: GapEvent) -> bool {
+    let room = events.len() < MAX_EVENTS;
+    if room {
+        events.push_back(event);
+    }
+    room
+}
+
+/// The identifier of a datagram for a proxy that keeps copies: its last four bytes. They belong to
+/// the authentication tag of its last packet.
+fn identifier(datagram: &[u8]) -> Option<u32> {
+    datagram.last_chunk::<IDENTIFIER_LEN>().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+impl<F: BufFactory> Connection<F> {
+    /// Reports the gaps in what a client receives, from now on.
+    ///
+    /// Call it before the first `recv`: of the packets before the call nothing is known. Servers
+    /// ignore it. From then on, duplicates are detected among the last 4096 packet numbers instead
+    /// of 128, and packets that arrive before their keys wait for these.
+    pub fn sidekick_report_gaps(&mut self) {
+        if self.is_server || self.sidekick.receive.reports {
+            return;
+        }
+        for space in &mut self.pkt_num_spaces {
+            let nothing = space.recv_pkt_need_ack.len() == 0 && space.largest_rx_pkt_num == 0;
+            let from = if nothing { 0 } else { space.largest_rx_pkt_num + 1 };
+            space.recv_pkt_num.sidekick.begin(from);
+        }
+        self.sidekick.receive.reports = true;
+    }
+
+    /// Holds the acknowledgements behind gaps back, or releases them and holds none.
+    ///
+    /// The peer must not take a held acknowledgement for a loss. So the limit must be shorter than
+    /// the peer's probe timeout exceeds the round trip (RFC 9002, section 6.2.1), less the time
+    /// that the acknowledgement takes.
+    pub fn sidekick_hold(&mut self, hold: Option<Hold>, now: Instant) {
+        let receive = &mut self.sidekick.receive;
+        receive.hold = hold.filter(|_| receive.reports);
+        if receive.hold.is_none() {
+            self.sidekick_release_gaps(now);
+        }
+    }
+
+    /// The identifier of the newest datagram: the one that raised a highest packet number last.
+    pub fn sidekick_newest(&self) -> Option<u32> {
+        self.sidekick.receive.newest
+    }
+
+    /// Removes the events of gaps since the last call, in their order.
+    pub fn sidekick_drain_gaps(&mut self) -> impl Iterator<Item = GapEvent> + '_ {
+        self.sidekick.receive.events.drain(..)
+    }
+
+    /// Gives up a gap: what is held behind it alone is acknowledged. Without effect if the gap is
+    /// closed.
+    pub fn sidekick_release_gap(&mut self, id: u64, now: Instant) {
+        let Receive { spaces, events, .. } = &mut self.sidekick.receive;
+        for space in spaces {
+            space.release(id, GapEnd::Released, now, |event| { push(events, event); });
+        }
+        self.sidekick_release(now);
+    }
+
+    /// Gives up all gaps.
+    pub fn sidekick_release_gaps(&mut self, now: Instant) {
+        let Receive { spaces, events, .. } = &mut self.sidekick.receive;
+        for space in spaces {
+            space.release_all(now, |event| { push(events, event); });
+        }
+        self.sidekick_release(now);
+    }
+
+    /// Takes a proxy's copy of a datagram, as if it had arrived from `info.from`.
+    ///
+    /// The copy need not be true: the connection authenticates it. The call ignores packets that
+    /// carry no authentication of their own (Version Negotiation and Retry), and every copy while
+    /// gaps are not reported.
+    ///
+    /// # Errors
+    /// As `recv`.
+    pub fn sidekick_recv_copy(&mut self, datagram: &mut [u8], info: RecvInfo) -> Result<usize> {
+        let authentic = match &*datagram {
+            // A long header (RFC 9000, section 17.2); version 0 is Version Negotiation.
+            [first, version @ ..] if first & 0x80 != 0 => {
+                first >> 4 & 3 != 3 && version.first_chunk().is_some_and(|version| *version != [0; 4])
+            }
+            [first, ..] => first & 0x40 != 0,
+            [] => false,
+        };
+        if !self.sidekick.receive.reports || !authentic {
+            return Ok(datagram.len());
+        }
+        self.sidekick.receive.copies += 1;
+        self.sidekick_recv_from_elsewhere(datagram, info)
+    }
+
+    /// The number of copies taken.
+    pub fn sidekick_copies(&self) -> u64 {
+        self.sidekick.receive.copies
+    }
+
+    fn sidekick_recv_from_elsewhere(&mut self, datagram: &mut [u8], info: RecvInfo) -> Result<usize> {
+        let before = std::mem::replace(&mut self.sidekick.receive.source, Source::Elsewhere);
+        let current = self.sidekick.receive.current;
+        self.sidekick.receive.current = identifier(datagram);
+        let read = self.recv(datagram, info);
+        self.sidekick.receive.source = before;
+        self.sidekick.receive.current = current;
+        read
+    }
+
+    /// Notes a datagram before `recv` decrypts it.
+    pub(crate) fn sidekick_arrive(&mut self, datagram: &[u8]) {
+        let receive = &mut self.sidekick.receive;
+        if receive.reports && receive.source == Source::Path {
+            receive.previous = receive.current.or(receive.previous);
+            receive.current = identifier(datagram);
+        }
+    }
+
+    /// The packet number of a copy whose header has the low `len` bytes `truncated`. `decoded` is
+    /// the number nearest to the next expected one, as for any packet (RFC 9000, appendix A.3). A
+    /// copy can be older than that. Then it is a missing number.
+    pub(crate) fn sidekick_decode(&self, epoch: Epoch, decoded: u64, truncated: u64, len: usize) -> u64 {
+        let receive = &self.sidekick.receive;
+        if receive.source == Source::Path {
+            return decoded;
+        }
+        let span = 1_u64.checked_shl(8 * u32::try_from(len).unwrap_or(8)).unwrap_or(u64::MAX);
+        receive.spaces[epoch].missing_like(decoded, truncated % span, span).unwrap_or(decoded)
+    }
+
+    /// Notes a packet that is no duplicate and was added to those to acknowledge. Returns whether
+    /// its acknowledgement waits instead. `before` is when the largest of the others arrived.
+    pub(crate) fn sidekick_arrived(
+        &mut self,
+        epoch: Epoch,
+        packet_number: u64,
+        ack_eliciting: bool,
+        before: Instant,
+        now: Instant,
+    ) -> bool {
+        if !self.sidekick.receive.reports {
+            return false;
+        }
+        let held = self.sidekick.receive.arrive(epoch, packet_number, ack_eliciting, now);
+        if held {
+            let space = &mut self.pkt_num_spaces[epoch];
+            space.recv_pkt_need_ack.sidekick_remove_last(packet_number);
+            space.largest_rx_pkt_time = before;
+        }
+        self.sidekick_release(now);
+        held
+    }
+
+    /// Lets the next `send` acknowledge what no gap holds back any more, a step at a time.
+    fn sidekick_release(&mut self, now: Instant) {
+        let receive = &mut self.sidekick.receive;
+        let gaps = &mut receive.spaces[Epoch::Application];
+        let step = match receive.hold {
+            Some(hold) if !gaps.is_full() => hold.step_packets.max(gaps.held() / 16),
+            _ => usize::MAX,
+        };
+        if step < usize::MAX && receive.next_step.is_some_and(|next| next > now) {
+            return;
+        }
+        receive.next_step = None;
+        let space = &mut self.pkt_num_spaces[Epoch::Application];
+        for released in 0.. {
+            if released == step && gaps.is_releasable() {
+                receive.next_step = receive.hold.map(|hold| now + hold.step_interval);
+                return;
+            }
+            let Some(packet) = gaps.pop_released() else { return };
+            if space.recv_pkt_need_ack.last() < Some(packet.packet_number) {
+                space.largest_rx_pkt_time = packet.received;
+            }
+            space.recv_pkt_need_ack.push_item(packet.packet_number);
+            space.ack_elicited |= packet.ack_eliciting;
+        }
+    }
+
+    /// Gives up gaps whose time is over, and takes the next step of a release.
+    pub(super) fn sidekick_receive_due(&mut self, now: Instant) {
+        let limit = self.sidekick.receive.limit();
+        let Receive { spaces, events, .. } = &mut self.sidekick.receive;
+        for space in spaces {
+            space.expire(limit, now, |event| { push(events, event); });
+        }
+        self.sidekick_release(now);
+    }
+
+    /// Keeps a packet that has no keys yet. Returns its length if it is kept.
+    pub(crate) fn sidekick_keep_undecrypted(
+        &mut self,
+        header: &Header<'_>,
+        packet: &[u8],
+        info: &RecvInfo,
+    ) -> Option<usize> {
+        let waits = matches!(header.ty, Type::Handshake | Type::Short) && !self.handshake_confirmed;
+        let receive = &mut self.sidekick.receive;
+        let bytes: usize = receive.undecrypted.iter().map(|kept| kept.packet.len()).sum();
+        let room = receive.undecrypted.len() < MAX_UNDECRYPTED
+            && bytes + packet.len() <= MAX_UNDECRYPTED_BYTES;
+        if !receive.reports || !waits || !room {
+            return None;
+        }
+        let epoch = header.ty.to_epoch().ok()?;
+        receive.undecrypted.push_back(Undecrypted { epoch, packet: packet.to_vec(), info: *info });
+        Some(packet.len())
+    }
+
+    /// Reads the kept packets whose keys are there.
+    pub(crate) fn sidekick_recv_undecrypted(&mut self) -> Result<()> {
+        for _ in 0..self.sidekick.receive.undecrypted.len() {
+            let Some(mut kept) = self.sidekick.receive.undecrypted.pop_front() else { break };
+            if self.crypto_ctx[kept.epoch].crypto_open.is_some() {
+                self.sidekick_recv_from_elsewhere(&mut kept.packet, kept.info)?;
+            } else if !self.handshake_confirmed {
+                self.sidekick.receive.undecrypted.push_back(kept);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `recv` reads on in a datagram behind a packet that is a duplicate. The rest may be
+    /// new if the peer put other packets into the datagram when it sent the packet first.
+    pub(crate) fn sidekick_reads_on(&self) -> bool {
+        self.sidekick.receive.reports
+    }
+}
+
+#[cfg(test)]
+mod tests;
