@@ -22,8 +22,10 @@
 local VERSION, PORT = 1, 5252
 local MAGIC_AT, MAGIC = 21, "Sidekick"
 local MARKER, ANSWER, MARKER_LEN, MAC_LEN = 5, 6, 128, 16
-local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED = 1, 2, 3, 4, 5, 6
+local HELLO, RETRY, ACCEPT, REFUSE, UNKNOWN_SESSION, SEALED, REPEAT = 1, 2, 3, 4, 5, 6, 7
 local QUACK, POLL, NEW_EPOCH, EPOCH, BYE, SHORT_QUACK = 1, 2, 3, 4, 5, 6
+local KEEP, KEPT, REQUEST, NOTHING, TAIL = 7, 8, 9, 10, 11
+local MAX_RANGES, RANGE_LEN, MIN_KEPT_LEN, MAX_KEPT_LEN = 16, 9, 4, 1472
 local AT_END, MAX_OFFSET = 0xffff, 21
 local KEY_LEN, TAG_LEN, ACCEPT_PAYLOAD_LEN = 32, 16, 15
 -- Of a first handshake message, unpinned and pinned, and of a second.
@@ -32,10 +34,11 @@ local ACCEPT_LEN = { unpinned = 111, pinned = 63 }
 
 local DATAGRAMS = {
     [HELLO] = "HELLO", [RETRY] = "RETRY", [ACCEPT] = "ACCEPT", [REFUSE] = "REFUSE",
-    [UNKNOWN_SESSION] = "UNKNOWN SESSION", [SEALED] = "SEALED",
+    [UNKNOWN_SESSION] = "UNKNOWN SESSION", [SEALED] = "SEALED", [REPEAT] = "REPEAT",
 }
 local MESSAGES = { [QUACK] = "quACK", [POLL] = "POLL", [NEW_EPOCH] = "NEW EPOCH", [EPOCH] = "EPOCH", [BYE] = "BYE",
-    [SHORT_QUACK] = "short quACK" }
+    [SHORT_QUACK] = "short quACK", [KEEP] = "KEEP", [KEPT] = "KEPT", [REQUEST] = "REQUEST", [NOTHING] = "NOTHING",
+    [TAIL] = "TAIL" }
 local PATTERNS = { [0] = "unpinned (NX)", [1] = "pinned (NK)" }
 local REFUSALS = { [1] = "full", [2] = "terms", [3] = "taken" }
 local FILTERS = { [0] = "all datagrams", [1] = "QUIC short headers" }
@@ -100,6 +103,17 @@ defined("count", "uint32", "Packets seen in the epoch", base.DEC)
 defined("number_of_sums", "uint8", "Number of sums", base.DEC)
 defined("sum", "uint32", "Sum", base.DEC)
 defined("wanted_sums", "uint8", "Sums wanted", base.DEC)
+defined("age_ms", "uint16", "Kept for", base.DEC + base.UNIT_STRING, { " ms" })
+defined("number", "uint16", "Request number", base.DEC)
+defined("range_flags", "uint8", "Ends of the range", base.HEX)
+defined("after", "uint32", "After", base.HEX)
+defined("before", "uint32", "Before", base.HEX)
+defined("ranges", "uint16", "Ranges without a datagram, one bit each", base.HEX)
+defined("passed", "uint32", "Datagrams kept so far", base.DEC)
+defined("range", "uint8", "Range of the request", base.DEC)
+defined("index", "uint8", "Place in the range", base.DEC)
+defined("total", "uint8", "Copies for the range", base.DEC)
+defined("datagram", "bytes", "Copy")
 defined("error", "string", "Error")
 sidekick.fields = list
 
@@ -480,6 +494,23 @@ local function read_sums(r, tree, sums)
     end
 end
 
+-- An end that is not there has the identifier 0.
+local function read_range(r, tree)
+    local flags, item = number(r, tree, "range_flags", 1)
+    if flags > 3 then fail("field range", item) end
+    for name, bit in pairs({ after = 1, before = 2 }) do
+        local at = r.at + (name == "before" and 4 or 0)
+        if r.len < at + 4 then fail("truncated") end
+        local range = r.tvb:range(at, 4)
+        if bits.band(flags, bit) ~= 0 then
+            tree:add(field[name], range)
+        elseif range:uint() ~= 0 then
+            fail("field range", item)
+        end
+    end
+    take(r, 8)
+end
+
 local messages = {
     [QUACK] = function(r, tree, info)
         local epoch = nonzero(r, tree, "epoch", 2, "epoch")
@@ -517,6 +548,33 @@ local messages = {
         if length > 4 * 255 then fail("trailing bytes") end
         info:append((" packet %d modulo 65536, %s"):format(count, counted(length / 4, "sum")))
         read_sums(r, tree, length / 4)
+    end,
+    [KEEP] = function(r, tree, info)
+        local age = nonzero(r, tree, "age_ms", 2, "age")
+        show(r, tree, "handle", 20)
+        show(r, tree, "nonce", 16)
+        info:append((" copies for %d ms, %s"):format(age, read_cookie(r, tree) and "no cookie" or "with a cookie"))
+    end,
+    [KEPT] = function(r, tree, info)
+        local age, item = number(r, tree, "age_ms", 2)
+        if age == 0 then item:append_text(" (not at all)") end
+        info:append(age == 0 and ": no copies" or (" for %d ms"):format(age))
+    end,
+    [REQUEST] = function(r, tree, info)
+        local asked = nonzero(r, tree, "number", 2, "request number")
+        local length = left(r)
+        if length == 0 or length % RANGE_LEN ~= 0 then fail("truncated") end
+        if length > MAX_RANGES * RANGE_LEN then fail("trailing bytes") end
+        for _ = 1, length / RANGE_LEN do read_range(r, tree) end
+        info:append((" %d of %s"):format(asked, counted(length / RANGE_LEN, "range")))
+    end,
+    [NOTHING] = function(r, tree, info)
+        info:append((" for request %d"):format(nonzero(r, tree, "number", 2, "request number")))
+        nonzero(r, tree, "ranges", 2, "ranges")
+    end,
+    [TAIL] = function(r, tree, info)
+        show(r, tree, "last", 4)
+        info:append((" after %s"):format(counted(number(r, tree, "passed", 4), "datagram")))
     end,
 }
 
@@ -581,6 +639,21 @@ local datagrams = {
     [UNKNOWN_SESSION] = function(r, tree)
         tree:add_proto_expert_info(refused)
         finish(r, tree)
+    end,
+    [REPEAT] = function(r, tree, info)
+        local asked = nonzero(r, tree, "number", 2, "request number")
+        local range, item = number(r, tree, "range", 1)
+        if range >= MAX_RANGES then fail("field range", item) end
+        local index = number(r, tree, "index", 1)
+        local total
+        total, item = number(r, tree, "total", 1)
+        if index >= total then fail("field range", item) end
+        need_all(r)
+        local length = left(r)
+        if length < MIN_KEPT_LEN then fail("truncated") end
+        if length > MAX_KEPT_LEN then fail("trailing bytes", tree) end
+        show(r, tree, "datagram", length)
+        info:append((": copy %d of %d for request %d, %s"):format(index + 1, total, asked, counted(length, "byte")))
     end,
     [SEALED] = function(r, tree, info, session)
         local sequence = number(r, tree, "sequence", 4)

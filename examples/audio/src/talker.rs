@@ -408,7 +408,7 @@ impl Talker {
         let Some(sidekick) = &mut self.sidekick else { return Ok(()) };
         let handled = sidekick.handle_input(from, datagram, now);
         self.reinject(now);
-        handled
+        handled.map(|_| ())
     }
 
     /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy, once for

@@ -17,8 +17,10 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(30);
 pub(crate) enum Proof<'a> {
     /// It receives at this address, that of an adjacent socket.
     Address(&'a SocketAddr),
-    /// It receives what arrives along the path at this flow's source.
+    /// It receives at the address of this flow's source, on the flow's path.
     Path(&'a Flow),
+    /// It receives what arrives along the path at this flow's source, address and port.
+    Flow(&'a Flow),
 }
 
 /// Issues cookies and verifies them.
@@ -50,8 +52,8 @@ impl CookieIssuer {
                 mac.update(b"a");
                 update(&mut mac, address);
             }
-            Proof::Path(flow) => {
-                mac.update(b"p");
+            Proof::Path(flow) | Proof::Flow(flow) => {
+                mac.update(if matches!(proof, Proof::Path(_)) { b"p" } else { b"f" });
                 update(&mut mac, &flow.source);
                 update(&mut mac, &flow.destination);
             }
@@ -105,11 +107,12 @@ mod tests {
         };
         let elsewhere = Flow { destination: "192.0.2.9:444".parse().unwrap(), ..flow };
         let address = Proof::Address(&flow.source);
-        let path = Proof::Path(&flow);
-        for proof in [address, path] {
+        let (path, own_flow) = (Proof::Path(&flow), Proof::Flow(&flow));
+        for proof in [address, path, own_flow] {
             let cookie = issuer.issue(proof, now).unwrap();
-            for asked in [address, path, Proof::Path(&elsewhere), Proof::Address(&flow.destination)]
-            {
+            let others = [Proof::Path(&elsewhere), Proof::Flow(&elsewhere)];
+            let destination = Proof::Address(&flow.destination);
+            for asked in [address, path, own_flow, destination].into_iter().chain(others) {
                 assert_eq!(
                     issuer.verify(&cookie, asked, now + LIFETIME),
                     asked == proof,

@@ -10,15 +10,18 @@ mod answers;
 mod budget;
 mod capture;
 mod config;
+mod copies;
 mod deadlines;
 mod discovery;
 mod duplicates;
 mod error;
 mod flow_counter;
+mod keeping;
 mod limiter;
 mod observed;
 mod outgoing;
 mod peer;
+mod repeating;
 mod session;
 mod setup;
 mod shard;
@@ -38,6 +41,7 @@ use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
 pub use peer::Peer;
+use repeating::Repeats;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
@@ -70,6 +74,8 @@ pub struct Observer {
     handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
+    /// Copies that wait for all messages to be sent.
+    repeats: VecDeque<Repeats>,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -97,8 +103,13 @@ impl Observer {
             addresses: Addresses::default(),
             answered: Answered::new(of_answers, config.shard.count()),
             handshakes: Limiter::new(of_handshakes, 1),
-            table: Table::new(config.max_sessions, u64::from_be_bytes(seed_of_table)),
+            table: Table::new(
+                config.max_sessions,
+                config.keep_bytes,
+                u64::from_be_bytes(seed_of_table),
+            ),
             waiting: VecDeque::with_capacity(MAX_WAITING),
+            repeats: VecDeque::new(),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -208,7 +219,14 @@ impl Observer {
                 self.table.remove(index);
                 Ok(())
             }
-            Message::Quack(_) | Message::ShortQuack(_) | Message::Epoch { .. } => {
+            Message::Keep(keep) => self.on_keep(number, &keep, now),
+            Message::Request(request) => self.on_request(number, request, now),
+            Message::Quack(_)
+            | Message::ShortQuack(_)
+            | Message::Epoch { .. }
+            | Message::Kept { .. }
+            | Message::Nothing { .. }
+            | Message::Tail { .. } => {
                 self.stats.malformed += 1;
                 Err(HandleError::NotForProxy)
             }
@@ -228,6 +246,7 @@ impl Observer {
     /// Announces an epoch that the sender did not request.
     #[cold]
     fn announce_epoch(&mut self, number: SessionNumber) {
+        self.table.forget_copies(number);
         self.table.reschedule(number);
         self.stats.epochs_unasked += 1;
         self.queue(Outgoing::Epoch(number));
@@ -263,6 +282,7 @@ impl Observer {
         let right = session.counter.epoch == epoch;
         if right {
             session.counter.begin_epoch();
+            self.table.forget_copies(number);
             self.table.reschedule(number);
         }
         self.queue(Outgoing::Epoch(number));
@@ -304,6 +324,10 @@ impl Observer {
                 self.report(number, 0, 0, now);
                 continue;
             }
+            if self.on_keeping_timeout(index, now) {
+                continue;
+            }
+            let Some(session) = self.table.get_mut(index) else { return };
             let last_heard = session.last_heard;
             let limit = if session.confirmed { self.config.idle_timeout } else { PROOF_TIMEOUT };
             if now.saturating_duration_since(last_heard) >= limit {

@@ -5,10 +5,12 @@ mod config;
 mod effects;
 mod error;
 mod established;
+mod fetcher;
 mod handshaking;
 mod history;
 mod last_quack;
 mod queries;
+mod receive;
 mod reconcile;
 mod rtt;
 mod search;
@@ -22,7 +24,7 @@ use crate::identify::Payload;
 use crate::keys::PublicKey;
 use crate::transmit::{Route, Transmit};
 use crate::wire::discovery::{Answer, HANDLE_LEN};
-use crate::wire::{Datagram, ParseError};
+use crate::wire::{Datagram, ParseError, REPEAT_HEADER_LEN};
 pub use config::SenderConfig;
 use effects::Effects;
 pub use error::HandleError;
@@ -35,6 +37,7 @@ use session::ProxySession;
 use status::Distrust;
 pub use status::{Assistance, Reason, SenderStats};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// The most proxies at once.
@@ -195,7 +198,8 @@ impl Sender {
         }
     }
 
-    /// Handles a datagram that arrived at the adjacent socket from the address `from`.
+    /// Handles a datagram that arrived at the adjacent socket from the address `from`. Returns the
+    /// part of it that is a copy of a datagram of the reverse flow, if it is a REPEAT.
     ///
     /// # Errors
     /// [`HandleError`] states why the datagram changed nothing. No error requires an action.
@@ -204,9 +208,9 @@ impl Sender {
         from: SocketAddr,
         datagram: &[u8],
         now: Instant,
-    ) -> Result<(), HandleError> {
+    ) -> Result<Option<Range<usize>>, HandleError> {
         if Answer::is_one(datagram) {
-            return self.handle_on_path(datagram, now);
+            return self.handle_on_path(datagram, now).map(|()| None);
         }
         let parsed = Datagram::parse(datagram).inspect_err(|error| match error {
             ParseError::Version(_) => self.stats.other_version += 1,
@@ -218,9 +222,10 @@ impl Sender {
         else {
             return Err(HandleError::Stranger);
         };
+        let is_copy = matches!(parsed, Datagram::Repeat(_));
         let outcome = session.on_datagram(parsed, datagram.len(), &mut self.effects, now);
         self.settle(now);
-        outcome
+        outcome.map(|()| is_copy.then_some(REPEAT_HEADER_LEN..datagram.len()))
     }
 
     /// Whether a datagram that arrived at the flow's own socket may be a proxy's answer to a
@@ -240,6 +245,9 @@ impl Sender {
             ParseError::Version(_) => self.stats.other_version += 1,
             _ => self.stats.malformed += 1,
         })?;
+        if self.sessions.iter_mut().any(|session| session.on_path_answer(&answer, now)) {
+            return Ok(());
+        }
         if !self.search.matches(&answer) {
             // An attacker off the path does not know the nonce.
             self.stats.forged += 1;

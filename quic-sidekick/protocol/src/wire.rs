@@ -12,8 +12,11 @@ mod error;
 mod fields;
 mod header;
 mod message;
+mod request;
 
-pub use datagram::{Accept, Datagram, ECHO_LEN, Hello, Pattern, Refusal};
+pub use datagram::{
+    Accept, Datagram, ECHO_LEN, Hello, MAX_KEPT_LEN, Pattern, REPEAT_HEADER_LEN, Refusal, Repeat,
+};
 pub(crate) use datagram::{hello_payload, parse_hello_payload};
 pub use error::{BufferTooShort, ParseError};
 #[cfg(test)]
@@ -21,11 +24,14 @@ pub(crate) use header::VERSION;
 pub use header::{Cookie, SEAL_LEN, SessionNumber};
 pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
-pub use message::{Message, Poll, Quack, ShortQuack, Sums};
+pub use message::{Keep, Message, Poll, Quack, ShortQuack, Sums};
+pub use request::{MAX_RANGES, Range, Ranges, Request};
 
-/// The length of the longest datagram in bytes: a sealed quACK of 255 sums. It fits every path that
-/// carries QUIC (1200 bytes).
-pub const MAX_DATAGRAM_LEN: usize = SEAL_LEN + MAX_MESSAGE_LEN;
+/// The length of the longest datagram in bytes: a REPEAT of the longest datagram that a proxy
+/// keeps. All other datagrams fit every path that carries QUIC (1200 bytes).
+pub const MAX_DATAGRAM_LEN: usize = REPEAT_HEADER_LEN + MAX_KEPT_LEN;
+
+const _: () = assert!(SEAL_LEN + MAX_MESSAGE_LEN <= 1200);
 
 #[cfg(test)]
 mod tests;

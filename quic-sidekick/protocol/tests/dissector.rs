@@ -18,6 +18,16 @@ type Fields = BTreeMap<String, Vec<String>>;
 /// Adds a vector's fields.
 fn add(fields: &mut Fields, vector: &Map<String, Value>) {
     for (name, value) in vector {
+        if name == "ranges"
+            && let Value::Array(ranges) = value
+        {
+            for end in ["after", "before"] {
+                let ends = ranges.iter().map(|range| &range[end]).filter(|end| !end.is_null());
+                fields.insert(end.to_owned(), ends.map(Value::to_string).collect());
+            }
+            fields.retain(|_, values| !values.is_empty());
+            continue;
+        }
         let (name, values) = match value {
             Value::Array(sums) => ("sum", sums.iter().map(Value::to_string).collect()),
             Value::String(text) => (name.as_str(), vec![text.clone()]),
@@ -44,6 +54,11 @@ fn number_of(kind: &str) -> &'static str {
         "refuse" | "epoch" => "4",
         "marker" | "unknown session" | "bye" => "5",
         "answer" | "sealed" => "6",
+        "repeat" | "keep" => "7",
+        "kept" => "8",
+        "request" => "9",
+        "nothing" => "10",
+        "tail" => "11",
         other => panic!("a vector of a new kind, {other}"),
     }
 }

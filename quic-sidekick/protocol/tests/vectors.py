@@ -136,6 +136,12 @@ def raw(f, *names):
     return b"".join(bytes.fromhex(f[name]) for name in names)
 
 
+def range_of(r):
+    """Bit 0 says that a range has a datagram before it, bit 1 that it has one behind it."""
+    flags = (r["after"] is not None) | (r["before"] is not None) << 1
+    return struct.pack(">BII", flags, r["after"] or 0, r["before"] or 0)
+
+
 ENCODERS = {
     "marker": lambda f: (path_head(5, f) + struct.pack(">H", f["reply_port"])).ljust(128, b"\0"),
     "answer": lambda f: path_head(6, mask(f))
@@ -162,6 +168,14 @@ ENCODERS = {
     "new epoch": lambda f: struct.pack(">BH", 3, f["epoch"]),
     "epoch": lambda f: struct.pack(">BH", 4, f["epoch"]),
     "bye": lambda f: b"\5",
+    "repeat": lambda f: head(7, f)
+    + struct.pack(">HBBB", f["number"], f["range"], f["index"], f["total"])
+    + raw(f, "datagram"),
+    "keep": lambda f: struct.pack(">BH", 7, f["age_ms"]) + raw(f, "handle", "nonce", "cookie"),
+    "kept": lambda f: struct.pack(">BH", 8, f["age_ms"]),
+    "request": lambda f: struct.pack(">BH", 9, f["number"]) + b"".join(map(range_of, f["ranges"])),
+    "nothing": lambda f: struct.pack(">BHH", 10, f["number"], f["ranges"]),
+    "tail": lambda f: struct.pack(">BII", 11, f["last"], f["passed"]),
 }
 
 # ---- the handshake

@@ -54,8 +54,8 @@ impl Answered {
 pub(super) struct OutgoingAnswer {
     pub(super) answer: Answer,
     pub(super) reply: Reply,
-    /// The interface on which the marker arrived.
-    pub(super) interface: u32,
+    /// The interface on which the marker arrived; `None` for the answer to a KEEP.
+    pub(super) interface: Option<u32>,
 }
 
 impl OutgoingAnswer {
@@ -64,7 +64,7 @@ impl OutgoingAnswer {
     pub(super) fn emit(&self, out: &mut [u8]) -> Option<Transmit> {
         let size = self.answer.emit(out).ok()?;
         let Flow { source, destination } = self.answer.flow;
-        let interface = Some(self.interface);
+        let interface = self.interface;
         let (destination, route) = match self.reply {
             Reply::Adjacent(port) => {
                 (SocketAddr::new(source.ip(), port), Route::Stranger { interface })

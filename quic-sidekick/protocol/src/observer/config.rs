@@ -27,6 +27,11 @@ pub struct ObserverConfig {
     pub max_threshold: u8,
     /// The shortest interval between timed quACKs that is granted.
     pub min_every: Duration,
+    /// The most bytes of memory for copies of datagrams, of all sessions together. The default is 0:
+    /// the observer keeps none, since the caller must capture whole datagrams for them.
+    pub keep_bytes: usize,
+    /// The most of these bytes that one session can use.
+    pub keep_bytes_per_session: usize,
     /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
     /// while it sends.
     pub idle_timeout: Duration,
@@ -43,6 +48,8 @@ impl Default for ObserverConfig {
             kept_sums: 128,
             max_threshold: 40,
             min_every: Duration::from_millis(1),
+            keep_bytes: 0,
+            keep_bytes_per_session: 4 << 20,
             idle_timeout: Duration::from_secs(60),
             shard: Shard::default(),
         }
@@ -109,6 +116,20 @@ pub struct ObserverStats {
     /// Epochs that the observer began by itself, because the system dropped packets
     /// ([`Observer::missed`](super::Observer::missed)) or packets moved to another interface.
     pub epochs_unasked: u64,
+    /// Datagrams of which a copy was kept.
+    pub kept: u64,
+    /// KEEPs without a proof that the sender receives the reverse flow.
+    pub keeps_unproven: u64,
+    /// Requests for copies answered.
+    pub requests: u64,
+    /// Requests for copies dropped by the rate limit of their session.
+    pub requests_deferred: u64,
+    /// Copies sent.
+    pub repeats_sent: u64,
+    /// Copies not sent: too old, repeated too often, or beyond the session's share.
+    pub repeats_withheld: u64,
+    /// TAILs sent.
+    pub tails_sent: u64,
     /// Bytes of messages sent.
     pub bytes_sent: u64,
     /// Sessions opened.

@@ -35,6 +35,7 @@ impl Observer {
         let Some(cookie) = self.cookies.issue(Proof::Path(&flow), now) else { return };
         let answer = Answer { handle: marker.handle, nonce: marker.nonce, proxy, flow, cookie };
         self.stats.markers += 1;
+        let interface = Some(interface);
         self.queue(Outgoing::Answer(OutgoingAnswer { answer, reply: marker.reply, interface }));
     }
 }

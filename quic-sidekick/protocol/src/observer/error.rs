@@ -34,6 +34,9 @@ pub enum HandleError {
     /// It was received before.
     #[error("a replay")]
     Replay,
+    /// The session keeps no copies.
+    #[error("no copies are kept")]
+    NotKept,
     /// The session runs another epoch.
     #[error("another epoch")]
     WrongEpoch,

@@ -11,6 +11,14 @@ pub(super) enum Outgoing {
     Accept(SessionNumber),
     Epoch(SessionNumber),
     Quack(SessionNumber),
+    Kept(SessionNumber),
+    Tail(SessionNumber),
+    /// The request with this number has ranges without a datagram.
+    Nothing {
+        session: SessionNumber,
+        number: u16,
+        ranges: u16,
+    },
     Bare(Peer, Bare),
     Answer(OutgoingAnswer),
 }

@@ -1,6 +1,7 @@
 //! A session: a flow's counter, secured for the flow's sender.
 
 use super::flow_counter::{FlowCounter, Withheld};
+use super::keeping::Keeping;
 use crate::flow::Flow;
 use crate::keys::Seal;
 use crate::terms::Terms;
@@ -70,6 +71,8 @@ pub(super) struct Session {
     pub(super) last_heard: Instant,
     /// quACKs sent.
     pub(super) quacks: u64,
+    /// Copies of the reverse flow, if the sender asked for them.
+    pub(super) keeping: Option<Box<Keeping>>,
 }
 
 impl Session {
@@ -82,6 +85,7 @@ impl Session {
             local_ip: None,
             last_heard: now,
             quacks: 0,
+            keeping: None,
         })
     }
 

@@ -1,6 +1,9 @@
 //! The sessions of an observer, indexed by flow, number and peer, and ordered by deadline.
 
+use super::copies::Pool;
 use super::deadlines::Deadlines;
+use super::flow_counter::FlowCounter;
+use super::keeping::Keeping;
 use super::session::{Agreement, Session};
 use crate::flow::Flow;
 use crate::wire::SessionNumber;
@@ -97,6 +100,9 @@ pub(super) struct Table {
     unconfirmed: usize,
     /// Exactly one deadline per session.
     deadlines: Deadlines,
+    /// The memory of all copies, and the number of sessions that have some.
+    pub(super) pool: Pool,
+    keeping: usize,
 }
 
 /// The sessions of one source.
@@ -120,8 +126,9 @@ struct Slot {
 }
 
 impl Table {
-    /// A table with room for `sessions`, so that no insertion reallocates.
-    pub(super) fn new(sessions: usize, seed: u64) -> Self {
+    /// A table with room for `sessions`, so that no insertion reallocates, and for copies of
+    /// `keep_bytes`.
+    pub(super) fn new(sessions: usize, keep_bytes: usize, seed: u64) -> Self {
         let state = || FixedState::with_seed(seed);
         let mut table = Self {
             slots: Vec::new(),
@@ -135,6 +142,8 @@ impl Table {
             half_open: VecDeque::new(),
             unconfirmed: 0,
             deadlines: Deadlines::default(),
+            pool: Pool::new(keep_bytes),
+            keeping: 0,
         };
         table.make_room(sessions);
         table
@@ -305,7 +314,11 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Option<Session> {
-        let slot = self.slots.get_mut(index)?.take()?;
+        let mut slot = self.slots.get_mut(index)?.take()?;
+        if let Some(mut keeping) = slot.session.keeping.take() {
+            keeping.copies.clear(&mut self.pool);
+            self.keeping -= 1;
+        }
         self.free.push(index);
         self.deadlines.remove(index);
         let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
@@ -343,8 +356,9 @@ impl Table {
 
     pub(super) fn reschedule_at(&mut self, index: usize) {
         let Some(slot) = self.slots.get(index).and_then(Option::as_ref) else { return };
-        let deadline =
-            slot.session.counter.quack_due.map_or(slot.expires, |due| due.min(slot.expires));
+        let quack = slot.session.counter.quack_due;
+        let tail = slot.session.keeping.as_ref().and_then(|keeping| keeping.due());
+        let deadline = quack.into_iter().chain(tail).fold(slot.expires, Instant::min);
         self.deadlines.set(index, deadline);
     }
 
@@ -353,6 +367,52 @@ impl Table {
             slot.expires = expires;
         }
         self.reschedule_at(index);
+    }
+
+    /// The number of sessions that keep copies.
+    pub(super) fn keeping(&self) -> usize {
+        self.keeping
+    }
+
+    /// Begins to keep copies for a session, if it does not yet.
+    pub(super) fn begin_keeping(
+        &mut self,
+        index: usize,
+        new: impl FnOnce() -> Keeping,
+    ) -> Option<&mut Keeping> {
+        let session = &mut self.slots.get_mut(index)?.as_mut()?.session;
+        if session.keeping.is_none() {
+            self.keeping += 1;
+            let mut keeping = new();
+            keeping.copies.set_source(site(session.agreed.flow.source.ip()));
+            session.keeping = Some(Box::new(keeping));
+        }
+        session.keeping.as_deref_mut()
+    }
+
+    /// The copies of a session, and the pool.
+    pub(super) fn keeping_of(&mut self, index: usize) -> Option<(&mut Keeping, &mut Pool)> {
+        let keeping = self.slots.get_mut(index)?.as_mut()?.session.keeping.as_mut()?;
+        Some((keeping, &mut self.pool))
+    }
+
+    /// The copies and the counter of the session at this index, if it counts this flow, and the
+    /// pool.
+    pub(super) fn keeping_at(
+        &mut self,
+        index: usize,
+        flow: &Key,
+    ) -> Option<(&mut Keeping, &mut FlowCounter, &mut Pool)> {
+        let slot = self.slots.get_mut(index)?.as_mut().filter(|slot| slot.flow == *flow)?;
+        Some((slot.session.keeping.as_mut()?, &mut slot.session.counter, &mut self.pool))
+    }
+
+    /// Forgets the copies of a session, which goes on to keep others.
+    pub(super) fn forget_copies(&mut self, number: SessionNumber) {
+        let Some((index, _)) = self.by_number(number) else { return };
+        if let Some((keeping, pool)) = self.keeping_of(index) {
+            keeping.copies.clear(pool);
+        }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 mod attacks;
 mod churn;
+mod copies;
 
 const PEER: &str = "192.0.2.1:5000";
 

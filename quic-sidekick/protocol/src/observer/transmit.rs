@@ -4,7 +4,7 @@ use super::Observer;
 use super::flow_counter::Withheld;
 use super::outgoing::{Bare, Outgoing};
 use crate::transmit::{Route, Transmit};
-use crate::wire::{Datagram, Message};
+use crate::wire::{Datagram, Message, SessionNumber};
 
 impl Observer {
     /// Writes the next waiting datagram to `out`, at least [`crate::MAX_DATAGRAM_LEN`] bytes, and
@@ -15,6 +15,9 @@ impl Observer {
             if let Some(transmit) = self.emit(next, out) {
                 return Some(self.sent(transmit));
             }
+        }
+        if let Some(transmit) = self.emit_repeat(out) {
+            return Some(self.sent(transmit));
         }
         while self.closing {
             let Some(index) = self.table.any() else {
@@ -37,6 +40,18 @@ impl Observer {
         transmit
     }
 
+    /// Writes a sealed message of a session, within its budget.
+    fn emit_sealed(
+        &mut self,
+        number: SessionNumber,
+        message: &Message<'_>,
+        out: &mut [u8],
+    ) -> Option<Transmit> {
+        let (_, session) = self.table.by_number(number)?;
+        let len = session.emit(message, out)?;
+        session.counter.budget.spend(len).then(|| session.transmit(len))
+    }
+
     /// Writes a message. Returns `None` if it is obsolete, or `out` is too short.
     fn emit(&mut self, message: Outgoing, out: &mut [u8]) -> Option<Transmit> {
         Some(match message {
@@ -53,6 +68,18 @@ impl Observer {
                 let epoch = session.counter.epoch;
                 let len = session.emit(&Message::Epoch { epoch }, out)?;
                 session.transmit(len)
+            }
+            Outgoing::Kept(number) => {
+                let message = self.kept(number)?;
+                self.emit_sealed(number, &message, out)?
+            }
+            Outgoing::Tail(number) => {
+                let message = self.tail(number)?;
+                self.stats.tails_sent += 1;
+                self.emit_sealed(number, &message, out)?
+            }
+            Outgoing::Nothing { session, number, ranges } => {
+                self.emit_sealed(session, &Message::Nothing { number, ranges }, out)?
             }
             Outgoing::Quack(number) => {
                 let (_, session) = self.table.by_number(number)?;

@@ -3,6 +3,7 @@
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// The proxy that a sender uses, and the terms that it requests.
 #[derive(Clone, Debug)]
@@ -22,6 +23,9 @@ pub struct SenderConfig {
     /// least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). 1 suits a flow
     /// whose packets are too far apart to overtake each other.
     pub packet_threshold: u32,
+    /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a second;
+    /// `None` to ask for none.
+    pub keep: Option<Duration>,
 }
 
 impl SenderConfig {
@@ -35,6 +39,13 @@ impl SenderConfig {
 impl Default for SenderConfig {
     /// The default terms, requested of any proxy that is discovered.
     fn default() -> Self {
-        Self { proxy: None, key: None, terms: Terms::default(), poll: true, packet_threshold: 3 }
+        Self {
+            proxy: None,
+            key: None,
+            terms: Terms::default(),
+            poll: true,
+            packet_threshold: 3,
+            keep: None,
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! A session that the proxy accepted (SPEC.md, sections 7.2 to 7.5).
 //!
 //! This file handles messages, epochs and polls; `quacks` reads reports, `timeouts` computes
-//! deadlines, and `probe` tracks requests without an answer.
+//! deadlines, `probe` tracks requests without an answer, and `keeping` fetches copies.
 
+mod keeping;
 pub(super) mod probe;
 mod quacks;
 mod timeouts;
@@ -16,6 +17,7 @@ use super::status::{Assistance, Reason};
 use crate::keys::{OpenError, Plain, PublicKey, Seal};
 use crate::terms::Terms;
 use crate::wire::{Accept, Datagram, Message, Poll, SEAL_LEN, SessionNumber};
+use keeping::Keeping;
 use probe::{Backoff, Probe, SILENCE};
 use std::time::{Duration, Instant};
 
@@ -119,6 +121,8 @@ pub(super) struct Established {
     pub(super) poll_waits: Option<Poll>,
     /// A NEW EPOCH waits to be sent.
     new_epoch_waits: bool,
+    /// Copies of the reverse flow.
+    pub(super) keeping: Keeping,
 }
 
 impl Established {
@@ -152,6 +156,7 @@ impl Established {
             unasked_since: None,
             poll_waits: None,
             new_epoch_waits: false,
+            keeping: Keeping::default(),
         }
     }
 
@@ -194,6 +199,9 @@ impl Established {
                 };
                 self.on_message(message, sequence, len, context)
             }
+            Datagram::Repeat(copy) if copy.session == self.local_number => {
+                self.on_repeat(&copy, context)
+            }
             _ => Err(HandleError::OtherSession),
         }
     }
@@ -218,7 +226,22 @@ impl Established {
                 context.leave(Transition::Ended);
                 Ok(())
             }
-            Message::Poll(_) | Message::NewEpoch { .. } => {
+            Message::Kept { age_ms } => {
+                self.on_kept(age_ms);
+                Ok(())
+            }
+            Message::Nothing { number, ranges } => {
+                self.on_nothing(number, ranges);
+                Ok(())
+            }
+            Message::Tail { last, .. } => {
+                self.on_tail(last, context);
+                Ok(())
+            }
+            Message::Poll(_)
+            | Message::NewEpoch { .. }
+            | Message::Keep { .. }
+            | Message::Request(_) => {
                 context.stats.malformed += 1;
                 Err(HandleError::NotForSender)
             }
@@ -336,17 +359,22 @@ impl Established {
             });
             return;
         }
-        if due(self.probe_at(context.config)) || due(self.keep_alive_at()) {
+        self.on_keeping_timeout(context);
+        if due(self.probe_at(context.config)) || due(self.keep_alive_at()) || due(self.measure_at())
+        {
             self.poll(context);
         }
     }
 
     /// Writes the waiting message to `out` and returns the datagram's length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8]) -> Option<usize> {
+        let mut asked = None;
         let message = if std::mem::take(&mut self.new_epoch_waits) {
             Message::NewEpoch { epoch: self.epoch.number }
+        } else if let Some(poll) = self.poll_waits.take() {
+            Message::Poll(poll)
         } else {
-            Message::Poll(self.poll_waits.take()?)
+            self.keeping.next_message(&mut asked)?
         };
         self.seal.seal(self.remote_number, &message, out)
     }

@@ -27,6 +27,8 @@ pub(super) enum Sample {
 #[derive(Debug, Default)]
 pub(super) struct NearRtt {
     smoothed: Option<Duration>,
+    /// The mean deviation from the smoothed value (RFC 9002, section 5.3).
+    deviation: Duration,
     latest: Duration,
     /// The shortest time to an answer. A proxy can delay answers but not hasten them, while it can
     /// claim any waiting time.
@@ -87,8 +89,14 @@ impl NearRtt {
             self.last.push_front(sample);
         }
         self.smoothed = Some(match self.smoothed {
-            None => sample,
-            Some(smoothed) => scale(smoothed, 7, 8) + sample / 8,
+            None => {
+                self.deviation = sample / 2;
+                sample
+            }
+            Some(smoothed) => {
+                self.deviation = scale(self.deviation, 3, 4) + smoothed.abs_diff(sample) / 4;
+                scale(smoothed, 7, 8) + sample / 8
+            }
         });
     }
 
@@ -120,6 +128,11 @@ impl NearRtt {
         self.last.iter().min().map(|latest| latest.saturating_sub(least))
     }
 
+    /// The least of the last three samples: what no single delayed packet explains.
+    pub(super) fn of_late(&self) -> Option<Duration> {
+        self.last.iter().take(3).min().copied()
+    }
+
     fn bound(&self) -> Duration {
         self.smoothed.map_or(INITIAL, |smoothed| smoothed.max(self.latest))
     }
@@ -144,6 +157,12 @@ impl NearRtt {
     /// How long the last packet may stay unreported before a poll: 1.1 near RTT.
     pub(super) fn probe_timeout(&self) -> Duration {
         scale(self.bound(), 11, 10).max(GRANULARITY)
+    }
+
+    /// How long a copy may stay away before it is requested again: 1.1 near RTT and four
+    /// deviations.
+    pub(super) fn copy_timeout(&self) -> Duration {
+        self.probe_timeout() + 4 * self.deviation
     }
 
     /// The interval before a request is repeated. A rough value that is too low costs a few

@@ -24,6 +24,7 @@ use crate::flow::Flow;
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use crate::wire::Datagram;
+use crate::wire::discovery::Answer;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -238,7 +239,7 @@ impl ProxySession {
         }
         match effects.transition.take() {
             None => {}
-            Some(Transition::Established) => self.establish(),
+            Some(Transition::Established) => self.establish(now),
             Some(Transition::Failed(reason)) => {
                 self.write_bye();
                 self.fail(reason, now);
@@ -264,12 +265,33 @@ impl ProxySession {
     }
 
     /// Moves to the session that the handshake established.
-    fn establish(&mut self) {
+    fn establish(&mut self, now: Instant) {
         if let State::Handshaking(handshaking) = &mut self.state
             && let Some(established) = handshaking.established.take()
         {
             self.key = Some(established.key);
             self.state = State::Established(established);
+            self.ask_to_keep(now);
+        }
+    }
+
+    /// Asks the proxy to keep copies of the reverse flow, if they are wanted.
+    fn ask_to_keep(&mut self, now: Instant) {
+        if let (Some(age), State::Established(established)) = (self.config.keep, &mut self.state) {
+            established.ask_to_keep(age, self.numbers.array(), now);
+        }
+    }
+
+    /// Takes an answer on the path if it belongs to a KEEP of this session.
+    pub(super) fn on_path_answer(&mut self, answer: &Answer, now: Instant) -> bool {
+        self.established_mut().is_some_and(|session| session.on_path_answer(answer, now))
+    }
+
+    /// The session's state while it is established.
+    pub(super) fn established_mut(&mut self) -> Option<&mut Established> {
+        match &mut self.state {
+            State::Established(established) => Some(established),
+            State::Closed | State::Handshaking(_) => None,
         }
     }
 

@@ -83,6 +83,10 @@ pub struct SenderStats {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Ranges of datagrams of the reverse flow that were requested, with repetitions.
+    pub repeats_requested: u64,
+    /// Copies of such datagrams that arrived.
+    pub repeats_received: u64,
     /// Markers sent.
     pub markers: u64,
     /// Malformed datagrams, and messages that a proxy must not send.
@@ -104,6 +108,8 @@ impl std::ops::AddAssign for SenderStats {
             undecodable: self.undecodable + other.undecodable,
             epochs: self.epochs + other.epochs,
             polls: self.polls + other.polls,
+            repeats_requested: self.repeats_requested + other.repeats_requested,
+            repeats_received: self.repeats_received + other.repeats_received,
             markers: self.markers + other.markers,
             malformed: self.malformed + other.malformed,
             other_version: self.other_version + other.other_version,

@@ -10,8 +10,8 @@ use super::valid::{
 use crate::clock::Numbers;
 use crate::keys::{Initiator, Responder, Seal};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, SessionNumber,
-    hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Range, Ranges,
+    Request, SessionNumber, hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, PublicKey, SecretKey, Terms, prologue};
 use serde_json::{Value, json};
@@ -179,6 +179,14 @@ fn sealed(sender: Seal, proxy: Seal, keys: &[[u8; 32]; 2], with_invalid: bool) -
     sender.add_message("NEW EPOCH", &Message::NewEpoch { epoch: 1 });
     proxy.add_message("EPOCH", &Message::Epoch { epoch: 2 });
     proxy.add_message("quACK, the longest", &quack(2, 0, &words(255)));
+    let keep = Keep { age_ms: 300, handle: [1; 20], nonce: [2; 16], cookie: Cookie([3; 20]) };
+    sender.add_message("KEEP", &Message::Keep(keep));
+    proxy.add_message("KEPT", &Message::Kept { age_ms: 300 });
+    let ranges = [Range { after: Some(7), before: Some(9) }, Range { after: None, before: None }];
+    let request = Request { number: 1, ranges: Ranges::new(&ranges) };
+    sender.add_message("REQUEST", &Message::Request(request));
+    proxy.add_message("NOTHING", &Message::Nothing { number: 1, ranges: 1 });
+    proxy.add_message("TAIL", &Message::Tail { last: 9, passed: 2 });
     proxy.add_message("BYE of the proxy", &Message::Bye);
     if with_invalid {
         invalid::messages().into_iter().for_each(|bad| sender.add_malformed(bad));

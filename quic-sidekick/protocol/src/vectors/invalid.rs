@@ -7,8 +7,8 @@ use super::valid::{
 use crate::Terms;
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, Message, ParseError, Pattern, Poll, Refusal, hello_payload,
-    parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, Message, ParseError, Pattern, Poll, Range, Ranges,
+    Refusal, Repeat, Request, hello_payload, parse_hello_payload,
 };
 use serde_json::{Value, json};
 
@@ -186,6 +186,8 @@ fn datagrams() -> Vec<Value> {
         sequence: 7,
         ciphertext: &bytes::<17>(0x70),
     });
+    let longest = bytes::<1472>(0x90);
+    let repeat = Repeat { session, number: 1, range: 15, index: 1, total: 2, datagram: &longest };
     [
         vec![vector(DATAGRAM, "empty", &[], "truncated")],
         changes(DATAGRAM, "RETRY", &retry, &[("no cookie", Put(13, &[0; 20]), "field cookie")]),
@@ -207,7 +209,7 @@ fn datagrams() -> Vec<Value> {
             &unknown,
             &[
                 ("type 0", Put(0, &[0x10]), "type"),
-                ("type 7", Put(0, &[0x17]), "type"),
+                ("type 8", Put(0, &[0x18]), "type"),
                 ("type 15", Put(0, &[0x1f]), "type"),
             ],
         ),
@@ -219,6 +221,19 @@ fn datagrams() -> Vec<Value> {
             &[
                 ("cut in the sequence number", Cut(8), "truncated"),
                 ("a tag alone", Cut(25), "truncated"),
+            ],
+        ),
+        changes(
+            DATAGRAM,
+            "REPEAT",
+            &emitted(&Datagram::Repeat(repeat)),
+            &[
+                ("number 0", Put(5, &[0, 0]), "field request number"),
+                ("range 16", Put(7, &[16]), "field range"),
+                ("no copies at all", Put(9, &[0]), "field range"),
+                ("a copy behind the last", Put(8, &[2]), "field range"),
+                ("a copy without an identifier", Cut(13), "truncated"),
+                ("one byte long", More, "trailing bytes"),
             ],
         ),
     ]
@@ -267,6 +282,8 @@ fn as_vector((name, bytes, error): Bad) -> Value {
 pub(super) fn messages() -> Vec<Bad> {
     let sums = words(2);
     let (poll, new_epoch) = (Poll { epoch: 3, token: 4, sums: 5 }, Message::NewEpoch { epoch: 1 });
+    let keep = Keep { age_ms: 1, handle: bytes(0), nonce: bytes(0), cookie: Cookie::NONE };
+    let range = Range { after: Some(5), before: Some(6) };
     type Changes<'a> = &'a [(&'a str, Change<'a>, &'static str)];
     let of = |what: &str, message: Message<'_>, list: Changes<'_>| {
         let mut out = [0; 200];
@@ -322,7 +339,49 @@ pub(super) fn messages() -> Vec<Bad> {
         of(
             "BYE",
             Message::Bye,
-            &[("type 0", Put(0, &[0]), "type"), ("type 7", Put(0, &[7]), "type"), long()],
+            &[("type 0", Put(0, &[0]), "type"), ("type 12", Put(0, &[12]), "type"), long()],
+        ),
+        of(
+            "KEEP",
+            Message::Keep(keep),
+            &[
+                ("age 0", Put(1, &[0, 0]), "field age"),
+                ("one byte short", Cut(58), "truncated"),
+                long(),
+            ],
+        ),
+        of("KEPT", Message::Kept { age_ms: 1 }, &[("one byte short", Cut(2), "truncated"), long()]),
+        of(
+            "REQUEST",
+            Message::Request(Request { number: 1, ranges: Ranges::new(&[range; 2]) }),
+            &[
+                ("number 0", Put(1, &[0, 0]), "field request number"),
+                ("no range", Cut(3), "truncated"),
+                ("ends in its second range", Cut(20), "truncated"),
+                ("an unknown flag", Put(3, &[7]), "field range"),
+                ("an end that is not there, and its identifier", Put(3, &[2]), "field range"),
+                ("one byte long", More, "truncated"),
+            ],
+        ),
+        vec![(
+            "REQUEST: 17 ranges".to_owned(),
+            [[9; 3].as_slice(), &[0; 153]].concat(),
+            "trailing bytes",
+        )],
+        of(
+            "NOTHING",
+            Message::Nothing { number: 1, ranges: 1 },
+            &[
+                ("number 0", Put(1, &[0, 0]), "field request number"),
+                ("no range", Put(3, &[0, 0]), "field ranges"),
+                ("one byte short", Cut(4), "truncated"),
+                long(),
+            ],
+        ),
+        of(
+            "TAIL",
+            Message::Tail { last: 1, passed: 1 },
+            &[("one byte short", Cut(8), "truncated"), long()],
         ),
     ]
     .concat()

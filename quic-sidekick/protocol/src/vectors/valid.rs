@@ -3,8 +3,9 @@
 use super::json::{hex, joined};
 use crate::wire::discovery::{Answer, Marker, Reply};
 use crate::wire::{
-    Accept, Cookie, Datagram, Hello, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Refusal,
-    SessionNumber, ShortQuack, Sums, hello_payload, parse_hello_payload,
+    Accept, Cookie, Datagram, Hello, Keep, MAX_DATAGRAM_LEN, Message, Pattern, Poll, Quack, Range,
+    Ranges, Refusal, Repeat, Request, SessionNumber, ShortQuack, Sums, hello_payload,
+    parse_hello_payload,
 };
 use crate::{Filter, Flow, Identification, Position, Terms};
 use serde_json::{Value, json};
@@ -132,6 +133,17 @@ fn datagram_fields(datagram: &Datagram<'_>) -> (&'static str, Value) {
             "sealed",
             json!({ "session": session.0, "sequence": sequence, "ciphertext": hex(ciphertext) }),
         ),
+        Datagram::Repeat(repeat) => (
+            "repeat",
+            json!({
+                "session": repeat.session.0,
+                "number": repeat.number,
+                "range": repeat.range,
+                "index": repeat.index,
+                "total": repeat.total,
+                "datagram": hex(repeat.datagram),
+            }),
+        ),
     }
 }
 
@@ -159,6 +171,22 @@ fn message_fields(message: &Message<'_>) -> (&'static str, Value) {
         Message::NewEpoch { epoch } => ("new epoch", json!({ "epoch": epoch })),
         Message::Epoch { epoch } => ("epoch", json!({ "epoch": epoch })),
         Message::Bye => ("bye", json!({})),
+        Message::Keep(Keep { age_ms, handle, nonce, cookie }) => {
+            let (handle, nonce, cookie) = (hex(&handle), hex(&nonce), hex(&cookie.0));
+            let fields =
+                json!({ "age_ms": age_ms, "handle": handle, "nonce": nonce, "cookie": cookie });
+            ("keep", fields)
+        }
+        Message::Kept { age_ms } => ("kept", json!({ "age_ms": age_ms })),
+        Message::Request(Request { number, ranges }) => {
+            let range = |range: Range| json!({ "after": range.after, "before": range.before });
+            let ranges: Vec<_> = ranges.iter().map(range).collect();
+            ("request", json!({ "number": number, "ranges": ranges }))
+        }
+        Message::Nothing { number, ranges } => {
+            ("nothing", json!({ "number": number, "ranges": ranges }))
+        }
+        Message::Tail { last, passed } => ("tail", json!({ "last": last, "passed": passed })),
     }
 }
 
@@ -205,6 +233,10 @@ fn datagram(name: &str, datagram: &Datagram<'_>) -> Value {
     vector(name, datagram_fields(datagram), &bytes)
 }
 
+fn request(number: u16, ranges: &[Range]) -> Message<'_> {
+    Message::Request(Request { number, ranges: Ranges::new(ranges) })
+}
+
 pub(super) fn datagrams() -> Vec<Value> {
     let a_marker = Marker { handle: bytes(0x21), nonce: bytes(0xa0), reply: Reply::Adjacent(5000) };
     let an_answer = Answer {
@@ -228,6 +260,9 @@ pub(super) fn datagrams() -> Vec<Value> {
     let pinned = Hello { pattern: Pattern::Pinned, handshake: &bytes::<112>(0x10), ..hello };
     let (session, cookie) = (SENDER_SESSION, Cookie(bytes(0xc0)));
     let refuse = |why| Datagram::Refuse { session, echo: ECHO, why };
+    let repeat = |(number, range, index, total), datagram| {
+        Datagram::Repeat(Repeat { session, number, range, index, total, datagram })
+    };
     let sealed = |ciphertext| Datagram::Sealed { session: PROXY_SESSION, sequence: 7, ciphertext };
     vec![
         marker("marker, to be answered at the adjacent socket", &a_marker),
@@ -261,6 +296,8 @@ pub(super) fn datagrams() -> Vec<Value> {
         datagram("UNKNOWN SESSION", &Datagram::UnknownSession { session: PROXY_SESSION }),
         datagram("SEALED, the shortest", &sealed(&bytes::<17>(0x70))),
         datagram("SEALED, the longest", &sealed(&bytes::<1058>(0x70))),
+        datagram("REPEAT, the shortest", &repeat((1, 0, 0, 1), &bytes::<4>(0x90))),
+        datagram("REPEAT, the longest", &repeat((u16::MAX, 15, 63, 64), &bytes::<1472>(0x90))),
     ]
 }
 
@@ -318,6 +355,11 @@ pub(super) fn messages() -> Vec<Value> {
         count: 0,
         sums: Sums::new(&[0; 20]),
     };
+    let (handle, nonce) = (bytes(0x21), bytes(0xa0));
+    let keep = Keep { age_ms: 300, handle, nonce, cookie: Cookie::NONE };
+    let between = Range { after: Some(0x8c31_02f7), before: Some(0) };
+    let (since, until) = (Range { before: None, ..between }, Range { after: None, ..between });
+    let all = Range { after: None, before: None };
     let poll = |token, sums| Message::Poll(Poll { epoch: 3, token, sums });
     vec![
         message("quACK of an epoch without packets", &Message::Quack(empty)),
@@ -336,5 +378,15 @@ pub(super) fn messages() -> Vec<Value> {
         ),
         message("EPOCH", &Message::Epoch { epoch: 2 }),
         message("BYE", &Message::Bye),
+        message("KEEP without a cookie", &Message::Keep(keep)),
+        message("KEEP with a cookie", &Message::Keep(Keep { cookie: Cookie(bytes(0xc0)), ..keep })),
+        message("KEPT", &Message::Kept { age_ms: 300 }),
+        message("KEPT, refused", &Message::Kept { age_ms: 0 }),
+        message("REQUEST of one range", &request(1, &[all])),
+        message("REQUEST of each kind of range", &request(2, &[between, since, until, all])),
+        message("REQUEST of 16 ranges", &request(u16::MAX, &[between; 16])),
+        message("NOTHING in the first range", &Message::Nothing { number: 1, ranges: 1 }),
+        message("NOTHING in all", &Message::Nothing { number: u16::MAX, ranges: u16::MAX }),
+        message("TAIL", &Message::Tail { last: 0xe402_9b1c, passed: 65_537 }),
     ]
 }

@@ -5,6 +5,7 @@ use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
 use super::header::{Cookie, SessionNumber, VERSION};
 use super::message::MAX_MESSAGE_LEN;
+use super::request::MAX_RANGES;
 use crate::flow::Flow;
 use crate::terms::Terms;
 use std::net::SocketAddr;
@@ -15,6 +16,15 @@ const ACCEPT: u8 = 3;
 const REFUSE: u8 = 4;
 const UNKNOWN_SESSION: u8 = 5;
 const SEALED: u8 = 6;
+const REPEAT: u8 = 7;
+
+/// The length of the shortest datagram that a proxy keeps, in bytes: an identifier.
+const MIN_KEPT_LEN: usize = 4;
+/// The length of the longest datagram that a proxy keeps, in bytes: on a path with IPv4 packets of
+/// 1500 bytes.
+pub const MAX_KEPT_LEN: usize = 1472;
+/// The number of bytes before the copy in a REPEAT.
+pub const REPEAT_HEADER_LEN: usize = 10;
 
 /// The length of an X25519 public key in bytes.
 const KEY_LEN: usize = 32;
@@ -105,6 +115,26 @@ pub enum Datagram<'a> {
         /// The message, encrypted, and its authentication tag.
         ciphertext: &'a [u8],
     },
+    /// The proxy repeats a datagram of the reverse flow. It has no seal: the copy authenticates
+    /// itself, and with a seal it would be too long for its path.
+    Repeat(Repeat<'a>),
+}
+
+/// A copy of a datagram of the reverse flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat<'a> {
+    /// The number that the sender chose.
+    pub session: SessionNumber,
+    /// The number of the request, not 0.
+    pub number: u16,
+    /// The place of its range in the request, 0 to 15.
+    pub range: u8,
+    /// Its place in the range, below `total`.
+    pub index: u8,
+    /// The number of copies that the proxy sends for the range, not 0.
+    pub total: u8,
+    /// The datagram, 4 to [`MAX_KEPT_LEN`] bytes.
+    pub datagram: &'a [u8],
 }
 
 /// A request to count the packets of a flow, with the first handshake message, which holds the
@@ -229,6 +259,20 @@ impl<'a> Datagram<'a> {
                 }
                 Self::Sealed { session, sequence, ciphertext }
             }
+            REPEAT => {
+                let number = nonzero(r.u16()?, "request number")?;
+                let [range, index, total] = r.array()?;
+                if usize::from(range) >= MAX_RANGES || index >= total {
+                    return Err(ParseError::Field("range"));
+                }
+                let datagram = r.rest();
+                match datagram.len() {
+                    ..MIN_KEPT_LEN => return Err(ParseError::Truncated),
+                    MIN_KEPT_LEN..=MAX_KEPT_LEN => {}
+                    _ => return Err(ParseError::TrailingBytes),
+                }
+                Self::Repeat(Repeat { session, number, range, index, total, datagram })
+            }
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -248,6 +292,7 @@ impl<'a> Datagram<'a> {
             Self::Refuse { session, .. } => (REFUSE, session),
             Self::UnknownSession { session } => (UNKNOWN_SESSION, session),
             Self::Sealed { session, .. } => (SEALED, session),
+            Self::Repeat(repeat) => (REPEAT, repeat.session),
         };
         w.put_all(&[&[VERSION << 4 | kind], &session.0.to_be_bytes()])?;
         match *self {
@@ -272,6 +317,9 @@ impl<'a> Datagram<'a> {
             Self::UnknownSession { .. } => {}
             Self::Sealed { sequence, ciphertext, .. } => {
                 w.put_all(&[&sequence.to_be_bytes(), ciphertext])?;
+            }
+            Self::Repeat(Repeat { number, range, index, total, datagram, .. }) => {
+                w.put_all(&[&number.to_be_bytes(), &[range, index, total], datagram])?;
             }
         }
         Ok(w.len())

@@ -1,9 +1,11 @@
 //! Messages inside a seal (SPEC.md, section 4.3).
 
 use super::cursor::{Reader, Writer};
+use super::discovery::{HANDLE_LEN, NONCE_LEN};
 use super::error::{BufferTooShort, ParseError};
 use super::fields::nonzero;
-use super::header::SEAL_LEN;
+use super::header::{Cookie, SEAL_LEN};
+use super::request::{Ranges, Request};
 
 const QUACK: u8 = 1;
 const POLL: u8 = 2;
@@ -11,6 +13,11 @@ const NEW_EPOCH: u8 = 3;
 const EPOCH: u8 = 4;
 const BYE: u8 = 5;
 const SHORT_QUACK: u8 = 6;
+const KEEP: u8 = 7;
+const KEPT: u8 = 8;
+const REQUEST: u8 = 9;
+const NOTHING: u8 = 10;
+const TAIL: u8 = 11;
 
 /// The length of a quACK without its sums, in bytes.
 const QUACK_LEN: usize = 22;
@@ -44,6 +51,43 @@ pub enum Message<'a> {
     },
     /// Either side ends the session.
     Bye,
+    /// The sender asks the proxy to keep copies of the reverse flow's datagrams.
+    Keep(Keep),
+    /// The proxy grants a [`Keep`](Self::Keep), or refuses.
+    Kept {
+        /// How long it keeps each copy at most, in milliseconds; 0 if it keeps none.
+        age_ms: u16,
+    },
+    /// The sender requests copies.
+    Request(Request<'a>),
+    /// The proxy has no datagram in some ranges of a request.
+    Nothing {
+        /// The request's number, not 0.
+        number: u16,
+        /// The ranges, not 0: bit 0 stands for the first.
+        ranges: u16,
+    },
+    /// The reverse flow is silent.
+    Tail {
+        /// The identifier of the latest datagram that the proxy kept.
+        last: u32,
+        /// The number of datagrams that it kept since keeping began, modulo 2^32.
+        passed: u32,
+    },
+}
+
+/// A request to keep copies. The proxy answers one without a valid cookie by an ANSWER along the
+/// flow's path, which proves that the sender receives the reverse flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// How long each copy is useful, in milliseconds, not 0.
+    pub age_ms: u16,
+    /// The handle that the ANSWER repeats.
+    pub handle: [u8; HANDLE_LEN],
+    /// The nonce that the ANSWER repeats.
+    pub nonce: [u8; NONCE_LEN],
+    /// The cookie of an ANSWER to an earlier KEEP, or [`Cookie::NONE`].
+    pub cookie: Cookie,
 }
 
 /// A request for an immediate quACK.
@@ -198,6 +242,23 @@ impl<'a> Message<'a> {
                 };
                 Self::ShortQuack(ShortQuack { count, last, sums })
             }
+            KEEP => Self::Keep(Keep {
+                age_ms: nonzero(r.u16()?, "age")?,
+                handle: r.array()?,
+                nonce: r.array()?,
+                cookie: Cookie(r.array()?),
+            }),
+            KEPT => Self::Kept { age_ms: r.u16()? },
+            REQUEST => {
+                let number = nonzero(r.u16()?, "request number")?;
+                // The seal authenticates the length.
+                Self::Request(Request { number, ranges: Ranges::parse(r.rest())? })
+            }
+            NOTHING => {
+                let number = nonzero(r.u16()?, "request number")?;
+                Self::Nothing { number, ranges: nonzero(r.u16()?, "ranges")? }
+            }
+            TAIL => Self::Tail { last: r.u32()?, passed: r.u32()? },
             other => return Err(ParseError::Type(other)),
         };
         r.end()?;
@@ -227,6 +288,21 @@ impl<'a> Message<'a> {
             Self::NewEpoch { epoch } => w.put_all(&[&[NEW_EPOCH], &epoch.to_be_bytes()])?,
             Self::Epoch { epoch } => w.put_all(&[&[EPOCH], &epoch.to_be_bytes()])?,
             Self::Bye => w.put(&[BYE])?,
+            Self::Keep(Keep { age_ms, handle, nonce, cookie }) => {
+                w.put_all(&[&[KEEP], &age_ms.to_be_bytes(), handle, nonce, &cookie.0])?;
+            }
+            Self::Kept { age_ms } => w.put_all(&[&[KEPT], &age_ms.to_be_bytes()])?,
+            Self::Request(Request { number, ranges }) => {
+                w.put_all(&[&[REQUEST], &number.to_be_bytes()])?;
+                ranges.emit(&mut w)?;
+            }
+            Self::Nothing { number, ranges } => {
+                w.put_all(&[&[NOTHING], &number.to_be_bytes(), &ranges.to_be_bytes()])?;
+            }
+            Self::Tail { last, passed } => {
+                w.put(&[TAIL])?;
+                w.words([*last, *passed])?;
+            }
         }
         Ok(w.len())
     }

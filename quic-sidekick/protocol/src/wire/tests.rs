@@ -57,7 +57,12 @@ fn datagram(value: Datagram<'_>) {
     let len = value.emit(&mut buffer).unwrap();
     assert_eq!(Datagram::parse(&buffer[..len]), Ok(value));
     // A sealed message has no length field: the seal detects truncation.
-    let shortest = if matches!(value, Datagram::Sealed { .. }) { SEAL_LEN + 1 } else { len };
+    let shortest = match value {
+        Datagram::Sealed { .. } => SEAL_LEN + 1,
+        // The copy authenticates itself.
+        Datagram::Repeat(_) => REPEAT_HEADER_LEN + 4,
+        _ => len,
+    };
     // An ACCEPT has either of two lengths; the handshake checks which.
     let accepts = [Pattern::Unpinned, Pattern::Pinned].map(|pattern| 5 + pattern.accept_len());
     for cut in 0..len {
@@ -66,7 +71,7 @@ fn datagram(value: Datagram<'_>) {
         assert_eq!(Datagram::parse(&buffer[..cut]).is_ok(), whole, "cut to {cut} of {len} bytes");
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
     }
-    if !matches!(value, Datagram::Sealed { .. }) {
+    if !matches!(value, Datagram::Sealed { .. } | Datagram::Repeat(_)) {
         assert!(Datagram::parse(&buffer[..=len]).is_err(), "a trailing byte");
     }
 }
@@ -76,8 +81,10 @@ fn message(value: Message<'_>) {
     let len = value.emit(&mut buffer).unwrap();
     assert_eq!(Message::parse(&buffer[..len]), Ok(value));
     for cut in 0..len {
-        // A short quACK has no length field: the seal detects missing sums.
-        if !(matches!(value, Message::ShortQuack(_)) && cut > 5 && cut % 4 == 1) {
+        // A short quACK and a request have no length field: the seal detects missing parts.
+        let short = matches!(value, Message::ShortQuack(_)) && cut > 5 && cut % 4 == 1;
+        let request = matches!(value, Message::Request(_)) && cut > 3 && cut % 9 == 3;
+        if !short && !request {
             assert_eq!(Message::parse(&buffer[..cut]), Err(ParseError::Truncated));
         }
         assert_eq!(value.emit(&mut [0; MAX_DATAGRAM_LEN][..cut]), Err(BufferTooShort));
@@ -110,9 +117,19 @@ proptest! {
             datagram(Datagram::Refuse { session, echo, why });
         }
         datagram(Datagram::UnknownSession { session });
-        if len <= MAX_DATAGRAM_LEN - 9 {
+        if len <= SEAL_LEN + MAX_MESSAGE_LEN - 9 {
             datagram(Datagram::Sealed { session, sequence, ciphertext: &bytes[..len] });
         }
+        let (number, range, index) = (u16::from(byte) + 1, byte % 16, byte % 7);
+        let copy = &bytes[..len.min(MAX_KEPT_LEN)];
+        datagram(Datagram::Repeat(Repeat {
+            session,
+            number,
+            range,
+            index,
+            total: index + 1,
+            datagram: copy,
+        }));
     }
 
     #[test]
@@ -126,6 +143,22 @@ proptest! {
         message(Message::NewEpoch { epoch });
         message(Message::Epoch { epoch });
         message(Message::Bye);
+        message(Message::Keep(Keep {
+            age_ms: epoch,
+            handle: [7; 20],
+            nonce: [8; 16],
+            cookie: Cookie([9; Cookie::LEN]),
+        }));
+        message(Message::Kept { age_ms: epoch });
+        message(Message::Nothing { number: epoch, ranges: token });
+        message(Message::Tail { last: words[0], passed: words[1] });
+        let end = |word: u32| (word & 1 == 0).then_some(word);
+        let ranges: Vec<_> =
+            sums.iter().map(|sum| Range { after: end(*sum), before: end(sum / 2) }).collect();
+        for ranges in ranges.chunks(MAX_RANGES) {
+            let ranges = Ranges::new(ranges);
+            message(Message::Request(Request { number: epoch, ranges }));
+        }
         let [age_us, first, last, count] = words;
         let sums = Sums::new(&sums);
         message(Message::Quack(Quack { epoch, token, age_us, first, last, count, sums }));
@@ -255,7 +288,7 @@ fn the_layout_is_as_specified() {
 fn errors_name_the_invalid_field() {
     assert_eq!(Message::parse(&[2, 0, 1, 0, 0, 0]), Err(ParseError::Field("token")));
     assert_eq!(Message::parse(&[3, 0, 0]), Err(ParseError::Field("epoch")));
-    assert_eq!(Message::parse(&[7]), Err(ParseError::Type(7)));
+    assert_eq!(Message::parse(&[12]), Err(ParseError::Type(12)));
     assert_eq!(Datagram::parse(&[0x2f]), Err(ParseError::Version(2)));
     assert_eq!(Datagram::parse(&[0x1f, 0, 0, 0, 0]), Err(ParseError::Type(15)));
     let retry = [&[0x12][..], &[0; 4 + ECHO_LEN + Cookie::LEN]].concat();

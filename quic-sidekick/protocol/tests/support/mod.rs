@@ -10,7 +10,17 @@ use std::process::Command;
 pub(crate) const PROXY_PORT: u16 = 5252;
 
 /// The dissector's names for the vectors' fields. Three name a kind, and one the error.
-const FIELDS: [&str; 37] = [
+const FIELDS: [&str; 47] = [
+    "age_ms",
+    "number",
+    "after",
+    "before",
+    "ranges",
+    "passed",
+    "range",
+    "index",
+    "total",
+    "datagram",
     "path_type",
     "handle",
     "nonce",
@@ -51,7 +61,8 @@ const FIELDS: [&str; 37] = [
 ];
 
 /// Fields that follow from others.
-const DERIVED: [&str; 9] = [
+const DERIVED: [&str; 10] = [
+    "range_flags",
     "version",
     "family",
     "ephemeral",

@@ -19,6 +19,8 @@ impl Established {
             self.probe_at(config),
             self.silent_at(config),
             self.keep_alive_at(),
+            self.measure_at(),
+            self.keeping.next_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -73,6 +75,12 @@ impl Established {
             .filter(|_| !config.poll)
             .map(|(since, every)| since + patience.max(scale(every, 10, 1)));
         earlier(asked.map(|at| at + patience), owed)
+    }
+
+    /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
+    pub(super) fn measure_at(&self) -> Option<Instant> {
+        self.near_rtt.smoothed()?;
+        self.keeping.measure_at(self.epoch.probe.last_polled?)
     }
 
     /// When to poll so that the proxy keeps the session.

@@ -1,0 +1,479 @@
+//! Copies of datagrams that passed, for a while and within a budget (SPEC.md, section 6.8).
+//!
+//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A session's [`Copies`] fill blocks in the order in which
+//! datagrams pass, and return each block when all datagrams in it are too old. Keeping a datagram
+//! copies its bytes once, and allocates nothing once the pool has grown.
+
+use crate::wire::MAX_KEPT_LEN;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::{Duration, Instant};
+
+/// The size of a block in bytes: some forty datagrams.
+const BLOCK: usize = 64 << 10;
+/// The most datagrams that a session keeps.
+const MAX_KEPT: usize = 8192;
+/// The sessions of one source prefix use this part of the pool at most, or the share of one session
+/// if that is more.
+const SOURCE_PART: usize = 4;
+/// How often a datagram is repeated at most.
+const MAX_REPEATS: u8 = 16;
+
+/// The bytes that all sessions share.
+#[derive(Debug)]
+pub(super) struct Pool {
+    free: Vec<Box<[u8]>>,
+    /// Blocks that may still be allocated.
+    unallocated: usize,
+    /// Blocks that hold copies.
+    used: usize,
+    /// The most of them for one source prefix, and those of each that has any.
+    max_of_source: usize,
+    of_source: BTreeMap<IpAddr, usize>,
+}
+
+impl Pool {
+    /// A pool of at most `max_bytes`, in whole blocks. Nothing is allocated before it is needed.
+    pub(super) fn new(max_bytes: usize) -> Self {
+        let blocks = max_bytes / BLOCK;
+        Self {
+            free: Vec::new(),
+            unallocated: blocks,
+            used: 0,
+            max_of_source: blocks / SOURCE_PART,
+            of_source: BTreeMap::new(),
+        }
+    }
+
+    /// The bytes of blocks that hold copies.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used * BLOCK
+    }
+
+    /// A block for a source prefix, which may have `at_least` of them in any case.
+    fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Box<[u8]>> {
+        let of_source = self.of_source.get(&source).copied().unwrap_or(0);
+        if of_source >= self.max_of_source.max(at_least) {
+            return None;
+        }
+        let block = self.free.pop().or_else(|| {
+            self.unallocated = self.unallocated.checked_sub(1)?;
+            Some(vec![0; BLOCK].into_boxed_slice())
+        })?;
+        self.used += 1;
+        self.of_source.insert(source, of_source + 1);
+        Some(block)
+    }
+
+    fn give(&mut self, source: IpAddr, block: Box<[u8]>) {
+        self.used -= 1;
+        if let Some(of_source) = self.of_source.get_mut(&source) {
+            *of_source -= 1;
+            if *of_source == 0 {
+                self.of_source.remove(&source);
+            }
+        }
+        self.free.push(block);
+    }
+}
+
+/// A kept datagram. Its bytes are in the block with the number `block`.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    at: Instant,
+    block: u64,
+    offset: u32,
+    len: u16,
+    repeats: u8,
+}
+
+/// The datagrams between two others, by position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The position of the first.
+    pub(super) first: u64,
+    /// How many there are.
+    pub(super) len: usize,
+}
+
+/// The kept datagrams of one flow, in the order in which they passed. Each has a *position*: the
+/// number of datagrams before it.
+#[derive(Debug)]
+pub(super) struct Copies {
+    /// The prefix of the flow's source.
+    source: IpAddr,
+    /// The session's share of the pool, in blocks.
+    max_blocks: usize,
+    max_age: Duration,
+    blocks: VecDeque<Box<[u8]>>,
+    /// The number of the first block, and the bytes used of the last.
+    first_block: u64,
+    filled: usize,
+    kept: VecDeque<Kept>,
+    /// The identifiers of `kept`, apart so that a search reads little memory.
+    identifiers: VecDeque<u32>,
+    /// The position of the first kept datagram.
+    first: u64,
+    /// The interface whose datagrams are kept: the first that showed one while none was kept.
+    interface: Option<u32>,
+}
+
+impl Copies {
+    /// Keeps datagrams for `max_age`, and at most `max_bytes` of them.
+    pub(super) fn new(max_bytes: usize, max_age: Duration) -> Self {
+        Self {
+            source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            max_blocks: max_bytes / BLOCK,
+            max_age,
+            blocks: VecDeque::new(),
+            first_block: 0,
+            filled: BLOCK,
+            kept: VecDeque::new(),
+            identifiers: VecDeque::new(),
+            first: 0,
+            interface: None,
+        }
+    }
+
+    /// Sets the prefix of the flow's source, before anything is kept.
+    pub(super) fn set_source(&mut self, source: IpAddr) {
+        self.source = source;
+    }
+
+    pub(super) fn set_max_age(&mut self, max_age: Duration) {
+        self.max_age = max_age;
+    }
+
+    /// The number of datagrams that are kept.
+    pub(super) fn count(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// The number of datagrams that passed since keeping began.
+    pub(super) fn passed(&self) -> u64 {
+        self.first + u64::try_from(self.kept.len()).unwrap_or(0)
+    }
+
+    /// The identifier of the latest datagram, if it is still kept.
+    pub(super) fn latest(&self) -> Option<u32> {
+        self.identifiers.back().copied()
+    }
+
+    /// When the latest datagram passed, if it is still kept.
+    pub(super) fn latest_at(&self) -> Option<Instant> {
+        self.kept.back().map(|kept| kept.at)
+    }
+
+    /// When the latest datagram is too old, and with it all others.
+    pub(super) fn expiry(&self) -> Option<Instant> {
+        self.latest_at().map(|at| at + self.max_age)
+    }
+
+    /// Keeps a datagram that `interface` captured. Returns whether it was kept: the session keeps
+    /// those of one interface, and none that is too long or has no identifier.
+    pub(super) fn keep(
+        &mut self,
+        datagram: &[u8],
+        interface: u32,
+        now: Instant,
+        pool: &mut Pool,
+    ) -> bool {
+        let Some(identifier) = identifier(datagram) else { return false };
+        if datagram.len() > MAX_KEPT_LEN {
+            return false;
+        }
+        self.expire(now, pool);
+        if self.kept.is_empty() {
+            // The flow may have moved.
+            self.interface = None;
+        }
+        if *self.interface.get_or_insert(interface) != interface {
+            return false;
+        }
+        if self.kept.len() >= MAX_KEPT {
+            self.forget_first(pool);
+        }
+        if self.filled + datagram.len() > BLOCK && !self.add_block(pool) {
+            return false;
+        }
+        let (offset, end) = (self.filled, self.filled + datagram.len());
+        let room = self.blocks.back_mut().and_then(|block| block.get_mut(offset..end));
+        let (Some(room), Ok(offset), Ok(len)) =
+            (room, u32::try_from(offset), u16::try_from(datagram.len()))
+        else {
+            return false;
+        };
+        room.copy_from_slice(datagram);
+        self.filled = end;
+        let block = self.first_block + u64::try_from(self.blocks.len() - 1).unwrap_or(0);
+        self.kept.push_back(Kept { at: now, block, offset, len, repeats: 0 });
+        self.identifiers.push_back(identifier);
+        true
+    }
+
+    /// Appends a block: one of the pool's, or this session's own oldest.
+    fn add_block(&mut self, pool: &mut Pool) -> bool {
+        let has_room = self.blocks.len() < self.max_blocks;
+        let new = has_room.then(|| pool.take(self.source, self.max_blocks)).flatten();
+        let block = match new {
+            Some(block) => block,
+            None => {
+                while self.kept.front().is_some_and(|kept| kept.block == self.first_block) {
+                    self.forget_one();
+                }
+                let Some(block) = self.blocks.pop_front() else { return false };
+                self.first_block += 1;
+                block
+            }
+        };
+        self.blocks.push_back(block);
+        self.filled = 0;
+        true
+    }
+
+    fn forget_one(&mut self) {
+        if self.kept.pop_front().is_some() {
+            self.identifiers.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Forgets the first datagram, and returns the blocks that hold none any more.
+    fn forget_first(&mut self, pool: &mut Pool) {
+        self.forget_one();
+        let needed = self.kept.front().map_or(u64::MAX, |kept| kept.block);
+        while self.first_block < needed
+            && let Some(block) = self.blocks.pop_front()
+        {
+            pool.give(self.source, block);
+            self.first_block += 1;
+        }
+        if self.blocks.is_empty() {
+            self.filled = BLOCK;
+        }
+    }
+
+    /// Forgets what is too old.
+    pub(super) fn expire(&mut self, now: Instant, pool: &mut Pool) {
+        let old = |kept: &Kept| now.saturating_duration_since(kept.at) >= self.max_age;
+        let count = self.kept.iter().take_while(|kept| old(kept)).count();
+        for _ in 0..count {
+            self.forget_first(pool);
+        }
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self, pool: &mut Pool) {
+        while !self.kept.is_empty() {
+            self.forget_first(pool);
+        }
+        while let Some(block) = self.blocks.pop_front() {
+            pool.give(self.source, block);
+            self.first_block += 1;
+        }
+        self.filled = BLOCK;
+        self.interface = None;
+    }
+
+    /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
+    /// and before the next one with the identifier `before`, or to the latest. `None` if a named
+    /// datagram is not kept in this order.
+    pub(super) fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Found> {
+        let end = match before {
+            // The latest one: identifiers hardly ever repeat.
+            Some(before) => self.identifiers.iter().rposition(|id| *id == before)?,
+            None => self.identifiers.len(),
+        };
+        let start = match after {
+            Some(after) => {
+                let earlier = self.identifiers.iter().take(end);
+                earlier.rev().position(|id| *id == after).map(|from_end| end - from_end)?
+            }
+            None => 0,
+        };
+        let first = self.first + u64::try_from(start).ok()?;
+        Some(Found { first, len: end - start })
+    }
+
+    /// The datagram at a position, to repeat it. `None` if it is not kept any more or was repeated
+    /// too often.
+    pub(super) fn repeat(&mut self, position: u64) -> Option<&[u8]> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        let kept = self.kept.get_mut(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
+        kept.repeats += 1;
+        let block = usize::try_from(kept.block - self.first_block).ok()?;
+        let offset = usize::try_from(kept.offset).ok()?;
+        self.blocks.get(block)?.get(offset..offset + usize::from(kept.len))
+    }
+}
+
+/// The identifier of a datagram that is kept: its last four bytes.
+pub(crate) fn identifier(datagram: &[u8]) -> Option<u32> {
+    datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Numbers;
+    use crate::testing::key;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    /// A datagram whose last bytes are `identifier`.
+    fn datagram(identifier: u32, len: usize) -> Vec<u8> {
+        let mut datagram = vec![identifier.to_be_bytes()[3]; len];
+        datagram[len - 4..].copy_from_slice(&identifier.to_be_bytes());
+        datagram
+    }
+
+    /// What is kept, as a list.
+    struct Model(VecDeque<(u32, Instant, Vec<u8>)>);
+
+    impl Model {
+        fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Vec<Vec<u8>>> {
+            let position =
+                |id: u32, to: usize| self.0.iter().take(to).rposition(|kept| kept.0 == id);
+            let end = before.map_or(Some(self.0.len()), |id| position(id, self.0.len()))?;
+            let start = after.map_or(Some(0), |id| Some(position(id, end)? + 1))?;
+            Some(self.0.range(start..end).map(|kept| kept.2.clone()).collect())
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_found_again() {
+        let mut numbers = Numbers::new(key(1));
+        let mut draw = |below: u32| numbers.next_u32() % below;
+        let age = 100 * MS;
+        let mut pool = Pool::new(10 * BLOCK);
+        let mut copies = Copies::new(4 * BLOCK, age);
+        let (mut model, mut now) = (Model(VecDeque::new()), start());
+        let mut found = 0;
+        for step in 0..20_000_u32 {
+            now += Duration::from_micros(u64::from(draw(1200)));
+            let len = usize::try_from(draw(1500) + 4).unwrap();
+            // Some identifiers repeat.
+            let next = datagram(step - draw(2) * draw(5).min(step), len);
+            let kept = copies.keep(&next, 0, now, &mut pool);
+            assert_eq!(kept, len <= MAX_KEPT_LEN);
+            copies.expire(now, &mut pool);
+            while model.0.front().is_some_and(|(_, at, _)| now - *at >= age) {
+                model.0.pop_front();
+            }
+            if kept {
+                model.0.push_back((identifier(&next).unwrap(), now, next));
+            }
+            // The copies may have had room for less: never for the latest 3 blocks.
+            while model.0.len() > copies.kept.len() {
+                model.0.pop_front();
+            }
+            let bytes: usize = model.0.iter().map(|kept| kept.2.len()).sum();
+            let oldest = model.0.front().map_or(Duration::ZERO, |kept| now - kept.1);
+            assert!(bytes > 2 * BLOCK || oldest < age && model.0.len() == copies.kept.len());
+            let ends = [step.saturating_sub(draw(90)), step.saturating_sub(draw(90))];
+            let [after, before] = ends.map(|id| (id % 7 > 0).then_some(id));
+            let expected = model.between(after, before);
+            let range = copies.between(after, before);
+            assert_eq!(range.map(|range| range.len), expected.as_ref().map(Vec::len));
+            if let (Some(range), Some(expected)) = (range, expected) {
+                for (position, expected) in (range.first..).zip(&expected).take(5) {
+                    // Unless it was repeated too often.
+                    if let Some(copy) = copies.repeat(position) {
+                        assert_eq!(copy, expected);
+                        found += 1;
+                    }
+                }
+            }
+            assert!(copies.blocks.len() <= 4);
+            assert_eq!(pool.used, copies.blocks.len());
+        }
+        assert!(found > 5_000, "{found}");
+        copies.clear(&mut pool);
+        assert_eq!((pool.used_bytes(), copies.latest()), (0, None));
+        assert!(copies.keep(&datagram(1, 100), 7, now, &mut pool), "another interface, now");
+        copies.expire(now + age + MS, &mut pool);
+        assert_eq!(pool.used_bytes(), 0, "nothing is held when nothing is kept");
+    }
+
+    #[test]
+    fn sessions_share_the_pool_and_take_nothing_from_each_other() {
+        let (now, mut pool) = (start(), Pool::new(3 * BLOCK + 100));
+        let mut greedy = Copies::new(100 * BLOCK, MS);
+        let mut modest = Copies::new(100 * BLOCK, MS);
+        assert!(modest.keep(&datagram(1, 1000), 0, now, &mut pool));
+        for id in 0..500 {
+            assert!(greedy.keep(&datagram(id, 1000), 0, now, &mut pool));
+        }
+        assert_eq!(greedy.blocks.len(), 2, "what the pool has left");
+        assert_eq!(modest.between(None, None), Some(Found { first: 0, len: 1 }));
+        assert_eq!(greedy.latest(), Some(499));
+        assert_eq!(greedy.passed(), 500);
+        let mut late = Copies::new(100 * BLOCK, MS);
+        assert!(!late.keep(&datagram(1, 1000), 0, now, &mut pool), "the pool is exhausted");
+        modest.clear(&mut pool);
+        assert!(late.keep(&datagram(1, 1000), 0, now, &mut pool));
+    }
+
+    #[test]
+    fn a_source_takes_no_more_than_its_part_of_the_pool() {
+        let (now, mut pool) = (start(), Pool::new(16 * BLOCK));
+        let mut sessions = [(); 6].map(|()| Copies::new(2 * BLOCK, MS));
+        for (number, session) in (0..).zip(&mut sessions) {
+            session.set_source(IpAddr::from([10, 0, 0, number / 5]));
+        }
+        let mut kept = [0; 6];
+        for id in 0..500 {
+            for (session, kept) in sessions.iter_mut().zip(&mut kept) {
+                *kept += u32::from(session.keep(&datagram(id, 1000), 0, now, &mut pool));
+            }
+        }
+        let blocks = sessions.each_ref().map(|session| session.blocks.len());
+        assert_eq!(blocks.iter().take(5).sum::<usize>(), 4, "a quarter: {blocks:?}");
+        assert_eq!((blocks[5], kept[5]), (2, 500), "another source has its own part");
+        assert_eq!(pool.used, 6);
+        for session in &mut sessions {
+            session.clear(&mut pool);
+        }
+        assert!(pool.of_source.is_empty() && pool.used == 0);
+    }
+
+    #[test]
+    fn a_flow_that_moved_is_kept_on_its_new_interface() {
+        let (now, mut pool) = (start(), Pool::new(BLOCK));
+        let mut copies = Copies::new(BLOCK, 10 * MS);
+        assert!(copies.keep(&datagram(1, 100), 3, now, &mut pool));
+        assert!(!copies.keep(&datagram(2, 100), 4, now + 9 * MS, &mut pool));
+        assert!(copies.keep(&datagram(3, 100), 4, now + 10 * MS, &mut pool), "no copy is left");
+        assert!(!copies.keep(&datagram(4, 100), 3, now + 10 * MS, &mut pool));
+        assert_eq!(copies.between(None, None), Some(Found { first: 1, len: 1 }));
+    }
+
+    #[test]
+    fn a_datagram_is_repeated_a_limited_number_of_times() {
+        let (now, mut pool) = (start(), Pool::new(BLOCK));
+        let mut copies = Copies::new(BLOCK, MS);
+        assert!(copies.keep(&datagram(9, 50), 0, now, &mut pool));
+        for _ in 0..MAX_REPEATS {
+            assert_eq!(copies.repeat(0), Some(&datagram(9, 50)[..]));
+        }
+        assert_eq!(copies.repeat(0), None);
+        assert_eq!(copies.repeat(1), None);
+    }
+
+    #[test]
+    fn neither_short_nor_long_nor_doubly_captured_datagrams_are_kept() {
+        let (now, mut pool) = (start(), Pool::new(BLOCK));
+        let mut copies = Copies::new(BLOCK, MS);
+        assert!(copies.keep(&datagram(1, 4), 3, now, &mut pool));
+        assert!(!copies.keep(&[1, 2, 3], 3, now, &mut pool));
+        assert!(copies.keep(&datagram(2, MAX_KEPT_LEN), 3, now, &mut pool));
+        assert!(!copies.keep(&datagram(3, MAX_KEPT_LEN + 1), 3, now, &mut pool));
+        assert!(!copies.keep(&datagram(4, 100), 4, now, &mut pool), "another interface");
+        assert_eq!(copies.passed(), 2);
+    }
+}

@@ -1,0 +1,244 @@
+//! Copies of the reverse flow: proof, keeping, repeating, and reports of silence (SPEC.md, section
+//! 6.8).
+
+use super::Observer;
+use super::answers::OutgoingAnswer;
+use super::copies::Found;
+use super::error::HandleError;
+use super::keeping::{Keeping, Kept, MAX_AGE};
+use super::outgoing::Outgoing;
+use super::table::Key;
+use crate::cookie::Proof;
+use crate::flow::Flow;
+use crate::transmit::Transmit;
+use crate::wire::discovery::{Answer, Reply};
+use crate::wire::{
+    Datagram, Keep, MAX_RANGES, Message, REPEAT_HEADER_LEN, Range, Repeat, Request, SessionNumber,
+};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// The most copies for one range.
+const MAX_COPIES: usize = 64;
+/// The most ranges of all sessions that wait to be repeated.
+const MAX_REPEATS: usize = 4096;
+
+/// Copies that wait to be sent, for one range of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Repeats {
+    session: SessionNumber,
+    number: u16,
+    range: u8,
+    /// The position of the first.
+    first: u64,
+    index: u8,
+    total: u8,
+}
+
+impl Observer {
+    /// Whether a session keeps copies. If none does, the caller need not capture whole datagrams.
+    #[must_use]
+    pub fn keeps_copies(&self) -> bool {
+        self.table.keeping() > 0
+    }
+
+    /// The bytes of memory that hold copies, in whole blocks.
+    #[must_use]
+    pub fn copies_bytes(&self) -> usize {
+        self.table.pool.used_bytes()
+    }
+
+    /// Keeps a copy of a captured datagram if a session asked for copies of its flow. `flow` is the
+    /// datagram's own, the reverse of the session's, and `interface` is as for
+    /// [`Observer::observe`]. Returns whether it was kept.
+    pub fn keep(&mut self, flow: &Flow, interface: u32, datagram: &[u8], now: Instant) -> bool {
+        let key = Key::of(&Flow { source: flow.destination, destination: flow.source });
+        let Some(index) = self.table.find(&key) else { return false };
+        let Some((keeping, session_counter, pool)) = self.table.keeping_at(index, &key) else {
+            return false;
+        };
+        let kept = keeping.keep(datagram, interface, now, pool);
+        if kept == Kept::Not {
+            return false;
+        }
+        session_counter.budget.seen(datagram.len());
+        if kept == Kept::WithDeadline {
+            self.table.reschedule_at(index);
+        }
+        self.stats.kept += 1;
+        true
+    }
+
+    /// Begins to keep copies for a session, or changes their age. Only a sender that has received
+    /// an answer at the flow's own port can prove that it receives the reverse flow.
+    pub(super) fn on_keep(
+        &mut self,
+        number: SessionNumber,
+        keep: &Keep,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let max_bytes = self.config.keep_bytes_per_session.min(self.config.keep_bytes);
+        let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let (flow, peer) = (session.agreed.flow, session.agreed.peer);
+        if max_bytes > 0 && !self.cookies.verify(&keep.cookie, Proof::Flow(&flow), now) {
+            self.stats.keeps_unproven += 1;
+            return self.challenge(&flow, peer, keep, now);
+        }
+        let age_ms = keep.age_ms;
+        if max_bytes > 0 {
+            let age = Duration::from_millis(age_ms.into()).min(MAX_AGE);
+            let keeping = self.table.begin_keeping(index, || Keeping::new(max_bytes));
+            if let Some(keeping) = keeping {
+                keeping.age_ms = u16::try_from(age.as_millis()).unwrap_or(u16::MAX);
+                keeping.copies.set_max_age(age);
+            }
+        }
+        self.queue(Outgoing::Kept(number));
+        Ok(())
+    }
+
+    /// Sends a cookie along the path to the flow's source, at most at the rate of answers to
+    /// markers. The flow's source has the address at which the sender is, so the answer reaches no
+    /// other host; another port of that host at most.
+    fn challenge(
+        &mut self,
+        flow: &Flow,
+        peer: SocketAddr,
+        keep: &Keep,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        if flow.source.ip() != peer.ip().to_canonical() {
+            return Err(HandleError::Unproven);
+        }
+        if !self.answered.record(keep.nonce, flow.source, now) {
+            self.stats.markers_deferred += 1;
+            return Err(HandleError::Busy);
+        }
+        if let Some(cookie) = self.cookies.issue(Proof::Flow(flow), now) {
+            let (handle, nonce) = (keep.handle, keep.nonce);
+            let answer = Answer { handle, nonce, proxy: peer, flow: *flow, cookie };
+            let (reply, interface) = (Reply::Path, None);
+            self.queue(Outgoing::Answer(OutgoingAnswer { answer, reply, interface }));
+        }
+        Err(HandleError::Unproven)
+    }
+
+    /// Queues the copies in the ranges of a request. A range with an end that is not kept gets no
+    /// answer: it may be a datagram of another flow.
+    pub(super) fn on_request(
+        &mut self,
+        number: SessionNumber,
+        request: Request<'_>,
+        now: Instant,
+    ) -> Result<(), HandleError> {
+        let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let Some((keeping, pool)) = self.table.keeping_of(index) else {
+            return Err(HandleError::NotKept);
+        };
+        if !keeping.admit_request(request.ranges.len(), now) {
+            self.stats.requests_deferred += 1;
+            return Err(HandleError::Busy);
+        }
+        self.stats.requests += 1;
+        keeping.copies.expire(now, pool);
+        let mut nothing = 0_u16;
+        for (range, Range { after, before }) in (0..).zip(request.ranges.iter()) {
+            let Some(Found { first, len }) = keeping.copies.between(after, before) else {
+                continue;
+            };
+            if len == 0 {
+                nothing |= 1 << range;
+                continue;
+            }
+            if self.repeats.len() < MAX_REPEATS {
+                let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
+                self.repeats.push_back(Repeats {
+                    session: number,
+                    number: request.number,
+                    range,
+                    first,
+                    index: 0,
+                    total,
+                });
+            }
+        }
+        if nothing != 0 {
+            self.queue(Outgoing::Nothing {
+                session: number,
+                number: request.number,
+                ranges: nothing,
+            });
+        }
+        Ok(())
+    }
+
+    /// Does what is due for a session's copies. Returns whether anything was.
+    pub(super) fn on_keeping_timeout(&mut self, index: usize, now: Instant) -> bool {
+        let Some((keeping, pool)) = self.table.keeping_of(index) else { return false };
+        if keeping.due().is_none_or(|due| due > now) {
+            return false;
+        }
+        let tail = keeping.on_timeout(now, pool);
+        self.table.reschedule_at(index);
+        if tail && let Some(session) = self.table.get(index) {
+            let number = session.agreed.number;
+            self.queue(Outgoing::Tail(number));
+        }
+        true
+    }
+
+    /// Writes the next copy to repeat. Quacks and other messages go first.
+    pub(super) fn emit_repeat(&mut self, out: &mut [u8]) -> Option<Transmit> {
+        while let Some(mut repeats) = self.repeats.pop_front() {
+            let position = repeats.first + u64::from(repeats.index);
+            let index = repeats.index;
+            repeats.index += 1;
+            if repeats.index < repeats.total {
+                self.repeats.push_front(repeats);
+            }
+            if let Some(transmit) = self.emit_copy(&repeats, index, position, out) {
+                self.stats.repeats_sent += 1;
+                return Some(transmit);
+            }
+            self.stats.repeats_withheld += 1;
+        }
+        None
+    }
+
+    fn emit_copy(
+        &mut self,
+        repeats: &Repeats,
+        index: u8,
+        position: u64,
+        out: &mut [u8],
+    ) -> Option<Transmit> {
+        let (place, session) = self.table.by_number(repeats.session)?;
+        let peer_number = session.agreed.peer_number;
+        let (keeping, _) = self.table.keeping_of(place)?;
+        let datagram = keeping.copies.repeat(position)?;
+        if !keeping.allowance.spend(datagram.len() + REPEAT_HEADER_LEN) {
+            return None;
+        }
+        let Repeats { number, range, total, .. } = *repeats;
+        let repeat = Repeat { session: peer_number, number, range, index, total, datagram };
+        let len = Datagram::Repeat(repeat).emit(out).ok()?;
+        self.table.get(place).map(|session| session.transmit(len))
+    }
+
+    /// The message that answers a KEEP.
+    pub(super) fn kept(&mut self, number: SessionNumber) -> Option<Message<'static>> {
+        let (index, _) = self.table.by_number(number)?;
+        let age_ms = self.table.keeping_of(index).map_or(0, |(keeping, _)| keeping.age_ms);
+        Some(Message::Kept { age_ms })
+    }
+
+    /// The message that reports the reverse flow's silence, unless it is over.
+    pub(super) fn tail(&mut self, number: SessionNumber) -> Option<Message<'static>> {
+        let (index, _) = self.table.by_number(number)?;
+        let (keeping, _) = self.table.keeping_of(index)?;
+        let passed = u32::try_from(keeping.copies.passed() & u64::from(u32::MAX)).unwrap_or(0);
+        Some(Message::Tail { last: keeping.copies.latest()?, passed })
+    }
+}
+
+const _: () = assert!(MAX_RANGES <= 16, "one bit of NOTHING for each");

@@ -1,0 +1,222 @@
+//! Copies of the reverse flow: asking the proxy to keep them, and requesting them (SPEC.md, section
+//! 7.10).
+
+use super::Established;
+use crate::clock::{earlier, scale};
+use crate::sender::effects::Context;
+use crate::sender::error::HandleError;
+use crate::sender::fetcher::{Asked, Fetcher, MAX_WANTED};
+use crate::sender::status::SenderStats;
+use crate::wire::discovery::{Answer, HANDLE_LEN, NONCE_LEN};
+use crate::wire::{Cookie, Keep, MAX_RANGES, Message, Range, Ranges, Repeat, Request};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// The interval between two KEEPs doubles with every second one, this often at most.
+const MAX_DOUBLINGS: u32 = 9;
+/// The longest interval between two KEEPs, unless the near RTT is longer.
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
+/// The most requests that wait to be sent: as many as name all ranges that are wanted.
+const MAX_REQUESTS: usize = MAX_WANTED.div_ceil(MAX_RANGES);
+/// The near RTT is measured this often while the reverse flow has datagrams: a queue must be
+/// noticed before it grows.
+pub(super) const MEASURE: Duration = Duration::from_millis(25);
+/// The reverse flow has datagrams if one arrived within this time.
+const ACTIVE: Duration = Duration::from_millis(100);
+
+/// Whether the proxy keeps copies.
+#[derive(Clone, Copy, Debug, Default)]
+enum Agreement {
+    /// The sender does not want any.
+    #[default]
+    Unwanted,
+    /// The sender asks for copies.
+    Asked { keep: Keep, again: Instant, keeps: u32 },
+    /// The proxy keeps them.
+    Kept,
+    /// The proxy keeps none.
+    Refused,
+}
+
+/// A session's state for the reverse flow.
+#[derive(Debug, Default)]
+pub(in crate::sender) struct Keeping {
+    agreement: Agreement,
+    pub(in crate::sender) fetcher: Fetcher,
+    /// Copies are not requested at present.
+    paused: bool,
+    /// The KEEP that waits to be sent.
+    keep_waits: Option<Keep>,
+    requests: VecDeque<Asked>,
+    /// When the newest datagram of the reverse flow arrived, and its identifier.
+    latest: Option<(Instant, u32)>,
+}
+
+impl Keeping {
+    /// When something is due.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        let keep = match self.agreement {
+            Agreement::Asked { again, .. } => Some(again),
+            _ => None,
+        };
+        earlier(keep, self.fetcher.poll_timeout())
+    }
+
+    /// When the near RTT is to be measured again, if it was measured at `last`.
+    pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
+        let (latest, _) = self.latest?;
+        let at = last + MEASURE;
+        (self.is_kept() && at <= latest + ACTIVE).then_some(at)
+    }
+
+    fn is_kept(&self) -> bool {
+        matches!(self.agreement, Agreement::Kept)
+    }
+
+    /// The next message that waits to be sent. A request is lent from `asked`.
+    pub(super) fn next_message<'a>(&mut self, asked: &'a mut Option<Asked>) -> Option<Message<'a>> {
+        if let Some(keep) = self.keep_waits.take() {
+            return Some(Message::Keep(keep));
+        }
+        let asked = asked.insert(self.requests.pop_front()?);
+        let ranges = asked.ranges.get(..asked.len).unwrap_or_default();
+        Some(Message::Request(Request { number: asked.number, ranges: Ranges::new(ranges) }))
+    }
+}
+
+impl Established {
+    /// Whether the proxy keeps copies of the reverse flow.
+    pub(in crate::sender) fn keeps(&self) -> bool {
+        self.keeping.is_kept()
+    }
+
+    /// Whether copies are requested: the proxy keeps them, and nothing pauses the requests.
+    pub(in crate::sender) fn fetches(&self) -> bool {
+        self.keeping.is_kept() && !self.keeping.paused
+    }
+
+    /// Asks the proxy to keep copies for `age`. `nonce` must be random: it shows that an answer is
+    /// the proxy's.
+    pub(in crate::sender) fn ask_to_keep(
+        &mut self,
+        age: Duration,
+        nonce: [u8; NONCE_LEN],
+        now: Instant,
+    ) {
+        let age_ms = u16::try_from(age.as_millis()).unwrap_or(u16::MAX).max(1);
+        let keep = Keep { age_ms, handle: [0; HANDLE_LEN], nonce, cookie: Cookie::NONE };
+        self.keep(keep, 1, now);
+    }
+
+    fn keep(&mut self, keep: Keep, keeps: u32, now: Instant) {
+        self.keeping.keep_waits = Some(keep);
+        // Soon, since a handshake is under way; then at doubling intervals.
+        let doubled = 1 << (keeps / 2).min(MAX_DOUBLINGS);
+        let timeout = self.near_rtt.copy_timeout();
+        let again = now + scale(timeout, doubled, 1).min(MAX_INTERVAL.max(timeout));
+        self.keeping.agreement = Agreement::Asked { keep, again, keeps };
+    }
+
+    /// Takes the cookie of an answer on the path, if the answer belongs to this session's KEEP.
+    pub(in crate::sender) fn on_path_answer(&mut self, answer: &Answer, now: Instant) -> bool {
+        let Agreement::Asked { keep, .. } = self.keeping.agreement else { return false };
+        let matches = answer.nonce == keep.nonce;
+        // The proxy answers a KEEP whose cookie has expired by another one.
+        if matches && keep.cookie != answer.cookie {
+            self.keep(Keep { cookie: answer.cookie, ..keep }, 1, now);
+        }
+        matches
+    }
+
+    /// Sets whether copies are requested.
+    pub(in crate::sender) fn set_fetching(&mut self, fetching: bool) {
+        self.keeping.paused = !fetching;
+        if !fetching {
+            self.keeping.fetcher.clear();
+            self.keeping.requests.clear();
+        }
+    }
+
+    /// Notes the newest datagram of the reverse flow that arrived.
+    pub(in crate::sender) fn on_progress(&mut self, identifier: u32, now: Instant) {
+        self.keeping.latest = Some((now, identifier));
+    }
+
+    /// Requests the datagrams in a gap of the reverse flow.
+    pub(in crate::sender) fn want(&mut self, gap: u64, range: Range, context: &mut Context<'_>) {
+        self.keeping.fetcher.want(Some(gap), range, context.now);
+        self.request(context.stats, context.now);
+    }
+
+    /// Queues the requests that are due.
+    fn request(&mut self, stats: &mut SenderStats, now: Instant) {
+        let retry = self.near_rtt.copy_timeout();
+        while self.keeping.requests.len() < MAX_REQUESTS
+            && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
+        {
+            stats.repeats_requested += u64::try_from(asked.len).unwrap_or(0);
+            self.last_spoke = now;
+            self.keeping.requests.push_back(asked);
+        }
+    }
+
+    /// Handles the answer to a KEEP. A proxy that was not asked changes nothing.
+    pub(super) fn on_kept(&mut self, age_ms: u16) {
+        self.keeping.agreement = match (self.keeping.agreement, age_ms) {
+            (Agreement::Unwanted, _) => Agreement::Unwanted,
+            (_, 0) => Agreement::Refused,
+            _ => Agreement::Kept,
+        };
+    }
+
+    /// Handles a copy.
+    pub(super) fn on_repeat(
+        &mut self,
+        copy: &Repeat<'_>,
+        context: &mut Context<'_>,
+    ) -> Result<(), HandleError> {
+        let retry = self.near_rtt.copy_timeout();
+        if !self.keeping.fetcher.on_repeat(copy, retry, context.now) {
+            context.stats.malformed += 1;
+            return Err(HandleError::Outdated);
+        }
+        context.stats.repeats_received += 1;
+        self.request(context.stats, context.now);
+        Ok(())
+    }
+
+    /// Handles a report that ranges of a request hold no datagram.
+    pub(super) fn on_nothing(&mut self, number: u16, ranges: u16) {
+        self.keeping.fetcher.on_nothing(number, ranges);
+    }
+
+    /// Handles a report that the reverse flow is silent.
+    pub(super) fn on_tail(&mut self, last: u32, context: &mut Context<'_>) {
+        let latest = self.keeping.latest.map(|(_, identifier)| identifier);
+        if self.fetches() && latest != Some(last) {
+            self.keeping.fetcher.want_tail(latest, context.now);
+            self.request(context.stats, context.now);
+        }
+    }
+
+    /// Seals a message that the sender would not send.
+    #[cfg(test)]
+    pub(in crate::sender) fn seal_for_test(
+        &mut self,
+        message: &Message<'_>,
+        out: &mut [u8],
+    ) -> usize {
+        self.seal.seal(self.remote_number, message, out).unwrap_or(0)
+    }
+
+    /// Does what is due for the reverse flow.
+    pub(super) fn on_keeping_timeout(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        if let Agreement::Asked { keep, again, keeps } = self.keeping.agreement
+            && again <= now
+        {
+            self.keep(keep, keeps.saturating_add(1), now);
+        }
+        self.request(context.stats, now);
+    }
+}

@@ -1,0 +1,178 @@
+//! Requests for copies of datagrams that a receiver lacks (SPEC.md, section 7.10).
+//!
+//! A range names the datagrams between two others. As copies of it arrive, the fetcher narrows it:
+//! copies that are missing in between become a range of their own, to request at once.
+
+use crate::wire::{MAX_RANGES, Range, Repeat};
+use std::time::{Duration, Instant};
+
+/// The most ranges that are wanted at a time.
+pub(super) const MAX_WANTED: usize = 512;
+/// How often a range is requested without a copy arriving. The receiver gives up before, unless its
+/// path loses most messages.
+const MAX_TRIES: u32 = 24;
+/// Copies of requests that are older by this are not accepted.
+const RECENT: u16 = 1024;
+/// The most copies that a proxy sends for a range. It may have more.
+const MOST: u8 = 64;
+
+/// The datagrams between two others, and how far they were fetched.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// The receiver's number of the gap; `None` for what a TAIL showed.
+    gap: Option<u64>,
+    range: Range,
+    /// The request that asks for it: its number, and the range's place in it.
+    asked: Option<(u16, u8)>,
+    /// When to ask, at first or again.
+    due: Instant,
+    tries: u32,
+    /// The index of the next copy, and the identifier of the one before.
+    next: u8,
+    fetched: Option<u32>,
+}
+
+/// A request to send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) number: u16,
+    pub(super) ranges: [Range; MAX_RANGES],
+    pub(super) len: usize,
+}
+
+/// What is wanted of a proxy.
+#[derive(Debug, Default)]
+pub(super) struct Fetcher {
+    wanted: Vec<Wanted>,
+    /// The number of the latest request.
+    number: u16,
+    /// How many requests were made, at most [`RECENT`].
+    recent: u16,
+    /// Gaps for which the proxy has nothing more.
+    pub(super) unfilled: Vec<u64>,
+}
+
+impl Fetcher {
+    /// Requests the datagrams in a gap.
+    pub(super) fn want(&mut self, gap: Option<u64>, range: Range, now: Instant) {
+        if self.wanted.len() < MAX_WANTED {
+            let wanted =
+                Wanted { gap, range, asked: None, due: now, tries: 0, next: 0, fetched: None };
+            self.wanted.push(wanted);
+        } else {
+            self.unfilled.extend(gap);
+        }
+    }
+
+    /// Requests the datagrams after `latest`, the newest that arrived, because the proxy's newest
+    /// is another. One such range is enough.
+    pub(super) fn want_tail(&mut self, latest: Option<u32>, now: Instant) {
+        if self.wanted.iter().all(|wanted| wanted.gap.is_some()) {
+            self.want(None, Range { after: latest, before: None }, now);
+        }
+    }
+
+    /// Stops fetching for a gap that is closed.
+    pub(super) fn close(&mut self, gap: u64) {
+        self.wanted.retain(|wanted| wanted.gap != Some(gap));
+        self.unfilled.retain(|unfilled| *unfilled != gap);
+    }
+
+    /// Stops fetching for all gaps.
+    pub(super) fn clear(&mut self) {
+        self.wanted.clear();
+        self.unfilled.clear();
+    }
+
+    /// Whether a copy belongs to a recent request, and what follows from it. `retry` is the time
+    /// after which a copy that stays away is requested again.
+    pub(super) fn on_repeat(&mut self, copy: &Repeat<'_>, retry: Duration, now: Instant) -> bool {
+        let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        let asked = Some((copy.number, copy.range));
+        let Some(place) = self.wanted.iter().position(|wanted| wanted.asked == asked) else {
+            return self.is_recent(copy.number);
+        };
+        let Some(wanted) = self.wanted.get_mut(place) else { return false };
+        let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
+        let (gap, before) = (wanted.gap, wanted.range.before);
+        let after = wanted.fetched.or(wanted.range.after);
+        (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
+        (wanted.tries, wanted.due) = (0, now + retry);
+        if copy.index + 1 >= copy.total {
+            self.wanted.swap_remove(place);
+            if copy.total >= MOST {
+                self.want(gap, Range { after: identifier, before }, now);
+            }
+        }
+        // The receiver reports a gap in what a TAIL showed.
+        if skipped > 0 && gap.is_some() {
+            self.want(gap, Range { after, before: identifier }, now);
+        }
+        self.note_if_done(gap);
+        true
+    }
+
+    fn is_recent(&self, number: u16) -> bool {
+        self.number.wrapping_sub(number) < self.recent
+    }
+
+    /// The proxy has no datagram in these ranges of a request; bit 0 stands for the first.
+    pub(super) fn on_nothing(&mut self, number: u16, ranges: u16) {
+        let named = |wanted: &Wanted| {
+            let asked = wanted.asked.filter(|(asked, _)| *asked == number);
+            asked.is_some_and(|(_, range)| ranges >> range & 1 == 1)
+        };
+        while let Some(place) = self.wanted.iter().position(named) {
+            let gap = self.wanted.swap_remove(place).gap;
+            self.note_if_done(gap);
+        }
+    }
+
+    /// Notes that nothing more is wanted for a gap, if that is so.
+    fn note_if_done(&mut self, gap: Option<u64>) {
+        if let Some(gap) = gap
+            && self.wanted.iter().all(|wanted| wanted.gap != Some(gap))
+        {
+            self.unfilled.push(gap);
+        }
+    }
+
+    /// When a range is due to be requested.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.wanted.iter().map(|wanted| wanted.due).min()
+    }
+
+    /// The next request to send, with the ranges that are due.
+    pub(super) fn poll_request(&mut self, retry: Duration, now: Instant) -> Option<Asked> {
+        while let Some(place) =
+            self.wanted.iter().position(|wanted| wanted.due <= now && wanted.tries >= MAX_TRIES)
+        {
+            let gap = self.wanted.swap_remove(place).gap;
+            self.note_if_done(gap);
+        }
+        let none = Range { after: None, before: None };
+        // 0 numbers no request.
+        let number = self.number.checked_add(1).unwrap_or(1);
+        let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0 };
+        let due = self.wanted.iter_mut().filter(|wanted| wanted.due <= now);
+        for ((wanted, slot), place) in due.zip(&mut asked.ranges).zip(0..) {
+            // Ask only for what is still missing.
+            wanted.range.after = wanted.fetched.take().or(wanted.range.after);
+            wanted.next = 0;
+            wanted.tries += 1;
+            wanted.due = now + retry;
+            wanted.asked = Some((number, place));
+            *slot = wanted.range;
+            asked.len += 1;
+        }
+        if asked.len == 0 {
+            return None;
+        }
+        self.number = number;
+        self.recent = (self.recent + 1).min(RECENT);
+        Some(asked)
+    }
+}
+
+#[cfg(test)]
+mod tests;

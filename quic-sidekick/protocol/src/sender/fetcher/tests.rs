@@ -1,0 +1,146 @@
+//! Which ranges are requested, and again.
+#![allow(clippy::disallowed_methods, reason = "any instant will do to begin with")]
+
+use super::*;
+use crate::wire::SessionNumber;
+
+const RETRY: Duration = Duration::from_millis(10);
+
+fn range(after: u32, before: u32) -> Range {
+    Range { after: Some(after), before: Some(before) }
+}
+
+fn asked(fetcher: &mut Fetcher, now: Instant) -> Vec<Range> {
+    let mut all = Vec::new();
+    while let Some(asked) = fetcher.poll_request(RETRY, now) {
+        all.extend_from_slice(&asked.ranges[..asked.len]);
+    }
+    all
+}
+
+/// A copy whose identifier is `identifier`, in answer to the latest request.
+fn repeat(fetcher: &mut Fetcher, place: (u8, u8, u8), identifier: u32, now: Instant) -> bool {
+    let (range, index, total) = place;
+    let number = fetcher.number;
+    let datagram = identifier.to_be_bytes();
+    let session = SessionNumber(0);
+    let copy = Repeat { session, number, range, index, total, datagram: &datagram };
+    fetcher.on_repeat(&copy, RETRY, now)
+}
+
+#[test]
+fn a_range_is_requested_until_its_copies_are_there() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(10, 13), now);
+    assert_eq!(asked(&mut fetcher, now), [range(10, 13)]);
+    assert_eq!(asked(&mut fetcher, now), [], "it waits for the copies");
+    let later = now + RETRY;
+    assert_eq!(fetcher.poll_timeout(), Some(later));
+    assert_eq!(asked(&mut fetcher, later), [range(10, 13)], "the request or the copies were lost");
+    assert!(repeat(&mut fetcher, (0, 0, 2), 11, later));
+    assert!(fetcher.unfilled.is_empty());
+    assert_eq!(asked(&mut fetcher, later + RETRY), [range(11, 13)], "only what is missing");
+    assert!(repeat(&mut fetcher, (0, 0, 1), 12, later));
+    assert_eq!((fetcher.poll_timeout(), &fetcher.unfilled[..]), (None, &[7][..]));
+}
+
+#[test]
+fn a_copy_that_is_skipped_is_requested_at_once() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(10, 20), now);
+    let _ = asked(&mut fetcher, now);
+    assert!(repeat(&mut fetcher, (0, 0, 5), 11, now));
+    assert!(repeat(&mut fetcher, (0, 3, 5), 14, now));
+    assert_eq!(asked(&mut fetcher, now), [range(11, 14)]);
+    // The rest of the first request arrives under its own number.
+    fetcher.number -= 1;
+    assert!(repeat(&mut fetcher, (0, 4, 5), 15, now));
+    assert!(repeat(&mut fetcher, (0, 2, 5), 13, now), "late, and welcome");
+    fetcher.number += 1;
+    assert!(fetcher.unfilled.is_empty(), "one range is left");
+    assert!(repeat(&mut fetcher, (0, 0, 2), 12, now));
+    assert!(repeat(&mut fetcher, (0, 1, 2), 13, now));
+    assert_eq!(fetcher.unfilled, [7]);
+}
+
+#[test]
+fn nothing_in_between_ends_a_range() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    for gap in 0..20 {
+        let after = u32::try_from(gap).unwrap() * 10;
+        fetcher.want(Some(gap), range(after, after + 2), now);
+    }
+    assert_eq!(asked(&mut fetcher, now).len(), 20, "in two requests");
+    fetcher.on_nothing(1, 0b101);
+    assert_eq!(fetcher.unfilled, [0, 2]);
+    fetcher.on_nothing(9, 0xffff);
+    assert_eq!(fetcher.unfilled.len(), 2, "no such request");
+    fetcher.on_nothing(2, 0xffff);
+    assert_eq!(fetcher.unfilled.len(), 6);
+    fetcher.close(1);
+    fetcher.on_nothing(1, 0xffff);
+    assert_eq!(fetcher.unfilled.len(), 19, "all but the closed one");
+    assert_eq!(fetcher.poll_timeout(), None);
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_is_given_up() {
+    let (mut fetcher, mut now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(1, 3), now);
+    let mut requests = 0;
+    while let Some(at) = fetcher.poll_timeout() {
+        now = at;
+        requests += asked(&mut fetcher, now).len();
+    }
+    assert_eq!((requests, &fetcher.unfilled[..]), (MAX_TRIES as usize, &[7][..]));
+}
+
+#[test]
+fn more_copies_than_a_proxy_sends_at_once_are_requested_in_turn() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want_tail(Some(5), now);
+    fetcher.want_tail(Some(5), now);
+    assert_eq!(asked(&mut fetcher, now), [Range { after: Some(5), before: None }], "once");
+    for index in 0..MOST {
+        assert!(repeat(&mut fetcher, (0, index, MOST), 6 + u32::from(index), now));
+    }
+    let last = 5 + u32::from(MOST);
+    assert_eq!(asked(&mut fetcher, now), [Range { after: Some(last), before: None }]);
+    assert!(fetcher.unfilled.is_empty(), "a tail is no gap");
+}
+
+#[test]
+fn copies_of_requests_that_were_never_sent_are_refused() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    let copy = |number| Repeat {
+        session: SessionNumber(0),
+        number,
+        range: 0,
+        index: 0,
+        total: 1,
+        datagram: &[0; 4],
+    };
+    for number in [1, u16::MAX] {
+        assert!(!fetcher.on_repeat(&copy(number), RETRY, now), "no request was sent");
+    }
+    fetcher.want(Some(7), range(10, 13), now);
+    let _ = asked(&mut fetcher, now);
+    assert!(fetcher.on_repeat(&copy(1), RETRY, now));
+    for number in [2, u16::MAX] {
+        assert!(!fetcher.on_repeat(&copy(number), RETRY, now), "one request was sent");
+    }
+    (fetcher.number, fetcher.recent) = (6000, RECENT);
+    assert!(fetcher.on_repeat(&copy(5000), RETRY, now), "recent, though nothing waits for it");
+    assert!(!fetcher.on_repeat(&copy(6001), RETRY, now));
+    assert!(!fetcher.on_repeat(&copy(6000 - RECENT), RETRY, now));
+}
+
+#[test]
+fn memory_is_bounded() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    for gap in 0..10_000 {
+        fetcher.want(Some(gap), range(1, 3), now);
+    }
+    assert_eq!(fetcher.wanted.len(), MAX_WANTED);
+    assert_eq!(fetcher.unfilled.len(), 10_000 - MAX_WANTED);
+}

@@ -1,0 +1,84 @@
+//! The sender's side for the reverse flow, which it receives (SPEC.md, section 7.10).
+
+use super::Sender;
+use super::session::State;
+use crate::wire::Range;
+use std::time::Instant;
+
+impl Sender {
+    /// Whether a proxy keeps copies of the reverse flow's datagrams.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.sessions
+            .iter()
+            .filter_map(|session| session.established())
+            .any(|session| session.keeps())
+    }
+
+    /// Notes the newest datagram of the reverse flow that arrived, original or copy, by its
+    /// identifier: its last four bytes. The newest is the one with the highest packet number.
+    pub fn on_progress(&mut self, identifier: u32, now: Instant) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.on_progress(identifier, now);
+            }
+        }
+    }
+
+    /// Requests the datagrams that passed the proxy after the one with the identifier `after`, or
+    /// since the flow began, and before the one with the identifier `before`. `gap` is the caller's
+    /// number for them. Returns false if no proxy keeps copies, or they are not requested at present.
+    pub fn request_copies(
+        &mut self,
+        gap: u64,
+        after: Option<u32>,
+        before: u32,
+        now: Instant,
+    ) -> bool {
+        let range = Range { after, before: Some(before) };
+        let fetches = |state: &State| match state {
+            State::Established(session) => session.fetches(),
+            State::Closed | State::Handshaking(_) => false,
+        };
+        let Self { sessions, effects, .. } = self;
+        let Some(session) = sessions.iter_mut().find(|session| fetches(&session.state)) else {
+            return false;
+        };
+        if let (State::Established(state), mut context) = session.split(effects, now) {
+            state.want(gap, range, &mut context);
+        }
+        true
+    }
+
+    /// Stops requesting copies for a gap that is closed.
+    pub fn close_gap(&mut self, gap: u64) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.keeping.fetcher.close(gap);
+            }
+        }
+    }
+
+    /// Sets whether copies are requested. If not, TAILs are ignored, too. A new session
+    /// requests copies, so call it after each input.
+    pub fn set_fetching(&mut self, fetching: bool) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                session.set_fetching(fetching);
+            }
+        }
+    }
+
+    /// Appends the gaps for which the proxy has no more copies to `out`. Take the copies that have
+    /// arrived first: they may have closed the gap.
+    pub fn drain_unfilled(&mut self, out: &mut Vec<u64>) {
+        for session in &mut self.sessions {
+            if let Some(session) = session.established_mut() {
+                out.append(&mut session.keeping.fetcher.unfilled);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

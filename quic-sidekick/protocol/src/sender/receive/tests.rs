@@ -1,0 +1,553 @@
+//! A client that receives a stream of datagrams past a proxy that keeps copies, in virtual time.
+#![allow(clippy::disallowed_methods, reason = "virtual time begins at any instant")]
+
+use crate::clock::Numbers;
+use crate::observer::Peer;
+use crate::sender::error::HandleError;
+use crate::sender::session::State;
+use crate::testing::{PEER, PROXY, key, proxy};
+use crate::transmit::Route;
+use crate::wire::{
+    Datagram, MAX_DATAGRAM_LEN, Message, Range, Ranges, Repeat, Request, SessionNumber,
+};
+use crate::{Flow, Observer, ObserverConfig, Payload, Sender, SenderConfig};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+const DELAY: Duration = Duration::from_millis(1);
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A datagram of the reverse flow reaches the proxy.
+    Pass(Vec<u8>),
+    Arrive(Vec<u8>),
+    Marker(Vec<u8>),
+    Answer(Vec<u8>),
+    ToProxy(Vec<u8>),
+    ToSender(Vec<u8>),
+}
+
+/// The client, the proxy and the near segment between them.
+struct Download {
+    now: Instant,
+    sender: Sender,
+    proxy: Observer,
+    flow: Flow,
+    loss_percent: u32,
+    random: Numbers,
+    events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
+    order: u64,
+    /// When each datagram arrived, by its number.
+    arrived: BTreeMap<u32, Instant>,
+    highest: Option<u32>,
+    /// Gaps that the client has not closed: the missing numbers.
+    gaps: BTreeMap<u64, Vec<u32>>,
+    next_gap: u64,
+    /// Gaps that the proxy could not fill.
+    unfilled: Vec<u64>,
+    copies: u64,
+    /// Whether what the proxy sends along the path reaches the sender.
+    answers_arrive: bool,
+}
+
+/// The datagram with this number, which is also its identifier.
+fn datagram(number: u32) -> Vec<u8> {
+    let mut datagram = vec![0x41; 1200];
+    datagram[1196..].copy_from_slice(&number.to_be_bytes());
+    datagram
+}
+
+fn number(datagram: &[u8]) -> u32 {
+    u32::from_be_bytes(*datagram.last_chunk().unwrap())
+}
+
+fn keeping() -> ObserverConfig {
+    ObserverConfig { keep_bytes: 256 << 20, ..ObserverConfig::default() }
+}
+
+impl Download {
+    fn new(config: ObserverConfig, seed: u64, loss_percent: u32) -> Self {
+        let now = Instant::now();
+        let flow = Flow {
+            source: "192.0.2.1:4000".parse().unwrap(),
+            destination: "198.51.100.7:443".parse().unwrap(),
+        };
+        let sender = SenderConfig { keep: Some(200 * MS), ..SenderConfig::default() };
+        let mut sender = Sender::new(sender, key(seed));
+        sender.set_adjacent_port(5000);
+        sender.start(flow, now);
+        let mut download = Self {
+            now,
+            sender,
+            proxy: proxy(config, seed + 1),
+            flow,
+            loss_percent,
+            random: Numbers::new(key(!seed)),
+            events: BinaryHeap::new(),
+            order: 0,
+            arrived: BTreeMap::new(),
+            highest: None,
+            gaps: BTreeMap::new(),
+            next_gap: 0,
+            unfilled: Vec::new(),
+            copies: 0,
+            answers_arrive: true,
+        };
+        download.drain();
+        download
+    }
+
+    fn schedule(&mut self, at: Instant, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((at, self.order, event)));
+    }
+
+    /// Lets a datagram cross the near segment.
+    fn cross(&mut self, event: Event) {
+        if self.random.next_u32() % 100 >= self.loss_percent {
+            self.schedule(self.now + DELAY, event);
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
+            let bytes = buffer[..transmit.size].to_vec();
+            self.cross(match transmit.route {
+                Route::Path { .. } => Event::Marker(bytes),
+                Route::Session | Route::Stranger { .. } => Event::ToProxy(bytes),
+            });
+        }
+        while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
+            let bytes = buffer[..transmit.size].to_vec();
+            self.cross(match transmit.route {
+                Route::Path { source, .. } => {
+                    assert_eq!(
+                        (source, transmit.destination),
+                        (self.flow.destination, self.flow.source)
+                    );
+                    Event::Answer(bytes)
+                }
+                Route::Session | Route::Stranger { .. } => {
+                    assert_eq!(transmit.destination, PEER.parse::<SocketAddr>().unwrap());
+                    Event::ToSender(bytes)
+                }
+            });
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let reverse = Flow { source: self.flow.destination, destination: self.flow.source };
+        match event {
+            Event::Pass(bytes) => {
+                self.proxy.keep(&reverse, 0, &bytes, self.now);
+                self.cross(Event::Arrive(bytes));
+            }
+            Event::Arrive(bytes) => {
+                self.take(number(&bytes));
+            }
+            Event::Marker(bytes) => {
+                self.proxy.observe(&self.flow, 0, Payload::whole(&bytes), self.now);
+            }
+            Event::Answer(_) if !self.answers_arrive => {}
+            Event::Answer(bytes) => {
+                let _ = self.sender.handle_on_path(&bytes, self.now);
+            }
+            Event::ToProxy(bytes) => {
+                let peer = Peer::from(PEER.parse::<SocketAddr>().unwrap());
+                let _ = self.proxy.handle_input(peer, &bytes, self.now);
+            }
+            Event::ToSender(bytes) => {
+                if let Ok(Some(copy)) =
+                    self.sender.handle_input(PROXY.parse().unwrap(), &bytes, self.now)
+                {
+                    self.copies += 1;
+                    assert_eq!(&bytes[copy.clone()], datagram(number(&bytes[copy.clone()])));
+                    self.take(number(&bytes[copy]));
+                }
+                let mut unfilled = Vec::new();
+                self.sender.drain_unfilled(&mut unfilled);
+                for gap in unfilled {
+                    if self.gaps.remove(&gap).is_some() {
+                        self.unfilled.push(gap);
+                    }
+                }
+            }
+        }
+        self.drain();
+    }
+
+    /// A datagram arrives, original or copy.
+    fn take(&mut self, number: u32) {
+        if self.arrived.contains_key(&number) {
+            return;
+        }
+        self.arrived.insert(number, self.now);
+        let filled = |missing: &mut Vec<u32>| missing.retain(|missing| *missing != number);
+        self.gaps.values_mut().for_each(filled);
+        for (gap, _) in self.gaps.extract_if(.., |_, missing| missing.is_empty()) {
+            self.sender.close_gap(gap);
+        }
+        let expected = self.highest.map_or(0, |highest| highest + 1);
+        if number > expected {
+            let gap = self.next_gap;
+            self.next_gap += 1;
+            self.gaps.insert(gap, (expected..number).collect());
+            if !self.sender.request_copies(gap, self.highest, number, self.now) {
+                self.gaps.remove(&gap);
+            }
+        }
+        self.highest = self.highest.max(Some(number));
+        self.sender.on_progress(self.highest.unwrap(), self.now);
+    }
+
+    fn run(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        loop {
+            let event = self.events.peek().map(|Reverse((at, ..))| *at);
+            let timers = [event, self.sender.poll_timeout(), self.proxy.poll_timeout()];
+            let Some(next) = timers.into_iter().flatten().min().filter(|at| *at <= end) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if event.is_some_and(|at| at <= self.now)
+                && let Some(Reverse((_, _, event))) = self.events.pop()
+            {
+                self.happen(event);
+            }
+            self.sender.on_timeout(self.now);
+            self.proxy.on_timeout(self.now);
+            self.drain();
+        }
+        self.now = end;
+    }
+
+    /// Sends `count` datagrams of the reverse flow, one every `interval`, from `first` on. Those in
+    /// `lost` do not reach the proxy.
+    fn stream(&mut self, first: u32, count: u32, interval: Duration, lost: &[u32]) {
+        for number in (first..first + count).filter(|number| !lost.contains(number)) {
+            let at = self.now + interval * (number - first);
+            self.schedule(at, Event::Pass(datagram(number)));
+        }
+    }
+}
+
+#[test]
+fn all_that_passed_the_proxy_arrives() {
+    for (loss_percent, most_ms) in [(0, 2), (4, 60), (15, 90), (30, 200)] {
+        let mut slowest = Duration::ZERO;
+        for seed in 0..20 {
+            let mut download = Download::new(keeping(), seed, loss_percent);
+            download.run(5000 * MS);
+            assert!(download.sender.is_kept(), "seed {seed}, {loss_percent} %");
+            let start = download.now;
+            download.stream(0, 1000, MS, &[]);
+            download.run(3000 * MS);
+            let missing: Vec<_> =
+                (0..1000).filter(|number| !download.arrived.contains_key(number)).collect();
+            assert!(missing.is_empty(), "seed {seed}, {loss_percent} %: {missing:?}");
+            assert!(download.unfilled.is_empty(), "seed {seed}, {loss_percent} %");
+            for (number, at) in &download.arrived {
+                slowest = slowest.max(*at - start - MS * *number - DELAY);
+            }
+            let copies = u32::try_from(download.copies).unwrap();
+            // Each copy is lost as often as an original.
+            assert!(
+                copies * (100 - loss_percent) <= 1000 * loss_percent * 13 / 10 + 2000,
+                "{copies}"
+            );
+        }
+        assert!(slowest <= MS * most_ms, "{slowest:?} at {loss_percent} %");
+    }
+}
+
+#[test]
+fn what_was_lost_before_the_proxy_is_given_up_at_once() {
+    let mut download = Download::new(keeping(), 5, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[10, 20, 21, 22, 60]);
+    download.run(12 * MS);
+    assert_eq!(download.gaps.len(), 1, "it was requested");
+    download.run(2 * DELAY);
+    assert_eq!(download.unfilled.len(), 1, "a near round trip later");
+    download.run(200 * MS);
+    assert_eq!((download.unfilled.len(), download.gaps.len()), (3, 0));
+    assert_eq!(download.copies, 0);
+}
+
+#[test]
+fn a_lost_tail_is_fetched() {
+    for seed in 0..50 {
+        let mut download = Download::new(keeping(), seed, 0);
+        download.run(100 * MS);
+        download.stream(0, 10, MS / 10, &[]);
+        download.run(MS / 2);
+        // The second half does not arrive, nor do a quarter of the messages.
+        download.events.retain(|Reverse((.., event))| !matches!(event, Event::Arrive(_)));
+        download.loss_percent = 100;
+        download.run(MS);
+        download.loss_percent = 25;
+        download.run(200 * MS);
+        if download.proxy.stats().tails_sent > 0 && download.copies > 0 {
+            assert_eq!(download.arrived.len(), 10, "seed {seed}");
+        }
+        assert!(download.proxy.stats().tails_sent <= 3);
+    }
+}
+
+#[test]
+fn nothing_at_all_arrived_and_all_is_fetched() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 4, MS / 10, &[]);
+    download.loss_percent = 100;
+    download.run(MS);
+    download.loss_percent = 0;
+    download.run(30 * MS);
+    assert_eq!(download.arrived.len(), 4);
+    assert_eq!(download.copies, 4);
+}
+
+#[test]
+fn a_proxy_that_keeps_nothing_says_so() {
+    let mut download = Download::new(ObserverConfig::default(), 3, 0);
+    download.run(100 * MS);
+    assert!(!download.sender.is_kept());
+    download.stream(0, 100, MS, &[50]);
+    download.run(200 * MS);
+    assert_eq!((download.copies, download.gaps.len()), (0, 0));
+    assert_eq!(download.proxy.copies_bytes(), 0);
+}
+
+/// A sender whose address is proven, but which does not receive at the flow's port.
+#[test]
+fn only_the_receiver_of_the_flow_gets_copies() {
+    for receives in [true, false] {
+        let mut download = Download::new(keeping(), 3, 0);
+        let config =
+            SenderConfig { keep: Some(200 * MS), ..SenderConfig::of(PROXY.parse().unwrap()) };
+        download.sender = Sender::new(config, key(9));
+        download.sender.start(download.flow, download.now);
+        download.proxy.set_addresses(crate::Addresses::default());
+        download.events.clear();
+        download.answers_arrive = receives;
+        download.drain();
+        download.run(2000 * MS);
+        assert_eq!(download.proxy.stats().sessions_opened, 1);
+        assert_eq!(download.sender.is_kept(), receives);
+        assert_eq!(download.proxy.keeps_copies(), receives);
+        assert!((1..=30).contains(&download.proxy.stats().keeps_unproven));
+    }
+}
+
+#[test]
+fn copies_go_with_their_session() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(100 * MS);
+    assert!(download.proxy.copies_bytes() > 0 && download.proxy.keeps_copies());
+    download.sender.stop();
+    download.drain();
+    download.run(10 * MS);
+    assert_eq!((download.proxy.copies_bytes(), download.proxy.keeps_copies()), (0, false));
+}
+
+impl Download {
+    /// The proxy's answers to a request of these ranges, which the sender has not made: their
+    /// number, and the bytes of copies.
+    fn ask(&mut self, ranges: &[Range]) -> (usize, usize) {
+        let message = Message::Request(Request { number: 1, ranges: Ranges::new(ranges) });
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let session = self.sender.sessions[0].established_mut().unwrap();
+        let len = session.seal_for_test(&message, &mut buffer);
+        let peer = Peer::from(PEER.parse::<SocketAddr>().unwrap());
+        let _ = self.proxy.handle_input(peer, &buffer[..len], self.now);
+        let mut answers = (0, 0);
+        while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
+            let is_copy = buffer[0] & 0x0f == 7;
+            answers = (answers.0 + 1, answers.1 + if is_copy { transmit.size } else { 0 });
+        }
+        answers
+    }
+}
+
+#[test]
+fn requests_draw_no_more_bytes_than_the_share() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(101 * MS);
+    let all = [Range { after: None, before: None }; 16];
+    let mut drawn = 0;
+    for _ in 0..100_000 {
+        drawn += download.ask(&all).1;
+        download.now += MS / 100;
+    }
+    // Half of what passed, and a grant.
+    let share = 100 * 1200 / 2 + (64 << 10);
+    assert!((share * 9 / 10..=share).contains(&drawn), "{drawn} of {share}");
+}
+
+#[test]
+fn unknown_datagrams_are_not_answered() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(101 * MS);
+    for (after, before) in [(Some(5000), Some(50)), (Some(50), Some(5000)), (Some(50), Some(49))] {
+        assert_eq!(download.ask(&[Range { after, before }]), (0, 0));
+    }
+    let known = Range { after: Some(49), before: Some(51) };
+    assert_eq!(download.ask(&[known]).0, 1);
+    assert_eq!(download.ask(&[Range { before: Some(50), ..known }]).0, 1, "NOTHING");
+}
+
+#[test]
+fn a_new_epoch_drops_the_copies() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(101 * MS);
+    assert!(download.proxy.copies_bytes() > 0);
+    let now = download.now;
+    if let (State::Established(session), _) =
+        download.sender.sessions[0].split(&mut download.sender.effects, now)
+    {
+        session.renew(now);
+    }
+    download.drain();
+    download.run(5 * MS);
+    assert_eq!(download.proxy.copies_bytes(), 0);
+    assert!(download.sender.is_kept(), "and others are kept from now on");
+}
+
+#[test]
+fn copies_are_gone_after_their_age() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(100 * MS);
+    assert!(download.proxy.copies_bytes() > 0);
+    download.run(210 * MS);
+    assert_eq!(download.proxy.copies_bytes(), 0);
+    assert!(download.proxy.keeps_copies());
+}
+
+#[test]
+fn a_cookie_that_expired_is_replaced() {
+    let mut download = Download::new(keeping(), 3, 0);
+    while !download.proxy.keeps_copies() {
+        download.run(MS / 10);
+    }
+    // KEPT is lost, and so is everything until the cookie expires.
+    download.events.clear();
+    download.loss_percent = 100;
+    download.run(35_000 * MS);
+    assert!(!download.sender.is_kept());
+    assert_eq!(download.proxy.stats().keeps_unproven, 1);
+    download.loss_percent = 0;
+    download.run(2000 * MS);
+    assert!(download.sender.is_kept());
+    assert_eq!(download.proxy.stats().keeps_unproven, 2);
+}
+
+/// A proxy that keeps copies unasked, and copies of no request.
+#[test]
+fn copies_that_the_sender_did_not_ask_for_are_refused() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.sender = Sender::new(SenderConfig::of(PROXY.parse().unwrap()), key(9));
+    download.sender.start(download.flow, download.now);
+    download.events.clear();
+    download.drain();
+    // Its HELLO has the sender's session number.
+    let hello = download.events.pop().map(|Reverse((_, _, event))| event);
+    let Some(Event::ToProxy(hello)) = hello else { panic!("{hello:?}") };
+    let session = SessionNumber(u32::from_be_bytes(*hello[1..].first_chunk().unwrap()));
+    download.run(200 * MS);
+    let now = download.now;
+    let Sender { sessions, effects, .. } = &mut download.sender;
+    let (State::Established(established), mut context) = sessions[0].split(effects, now) else {
+        panic!("no session")
+    };
+    for message in [Message::Kept { age_ms: 300 }, Message::Tail { last: 1, passed: 1 }] {
+        established.on_message(message, 1000, 30, &mut context).unwrap();
+    }
+    assert!(!download.sender.is_kept());
+    assert!(!download.sender.request_copies(1, Some(1), 3, now));
+    let mut buffer = [0; MAX_DATAGRAM_LEN];
+    assert!(download.sender.poll_transmit(&mut buffer).is_none());
+    for number in [1, 2, u16::MAX] {
+        let copy = Repeat { session, number, range: 0, index: 0, total: 1, datagram: &datagram(2) };
+        let len = Datagram::Repeat(copy).emit(&mut buffer).unwrap();
+        let outcome = download.sender.handle_input(PROXY.parse().unwrap(), &buffer[..len], now);
+        assert_eq!(outcome, Err(HandleError::Outdated));
+    }
+    assert_eq!(download.sender.stats().repeats_received, 0);
+}
+
+/// While the near segment is congested, the peer must learn of the losses.
+#[test]
+fn a_sender_that_pauses_requests_nothing() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 100, MS, &[]);
+    download.run(50 * MS);
+    download.loss_percent = 100;
+    download.run(2 * MS);
+    download.loss_percent = 0;
+    download.sender.set_fetching(false);
+    download.run(200 * MS);
+    assert!(download.proxy.stats().tails_sent > 0);
+    assert_eq!((download.proxy.stats().requests, download.copies), (0, 0));
+    assert!(download.gaps.is_empty(), "no request for the gap was made");
+    download.sender.set_fetching(true);
+    assert!(download.sender.request_copies(9, Some(40), 60, download.now));
+    download.sender.set_fetching(false);
+    download.drain();
+    download.run(100 * MS);
+    assert_eq!(download.proxy.stats().requests, 0, "one that waits is withdrawn");
+}
+
+/// Anyone who knows the session number can send a REPEAT. It does not show that the proxy still has
+/// the session.
+#[test]
+fn a_copy_does_not_refute_a_claim() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    download.stream(0, 3, MS, &[]);
+    download.run(2 * MS);
+    download.sender.request_copies(9, Some(0), 2, download.now);
+    download.drain();
+    let numbers = |download: &Download| {
+        let sent = download.events.iter().find_map(|Reverse((.., event))| match event {
+            Event::ToProxy(bytes) => Some(bytes.clone()),
+            _ => None,
+        });
+        SessionNumber(u32::from_be_bytes(*sent.unwrap()[1..].first_chunk().unwrap()))
+    };
+    let at_proxy = numbers(&download);
+    while download.proxy.stats().repeats_sent == 0 {
+        download.run(MS / 10);
+    }
+    let copy = download.events.iter().find_map(|Reverse((.., event))| match event {
+        Event::ToSender(bytes) if bytes[0] & 0x0f == 7 => Some(bytes.clone()),
+        _ => None,
+    });
+    let copy = copy.unwrap();
+    download.events.clear();
+    // From now on only claims and copies arrive.
+    download.loss_percent = 100;
+    let mut claim = [0; 5];
+    Datagram::UnknownSession { session: at_proxy }.emit(&mut claim).unwrap();
+    let from = PROXY.parse().unwrap();
+    download.sender.handle_input(from, &claim, download.now).unwrap();
+    for _ in 0..200 {
+        download.run(MS);
+        let _ = download.sender.handle_input(from, &copy, download.now);
+    }
+    assert!(!download.sender.is_kept(), "the sender believes the claim");
+}
