@@ -38,17 +38,23 @@ pub enum Mode {
     /// of the path, over BBR2. A client also repeats its handshake ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,
+    /// Help for what a client receives. A proxy repeats the datagrams that were lost behind it, and
+    /// the connection holds acknowledgements until the gap is filled, so that the server hears of
+    /// no loss. What the client sends is helped as in [`Reinject`](Self::Reinject).
+    /// [`Status::received`](crate::Status::received) tells what came of it.
+    Receive,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::EarlyLoss,
         Self::Pacubic,
         Self::PathAwareBbr,
         Self::Reinject,
         Self::AckReduction,
         Self::Auto,
+        Self::Receive,
     ];
 
     /// The name of the mode's congestion controller, for `quiche::Config::set_cc_algorithm_name`;
@@ -56,7 +62,7 @@ impl Mode {
     #[must_use]
     pub fn congestion_control(self) -> Option<&'static str> {
         match self {
-            Self::EarlyLoss | Self::Reinject => None,
+            Self::EarlyLoss | Self::Reinject | Self::Receive => None,
             Self::AckReduction => Some("cubic"),
             Self::Pacubic => Some("cubic-rfc9438"),
             Self::PathAwareBbr | Self::Auto => Some("bbr2_gcongestion"),
@@ -71,6 +77,7 @@ impl Mode {
             Self::Reinject => "reinject",
             Self::AckReduction => "ack-reduction",
             Self::Auto => "auto",
+            Self::Receive => "receive",
         }
     }
 }
@@ -84,9 +91,14 @@ impl fmt::Display for Mode {
 /// The longest interval between two quACKs in the modes that send packets again.
 const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
+/// How long a proxy is asked to keep copies: for many near round trips.
+const KEEP: Duration = Duration::from_millis(300);
+
 /// The text is not the name of a mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("expected one of early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto")]
+#[error(
+    "expected one of early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive"
+)]
 pub struct ParseModeError;
 
 impl FromStr for Mode {
@@ -146,19 +158,24 @@ impl Config {
 
     /// Whether a client repeats its handshake.
     pub(crate) fn repeats_handshake(&self) -> bool {
-        self.repeat_handshake || self.mode == Mode::Auto
+        self.repeat_handshake || matches!(self.mode, Mode::Auto | Mode::Receive)
     }
 
     /// Whether the connection may send packets again unchanged.
     pub(crate) fn reinjects(&self) -> bool {
-        matches!(self.mode, Mode::Reinject | Mode::Auto)
+        matches!(self.mode, Mode::Reinject | Mode::Auto | Mode::Receive)
+    }
+
+    /// Whether what the connection receives is helped.
+    pub(crate) fn receives(&self) -> bool {
+        self.mode == Mode::Receive
     }
 
     pub(crate) fn sender(&self) -> SenderConfig {
         // A datagram sent again has to arrive before the receiver reports the loss, even if one
         // quACK is lost.
         let every = match self.mode {
-            Mode::Reinject | Mode::Auto => {
+            Mode::Reinject | Mode::Auto | Mode::Receive => {
                 Some(self.every.map_or(REINJECT_EVERY, |every| every.min(REINJECT_EVERY)))
             }
             _ => self.every,
@@ -174,6 +191,7 @@ impl Config {
             key: self.key,
             terms,
             poll: self.poll,
+            keep: self.receives().then_some(KEEP),
             ..SenderConfig::default()
         }
     }

@@ -49,6 +49,7 @@ mod config;
 mod driver;
 mod measured;
 mod qlog;
+mod receive;
 mod sidekick;
 #[cfg(feature = "tokio-quiche")]
 pub mod tokio_quiche;
@@ -57,6 +58,7 @@ pub use auto::{Chosen, Why};
 pub use config::{Config, Mode, ParseModeError};
 pub use driver::{AdjacentSocket, Driver};
 pub use quiche;
+pub use receive::{ReceiveState, Received};
 pub use sidekick::{Sidekick, Status};
 pub use sidekick_protocol::{
     Assistance, DEFAULT_PORT, MAX_DATAGRAM_LEN, ParseKeyError, PublicKey, Reason, Route, Selection,

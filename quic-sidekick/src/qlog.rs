@@ -11,7 +11,7 @@ mod log;
 
 pub(crate) use log::Log;
 
-use crate::sidekick::Repair;
+use crate::sidekick::repair::Repair;
 use sidekick_protocol::Flow;
 
 /// Packets of a path that were lost before the proxy.

@@ -3,19 +3,19 @@
 mod ack_reduction;
 mod path;
 mod reinjection;
-mod repair;
+pub(crate) mod repair;
 
 use crate::auto::Chosen;
 use crate::measured::Measured;
 use crate::qlog::{Log, Losses};
+use crate::receive::{Received, Receiver};
 use crate::{Config, Mode};
 use ack_reduction::AckReduction;
 use path::{AssistedPath, Path};
 use quiche::sidekick::{Reaction, SentPacket};
 use quiche::{BufFactory, Connection};
 use reinjection::Reinjection;
-pub(crate) use repair::Repair;
-use repair::RepairPolicy;
+use repair::{Repair, RepairPolicy};
 use sidekick_protocol::{
     Assistance, HANDLE_LEN, MARKER_LEN, Payload, PublicKey, Reason, Route, Selection, Sender,
     SenderStats, Transmit,
@@ -43,6 +43,8 @@ pub struct Status {
     pub near_rtt: Option<Duration>,
     /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
     pub chosen: Option<Chosen>,
+    /// What came of the help for received datagrams.
+    pub received: Received,
 }
 
 /// The sender's side of Sidekick for one connection, without I/O and without a clock.
@@ -67,6 +69,7 @@ pub struct Sidekick {
     policy: RepairPolicy,
     reinjection: Reinjection,
     ack_reduction: AckReduction,
+    receiver: Receiver,
     early_lost: u64,
     /// The connection's counts of refuted and of undecided reports, as the sender knows them.
     known_refuted: u64,
@@ -93,6 +96,7 @@ impl Sidekick {
         Self {
             sender: Sender::new(config.sender(), seed),
             path: AssistedPath::default(),
+            receiver: Receiver::new(config.receives()),
             policy: RepairPolicy::new(config.mode),
             config,
             reinjection: Reinjection::default(),
@@ -113,6 +117,7 @@ impl Sidekick {
         conn.sidekick_log(LOG_CAPACITY);
         conn.sidekick_keep_datagrams(self.config.reinjects());
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
+        self.receiver.attach(conn);
     }
 
     /// Sets the adjacent socket's port, so that a discovered proxy can answer there.
@@ -141,6 +146,8 @@ impl Sidekick {
                 tracing::debug!(%error, "dropped an answer on the path");
             }
         }
+        let path_id = self.path.current().map(|path| path.id);
+        self.receiver.update(conn, &mut self.sender, path_id, now);
         let mut again = self.send_markers(conn);
         // Without a proxy's reports the sender depends on frequent acknowledgements.
         if self.stopped || self.sender.assistance() != Assistance::Assisted {
@@ -194,8 +201,15 @@ impl Sidekick {
         // The quACK may report packets that the connection has sent since the last call.
         let mut again = self.on_sent(conn, now);
         let before = self.sender.stats();
-        if let Err(error) = self.sender.handle_input(from, datagram, now) {
-            tracing::debug!(%error, %from, "dropped a datagram at the adjacent socket");
+        match self.sender.handle_input(from, datagram, now) {
+            Ok(None) => {}
+            Ok(Some(copy)) => {
+                let copy = datagram.get(copy).unwrap_or_default();
+                again |= self.receiver.on_copy(copy, conn);
+            }
+            Err(error) => {
+                tracing::debug!(%error, %from, "dropped a datagram at the adjacent socket");
+            }
         }
         self.qlog.quack_received(conn, &self.sender, &before, from, now);
         if self.config.mode == Mode::AckReduction
@@ -236,6 +250,8 @@ impl Sidekick {
         }
         lost.clear();
         self.scratch_lost = lost;
+        let path_id = self.path.current().map(|path| path.id);
+        self.receiver.update(conn, &mut self.sender, path_id, now);
         let marked = self.send_markers(conn);
         self.log_changes(conn, now);
         path.is_some() || marked
@@ -335,6 +351,7 @@ impl Sidekick {
             choice: self.sender.selection(),
             near_rtt: self.sender.near_rtt(),
             chosen: self.policy.chosen(),
+            received: self.receiver.status(),
         }
     }
 }

@@ -136,7 +136,7 @@ void sidekick_stop(struct sidekick *sidekick);
 /*
  Makes a configuration for any proxy that is discovered on the path, with the default terms.
  sidekick_config_free() frees it. `mode` is one of "early-loss", "pacubic", "path-aware-bbr",
- "reinject", "ack-reduction", "auto". Returns NULL for any other.
+ "reinject", "ack-reduction", "auto", "receive". Returns NULL for any other.
  */
 struct sidekick_config *sidekick_config_new(const char *mode);
 

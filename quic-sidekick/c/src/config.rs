@@ -29,7 +29,7 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
 
 /// Makes a configuration for any proxy that is discovered on the path, with the default terms.
 /// sidekick_config_free() frees it. `mode` is one of "early-loss", "pacubic", "path-aware-bbr",
-/// "reinject", "ack-reduction", "auto". Returns NULL for any other.
+/// "reinject", "ack-reduction", "auto", "receive". Returns NULL for any other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidekick_config_new(mode: *const c_char) -> *mut sidekick_config {
     // SAFETY: null or a text, as the caller promises.

@@ -1,7 +1,7 @@
 //! The data of each event. `QLOG.md` defines the fields; a test compares the events with it.
 
 use crate::Config;
-use crate::sidekick::Repair;
+use crate::sidekick::repair::Repair;
 use quiche::sidekick::Reaction;
 use serde::Serialize;
 use sidekick_protocol::{Assistance, Flow, LastQuack, QuackOutcome, Reason, Selection};

@@ -5,7 +5,7 @@ use super::events::{
     AssistanceChanged, EarlyLoss, EarlyLossSpurious, ModeSet, ProxyChosen, QuackReceived,
 };
 use crate::Config;
-use crate::sidekick::Repair;
+use crate::sidekick::repair::Repair;
 use quiche::{BufFactory, Connection, QlogLevel};
 use sidekick_protocol::{Assistance, Selection, Sender, SenderStats};
 use std::net::SocketAddr;

@@ -55,7 +55,7 @@ impl RepairPolicy {
                 }
                 _ => Reaction::Loss,
             }),
-            Mode::Reinject => Repair::Reinject,
+            Mode::Reinject | Mode::Receive => Repair::Reinject,
         }
     }
 

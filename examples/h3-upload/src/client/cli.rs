@@ -313,7 +313,7 @@ fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     match text {
         "off" => Ok(Sidekick::Off),
         mode => mode.parse().map(Sidekick::On).map_err(|_| {
-            "choose off, auto, reinject, path-aware-bbr, pacubic, early-loss or ack-reduction"
+            "choose off, auto, reinject, path-aware-bbr, pacubic, early-loss, ack-reduction or receive"
                 .to_owned()
         }),
     }
