@@ -87,6 +87,30 @@ impl Audio {
     }
 }
 
+/// What help for a receiver adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// Ranges of datagrams that were requested of the proxy, with repetitions.
+    pub repeats_requested: u64,
+    /// Copies that arrived.
+    pub repeats_received: u64,
+    /// Gaps in the packet numbers that were filled after a request.
+    pub repaired_near: u64,
+    /// How long acknowledgements were held, in milliseconds.
+    pub held_ms: HeldMs,
+}
+
+/// Percentiles of a time that acknowledgements were held, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeldMs {
+    /// Median.
+    pub p50: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// The longest.
+    pub max: f64,
+}
+
 /// The second flow of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompetitorRecord {
@@ -207,6 +231,9 @@ pub struct RunRecord {
     /// when the receiver's application had all of it and all before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_of_line_ms: Option<Percentiles>,
+    /// Of a flow whose receiver is helped.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<Repeats>,
     /// Of an audio flow.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub audio: Option<Audio>,

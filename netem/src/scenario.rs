@@ -30,13 +30,17 @@ pub use settings::{About, settings};
 pub use sidekick::{Mode, ProxyFate, Sidekick};
 
 /// The built-in scenarios: name and file.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("upload-paper", include_str!("../scenarios/upload-paper.toml")),
     ("audio-paper", include_str!("../scenarios/audio-paper.toml")),
     ("messages", include_str!("../scenarios/messages.toml")),
     ("ack-reduction-paper", include_str!("../scenarios/ack-reduction-paper.toml")),
     ("smaq-leo", include_str!("../scenarios/smaq-leo.toml")),
     ("smaq-geo", include_str!("../scenarios/smaq-geo.toml")),
+    ("download-paper", include_str!("../scenarios/download-paper.toml")),
+    ("packrat-wifi", include_str!("../scenarios/packrat-wifi.toml")),
+    ("packrat-cellular", include_str!("../scenarios/packrat-cellular.toml")),
+    ("packrat-satellite", include_str!("../scenarios/packrat-satellite.toml")),
 ];
 
 /// One experiment.
@@ -187,11 +191,16 @@ impl Scenario {
     /// The controller that the data sender runs: the one that was set, or the one that the mode
     /// goes with. PACUBIC always stands on CUBIC as in RFC 9438.
     pub fn congestion_control(&self) -> CongestionControl {
+        let set = self.flow.cc.unwrap_or(CongestionControl::Cubic);
+        if matches!(self.flow.kind, FlowKind::Download | FlowKind::Requests) {
+            // The data sender is a server that knows nothing of a Sidekick.
+            return set;
+        }
         match self.sidekick.mode {
             Mode::Pacubic => CongestionControl::CubicRfc9438,
             Mode::PathAwareBbr | Mode::Auto => CongestionControl::Bbr2,
-            Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::AckReduction => {
-                self.flow.cc.unwrap_or(CongestionControl::Cubic)
+            Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::AckReduction | Mode::Receive => {
+                set
             }
         }
     }

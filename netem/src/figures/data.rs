@@ -3,10 +3,7 @@
 use super::draw::ratio;
 use super::model::{Entry, HeatMap, Part, Plot, Table};
 use super::quantity::{Results, Summary};
-use super::sheet::Sheet;
-
-/// What stands where nothing came of the runs.
-const NOTHING: &str = "–";
+use super::sheet::{Sheet, or_nothing};
 
 /// What a part shows as a reader wants it: medians with their ranges, a row for each x.
 pub fn for_reading(part: &Part, results: &Results) -> Sheet {
@@ -27,11 +24,6 @@ pub fn for_programs(part: &Part, results: &Results) -> Sheet {
         Part::Table(table) => table_for_programs(table, results),
         Part::Agreement(agreement) => agreement.sheet(results),
     }
-}
-
-/// The text of a summary, if there is one.
-pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
-    summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }
 
 fn plot_for_reading(plot: &Plot, results: &Results) -> Sheet {

@@ -1,6 +1,10 @@
 //! A table of text, for the page and for CSV files.
 
+use super::quantity::Summary;
 use crate::words;
+
+/// What stands where nothing came of the runs.
+const NOTHING: &str = "–";
 
 /// The rows of a part of the page.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,4 +29,9 @@ impl Sheet {
         }
         writer.into_inner().map_err(|error| error.into_error().into())
     }
+}
+
+/// The text of a summary, if there is one.
+pub(super) fn or_nothing(summary: Option<Summary>, text: impl Fn(&Summary) -> String) -> String {
+    summary.as_ref().map_or_else(|| NOTHING.to_owned(), text)
 }

@@ -55,10 +55,13 @@ impl Scenario {
                 return clash(setting, of_kind, instead);
             }
         }
-        if matches!(kind, FlowKind::Download | FlowKind::Requests) && mode != Mode::Off {
-            let instead = "a Sidekick helps whom it sends data for, and that is the receiver here; \
-                           set it to off";
-            return clash(of_kind, of_mode, instead);
+        let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        if receives {
+            if !matches!(mode, Mode::Off | Mode::Receive) {
+                let instead = "the client receives the data: set it to off or receive";
+                return clash(of_kind, of_mode, instead);
+            }
+            return Ok(());
         }
         if kind == FlowKind::Audio {
             if let Some((setting, without)) = self.not_of_a_call() {
@@ -70,7 +73,7 @@ impl Scenario {
         }
         let Some(cc) = flow.cc else { return Ok(()) };
         let wanted = match mode {
-            Mode::Off | Mode::EarlyLoss | Mode::Reinject => return Ok(()),
+            Mode::Off | Mode::EarlyLoss | Mode::Reinject | Mode::Receive => return Ok(()),
             Mode::Pacubic if cc == Cubic => return Ok(()),
             Mode::Pacubic => CubicRfc9438,
             Mode::AckReduction if cc != Bbr2 => return Ok(()),

@@ -25,6 +25,8 @@ named! {
         AckReduction = "ack-reduction",
         /// What fits the path, over BBR2.
         Auto = "auto",
+        /// Help for what is received: the proxy repeats what its near segment lost.
+        Receive = "receive",
     }
 }
 

@@ -17,6 +17,9 @@ use crate::record::{FaultCounts, QuackStyles};
 /// The number that the proxy gives to its one capturing interface.
 const NEAR_INTERFACE: u32 = 0;
 
+/// The memory for copies of what passes.
+const KEEP_BYTES: usize = 256 << 20;
+
 /// The host between the segments.
 pub(super) struct Proxy {
     address: SocketAddr,
@@ -71,9 +74,9 @@ impl Proxy {
             0 => "observer".to_owned(),
             number => format!("observer {number}"),
         };
-        let observer = self
-            .seed
-            .map(|seed| Observer::new(ObserverConfig::default(), seed_bytes(seed, &purpose)));
+        let config = ObserverConfig { keep_bytes: KEEP_BYTES, ..ObserverConfig::default() };
+        let observer =
+            self.seed.map(|seed| Observer::new(config.clone(), seed_bytes(seed, &purpose)));
         let mut observer = observer.transpose().map_err(|error| error.to_string())?;
         if let Some(observer) = &mut observer {
             observer.set_addresses(Addresses::announcing(NEAR_INTERFACE, self.address));
@@ -158,7 +161,13 @@ impl Node for Proxy {
     fn receive(&mut self, from: Side, packet: Packet, now: Instant, out: &mut Outbox) {
         self.restart(now);
         match from {
-            Side::Right => out.push((Side::Left, packet)),
+            Side::Right => {
+                if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
+                    let flow = Flow { source: packet.source, destination: packet.destination };
+                    observer.keep(&flow, NEAR_INTERFACE, &packet.payload, now);
+                }
+                out.push((Side::Left, packet));
+            }
             Side::Left if packet.destination == self.address => {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     // What it cannot use it counts.

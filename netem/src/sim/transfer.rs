@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use quic_sidekick::quiche::Connection;
-use quic_sidekick::{Assistance, Config as SidekickConfig, Driver, Mode as PluginMode};
+use quic_sidekick::{
+    Assistance, Config as SidekickConfig, Driver, Mode as PluginMode, ReceiveState,
+};
 
 use super::chain::Side;
 use super::client::Client;
@@ -14,7 +16,7 @@ use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
 use super::{Middle, Run, SimError, seed_bytes};
-use crate::record::{CompetitorRecord, Quacks, RunRecord, WindowSample};
+use crate::record::{CompetitorRecord, HeldMs, Quacks, Repeats, RunRecord, WindowSample};
 use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
 use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
 use crate::units::mbit_s;
@@ -204,6 +206,16 @@ fn describe(
             epochs: status.stats.epochs,
             polls: status.stats.polls,
         };
+        let received = status.received;
+        record.repeats = (received.state != ReceiveState::Off).then(|| {
+            let [p50, p99, max] = received.held.map(|held| held.as_secs_f64() * 1e3);
+            Repeats {
+                repeats_requested: status.stats.repeats_requested,
+                repeats_received: status.stats.repeats_received,
+                repaired_near: received.filled,
+                held_ms: HeldMs { p50, p99, max },
+            }
+        });
     }
 }
 
