@@ -188,9 +188,13 @@ impl Download {
         self.arrived.insert(number, self.now);
         let filled = |missing: &mut Vec<u32>| missing.retain(|missing| *missing != number);
         self.gaps.values_mut().for_each(filled);
-        for (gap, _) in self.gaps.extract_if(.., |_, missing| missing.is_empty()) {
-            self.sender.close_gap(gap);
-        }
+        let Self { gaps, sender, .. } = self;
+        gaps.retain(|gap, missing| {
+            if missing.is_empty() {
+                sender.close_gap(*gap);
+            }
+            !missing.is_empty()
+        });
         let expected = self.highest.map_or(0, |highest| highest + 1);
         if number > expected {
             let gap = self.next_gap;
