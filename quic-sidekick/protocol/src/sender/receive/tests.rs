@@ -7,6 +7,7 @@ use crate::sender::error::HandleError;
 use crate::sender::session::State;
 use crate::testing::{PEER, PROXY, key, proxy};
 use crate::transmit::Route;
+use crate::wire::discovery::Answer;
 use crate::wire::{
     Datagram, MAX_DATAGRAM_LEN, Message, Range, Ranges, Repeat, Request, SessionNumber,
 };
@@ -457,6 +458,32 @@ fn a_cookie_that_expired_is_replaced() {
     download.run(2000 * MS);
     assert!(download.sender.is_kept());
     assert_eq!(download.proxy.stats().keeps_unproven, 2);
+}
+
+#[test]
+fn an_answer_without_the_nonce_of_the_keep_is_not_taken() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(3 * MS);
+    download.answers_arrive = false;
+    let forged = loop {
+        download.run(MS / 10);
+        let answer = download.events.iter().find_map(|Reverse((.., event))| match event {
+            Event::Answer(bytes) => Answer::parse(bytes).ok(),
+            _ => None,
+        });
+        if let Some(answer) = answer {
+            break answer;
+        }
+    };
+    for nonce in [[0; 16], forged.nonce] {
+        let mut buffer = [0; MAX_DATAGRAM_LEN];
+        let len = Answer { nonce, ..forged }.emit(&mut buffer).unwrap();
+        let outcome = download.sender.handle_on_path(&buffer[..len], download.now);
+        assert_eq!(outcome.is_ok(), nonce == forged.nonce);
+        download.drain();
+        download.run(1000 * MS);
+        assert_eq!(download.sender.is_kept(), nonce == forged.nonce);
+    }
 }
 
 /// A proxy that keeps copies unasked, and copies of no request.
