@@ -1,10 +1,12 @@
 //! A sender and a proxy, with a network that the input controls. It loses, repeats, reorders and
 //! corrupts messages, forges some, and changes their source. It drops, delays and invents packets,
 //! rebinds addresses, restarts the proxy and advances the time. The sender knows the proxy's
-//! address, or must discover it.
+//! address, or must discover it. It may also receive the reverse flow, and request any copies of it.
 //!
 //! Whatever happens, neither state machine panics, spins or grows, and the proxy sends little more
 //! than it saw. While no packet reaches the proxy late, no packet that passed it is declared lost.
+//! Each copy is a datagram that passed, goes to the receiver that proved itself, and is neither too
+//! old nor repeated too often. All copies together stay within their share and their memory.
 
 #![no_main]
 #![allow(
@@ -15,11 +17,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidekick_protocol::wire::discovery::Answer;
+use sidekick_protocol::wire::{Datagram, Repeat, SessionNumber};
 use sidekick_protocol::{
     Addresses, Flow, MAX_DATAGRAM_LEN, Observed, Observer, ObserverConfig, Payload, Position,
     Route, SecretKey, Sender, SenderConfig,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -31,6 +34,18 @@ const FLOW_PORT: u16 = 4000;
 const ADJACENT_PORT: u16 = 5000;
 /// Bytes that a session may send before it saw any (SPEC.md, section 6.7), and its BYE.
 const GRANT: usize = 16 * 1024 + 26;
+/// Bytes of copies that a session may send before it kept any (section 6.8).
+const COPIES_GRANT: usize = 64 * 1024;
+/// The longest datagram that is kept, how often it may be repeated, and the oldest copy.
+const MAX_KEPT_LEN: usize = 1472;
+const MAX_REPEATS: u32 = 16;
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// The most requests that a sender makes at once, and the most copies for one.
+const MAX_REQUESTS: usize = 32;
+const MAX_COPIES: usize = 16 * 64;
+/// The proxy's memory for copies, and a session's share of it.
+const KEEP_BYTES: usize = 1 << 20;
+const KEEP_BYTES_PER_SESSION: usize = 256 << 10;
 
 /// A datagram in flight between the two, other than the flow's packets.
 #[derive(Clone)]
@@ -75,6 +90,45 @@ struct World {
     /// Bytes of the flow that this proxy saw, and of messages that it received.
     flow_bytes: usize,
     heard_bytes: usize,
+    reverse: Reverse,
+}
+
+/// The reverse flow.
+#[derive(Default)]
+struct Reverse {
+    /// The number of datagrams so far, which their identifiers follow from.
+    datagrams: u32,
+    /// By identifier, what this proxy kept.
+    kept: BTreeMap<u32, Kept>,
+    kept_bytes: usize,
+    /// The bytes of copies that this proxy sent.
+    copied_bytes: usize,
+    /// An answer to a KEEP arrived, so the sender can prove that it receives.
+    proven: bool,
+    /// The number of the sender's latest session, as its peer knows it.
+    session: u32,
+    gaps: u64,
+    unfilled: Vec<u64>,
+}
+
+struct Kept {
+    len: usize,
+    at: Instant,
+    repeats: u32,
+}
+
+/// A datagram of the reverse flow, if `len` has room for its identifier.
+fn reverse_datagram(identifier: u32, len: usize) -> Vec<u8> {
+    let mut datagram = vec![identifier.to_be_bytes()[3]; len];
+    if let Some(end) = datagram.last_chunk_mut() {
+        *end = identifier.to_be_bytes();
+    }
+    datagram
+}
+
+/// An odd factor permutes the identifiers, so that none repeats.
+fn reverse_identifier(number: u32) -> u32 {
+    number.wrapping_mul(0x9e37_79b1).wrapping_add(5)
 }
 
 fn packet(tag: u64) -> [u8; 30] {
@@ -101,6 +155,7 @@ impl World {
             key: on(4).then(|| key.public()),
             poll: !on(0),
             packet_threshold: 1 + u32::from(settings >> 1 & 3),
+            keep: (settings % 5 != 4).then(|| Duration::from_millis(1 << (settings % 13))),
             ..SenderConfig::default()
         };
         if on(6) {
@@ -112,7 +167,12 @@ impl World {
         }
         sender.set_handle([settings; 20]);
         sender.start(flow, now);
-        let proxy_config = ObserverConfig { key: Some(key), ..ObserverConfig::default() };
+        let proxy_config = ObserverConfig {
+            key: Some(key),
+            keep_bytes: if settings % 11 == 10 { 0 } else { KEEP_BYTES },
+            keep_bytes_per_session: KEEP_BYTES_PER_SESSION,
+            ..ObserverConfig::default()
+        };
         let mut world = Self {
             now,
             sender,
@@ -131,6 +191,7 @@ impl World {
             to_sender: VecDeque::new(),
             flow_bytes: 0,
             heard_bytes: 0,
+            reverse: Reverse::default(),
         };
         world.proxy.set_addresses(Addresses::announcing(0, proxy_address));
         if on(7) {
@@ -144,7 +205,7 @@ impl World {
 
     fn drain(&mut self) {
         let mut buffer = [0; MAX_DATAGRAM_LEN];
-        let mut messages = 0;
+        let (mut messages, mut requests, mut copies) = (0, 0, 0);
         while let Some(transmit) = self.sender.poll_transmit(&mut buffer) {
             let bytes = buffer[..transmit.size].to_vec();
             match transmit.route {
@@ -155,11 +216,17 @@ impl World {
                 // A corrupted answer named another proxy, which does not exist.
                 _ => {}
             }
-            messages += 1;
+            requests += 1;
         }
         while let Some(transmit) = self.proxy.poll_transmit(&mut buffer) {
             let bytes = buffer[..transmit.size].to_vec();
             let to = transmit.destination;
+            if let Ok(Datagram::Repeat(copy)) = Datagram::parse(&bytes) {
+                self.check_copy(&copy, to);
+                copies += 1;
+            } else {
+                messages += 1;
+            }
             match transmit.route {
                 Route::Path { source, .. } => {
                     assert_eq!((source, to.ip()), (self.flow.destination, SENDER.into()));
@@ -168,12 +235,19 @@ impl World {
                         self.to_sender.push_back(Message::OnPath(bytes));
                     }
                 }
-                _ if to == self.peer => self.to_sender.push_back(Message::Beside(bytes)),
+                _ if to == self.peer => {
+                    if let Ok(Datagram::Sealed { session, .. }) = Datagram::parse(&bytes) {
+                        self.reverse.session = session.0;
+                    }
+                    self.to_sender.push_back(Message::Beside(bytes));
+                }
                 _ => {}
             }
-            messages += 1;
         }
-        assert!(messages < 16, "{messages} messages at once");
+        // A sender that fetches copies may have many ranges to request.
+        let most = if self.sender.is_kept() { 16 + MAX_REQUESTS } else { 16 };
+        assert!(messages + requests < most, "{messages} and {requests} messages at once");
+        assert!(copies <= MAX_COPIES, "{copies} copies at once");
         for queue in [&mut self.to_proxy, &mut self.to_sender] {
             let too_many = queue.len().saturating_sub(IN_FLIGHT);
             queue.drain(..too_many);
@@ -188,12 +262,118 @@ impl World {
         let stats = self.proxy.stats();
         let granted =
             usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX).saturating_mul(GRANT);
-        let share = self.flow_bytes / 2 + 2 * self.heard_bytes;
+        let Reverse { kept_bytes, copied_bytes, .. } = self.reverse;
+        let share = self.flow_bytes / 2 + 2 * self.heard_bytes + kept_bytes / 2;
         assert!(
-            stats.bytes_sent <= (granted.saturating_add(share)) as u64,
+            stats.bytes_sent <= (granted.saturating_add(share + copied_bytes)) as u64,
             "{stats:?} of {share} bytes"
         );
+        let granted = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX);
+        let granted = granted.saturating_mul(COPIES_GRANT);
+        assert!(
+            copied_bytes <= granted.saturating_add(kept_bytes / 2),
+            "{copied_bytes} bytes of copies of {kept_bytes}"
+        );
+        assert!(self.proxy.copies_bytes() <= self.proxy_config.keep_bytes);
         assert!(self.proxy.sessions() <= self.proxy_config.max_sessions);
+        self.sender.drain_unfilled(&mut self.reverse.unfilled);
+        let gaps = usize::try_from(self.reverse.gaps).unwrap_or(usize::MAX);
+        assert!(self.reverse.unfilled.len() <= gaps, "each gap is given up once");
+    }
+
+    /// A copy is a datagram that passed not long ago, and goes to the host that proved itself.
+    fn check_copy(&mut self, copy: &Repeat<'_>, to: SocketAddr) {
+        assert!(self.reverse.proven, "the session has proven nothing");
+        assert_eq!(to.ip(), SENDER, "a copy for another host");
+        let identifier = copy.datagram.last_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        let kept = identifier.and_then(|identifier| self.reverse.kept.get_mut(&identifier));
+        let kept = kept.expect("a copy of what did not pass");
+        kept.repeats += 1;
+        assert!(kept.repeats <= MAX_REPEATS && self.now - kept.at < MAX_AGE);
+        let expected = reverse_datagram(identifier.unwrap_or_default(), kept.len);
+        assert_eq!(copy.datagram, expected);
+        self.reverse.copied_bytes += copy.datagram.len() + 10;
+    }
+
+    /// A datagram of the reverse flow passes the proxy. Returns its identifier.
+    fn pass(&mut self, interface: u32, len: usize) -> u32 {
+        self.reverse.datagrams += 1;
+        let identifier = reverse_identifier(self.reverse.datagrams);
+        let datagram = reverse_datagram(identifier, len);
+        let flow = Flow { source: self.flow.destination, destination: self.seen_flow.source };
+        if self.proxy.keep(&flow, interface, &datagram, self.now) {
+            assert!((4..=MAX_KEPT_LEN).contains(&len), "{len} bytes");
+            self.reverse.kept.insert(identifier, Kept { len, at: self.now, repeats: 0 });
+            self.reverse.kept_bytes += len;
+        }
+        identifier
+    }
+
+    /// The sender requests what passed between two datagrams, which may not exist.
+    fn request(&mut self, after: Option<u8>, before: u8) {
+        let identifier =
+            |back: u8| reverse_identifier(self.reverse.datagrams.wrapping_sub(back.into()));
+        let gap = self.reverse.gaps;
+        let (after, before) = (after.map(identifier), identifier(before));
+        if self.sender.request_copies(gap, after, before, self.now) {
+            self.reverse.gaps += 1;
+        }
+    }
+
+    /// What happens to the reverse flow.
+    fn step_reverse(&mut self, value: u8, rest: &[u8]) {
+        let [first, second, third] = *rest.first_chunk().unwrap_or(&[0; 3]);
+        match value {
+            32..80 => {
+                let identifier = self.pass(0, 30);
+                self.sender.on_progress(identifier, self.now);
+            }
+            80..112 => {
+                // Lost before the sender.
+                self.pass(0, 1200);
+            }
+            112..120 => {
+                self.pass(1, 30);
+            }
+            120..136 => {
+                self.pass(0, usize::from(first) * 6);
+            }
+            136..144 => {
+                for _ in 0..first {
+                    self.pass(0, 1000);
+                }
+            }
+            144..176 => self.request((first & 1 == 0).then_some(second), third),
+            176..184 => {
+                for before in 0..first {
+                    self.request(Some(before.wrapping_add(second)), before);
+                }
+            }
+            184..192 => {
+                let gap = u64::from(first);
+                self.reverse.unfilled.retain(|unfilled| *unfilled != gap);
+                self.sender.close_gap(gap);
+            }
+            192..200 => self.sender.set_fetching(value & 1 == 0),
+            200..208 => self.sender.on_progress(u32::from(first), self.now),
+            208..232 => {
+                // A forged copy, perhaps with the right numbers.
+                let [number, index, total] = [first.max(1), second, third];
+                let session = SessionNumber(self.reverse.session);
+                let range = value & 15;
+                if index < total {
+                    let datagram = &[value; 40];
+                    let number = number.into();
+                    let copy = Repeat { session, number, range, index, total, datagram };
+                    let mut buffer = [0; MAX_DATAGRAM_LEN];
+                    let len = Datagram::Repeat(copy).emit(&mut buffer).expect("room");
+                    let forged = Message::Beside(buffer[..len].to_vec());
+                    self.deliver_to_sender(self.proxy_address, &forged);
+                }
+            }
+            232..240 => self.proxy.missed(value.into()),
+            _ => self.proxy.missed(0),
+        }
     }
 
     /// Captures a packet of the flow at the proxy.
@@ -231,11 +411,20 @@ impl World {
     fn deliver_to_sender(&mut self, from: SocketAddr, message: &Message) {
         match message {
             Message::Beside(bytes) => {
-                let _ = self.sender.handle_input(from, bytes, self.now);
+                if let Ok(Some(copy)) = self.sender.handle_input(from, bytes, self.now) {
+                    // The transport authenticates it.
+                    let copy = bytes.get(copy).expect("a part of the datagram");
+                    let identifier = copy.last_chunk().expect("an identifier");
+                    let identifier = u32::from_be_bytes(*identifier);
+                    if copy == reverse_datagram(identifier, copy.len()) {
+                        self.sender.on_progress(identifier, self.now);
+                    }
+                }
             }
             // The flow's socket passes to the sender what looks like an answer, and all else to the
             // transport.
             Message::OnPath(bytes) if Answer::is_one(bytes) => {
+                self.reverse.proven = true;
                 let _ = self.sender.handle_on_path(bytes, self.now);
             }
             Message::OnPath(_) => {}
@@ -254,6 +443,9 @@ impl World {
         self.proxy = Observer::new(self.proxy_config.clone(), seed).expect("limits");
         self.proxy.set_addresses(Addresses::announcing(0, self.proxy_address));
         (self.flow_bytes, self.heard_bytes) = (0, 0);
+        let reverse = &mut self.reverse;
+        (reverse.kept_bytes, reverse.copied_bytes, reverse.proven) = (0, 0, false);
+        reverse.kept.clear();
     }
 
     fn advance(&mut self, duration: Duration) {
@@ -356,6 +548,7 @@ impl World {
             }
             14 if value < 30 => self.proxy.close(),
             14 if value < 32 => self.sender.stop(),
+            14 => self.step_reverse(value, rest),
             16 => {
                 // From another address.
                 if let Some(message) = self.to_proxy.get(pick(self.to_proxy.len())).cloned() {
