@@ -41,7 +41,7 @@ pub enum Mode {
     /// Help for what a client receives. A proxy repeats the datagrams that were lost behind it, and
     /// the connection holds acknowledgements until the gap is filled, so that the server hears of
     /// no loss. What the client sends is helped as in [`Reinject`](Self::Reinject).
-    /// [`Status::received`](crate::Status::received) tells what came of it.
+    /// [`Status::received`](crate::Status::received) has the counters.
     Receive,
 }
 

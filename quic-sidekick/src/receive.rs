@@ -65,7 +65,7 @@ impl fmt::Display for ReceiveState {
     }
 }
 
-/// What came of the help for received datagrams.
+/// The state and the counters of the help for received datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Whether they are repaired at present, and if not, why.
@@ -119,7 +119,7 @@ impl Receiver {
         }
     }
 
-    /// What came of it so far.
+    /// The present state, and the counters.
     pub(crate) fn status(&self) -> Received {
         let mut times = self.times.clone();
         times.sort_unstable();

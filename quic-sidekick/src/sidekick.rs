@@ -43,7 +43,7 @@ pub struct Status {
     pub near_rtt: Option<Duration>,
     /// The repair that [`Mode::Auto`] chose, and why; `None` in another mode.
     pub chosen: Option<Chosen>,
-    /// What came of the help for received datagrams.
+    /// The help for received datagrams.
     pub received: Received,
 }
 
