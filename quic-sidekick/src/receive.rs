@@ -42,8 +42,6 @@ pub enum ReceiveState {
     Off,
     /// No proxy keeps copies, or not yet.
     NotKept,
-    /// The round trips are not measured yet.
-    Measuring,
     /// A queue grows before the proxy: losses are congestion, and the server must hear of them.
     Congested,
     /// The proxy is too far away: a repair would hold acknowledgements for too long.
@@ -57,7 +55,6 @@ impl fmt::Display for ReceiveState {
         f.write_str(match self {
             Self::Off => "the mode does not repair what is received",
             Self::NotKept => "no proxy keeps copies of what is received",
-            Self::Measuring => "the round trips are not measured yet",
             Self::Congested => "a queue grows before the proxy",
             Self::TooFar => "the proxy is too far away",
             Self::Repairing => "the proxy repeats what is lost before it",
@@ -156,12 +153,13 @@ impl Receiver {
             return;
         }
         let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
-        let state = self.judge(sender, whole, now);
+        let near = sender.keeper_rtt();
+        let state = near.map_or(ReceiveState::NotKept, |near| self.judge(sender, near, whole, now));
         if state != self.state {
             tracing::info!(%state, "the help for received datagrams changed");
             self.state = state;
         }
-        let hold = (state == ReceiveState::Repairing).then(|| hold(sender.near_rtt(), whole));
+        let hold = (state == ReceiveState::Repairing).then(|| hold(near, whole));
         sender.set_fetching(hold.is_some());
         conn.sidekick_hold(hold, now);
         if let Some(newest) = conn.sidekick_newest() {
@@ -199,15 +197,16 @@ impl Receiver {
     }
 
     /// Whether losses are to be repaired now.
-    fn judge(&mut self, sender: &Sender, whole: Option<Duration>, now: Instant) -> ReceiveState {
-        if !sender.is_kept() {
-            return ReceiveState::NotKept;
-        }
-        let Some((near, least)) = sender.near_rtt().zip(sender.near_rtt_of_late()) else {
-            return ReceiveState::Measuring;
-        };
+    fn judge(
+        &mut self,
+        sender: &Sender,
+        near: Duration,
+        whole: Option<Duration>,
+        now: Instant,
+    ) -> ReceiveState {
         let minimum = near.saturating_sub(sender.near_queueing().unwrap_or_default());
-        if least > minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE {
+        let most = minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE;
+        if sender.near_rtt_of_late().is_some_and(|latest| latest > most) {
             self.congested_until = Some(now + PAUSE);
         }
         if self.congested_until.is_some_and(|until| now < until) {

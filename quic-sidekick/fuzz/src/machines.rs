@@ -40,8 +40,8 @@ const COPIES_GRANT: usize = 64 * 1024;
 const MAX_KEPT_LEN: usize = 1472;
 const MAX_REPEATS: u32 = 16;
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// The most requests that a sender makes at once, and the most copies for one.
-const MAX_REQUESTS: usize = 32;
+/// The most requests that a sender makes at once, each of them twice, and the most copies for one.
+const MAX_REQUESTS: usize = 2 * 32;
 const MAX_COPIES: usize = 16 * 64;
 /// The proxy's memory for copies, and a session's share of it.
 const KEEP_BYTES: usize = 1 << 20;
@@ -271,7 +271,7 @@ impl World {
         let granted = usize::try_from(stats.sessions_opened).unwrap_or(usize::MAX);
         let granted = granted.saturating_mul(COPIES_GRANT);
         assert!(
-            copied_bytes <= granted.saturating_add(kept_bytes / 2),
+            copied_bytes <= granted.saturating_add(kept_bytes),
             "{copied_bytes} bytes of copies of {kept_bytes}"
         );
         assert!(self.proxy.copies_bytes() <= self.proxy_config.keep_bytes);

@@ -26,7 +26,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) copies: Copies,
-    /// The bytes that may still be repeated: half of those that passed, and a grant.
+    /// The bytes that may still be repeated: as many as were kept, and a grant. On a path that loses
+    /// half of all datagrams, each must be sent twice.
     pub(super) allowance: Allowance,
     /// When the next TAIL is due, and how many were sent since the latest datagram.
     tail_due: Option<Instant>,
@@ -62,7 +63,7 @@ impl Keeping {
         if !self.copies.keep(datagram, interface, now, pool) {
             return Kept::Not;
         }
-        self.allowance.earn(datagram.len());
+        self.allowance.refund(datagram.len());
         self.tails = 0;
         let due = now + SILENCES[0];
         if self.tail_due.is_some_and(|earlier| earlier <= due) {

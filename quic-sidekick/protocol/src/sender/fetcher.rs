@@ -11,6 +11,9 @@ pub(super) const MAX_WANTED: usize = 512;
 /// How often a range is requested without a copy arriving. The receiver gives up before, unless its
 /// path loses most messages.
 const MAX_TRIES: u32 = 24;
+/// When a gap is open for so many copy timeouts, its requests are sent twice. On a path that loses
+/// much, few gaps get so far, and those must be filled before the receiver gives up.
+const TWICE_AFTER: u32 = 2;
 /// Copies of requests that are older by this are not accepted.
 const RECENT: u16 = 1024;
 /// The most copies that a proxy sends for a range. It may have more.
@@ -22,6 +25,8 @@ struct Wanted {
     /// The receiver's number of the gap; `None` for what a TAIL showed.
     gap: Option<u64>,
     range: Range,
+    /// Since when datagrams of the gap are wanted.
+    since: Instant,
     /// The request that asks for it: its number, and the range's place in it.
     asked: Option<(u16, u8)>,
     /// When to ask, at first or again.
@@ -38,6 +43,8 @@ pub(super) struct Asked {
     pub(super) number: u16,
     pub(super) ranges: [Range; MAX_RANGES],
     pub(super) len: usize,
+    /// Whether to send it twice.
+    pub(super) twice: bool,
 }
 
 /// What is wanted of a proxy.
@@ -55,9 +62,14 @@ pub(super) struct Fetcher {
 impl Fetcher {
     /// Requests the datagrams in a gap.
     pub(super) fn want(&mut self, gap: Option<u64>, range: Range, now: Instant) {
+        self.want_since(now, gap, range, now);
+    }
+
+    /// Requests the datagrams in a gap, or in a part of a gap that is wanted since an earlier time.
+    fn want_since(&mut self, since: Instant, gap: Option<u64>, range: Range, now: Instant) {
         if self.wanted.len() < MAX_WANTED {
-            let wanted =
-                Wanted { gap, range, asked: None, due: now, tries: 0, next: 0, fetched: None };
+            let (asked, fetched) = (None, None);
+            let wanted = Wanted { gap, range, since, asked, due: now, tries: 0, next: 0, fetched };
             self.wanted.push(wanted);
         } else {
             self.unfilled.extend(gap);
@@ -94,19 +106,19 @@ impl Fetcher {
         };
         let Some(wanted) = self.wanted.get_mut(place) else { return false };
         let Some(skipped) = copy.index.checked_sub(wanted.next) else { return true };
-        let (gap, before) = (wanted.gap, wanted.range.before);
+        let (since, gap, before) = (wanted.since, wanted.gap, wanted.range.before);
         let after = wanted.fetched.or(wanted.range.after);
         (wanted.next, wanted.fetched) = (copy.index + 1, identifier);
         (wanted.tries, wanted.due) = (0, now + retry);
         if copy.index + 1 >= copy.total {
             self.wanted.swap_remove(place);
             if copy.total >= MOST {
-                self.want(gap, Range { after: identifier, before }, now);
+                self.want_since(since, gap, Range { after: identifier, before }, now);
             }
         }
         // The receiver reports a gap in what a TAIL showed.
         if skipped > 0 && gap.is_some() {
-            self.want(gap, Range { after, before: identifier }, now);
+            self.want_since(since, gap, Range { after, before: identifier }, now);
         }
         self.note_if_done(gap);
         true
@@ -153,13 +165,14 @@ impl Fetcher {
         let none = Range { after: None, before: None };
         // 0 numbers no request.
         let number = self.number.checked_add(1).unwrap_or(1);
-        let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0 };
+        let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: false };
         let due = self.wanted.iter_mut().filter(|wanted| wanted.due <= now);
         for ((wanted, slot), place) in due.zip(&mut asked.ranges).zip(0..) {
             // Ask only for what is still missing.
             wanted.range.after = wanted.fetched.take().or(wanted.range.after);
             wanted.next = 0;
             wanted.tries += 1;
+            asked.twice |= now >= wanted.since + TWICE_AFTER * retry;
             wanted.due = now + retry;
             wanted.asked = Some((number, place));
             *slot = wanted.range;

@@ -3,16 +3,24 @@
 use super::Sender;
 use super::session::State;
 use crate::wire::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Sender {
     /// Whether a proxy keeps copies of the reverse flow's datagrams.
     #[must_use]
     pub fn is_kept(&self) -> bool {
+        self.keeper_rtt().is_some()
+    }
+
+    /// The near segment's smoothed round-trip time to the proxy that keeps copies of the reverse flow's
+    /// datagrams; `None` if none does. Until the first measurement this is a rough value.
+    #[must_use]
+    pub fn keeper_rtt(&self) -> Option<Duration> {
         self.sessions
             .iter()
             .filter_map(|session| session.established())
-            .any(|session| session.keeps())
+            .find(|session| session.keeps())
+            .map(|session| session.near_rtt.smoothed().unwrap_or_else(|| session.near_rtt.rough()))
     }
 
     /// Notes the newest datagram of the reverse flow that arrived, original or copy, by its

@@ -138,7 +138,7 @@ impl NearRtt {
     }
 
     /// As [`Self::bound`], or the rough value if nothing was measured.
-    fn rough(&self) -> Duration {
+    pub(super) fn rough(&self) -> Duration {
         self.smoothed.map_or(self.guess.unwrap_or(INITIAL), |_| self.bound())
     }
 
@@ -160,9 +160,9 @@ impl NearRtt {
     }
 
     /// How long a copy may stay away before it is requested again: 1.1 near RTT and four
-    /// deviations.
+    /// deviations. A rough value that is too low costs a few requests.
     pub(super) fn copy_timeout(&self) -> Duration {
-        self.probe_timeout() + 4 * self.deviation
+        scale(self.rough(), 11, 10).max(GRANULARITY) + 4 * self.deviation
     }
 
     /// The interval before a request is repeated. A rough value that is too low costs a few

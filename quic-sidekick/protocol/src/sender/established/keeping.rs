@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 const MAX_DOUBLINGS: u32 = 9;
 /// The longest interval between two KEEPs, unless the near RTT is longer.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
-/// The most requests that wait to be sent: as many as name all ranges that are wanted.
-const MAX_REQUESTS: usize = MAX_WANTED.div_ceil(MAX_RANGES);
+/// The most requests that wait to be sent: as many as name all ranges that are wanted, twice.
+const MAX_REQUESTS: usize = 2 * MAX_WANTED.div_ceil(MAX_RANGES);
 /// The near RTT is measured this often while the reverse flow has datagrams: a queue must be
 /// noticed before it grows.
 pub(super) const MEASURE: Duration = Duration::from_millis(25);
@@ -151,11 +151,14 @@ impl Established {
     /// Queues the requests that are due.
     fn request(&mut self, stats: &mut SenderStats, now: Instant) {
         let retry = self.near_rtt.copy_timeout();
-        while self.keeping.requests.len() < MAX_REQUESTS
+        while self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
             stats.repeats_requested += u64::try_from(asked.len).unwrap_or(0);
             self.last_spoke = now;
+            if asked.twice {
+                self.keeping.requests.push_back(asked);
+            }
             self.keeping.requests.push_back(asked);
         }
     }

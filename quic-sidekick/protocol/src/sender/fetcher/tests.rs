@@ -45,6 +45,19 @@ fn a_range_is_requested_until_its_copies_are_there() {
 }
 
 #[test]
+fn a_gap_that_stays_open_is_requested_twice() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    fetcher.want(Some(7), range(10, 13), now);
+    let mut twice = |at: Instant| fetcher.poll_request(RETRY, at).map(|asked| asked.twice);
+    assert_eq!([now, now + RETRY].map(&mut twice), [Some(false), Some(false)]);
+    assert_eq!(twice(now + 2 * RETRY), Some(true));
+    // What is left of the gap has been wanted for as long.
+    assert!(repeat(&mut fetcher, (0, 1, 2), 12, now + 2 * RETRY));
+    let rest = fetcher.poll_request(RETRY, now + 2 * RETRY).expect("a copy was skipped");
+    assert_eq!((rest.ranges[0], rest.twice), (range(10, 12), true));
+}
+
+#[test]
 fn a_copy_that_is_skipped_is_requested_at_once() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     fetcher.want(Some(7), range(10, 20), now);

@@ -392,8 +392,8 @@ fn requests_draw_no_more_bytes_than_the_share() {
         drawn += download.ask(&all).1;
         download.now += MS / 100;
     }
-    // Half of what passed, and a grant.
-    let share = 100 * 1200 / 2 + (64 << 10);
+    // As much as passed, and a grant.
+    let share = 100 * 1200 + (64 << 10);
     assert!((share * 9 / 10..=share).contains(&drawn), "{drawn} of {share}");
 }
 
