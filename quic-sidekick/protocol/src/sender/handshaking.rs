@@ -26,7 +26,7 @@ const QUICK_HELLOS: u32 = 6;
 const RETURN: Duration = Duration::from_secs(2);
 /// The longest interval between HELLOs.
 const HELLO_MAX: Duration = Duration::from_secs(60);
-/// The longest interval between HELLOs or markers to a proxy that fell silent.
+/// The longest interval between HELLOs or markers to a proxy that may return at any moment.
 const MISSED_MAX: Duration = Duration::from_millis(800);
 /// The number of these intervals: half a minute, in which a restarted proxy returns.
 const MISSED_ATTEMPTS: u32 = 40;
@@ -37,7 +37,7 @@ pub(super) fn return_after(failures: u32) -> Duration {
 }
 
 /// The interval before the next HELLO or marker, after `attempts`, with `first` as the first
-/// interval. `missed`: a proxy had reported, and fell silent.
+/// interval. `missed`: a proxy is gone that may return at any moment.
 pub(super) fn seeking_interval(first: Duration, attempts: u32, missed: bool) -> Duration {
     let most = if missed && attempts < MISSED_ATTEMPTS { MISSED_MAX } else { HELLO_MAX };
     scale(first, 1 << attempts.min(11), 1).min(most)

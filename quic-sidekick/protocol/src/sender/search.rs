@@ -35,7 +35,8 @@ pub(super) struct Search {
     next_by_path: bool,
     waiting: Option<Marker>,
     failures: u32,
-    /// A proxy reported packets, then fell silent. It may return at any moment.
+    /// A proxy that was on the path is gone, for the first time since a quACK decoded. It may
+    /// return at any moment, so intervals between markers stay short.
     missed: bool,
     /// How long to wait before the next search.
     pause: Option<Duration>,

@@ -119,6 +119,45 @@ fn a_restarted_proxy_is_found_again_within_a_second() {
     }
 }
 
+/// SPEC.md, section 7.7: the reason why the sender left the proxy decides.
+#[test]
+fn markers_are_quick_only_after_the_first_loss_of_a_proxy() {
+    let gone = |leave: &dyn Fn(&mut Simulation), reason| {
+        let mut s = discovering(near(5, 0), 10);
+        s.stream(500, MS);
+        assert_eq!(s.sender.assistance(), Assistance::Assisted, "{reason}");
+        leave(&mut s);
+        s.stream(3000, MS);
+        let before = s.sender.stats().markers;
+        s.stream(20_000, MS);
+        assert_eq!(s.sender.last_reason, Some(reason));
+        (s.sender.stats().markers - before, s)
+    };
+    let ends_the_session = |s: &mut Simulation| {
+        s.proxy.as_mut().unwrap().close();
+        s.send(None);
+        s.proxy = None;
+    };
+    let (markers, mut s) = gone(&ends_the_session, Reason::ProxyLost);
+    assert_eq!(markers, 25, "one every 800 ms");
+    s.proxy = Some(proxy(ObserverConfig::default(), 99));
+    s.stream(1000, MS);
+    assert_eq!(s.sender.assistance(), Assistance::Assisted);
+
+    // The path changed: the proxy is not expected back.
+    let (markers, _) = gone(&|s| s.on_path = false, Reason::NotOnPath);
+    assert!(markers <= 4, "{markers}");
+
+    // The proxy ends the session, answers the next marker, and then is gone.
+    let fails_twice = |s: &mut Simulation| {
+        s.proxy.as_mut().unwrap().close();
+        s.stream(18, MS);
+        s.proxy = None;
+    };
+    let (markers, _) = gone(&fails_twice, Reason::NoAnswer);
+    assert!(markers <= 10, "{markers}");
+}
+
 #[test]
 fn only_the_pinned_proxy_is_accepted() {
     for (pinned, found) in [([6; 32], true), ([9; 32], false)] {
