@@ -235,16 +235,24 @@ mod tests {
         assert!(s.sender.stats().early_lost > 50);
         assert_eq!(s.resent, 0);
 
-        let mut s = reinjected(Duration::from_secs(1), 20);
-        s.near.loss_percent = 100;
-        s.stream(20, Duration::from_millis(1));
-        (s.near.loss_percent, s.flow.source) = (0, "192.0.2.1:4001".parse().unwrap());
-        if let Some(store) = &mut s.store {
+        // Twenty datagrams are lost. If the flow stays, they are sent again. If it moves, they stay
+        // in the store, but the sender does not declare them lost.
+        for moves in [false, true] {
+            let mut s = reinjected(Duration::from_secs(1), 20);
+            s.near.loss_percent = 100;
+            s.stream(20, Duration::from_millis(1));
+            s.near.loss_percent = 0;
+            if moves {
+                s.flow.source = "192.0.2.1:4001".parse().unwrap();
+                s.sender.start(s.flow, s.now);
+            }
+            let before = s.resent;
+            s.stream(200, Duration::from_millis(1));
+            assert_eq!(s.resent - before, if moves { 0 } else { 20 });
+            let (now, store) = (s.now, s.store.as_mut().unwrap());
+            assert!(store.get_for_resend(30, now).is_some());
             store.clear();
+            assert_eq!((0..240).find(|tag| store.get_for_resend(*tag, now).is_some()), None);
         }
-        s.sender.start(s.flow, s.now);
-        let before = s.resent;
-        s.stream(200, Duration::from_millis(1));
-        assert_eq!(s.resent, before);
     }
 }
