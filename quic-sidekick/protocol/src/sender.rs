@@ -192,6 +192,11 @@ impl Sender {
 
     /// Records a datagram of the flow that was sent. `tag` is the caller's name for it (its packet
     /// number). Datagrams that do not count are ignored.
+    ///
+    /// Call this for each transmission, also if the same datagram is sent again. Two transmissions
+    /// may have one tag, but then [`Sender::drain_lost`] and [`Sender::drain_received`] do not
+    /// distinguish them. With several proxies, `drain_lost` returns a tag once, even if both
+    /// transmissions are lost.
     pub fn on_sent(&mut self, tag: u64, payload: Payload<'_>, now: Instant) {
         if let Some(identifier) = self.config.terms.identification.identifier(payload) {
             self.sessions.iter_mut().for_each(|session| session.on_sent(tag, identifier, now));

@@ -10,10 +10,11 @@ use std::time::Duration;
 pub struct Terms {
     /// Power sums in an ordinary quACK, 1 to 255: the most missing packets that it can identify.
     pub threshold: u8,
-    /// Send a quACK after this many packets, if set.
+    /// The proxy sends a quACK after this many packets; `None` for no such limit.
     pub every_packets: Option<NonZeroU16>,
-    /// Send a quACK this long after the first packet that no quACK has reported, if set. In whole
-    /// microseconds, up to [`Terms::MAX_EVERY`].
+    /// The proxy sends a quACK this long after the first packet that no quACK has reported; `None`
+    /// for no such limit. In whole microseconds, up to [`Terms::MAX_EVERY`]. If both limits are
+    /// `None`, the proxy refuses.
     pub every: Option<Duration>,
     /// Which datagrams count, and by which identifier.
     pub identification: Identification,

@@ -106,7 +106,7 @@ impl Observer {
     /// # Errors
     /// [`HandleError::Refused`] if the session exceeds a limit of
     /// [`ObserverConfig`](super::ObserverConfig), the flow is counted already, or the terms are
-    /// invalid.
+    /// invalid. [`HandleError::Handshake`] if the random keys make no seal.
     pub fn adopt(&mut self, flow: Flow, terms: Terms, now: Instant) -> Result<(), HandleError> {
         let (flow, terms) = (flow.canonical(), terms.normalised());
         let no_quack = terms.every.is_none() && terms.every_packets.is_none();
