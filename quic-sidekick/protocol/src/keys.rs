@@ -9,8 +9,8 @@ use crate::flow::Flow;
 use crate::prologue;
 use crate::terms::Terms;
 use crate::wire::{
-    Accept, BufferTooShort, Datagram, MAX_MESSAGE_LEN, Message, ParseError, Pattern, SessionNumber,
-    hello_payload, parse_hello_payload,
+    Accept, BufferTooShort, Datagram, KEY_LEN, MAX_MESSAGE_LEN, Message, ParseError, Pattern,
+    SessionNumber, TAG_LEN, hello_payload, parse_hello_payload,
 };
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{BoxedCryptoResolver, CryptoResolver, DefaultResolver};
@@ -109,10 +109,6 @@ impl From<BufferTooShort> for HandshakeError {
     }
 }
 
-/// The length of a cipher's key.
-const KEY_LEN: usize = 32;
-/// The length of a cipher's authentication tag.
-const TAG_LEN: usize = 16;
 /// The longest handshake message.
 const MAX_HANDSHAKE: usize = 128;
 

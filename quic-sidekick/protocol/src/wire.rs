@@ -22,6 +22,7 @@ pub use error::{BufferTooShort, ParseError};
 #[cfg(test)]
 pub(crate) use header::VERSION;
 pub use header::{Cookie, SEAL_LEN, SessionNumber};
+pub(crate) use header::{KEY_LEN, TAG_LEN};
 pub(crate) use message::MAX_MESSAGE_LEN;
 pub(crate) use message::low;
 pub use message::{Keep, Message, Poll, Quack, ShortQuack, Sums};

@@ -3,7 +3,7 @@
 use super::cursor::{Reader, Writer};
 use super::error::{BufferTooShort, ParseError};
 use super::fields::{nonzero, read_flow, read_terms, write_flow, write_terms};
-use super::header::{Cookie, SessionNumber, VERSION};
+use super::header::{Cookie, KEY_LEN, SessionNumber, TAG_LEN, VERSION};
 use super::message::MAX_MESSAGE_LEN;
 use super::request::MAX_RANGES;
 use crate::flow::Flow;
@@ -25,11 +25,6 @@ const MIN_KEPT_LEN: usize = 4;
 pub const MAX_KEPT_LEN: usize = 1472;
 /// The number of bytes before the copy in a REPEAT.
 pub const REPEAT_HEADER_LEN: usize = 10;
-
-/// The length of an X25519 public key in bytes.
-const KEY_LEN: usize = 32;
-/// The length of an authentication tag in bytes.
-const TAG_LEN: usize = 16;
 
 /// The number of bytes of the HELLO's handshake message that an unauthenticated answer must repeat.
 pub const ECHO_LEN: usize = 8;

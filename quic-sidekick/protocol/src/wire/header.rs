@@ -5,8 +5,13 @@ use std::fmt;
 /// The protocol version of this crate: the high nibble of every datagram's first byte.
 pub(crate) const VERSION: u8 = 1;
 
+/// The length of an X25519 public key, and of a cipher's key, in bytes.
+pub(crate) const KEY_LEN: usize = 32;
+/// The length of an authentication tag in bytes.
+pub(crate) const TAG_LEN: usize = 16;
+
 /// The bytes that a seal adds to a message: the datagram's header and the authentication tag.
-pub const SEAL_LEN: usize = 9 + 16;
+pub const SEAL_LEN: usize = 9 + TAG_LEN;
 
 /// A session's number at one of its two sides. That side chooses it, and the peer puts it in front
 /// of each datagram. It distinguishes sessions and proves nothing.
