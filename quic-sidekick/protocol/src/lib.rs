@@ -56,7 +56,7 @@ mod identify;
 #[cfg(feature = "testing")]
 pub mod keys;
 #[cfg(not(feature = "testing"))]
-#[allow(dead_code, unreachable_pub, reason = "the feature `testing` makes it public")]
+#[allow(unreachable_pub, reason = "the feature `testing` makes it public")]
 mod keys;
 pub mod observer;
 mod prologue;
@@ -71,7 +71,7 @@ mod vectors;
 #[cfg(feature = "testing")]
 pub mod wire;
 #[cfg(not(feature = "testing"))]
-#[allow(dead_code, unreachable_pub, reason = "the feature `testing` makes it public")]
+#[allow(unreachable_pub, reason = "the feature `testing` makes it public")]
 mod wire;
 
 pub use allowance::Allowance;

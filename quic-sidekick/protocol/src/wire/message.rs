@@ -103,6 +103,7 @@ pub struct Poll {
 
 impl Poll {
     /// The length in bytes of a datagram with a poll.
+    #[cfg(any(test, feature = "testing"))]
     pub const SEALED_LEN: usize = SEAL_LEN + 6;
 }
 
@@ -164,6 +165,7 @@ impl<'a> Sums<'a> {
     }
 
     /// Whether there is no sum.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -93,6 +93,7 @@ impl<'a> Ranges<'a> {
     }
 
     /// Whether there is no range.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
