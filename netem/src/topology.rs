@@ -1,8 +1,11 @@
 //! Sender, proxy and receiver in network namespaces of their own, joined by veth pairs.
 //!
 //! ```text
-//! backend user:  sender [near] -- [near-s] lab [near-p] -- [near] proxy [far] -- [far-p] lab [far-r] -- [far] receiver
-//! backend tc:    sender [near] --------------------------- [near] proxy [far] -------------------------- [far] receiver
+//! backend user:
+//!   sender [near] -- [near-s] lab [near-p] -- [near] proxy
+//!   proxy [far] -- [far-p] lab [far-r] -- [far] receiver
+//! backend tc:
+//!   sender [near] -- [near] proxy [far] -- [far] receiver
 //! ```
 //!
 //! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no

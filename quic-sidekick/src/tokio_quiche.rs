@@ -8,7 +8,8 @@
 //! use tokio_quiche::http3::{driver::{ClientH3Driver, H3Driver}, settings::Http3Settings};
 //!
 //! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
-//! let (driver, sidekick) = quic_sidekick::tokio_quiche::assist(driver, Config::new(proxy, Mode::Pacubic));
+//! let config = Config::new(proxy, Mode::Pacubic);
+//! let (driver, sidekick) = quic_sidekick::tokio_quiche::assist(driver, config);
 //! // ... connect with `driver`, and call `sidekick.status()` at any time.
 //! # }
 //! ```

@@ -93,8 +93,8 @@ pub fn write_description(path: &Path, description: &Description) -> anyhow::Resu
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Writes a file that only its owner can read, because it holds a key. A reader finds the old file or
-/// all of the new one.
+/// Writes a file that only its owner can read, because it holds a key. A reader finds the old file
+/// or all of the new one.
 fn write_secret(path: &Path, text: &str) -> io::Result<()> {
     // Keep a link, and write to a terminal or a pipe.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -1,5 +1,5 @@
-//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), with repairs where the
-//! losses are.
+//! A call over a bad first hop: Opus in RTP (RFC 3550) under SRTP (RFC 3711), with repairs where
+//! the losses are.
 //!
 //! A [`Talker`] sends a packet every 20 ms. A [`Listener`] plays them in order. When a later packet
 //! arrives, it requests a missing one by a NACK (RFC 4585), and the talker retransmits it (RFC
@@ -46,7 +46,8 @@
 //!     while listener.poll_transmit(&mut datagram) {
 //!         talker.handle_input(&datagram, now)?;
 //!     }
-//!     now = [talker.poll_timeout(), listener.poll_timeout()].into_iter().flatten().min().unwrap_or(now);
+//!     let next = [talker.poll_timeout(), listener.poll_timeout()].into_iter().flatten().min();
+//!     now = next.unwrap_or(now);
 //! }
 //! assert_eq!((listener.report().played, listener.report().dejitter_ms.max), (50, 0.0));
 //! # Ok(())

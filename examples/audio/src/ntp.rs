@@ -8,8 +8,8 @@ const MAX_RTT: Duration = Duration::from_secs(1);
 /// The clock's value at its origin. Zero would mean "none" in reports.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
-/// A clock that counts from its origin. A sender without wall-clock time may use any clock that runs
-/// evenly (RFC 3550, section 6.4.1).
+/// A clock that counts from its origin. A sender without wall-clock time may use any clock that
+/// runs evenly (RFC 3550, section 6.4.1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NtpClock(Instant);
 

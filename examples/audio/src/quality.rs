@@ -30,9 +30,9 @@ pub struct Quality {
     pub lost_percent: f64,
 }
 
-/// The best quality of a player with a constant delay. `lateness_us` holds the lateness of each packet
-/// against the quickest of its time, in microseconds; `lost` packets came not at all or too late.
-/// `None` if there was no packet.
+/// The best quality of a player with a constant delay. `lateness_us` holds the lateness of each
+/// packet against the quickest of its time, in microseconds; `lost` packets came not at all or too
+/// late. `None` if there was no packet.
 pub(crate) fn best(lateness_us: &Histogram<u64>, lost: u64, rtt: Duration) -> Option<Quality> {
     if lateness_us.is_empty() {
         return None;

@@ -14,8 +14,8 @@ pub struct TalkerReport {
     pub bytes: u64,
     /// Whether the listener confirmed that the stream is complete.
     pub acknowledged: bool,
-    /// How the stream ended. The listener `confirmed` the end, `hung up` before it, or fell `silent`;
-    /// or the end was `unanswered`. `talking` while the stream continues.
+    /// How the stream ended. The listener `confirmed` the end, `hung up` before it, or fell
+    /// `silent`; or the end was `unanswered`. `talking` while the stream continues.
     pub ending: String,
     /// Whether a proxy was helping at the end.
     pub assisted: bool,
@@ -96,8 +96,8 @@ pub struct ListenerReport {
     pub socket_errors: u64,
 }
 
-/// The de-jitter latency of the packets played, in milliseconds: from a packet's arrival until every
-/// earlier one arrived or was given up.
+/// The de-jitter latency of the packets played, in milliseconds: from a packet's arrival until
+/// every earlier one arrived or was given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DejitterMs {
     /// The median.

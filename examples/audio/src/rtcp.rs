@@ -1,5 +1,5 @@
-//! The RTCP of a call: reports and BYE (RFC 3550), NACKs (RFC 4585), round-trip times and duplicates
-//! (RFC 3611). The `rtcp-types` crate reads and writes the packets.
+//! The RTCP of a call: reports and BYE (RFC 3550), NACKs (RFC 4585), round-trip times and
+//! duplicates (RFC 3611). The `rtcp-types` crate reads and writes the packets.
 //!
 //! Reports are compound packets with a CNAME. NACKs and reports of duplicates are sent alone (RFC
 //! 5506), because they are smaller.
@@ -243,8 +243,8 @@ fn extended(from: u32, block: &XrBlock<'_>) -> Vec<Item> {
     Vec::new()
 }
 
-/// The sequence numbers whose bit is zero. The crate's iterator returns those whose bit is one, as in
-/// a report of losses.
+/// The sequence numbers whose bit is zero. The crate's iterator returns those whose bit is one, as
+/// in a report of losses.
 fn duplicated(runs: &DuplicateRle<'_>) -> Vec<u16> {
     let mut sequences = Vec::new();
     let total = usize::from(runs.end().wrapping_sub(runs.begin()));

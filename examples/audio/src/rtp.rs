@@ -25,8 +25,8 @@ pub struct Header {
     pub marker: bool,
 }
 
-/// The header, which SRTP leaves in clear; `None` if the bytes are not RTP. It ignores what follows,
-/// because the length of padding is encrypted.
+/// The header, which SRTP leaves in clear; `None` if the bytes are not RTP. It ignores what
+/// follows, because the length of padding is encrypted.
 #[must_use]
 pub fn header(bytes: &[u8]) -> Option<Header> {
     let [first, second, s1, s0, t3, t2, t1, t0, i3, i2, i1, i0] =

@@ -23,8 +23,8 @@ pub const CLOCK_RATE: u32 = 48_000;
 pub struct MasterKey([u8; KEY_LEN]);
 
 impl MasterKey {
-    /// The key of these bytes. They must be random and new for each call: two calls under one key may
-    /// reveal their content.
+    /// The key of these bytes. They must be random and new for each call: two calls under one key
+    /// may reveal their content.
     #[must_use]
     pub fn new(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
@@ -85,8 +85,8 @@ pub struct Session {
     /// Protects everything that either end sends. Their SSRCs separate the key streams (RFC 3711,
     /// section 9.1).
     pub key: MasterKey,
-    /// The most packets that either end protects with it, for SRTP and SRTCP each (RFC 4568, section
-    /// 6.1).
+    /// The most packets that either end protects with it, for SRTP and SRTCP each (RFC 4568,
+    /// section 6.1).
     pub lifetime: Option<u64>,
     /// The payload type of media.
     pub payload_type: u8,

@@ -13,7 +13,8 @@ use thiserror::Error;
 pub const SRTP_OVERHEAD: usize = TAG_LEN;
 /// The length of an authentication tag of HMAC-SHA1-80 in bytes.
 pub(crate) const TAG_LEN: usize = 10;
-/// A packet this far behind the latest counts as a replay. At 20 ms per packet, a talker keeps fewer.
+/// A packet this far behind the latest counts as a replay. At 20 ms per packet, a talker keeps
+/// fewer.
 const REPLAY_WINDOW: usize = 1024;
 /// The most SSRCs per protocol: a talker's two, a listener's one, and one for a restarted listener.
 const MAX_SOURCES: usize = 4;

@@ -75,8 +75,8 @@ enum Outgoing {
 /// Call [`handle_input`](Self::handle_input) for each datagram of the stream's socket,
 /// [`handle_proxy`](Self::handle_proxy) for each of the adjacent socket, and
 /// [`on_timeout`](Self::on_timeout) at [`poll_timeout`](Self::poll_timeout). After each, send what
-/// [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy) return,
-/// until both have no more. Continue until [`is_finished`](Self::is_finished).
+/// [`poll_transmit`](Self::poll_transmit) and [`transmit_to_proxy`](Self::transmit_to_proxy)
+/// return, until both have no more. Continue until [`is_finished`](Self::is_finished).
 #[derive(Debug)]
 pub struct Talker {
     config: TalkerConfig,
@@ -370,8 +370,8 @@ impl Talker {
     }
 
     /// How long after its transmission the proxy reports a packet, if nothing is lost: after the
-    /// packets that fill a quACK, or the proxy's timer, and 9/8 of the near RTT, as in the loss delay
-    /// (SPEC.md, section 7.3).
+    /// packets that fill a quACK, or the proxy's timer, and 9/8 of the near RTT, as in the loss
+    /// delay (SPEC.md, section 7.3).
     fn report_due(&self) -> Option<Duration> {
         let sidekick = self.sidekick.as_ref()?;
         let terms = sidekick.granted()?;
@@ -411,8 +411,8 @@ impl Talker {
         handled.map(|_| ())
     }
 
-    /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy, once for
-    /// each loss: not if the packet was sent again since.
+    /// Applies the proxy's reports. Re-injects the datagrams that were lost before the proxy, once
+    /// for each loss: not if the packet was sent again since.
     fn reinject(&mut self, now: Instant) {
         let Some(sidekick) = &mut self.sidekick else { return };
         let mut tags = std::mem::take(&mut self.tags);
@@ -498,8 +498,8 @@ impl Talker {
     }
 
     /// Writes the next datagram for the proxy to `out`, at least
-    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it from
-    /// the adjacent socket.
+    /// [`sidekick_protocol::MAX_DATAGRAM_LEN`] bytes. Returns its destination and length; send it
+    /// from the adjacent socket.
     pub fn transmit_to_proxy(&mut self, out: &mut [u8]) -> Option<(SocketAddr, usize)> {
         let transmit = self.sidekick.as_mut()?.poll_transmit(out)?;
         // The proxy's address is known: nothing has to go along the path to find it.

@@ -1,13 +1,13 @@
 //! The random numbers of a link: a stream for each impairment.
 //!
-//! Each impairment has its own stream, so that switching one on does not change what another does to
-//! packets.
+//! Each impairment has its own stream, so that switching one on does not change what another does
+//! to packets.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// Each impairment draws from the link's stream plus a multiple of this. A link's own stream must be
-/// below it.
+/// Each impairment draws from the link's stream plus a multiple of this. A link's own stream must
+/// be below it.
 const CAUSES_APART: u64 = 1 << 32;
 
 /// The random numbers of a link.

@@ -1,7 +1,8 @@
 //! A sender and a proxy, with a network that the input controls. It loses, repeats, reorders and
 //! corrupts messages, forges some, and changes their source. It drops, delays and invents packets,
 //! rebinds addresses, restarts the proxy and advances the time. The sender knows the proxy's
-//! address, or must discover it. It may also receive the reverse flow, and request any copies of it.
+//! address, or must discover it. It may also receive the reverse flow, and request any copies of
+//! it.
 //!
 //! Whatever happens, neither state machine panics, spins or grows, and the proxy sends little more
 //! than it saw. While no packet reaches the proxy late, no packet that passed it is declared lost.

@@ -1,5 +1,5 @@
 //! The documents: every relative link leads to a file, and to a heading if it names one; the book
-//! has every page; lines end at 100 columns.
+//! has every page; lines end at 100 columns, as do comments in Rust, which rustfmt leaves alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -122,6 +122,26 @@ fn files_below(folder: &Path, at: &str, found: &mut Vec<String>) {
             files_below(&path, &format!("{at}/{name}"), found);
         }
     }
+}
+
+#[test]
+fn comments_end_at_100_columns() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    files_below(&root, "", &mut files);
+    let mut long = Vec::new();
+    for file in files.iter().filter(|file| file.ends_with(".rs")) {
+        let text = fs::read_to_string(root.join(&file[1..])).unwrap();
+        for (number, line) in (1..).zip(text.lines()) {
+            let code = line.trim_start();
+            let table = code.starts_with("//! |") || code.starts_with("/// |");
+            let comment = code.starts_with("//") && !table && !line.contains("://");
+            if comment && line.chars().count() > 100 {
+                long.push(format!("{file}:{number}"));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{long:#?}");
 }
 
 #[test]

@@ -189,8 +189,8 @@ impl<I: Identifier> PowerSumsOf<I> {
     /// with the smaller threshold from the start.
     ///
     /// # Errors
-    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD); nothing
-    /// changes then.
+    /// [`ThresholdError`] unless `threshold` is 1 to [`MAX_THRESHOLD`](crate::MAX_THRESHOLD);
+    /// nothing changes then.
     pub fn truncate(&mut self, threshold: usize) -> Result<(), ThresholdError> {
         ThresholdError::check(threshold)?;
         self.keep(threshold);

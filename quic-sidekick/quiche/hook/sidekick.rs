@@ -20,9 +20,10 @@
 //! Everything is off until the application calls [`Connection::sidekick_log`],
 //! [`Connection::sidekick_acknowledge`], [`Connection::sidekick_ask_for_acks`],
 //! [`Connection::sidekick_whole_packets`], [`Connection::sidekick_repeat_handshake`],
-//! [`Connection::sidekick_report_gaps`] or [`with_repeated_handshakes`]. Without these calls a connection behaves like quiche's, except for
-//! the fix of a hang of quiche 0.30.0 (see the table of insertions): there, a stream blocks all
-//! others when the data that it must resend is acknowledged first.
+//! [`Connection::sidekick_report_gaps`] or [`with_repeated_handshakes`]. Without these calls a
+//! connection behaves like quiche's, except for the fix of a hang of quiche 0.30.0 (see the table
+//! of insertions): there, a stream blocks all others when the data that it must resend is
+//! acknowledged first.
 //!
 //! Order of calls: send until quiche has no more to send, drain the log, later declare losses, then
 //! send again, because the lost frames wait to be resent. Every call takes the time as an argument;

@@ -46,8 +46,8 @@ pub(crate) struct Cli {
     /// The silence in seconds after which the stream is over, once it has begun
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) idle_timeout: u16,
-    /// Print one JSON object on standard output, after the line that starts with `ready`, instead of
-    /// the summary
+    /// Print one JSON object on standard output, after the line that starts with `ready`, instead
+    /// of the summary
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -69,8 +69,8 @@ pub(crate) struct Cli {
     /// Request a quACK every MS milliseconds; 0 for none by time
     #[arg(long, value_name = "MS", default_value_t = 0)]
     quack_every_ms: u16,
-    /// The most missing packets that a quACK identifies; --poll on requests larger ones if necessary
-    /// [default: 1 with --poll on, otherwise 8]
+    /// The most missing packets that a quACK identifies; --poll on requests larger ones if
+    /// necessary [default: 1 with --poll on, otherwise 8]
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u8).range(1..))]
     threshold: Option<u8>,
     /// Request a quACK before the schedule when a packet may be lost

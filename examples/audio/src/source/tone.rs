@@ -42,7 +42,8 @@ fn plucked(note: u64, since: u64) -> f32 {
     let semitones = MELODY.get(place).copied().unwrap_or(0);
     let pitch = 220.0 * 2_f32.powf(f32::from(semitones) / 12.0);
     let time = since as f32 / CLOCK_RATE as f32;
-    // It swells for five milliseconds, so that it does not click. Then it fades, higher notes sooner.
+    // It swells for five milliseconds, so that it does not click. Then it fades, higher notes
+    // sooner.
     let swell = (time / 0.005).min(1.0);
     let fade = (-time * pitch / 100.0).exp();
     let overtones =

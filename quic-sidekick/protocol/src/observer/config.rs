@@ -27,8 +27,8 @@ pub struct ObserverConfig {
     pub max_threshold: u8,
     /// The shortest interval between timed quACKs that is granted.
     pub min_every: Duration,
-    /// The most bytes of memory for copies of datagrams, of all sessions together. The default is 0:
-    /// the observer keeps none, since the caller must capture whole datagrams for them.
+    /// The most bytes of memory for copies of datagrams, of all sessions together. The default is
+    /// 0: the observer keeps none, since the caller must capture whole datagrams for them.
     pub keep_bytes: usize,
     /// The most of these bytes that one session can use.
     pub keep_bytes_per_session: usize,

@@ -1,8 +1,9 @@
 //! Copies of datagrams that passed, for a while and within a budget (SPEC.md, section 6.8).
 //!
-//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A session's [`Copies`] fill blocks in the order in which
-//! datagrams pass, and return each block when all datagrams in it are too old. Keeping a datagram
-//! copies its bytes once, and allocates nothing once the pool has grown.
+//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A
+//! session's [`Copies`] fill blocks in the order in which datagrams pass, and return each block
+//! when all datagrams in it are too old. Keeping a datagram copies its bytes once, and allocates
+//! nothing once the pool has grown.
 
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::{BTreeMap, VecDeque};

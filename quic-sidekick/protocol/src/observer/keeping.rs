@@ -26,8 +26,8 @@ const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
 #[derive(Debug)]
 pub(super) struct Keeping {
     pub(super) copies: Copies,
-    /// The bytes that may still be repeated: as many as were kept, and a grant. On a path that loses
-    /// half of all datagrams, each must be sent twice.
+    /// The bytes that may still be repeated: as many as were kept, and a grant. On a path that
+    /// loses half of all datagrams, each must be sent twice.
     pub(super) allowance: Allowance,
     /// When the next TAIL is due, and how many were sent since the latest datagram.
     tail_due: Option<Instant>,

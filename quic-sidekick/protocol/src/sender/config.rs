@@ -23,8 +23,8 @@ pub struct SenderConfig {
     /// least 1. The default is 3 (kPacketThreshold of RFC 9002, section 6.1.1). 1 suits a flow
     /// whose packets are too far apart to overtake each other.
     pub packet_threshold: u32,
-    /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a second;
-    /// `None` to ask for none.
+    /// How long the proxy is asked to keep copies of the reverse flow's datagrams, at most a
+    /// second; `None` to ask for none.
     pub keep: Option<Duration>,
 }
 

@@ -12,8 +12,8 @@ impl Sender {
         self.keeper_rtt().is_some()
     }
 
-    /// The near segment's smoothed round-trip time to the proxy that keeps copies of the reverse flow's
-    /// datagrams; `None` if none does. Until the first measurement this is a rough value.
+    /// The near segment's smoothed round-trip time to the proxy that keeps copies of the reverse
+    /// flow's datagrams; `None` if none does. Until the first measurement this is a rough value.
     #[must_use]
     pub fn keeper_rtt(&self) -> Option<Duration> {
         self.sessions
@@ -35,7 +35,8 @@ impl Sender {
 
     /// Requests the datagrams that passed the proxy after the one with the identifier `after`, or
     /// since the flow began, and before the one with the identifier `before`. `gap` is the caller's
-    /// number for them. Returns false if no proxy keeps copies, or they are not requested at present.
+    /// number for them. Returns false if no proxy keeps copies, or they are not requested at
+    /// present.
     pub fn request_copies(
         &mut self,
         gap: u64,

@@ -62,8 +62,8 @@ pub(crate) fn answered_connection(datagram: &[u8], len: usize) -> Option<Vec<u8>
 impl<F: BufFactory> Connection<F> {
     /// Queues a datagram that one of the next calls of `send` returns unchanged, on the active path
     /// and before any packet. The connection's counters and limits do not include it. A server
-    /// sends none to an address that is not validated. The call drops a datagram that is longer than 512
-    /// bytes, that does not begin with a byte from 4 to 15, or that finds eight waiting.
+    /// sends none to an address that is not validated. The call drops a datagram that is longer
+    /// than 512 bytes, that does not begin with a byte from 4 to 15, or that finds eight waiting.
     pub fn sidekick_send_side_channel(&mut self, datagram: &[u8]) {
         if self.sidekick.capacity > 0 && is_side_channel(datagram) {
             push(&mut self.sidekick.side_channel.to_send, datagram);
