@@ -46,7 +46,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         client.conn.sidekick_repeat_handshake(number == 0 && scenario.sidekick.repeat_handshake);
         // The second flow is a plain one.
         if number == 0
-            && let Some(help) = help(scenario, seed)
+            && let Some(help) = help(scenario, seed).map_err(SimError::SetUp)?
         {
             client = client.assist(help, (SENDER, ADJACENT_PORT).into());
         }
@@ -148,11 +148,15 @@ fn splice(
     Ok(Spliced::new(near.acknowledge(lazy), far.acknowledge(lazy)))
 }
 
-/// The Sidekick of the scenario's mode.
-fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
+/// The plugin in the scenario's mode; `None` for a plain sender.
+fn help(scenario: &Scenario, seed: u64) -> Result<Option<Help>, String> {
     let sidekick = &scenario.sidekick;
-    // A plain sender has a mode of the scenario's, and none of the plugin's.
-    let mode: PluginMode = sidekick.mode.name().parse().ok()?;
+    if sidekick.mode == Mode::Off {
+        return Ok(None);
+    }
+    let name = sidekick.mode.name();
+    let mode: PluginMode =
+        name.parse().map_err(|error| format!("the plugin has no mode {name}: {error}"))?;
     let mut config = match sidekick.proxy {
         ProxyFate::Found => SidekickConfig::discover(mode),
         _ => SidekickConfig::new(sidekick.proxy_address(), mode),
@@ -162,7 +166,7 @@ fn help(scenario: &Scenario, seed: u64) -> Option<Help> {
     config.threshold = sidekick.threshold;
     config.poll = sidekick.poll;
     config.repeat_handshake = sidekick.repeat_handshake;
-    Some(Driver::with_seed(config, seed_bytes(seed, "sidekick")))
+    Ok(Some(Driver::with_seed(config, seed_bytes(seed, "sidekick"))))
 }
 
 /// Writes down what the endpoints of the first flow know.
@@ -263,6 +267,17 @@ mod tests {
         let from =
             Sample { at: Duration::from_secs(2), delivered: before.to_vec(), windows: Vec::new() };
         fairness(CongestionControl::Reno, &from, &after, Duration::from_secs(10)).unwrap()
+    }
+
+    #[test]
+    fn every_mode_but_off_has_help() {
+        let mut scenario = Scenario::load("upload-paper").unwrap();
+        let modes = ["early-loss", "pacubic", "path-aware-bbr", "reinject", "ack-reduction"];
+        for mode in [&modes[..], &["auto", "receive", "off"]].concat() {
+            scenario.set("sidekick.mode", mode).unwrap();
+            let helped = help(&scenario, 1).map(|help| help.is_some());
+            assert_eq!(helped, Ok(mode != "off"), "{mode}");
+        }
     }
 
     #[test]
