@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -85,12 +85,10 @@ impl Namespace {
     }
 
     fn prepare(&self) -> Result<(), NamespaceError> {
-        for setting in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
-            match self.set(setting, "1") {
-                // A kernel without IPv6 has nothing to switch off.
-                Err(NamespaceError::Failed { source, .. })
-                    if source.kind() == io::ErrorKind::NotFound => {}
-                other => other?,
+        // A kernel without IPv6 has nothing to switch off.
+        if self.enter(|| Path::new("/proc/sys/net/ipv6").is_dir())? {
+            for interfaces in ["all", "default"] {
+                self.set(&format!("net/ipv6/conf/{interfaces}/disable_ipv6"), "1")?;
             }
         }
         self.run("ip link set lo up").map(drop)
