@@ -1,5 +1,7 @@
 //! The record of one run, as `--json` prints it.
 
+use std::ops::Add;
+
 use serde::{Deserialize, Serialize};
 
 use crate::path::PathCounters;
@@ -171,6 +173,28 @@ pub struct FaultCounts {
     pub nat_drops: u64,
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
+}
+
+impl Add for FaultCounts {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        // Each count by name, so that the compiler asks for a new one.
+        Self {
+            quacks_lost: self.quacks_lost + other.quacks_lost,
+            quacks_duplicated: self.quacks_duplicated + other.quacks_duplicated,
+            quacks_reordered: self.quacks_reordered + other.quacks_reordered,
+            quacks_corrupted: self.quacks_corrupted + other.quacks_corrupted,
+            quacks_delayed: self.quacks_delayed + other.quacks_delayed,
+            quacks_falsified: self.quacks_falsified + other.quacks_falsified,
+            packets_not_seen: self.packets_not_seen + other.packets_not_seen,
+            packets_invented: self.packets_invented + other.packets_invented,
+            proxy_restarts: self.proxy_restarts + other.proxy_restarts,
+            nat_rebindings: self.nat_rebindings + other.nat_rebindings,
+            nat_drops: self.nat_drops + other.nat_drops,
+            path_changes: self.path_changes + other.path_changes,
+        }
+    }
 }
 
 /// The data sender's window at one time.

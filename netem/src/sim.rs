@@ -184,11 +184,10 @@ impl Middle {
 
     /// The faults that came to pass, where the scenario has any.
     fn faults(&self, scenario: &Scenario) -> Option<FaultCounts> {
-        let FaultCounts { nat_rebindings, nat_drops, .. } =
-            self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default();
         let path_changes = self.near.changes + self.far.changes;
-        let proxy = self.proxy.fault_counts();
-        let all = FaultCounts { nat_rebindings, nat_drops, path_changes, ..proxy };
+        let all = self.nat.as_ref().map(Nat::fault_counts).unwrap_or_default()
+            + self.proxy.fault_counts()
+            + FaultCounts { path_changes, ..FaultCounts::default() };
         (!scenario.faults.events.is_empty()).then_some(all)
     }
 }

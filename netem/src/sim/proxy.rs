@@ -203,15 +203,8 @@ impl Node for Proxy {
     }
 
     fn fault_counts(&self) -> FaultCounts {
-        let FaultCounts { quacks_falsified, packets_not_seen, packets_invented, .. } =
-            self.lies.counts;
-        FaultCounts {
-            quacks_falsified,
-            packets_not_seen,
-            packets_invented,
-            proxy_restarts: self.restarted,
-            ..self.egress.counts
-        }
+        let restarts = FaultCounts { proxy_restarts: self.restarted, ..FaultCounts::default() };
+        self.lies.counts + self.egress.counts + restarts
     }
 }
 
