@@ -1,5 +1,5 @@
-//! What a person sees while the lab works: a bar a run on a terminal, plain lines elsewhere. All of
-//! it on standard error.
+//! Progress on standard error while the lab works: a bar for each run on a terminal, and plain lines
+//! elsewhere.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -8,31 +8,30 @@ use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::units::mbit_s;
 
-/// What takes less needs no telling.
+/// A shorter run shows nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Time between two plain lines.
+/// The time between two plain lines.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// How a run and how many runs look on a terminal.
+/// The bars on a terminal of one run, and of many runs.
 const RUN: &str = "{prefix:40} {bar:24} {bytes:>10} {elapsed:>4}  {msg}";
 const RUNS: &str = "{bar:30} {pos} of {len} runs {elapsed:>4}, {eta} left  {msg}";
 
-#[allow(clippy::disallowed_methods, reason = "the edge: a person sees how long it has taken")]
+#[allow(clippy::disallowed_methods, reason = "the edge: the time that a person waits")]
 fn now() -> Instant {
     Instant::now()
 }
 
 #[derive(Debug)]
-enum Kind {
-    /// The run may be over before anybody asks.
-    Waiting,
+enum Display {
     Bar(ProgressBar),
+    /// The next line is due this long after the start.
     Lines {
         next: Duration,
     },
 }
 
-impl Kind {
+impl Display {
     /// A bar on a terminal; elsewhere lines, of which `started` is the first.
     fn begin(total: u64, template: &str, started: &str) -> Self {
         if !stderr().is_terminal() {
@@ -53,77 +52,80 @@ pub struct Progress {
     label: String,
     total: u64,
     start: Instant,
-    kind: Kind,
+    /// `None` until the run has lasted for [`PATIENCE`].
+    display: Option<Display>,
 }
 
 impl Progress {
-    /// Begins to show a run that carries a file of `total` bytes.
+    /// Shows a run that carries a file of `total` bytes.
     pub fn begin(label: impl Into<String>, total: u64) -> Self {
         let mut progress = Self::begin_later(label, total);
         progress.appear();
         progress
     }
 
-    /// Begins to show a run that may be over in no time: nothing is shown in its first two seconds.
+    /// As [`Progress::begin`], but shows nothing in the first two seconds, because the run may be
+    /// shorter.
     pub fn begin_later(label: impl Into<String>, total: u64) -> Self {
-        Self { label: label.into(), total, start: now(), kind: Kind::Waiting }
+        Self { label: label.into(), total, start: now(), display: None }
     }
 
     fn appear(&mut self) {
         let started = format!("{}: started, {}", self.label, HumanBytes(self.total));
-        self.kind = Kind::begin(self.total, RUN, &started);
-        if let Kind::Bar(bar) = &self.kind {
+        let display = Display::begin(self.total, RUN, &started);
+        if let Display::Bar(bar) = &display {
             bar.set_prefix(self.label.clone());
             bar.tick();
         }
+        self.display = Some(display);
     }
 
     /// Shows that `carried` bytes have reached the receiver's end of the path, headers and
     /// repetitions included.
     pub fn show(&mut self, carried: u64) {
         let elapsed = self.start.elapsed();
-        self.tell(carried, elapsed, "");
+        self.update(carried, elapsed, "");
     }
 
-    /// The same of a run in virtual time, of which so much has passed.
+    /// As [`Progress::show`], for a run in virtual time. `passed` is the virtual time since its
+    /// start.
     pub fn show_virtual(&mut self, carried: u64, passed: Duration) {
-        self.tell(carried, passed, " of virtual time");
+        self.update(carried, passed, " of virtual time");
     }
 
-    fn tell(&mut self, carried: u64, passed: Duration, kind: &str) {
+    /// Updates the display. `unit` follows the seconds that passed.
+    fn update(&mut self, carried: u64, passed: Duration, unit: &str) {
         let elapsed = self.start.elapsed();
-        if matches!(self.kind, Kind::Waiting) && elapsed >= PATIENCE {
+        if self.display.is_none() && elapsed >= PATIENCE {
             self.appear();
         }
         let rate = format!("{:.2} Mbit/s", mbit_s(carried, passed.as_secs_f64()));
-        match &mut self.kind {
-            Kind::Waiting => {}
-            Kind::Bar(bar) => {
+        match &mut self.display {
+            Some(Display::Bar(bar)) => {
                 bar.set_message(rate);
                 bar.set_position(carried.min(self.total));
             }
-            Kind::Lines { next } => {
-                if elapsed >= *next {
-                    *next += LINE_EVERY;
-                    let (label, carried) = (&self.label, HumanBytes(carried));
-                    eprintln!(
-                        "{label}: {carried} on the far side after {:.0} s{kind}, {rate}",
-                        passed.as_secs_f64()
-                    );
-                }
+            Some(Display::Lines { next }) if elapsed >= *next => {
+                *next += LINE_EVERY;
+                let (label, carried) = (&self.label, HumanBytes(carried));
+                eprintln!(
+                    "{label}: {carried} on the far side after {:.0} s{unit}, {rate}",
+                    passed.as_secs_f64()
+                );
             }
+            None | Some(Display::Lines { .. }) => {}
         }
     }
 
-    /// Ends with a word on how it went.
+    /// Ends the display with the outcome of the run.
     pub fn end(self, outcome: &str) {
-        match self.kind {
-            Kind::Waiting => {}
-            Kind::Bar(bar) => {
+        match self.display {
+            None => {}
+            Some(Display::Bar(bar)) => {
                 bar.set_position(self.total);
                 bar.finish_with_message(outcome.to_owned());
             }
-            Kind::Lines { .. } => eprintln!("{}: {outcome}", self.label),
+            Some(Display::Lines { .. }) => eprintln!("{}: {outcome}", self.label),
         }
     }
 }
@@ -135,31 +137,30 @@ pub struct Tally {
     done: usize,
     failed: usize,
     start: Instant,
-    kind: Kind,
+    display: Display,
 }
 
 impl Tally {
-    /// Begins to count `total` runs.
+    /// Shows the progress of `total` runs.
     pub fn begin(total: usize) -> Self {
-        let kind = Kind::begin(total as u64, RUNS, &format!("{total} runs: started"));
-        Self { total, done: 0, failed: 0, start: now(), kind }
+        let display = Display::begin(total as u64, RUNS, &format!("{total} runs: started"));
+        Self { total, done: 0, failed: 0, start: now(), display }
     }
 
-    /// Counts a run that has ended; `failed` is what there is to say of one that came to nothing.
+    /// Counts a run that ended. `failed` says why, if it failed.
     pub fn count(&mut self, failed: Option<&str>) {
         self.done += 1;
         self.failed += usize::from(failed.is_some());
         let elapsed = self.start.elapsed();
-        match &mut self.kind {
-            Kind::Bar(bar) => {
+        match &mut self.display {
+            Display::Bar(bar) => {
                 bar.inc(1);
                 if let Some(sentence) = failed {
                     bar.println(sentence);
                     bar.set_message(format!("{} failed", self.failed));
                 }
             }
-            Kind::Waiting => {}
-            Kind::Lines { next } => {
+            Display::Lines { next } => {
                 if let Some(sentence) = failed {
                     eprintln!("{sentence}");
                 }
@@ -172,9 +173,9 @@ impl Tally {
         }
     }
 
-    /// Ends with how many runs there were, and how long they took.
+    /// Ends the display, and prints the number of runs and their time.
     pub fn end(self) {
-        if let Kind::Bar(bar) = &self.kind {
+        if let Display::Bar(bar) = &self.display {
             bar.finish_and_clear();
         }
         let seconds = self.start.elapsed().as_secs_f64();
