@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use sidekick_netem::figures::plan::Shard;
 
-/// Run transports over an emulated two-segment path, and see what a Sidekick does for them
+/// Run transports over an emulated path of two segments, with and without a Sidekick proxy
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-lab", version)]
 pub(crate) struct Cli {
@@ -15,30 +15,29 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Name the scenarios and the settings
+    /// List the scenarios and the settings
     List,
     /// Run a scenario
     Run(Run),
     /// Upload one file with several senders over the same lossy path, and compare
     Demo(Demo),
-    /// Make a call over a lossy path with and without a Sidekick proxy, and leave two WAV files to
-    /// listen to
+    /// Make a call over a lossy path with and without a Sidekick proxy, and write a WAV file of each
     DemoAudio(DemoAudio),
-    /// Run every experiment in virtual time, and put plots, heat maps and tables on one page
+    /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///
-    /// Writes DIR/index.html, which needs nothing else to be looked at; a CSV file for each plot,
-    /// heat map and table; and DIR/shard-1-of-1.jsonl with the record of every run. All cores are
-    /// used. A run that fails takes no other with it: it is named with its command line, on the
-    /// page too, and the exit status is 1.
+    /// Writes DIR/index.html, a page that needs no other file; a CSV file for each plot, heat map
+    /// and table; and DIR/shard-1-of-1.jsonl with the record of every run. It uses all cores. If a
+    /// run fails, the others continue. The page and standard error show its command line, and the
+    /// exit status is 1.
     ///
-    /// To spread the work, let I go from 1 to N with `--shard I/N --out DIR`, on as many machines
-    /// as you like, collect the shard files, and run `--merge FILES --out DIR` once.
+    /// To spread the work over machines, run `--shard I/N --out DIR` for each I from 1 to N.
+    /// Collect the shard files, and run `--merge FILES --out DIR` once.
     Figures(Figures),
-    /// Run in virtual time what other backends have run, and see whether they agree
+    /// Repeat the runs of other backends in virtual time, and report whether they agree
     ///
-    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, the
-    /// packets lost at random within what chance allows. The exit status is 1 if something that can
-    /// be trusted does not agree, or nothing can be trusted.
+    /// Goodput agrees within 10 %, the 99th percentile of de-jitter latency within 5 ms, and the
+    /// packets lost at random within the limits of chance. The exit status is 1 if a run that can
+    /// be trusted does not agree, or if no run can be trusted.
     Compare(Compare),
 }
 
@@ -51,24 +50,23 @@ pub(crate) struct Compare {
 
 #[derive(Debug, Args)]
 pub(crate) struct Figures {
-    /// Where the page, the CSV files and the records go; made if it is not there
+    /// Write the page, the CSV files and the records here; create the directory if necessary
     #[arg(long, value_name = "DIR")]
     pub(crate) out: PathBuf,
-    /// Fewer points and seeds: for a first look, under three minutes on two cores
+    /// Run fewer points and seeds: under three minutes on two cores
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only this experiment; may be given several times. Its name is in the links of the page
+    /// Run only this experiment; may be repeated. The links of the page show the names
     #[arg(long, value_name = "EXPERIMENT")]
     pub(crate) only: Vec<String>,
     /// Compare with these records of other backends: lines that `sidekick-lab run --json` printed
     #[arg(long, value_name = "FILE")]
     pub(crate) compare: Option<PathBuf>,
-    /// Do the I-th of N parts of the runs and write DIR/shard-I-of-N.jsonl, and no page
+    /// Do the I-th of N parts of the runs, and write DIR/shard-I-of-N.jsonl instead of a page
     #[arg(long, value_name = "I/N", conflicts_with = "merge")]
     pub(crate) shard: Option<Shard>,
     /// Run nothing: make the page from these shard files, or from all in these directories
-    /// [default: from those in --out]. Give --quick, --only and --compare as they were given to the
-    /// shards
+    /// [default: those in --out]. Repeat the --quick, --only and --compare of the shards
     #[arg(long, value_name = "PATH", num_args = 0..)]
     pub(crate) merge: Option<Vec<PathBuf>>,
 }
@@ -77,21 +75,21 @@ pub(crate) struct Figures {
 pub(crate) struct Run {
     /// A scenario's name, or the path of a .toml file
     pub(crate) scenario: String,
-    /// Change a setting (`sidekick-lab list` names them); may be given several times
+    /// Change a setting (`sidekick-lab list` shows them); may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// How often to run it, with a seed that is higher by one each time
+    /// The number of runs; each uses the next seed
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) runs: u64,
-    /// Who carries the packets: sim (virtual time), user (real programs, links made by this
-    /// program) or tc (real programs, links made by the kernel, where it has sch_netem)
+    /// What carries the packets: sim (virtual time), user (real programs, links emulated by the
+    /// lab) or tc (real programs, links emulated by the kernel, which needs sch_netem)
     #[arg(long, default_value = "sim")]
     pub(crate) backend: String,
-    /// Upload this file, and not one made from the seed (backends user and tc)
+    /// Upload this file instead of one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
-    /// Write what the links were given and what they delivered to DIR/seed-N/near-sent.pcap,
-    /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap
+    /// Write what the links received and what they delivered to DIR/seed-N/near-sent.pcap,
+    /// near-delivered.pcap, far-sent.pcap and far-delivered.pcap (backends sim and user)
     #[arg(long, value_name = "DIR")]
     pub(crate) pcap: Option<PathBuf>,
     #[command(flatten)]
@@ -100,16 +98,16 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoAudio {
-    /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
+    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Say this WAV file, and not a tone
+    /// Send this WAV file instead of a tone
     #[arg(long, value_name = "PATH")]
     pub(crate) wav: Option<PathBuf>,
-    /// How long each of the two calls is
+    /// The length of each of the two calls in seconds
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(5..=600))]
     pub(crate) seconds: u32,
-    /// Where what is heard goes, and the plot; files that are there are written over
+    /// Write the WAV files and the plot here; overwrite files that exist
     #[arg(long, value_name = "DIR", default_value = "demo-audio")]
     pub(crate) out: PathBuf,
     #[command(flatten)]
@@ -118,10 +116,10 @@ pub(crate) struct DemoAudio {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
+    /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Upload this file, and not 10 MiB made from the seed
+    /// Upload this file instead of 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
@@ -133,7 +131,7 @@ pub(crate) struct Common {
     /// Seed of the losses and of the file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where sidekick-proxy, h3-upload and h3-upload-server are [default: beside this program]
+    /// The directory of sidekick-proxy and the example programs [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
     /// Print JSON on standard output
