@@ -55,7 +55,6 @@
 //! ```
 
 pub mod edge;
-mod error;
 pub mod hgrm;
 pub mod listener;
 mod ntp;
@@ -69,7 +68,6 @@ pub mod source;
 pub mod srtp;
 pub mod talker;
 
-pub use error::{ConfigError, HandleError};
 pub use listener::{Listener, ListenerConfig};
 pub use report::{ListenerReport, TalkerReport};
 pub use session::Session;

@@ -2,11 +2,11 @@
 
 mod config;
 mod dejitter;
+mod error;
 mod numbers;
 mod reception;
 mod repeats;
 
-use crate::error::{ConfigError, HandleError};
 use crate::ntp::{NtpClock, RoundTrip, middle};
 use crate::quality::{self, Quality};
 use crate::report::{ListenerPackets, ListenerReport, Nacks};
@@ -17,6 +17,7 @@ use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
 pub use config::ListenerConfig;
 pub use dejitter::Frame;
 use dejitter::{Arrival, Dejitter};
+pub use error::{ConfigError, HandleError};
 use hdrhistogram::Histogram;
 use numbers::{LOOKBACK, Numbers};
 use rand_chacha::ChaCha8Rng;

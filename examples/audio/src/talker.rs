@@ -1,11 +1,11 @@
 //! The sending end: a packet per interval, and retransmissions.
 
 mod config;
+mod error;
 mod identity;
 mod reports;
 mod store;
 
-use crate::error::{ConfigError, HandleError};
 use crate::ntp::{NtpClock, RoundTrip, low16, low32, middle, ticks};
 use crate::report::TalkerPackets;
 use crate::rtcp::{self, Item};
@@ -13,9 +13,8 @@ use crate::rtp::{self, Header};
 use crate::session::Sources;
 use crate::source::Source;
 use crate::srtp::{Protector, Refused, Unprotector, is_rtcp, rtcp_source};
-pub use config::{
-    MAX_INTERVAL, MAX_PAYLOAD, MIN_INTERVAL, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config,
-};
+pub use config::{MAX_PAYLOAD, MIN_PAYLOAD, Reinject, TalkerConfig, sender_config};
+pub use error::{ConfigError, HandleError, MAX_INTERVAL, MIN_INTERVAL};
 use identity::Identity;
 use sidekick_protocol::sender::HandleError as ProxyError;
 use sidekick_protocol::{Payload, Route, Sender};
@@ -300,7 +299,7 @@ impl Talker {
     /// The sender of an RTCP datagram, and its contents.
     fn open(&mut self, datagram: &[u8]) -> Result<(u32, Vec<Item>), HandleError> {
         if !is_rtcp(datagram) {
-            return Err(HandleError::NotForTalker);
+            return Err(HandleError::Media);
         }
         let packet = self.unprotector.rtcp(datagram)?;
         Ok((rtcp_source(&packet).ok_or(Refused::Malformed)?, rtcp::parse(&packet)?))

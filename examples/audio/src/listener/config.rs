@@ -1,6 +1,6 @@
 //! A listener's configuration.
 
-use crate::error::{ConfigError, MAX_PLAYOUT_LIMIT};
+use super::error::{ConfigError, MAX_PLAYOUT_LIMIT};
 use std::time::Duration;
 
 /// A listener's limits, and whether it plays.

@@ -1,6 +1,6 @@
 //! A talker's configuration.
 
-use crate::error::ConfigError;
+use super::error::{ConfigError, MAX_INTERVAL, MIN_INTERVAL};
 use crate::rtp::{HEADER_LEN, OSN_LEN};
 use crate::session::{Encoding, MasterKey, Session};
 use crate::srtp::SRTP_OVERHEAD;
@@ -12,10 +12,6 @@ use std::time::Duration;
 pub const MIN_PAYLOAD: usize = HEAD_LEN - HEADER_LEN;
 /// The most content of a packet in bytes: its retransmission fits an Ethernet frame with IPv6.
 pub const MAX_PAYLOAD: usize = 1452 - HEADER_LEN - OSN_LEN - SRTP_OVERHEAD;
-/// The shortest interval between packets.
-pub const MIN_INTERVAL: Duration = Duration::from_millis(1);
-/// The longest interval between packets.
-pub const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A stream.
 #[derive(Clone, Debug)]
