@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::ffi::OsStr;
+
 use serde_json::Value;
 use support::number;
 
@@ -35,9 +37,23 @@ fn with_a_proxy_most_losses_are_found_early() {
     }
 }
 
+/// Its capture has all that the links delivered.
 #[test]
 fn without_a_proxy_the_call_goes_on_unassisted() {
-    let record = call(&["sidekick.mode=reinject", "sidekick.proxy=absent"]);
+    let directory = tempfile::tempdir().unwrap();
+    let settings = ["flow.seconds=5", "sidekick.mode=reinject", "sidekick.proxy=absent"];
+    let arguments = [OsStr::new("--pcap"), directory.path().as_os_str()];
+    let record = support::record_with("audio-paper", &settings, &arguments);
     assert_eq!((number(&record, "/played"), number(&record, "/late")), (250, 0));
     assert_eq!(record["assisted"].as_bool(), Some(false));
+    for segment in ["near", "far"] {
+        let capture = directory.path().join(format!("seed-7/{segment}-delivered.pcap"));
+        let delivered = |way, what| number(&record, &format!("/links/{segment}/{way}/{what}"));
+        let frames = delivered("to_receiver", "delivered") + delivered("to_sender", "delivered");
+        let bytes =
+            delivered("to_receiver", "delivered_bytes") + delivered("to_sender", "delivered_bytes");
+        assert!(frames > 250, "{record}");
+        // A file header, and a header for each frame.
+        assert_eq!(std::fs::metadata(capture).unwrap().len(), 24 + 16 * frames + bytes);
+    }
 }
