@@ -21,7 +21,7 @@ pub(crate) enum Command {
     Run(Run),
     /// Upload one file with several senders over the same lossy path, and compare
     Demo(Demo),
-    /// Make a call over a lossy path with and without a Sidekick proxy, and write a WAV file of each
+    /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
     DemoAudio(DemoAudio),
     /// Run every experiment in virtual time, and write plots, heat maps and tables to one page
     ///

@@ -86,7 +86,7 @@ pub struct Demo {
     pub passed: bool,
 }
 
-/// Why a demonstration came to no end.
+/// Why a demonstration failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The scenario.

@@ -1,9 +1,9 @@
 //! The enclosure: a process, network and (where needed) user namespace of the lab's own.
 //!
 //! The lab starts itself again through util-linux `unshare` as the first process of a new process
-//! namespace. When that process ends, for whatever reason, the kernel kills every program in it and
-//! takes down every namespace and link that only they held: nothing has to be tidied up, so nothing
-//! can be forgotten. The outer process stays in front of it:
+//! namespace. When that process ends, the kernel kills every program in the namespace. It also
+//! removes every namespace and link that only they held, so the lab needs no clean-up. The outer
+//! process handles the ways to end:
 //!
 //! - Ctrl-C, SIGTERM or SIGHUP: the outer process closes the pipe that is the inner one's standard
 //!   input; the inner process ends, and the outer one reports 130;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::namespace::tool;
 
-/// Tells the inner process where the files of this run belong.
+/// The environment variable with the directory of this run's files, for the inner process.
 const DIRECTORY: &str = "SIDEKICK_LAB_DIRECTORY";
 
 /// The exit code after Ctrl-C, as shells have it.
@@ -31,16 +31,17 @@ pub enum EnclosureError {
     /// There is no `unshare`.
     #[error("the lab needs the program `unshare`; install the package util-linux")]
     NoUnshare,
-    /// Neither root's namespaces nor a user namespace are to be had.
+    /// The system permits neither namespaces of root nor a user namespace.
     #[error(
-        "this system lets {who} make no network namespaces ({message}); run the lab as root, or allow user namespaces: \
-         sysctl user.max_user_namespaces=10000, and on Debian also kernel.unprivileged_userns_clone=1, on Ubuntu \
+        "this system does not permit {who} to make network namespaces ({message}); run the lab as \
+         root, or allow user namespaces: sysctl user.max_user_namespaces=10000, and on Debian also \
+         kernel.unprivileged_userns_clone=1, on Ubuntu \
          kernel.apparmor_restrict_unprivileged_userns=0"
     )]
     Forbidden {
-        /// Who asked.
+        /// The user who asked.
         who: &'static str,
-        /// What `unshare` said.
+        /// The error message of `unshare`.
         message: String,
     },
     /// A step of the set-up failed.
@@ -53,11 +54,11 @@ pub enum EnclosureError {
     },
 }
 
-/// `unshare` with the options that work here, still to be given the program that it starts.
+/// `unshare` with the options that work on this system. The caller adds the program to start.
 ///
 /// # Errors
 ///
-/// [`EnclosureError`] when namespaces are not to be had.
+/// [`EnclosureError`] if the system permits no namespaces.
 pub fn command() -> Result<Command, EnclosureError> {
     let unshare = tool("unshare").ok_or(EnclosureError::NoUnshare)?;
     let as_anyone =
@@ -89,8 +90,8 @@ pub fn command() -> Result<Command, EnclosureError> {
 
 /// The run's directory, if this is the inner process. `None` in the outer one.
 pub fn inside() -> Option<PathBuf> {
-    // Only the first process of a process namespace may take itself for the inner one, whatever its
-    // environment says.
+    // Only the first process of a process namespace can be the inner one, even if the environment
+    // names a directory.
     (std::process::id() == 1).then(|| std::env::var_os(DIRECTORY)).flatten().map(PathBuf::from)
 }
 
@@ -110,7 +111,7 @@ pub fn enter() -> Result<u8, EnclosureError> {
     let program = std::env::current_exe().map_err(io("find this program's own file"))?;
     command.arg(program).args(std::env::args_os().skip(1));
     command.env(DIRECTORY, directory.path()).stdin(Stdio::piped());
-    // A terminal sends Ctrl-C to its whole foreground group; only this process shall see it.
+    // A terminal sends Ctrl-C to its whole foreground group; only this process may receive it.
     command.process_group(0);
 
     let lifeline = Arc::new(Mutex::new(None));
@@ -142,14 +143,14 @@ pub fn enter() -> Result<u8, EnclosureError> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Inner process: ends it, and with it everything in the enclosure, once the outer process is gone
-/// or wants it.
+/// Inner process: ends it, and with it everything in the enclosure, when the outer process closes
+/// the pipe or ends.
 pub fn end_with_outer(directory: PathBuf) {
     std::thread::spawn(move || {
         let mut byte = [0_u8; 1];
         // Nothing is ever written: a read ends when the other end is closed.
         while matches!(io::stdin().read(&mut byte), Ok(read) if read > 0) {}
-        // When the outer process was killed, nobody else removes the files.
+        // If the outer process was killed, no other process removes the files.
         let _ = std::fs::remove_dir_all(directory);
         std::process::exit(i32::from(INTERRUPTED));
     });

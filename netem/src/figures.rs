@@ -1,13 +1,12 @@
 //! `sidekick-lab figures`: every experiment, run, drawn and put on one page.
 //!
-//! - [`job`]: what is run; [`quantity`]: what is taken from the records; [`model`]: what is shown,
-//!   which says what must be run for it; [`sender`] and [`palette`]: who is compared, in which
-//!   colour;
+//! - [`job`]: the runs; [`quantity`]: the figures from their records; [`model`]: what the page
+//!   shows, which determines the runs; [`sender`] and [`palette`]: the senders and their colours;
 //! - [`experiments`]: the experiments; [`mod@reference`]: what others published; [`agreement`]:
 //!   backends side by side;
-//! - [`plan`]: the list of all runs and its shards; [`pool`]: does them on all cores; [`store`]:
+//! - [`plan`]: the list of all runs and its shards; [`pool`]: runs them on all cores; [`store`]:
 //!   shard files;
-//! - [`draw`], [`data`], [`page`]: pictures, tables, the page. [`write()`] puts all of it into a
+//! - [`draw`], [`data`], [`page`]: plots, tables, the page. [`write()`] writes all of it to a
 //!   directory.
 
 use std::path::{Path, PathBuf};

@@ -26,7 +26,7 @@ use crate::cli::Figures;
 /// The status of a program that was ended from the keyboard, as shells have it.
 const INTERRUPTED: i32 = 130;
 
-/// Held while files are written, so that who ends the program leaves none half-written.
+/// Held while files are written, so that an interrupt leaves no file half-written.
 type Writing = Arc<Mutex<()>>;
 
 pub(crate) fn run(figures: &Figures) -> Result<ExitCode> {
@@ -75,7 +75,7 @@ fn plan(figures: &Figures) -> Result<Plan> {
     Ok(Plan::of(experiments))
 }
 
-/// Does runs in virtual time, on all cores, and says how far it is.
+/// Does runs in virtual time, on all cores, and shows the progress.
 pub(crate) fn simulate(jobs: &[&Job]) -> Vec<Outcome> {
     let threads = available_parallelism().map_or(1, NonZero::get);
     let mut tally = Tally::begin(jobs.len());
@@ -95,7 +95,7 @@ fn simulate_once(job: &Job) -> Outcome {
     Ok(RunRecord { settings: job.assignments(), ..record })
 }
 
-/// Writes page and CSV files, and says what failed.
+/// Writes page and CSV files, and reports what failed.
 fn finish(
     figures: &Figures,
     plan: &Plan,
@@ -108,8 +108,8 @@ fn finish(
     match results.values().filter(|outcome| outcome.is_err()).count() {
         0 => Ok(ExitCode::SUCCESS),
         failed => {
-            let where_to_look = "the page names them, with their command lines";
-            eprintln!("sidekick-lab: {failed} runs came to nothing; {where_to_look}");
+            let where_to_look = "the page shows their command lines";
+            eprintln!("sidekick-lab: {failed} runs failed; {where_to_look}");
             Ok(ExitCode::FAILURE)
         }
     }

@@ -17,7 +17,7 @@ pub enum FileError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A line is not what it has to be.
+    /// A line is invalid.
     #[error("{path}, line {line}: {problem}; {hint}")]
     Line {
         /// The file.
@@ -60,7 +60,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
         let directory = path.parent().unwrap_or_else(|| Path::new("."));
         let mut file = tempfile::Builder::new().prefix(".sidekick-lab-").tempfile_in(directory)?;
         file.write_all(bytes)?;
-        // A temporary file is its owner's alone; a result is for all who may see the directory.
+        // A temporary file is its owner's alone; a result is for all users who may read the
+        // directory.
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt;

@@ -6,14 +6,14 @@
 //!
 //! - [`units`] and [`link`] are the model: one direction of a link, without I/O and without a
 //!   clock;
-//! - `pcap` writes down what a link was given and what it delivered;
-//! - [`scenario`] says what is run;
+//! - `pcap` writes what a link received and what it delivered;
+//! - [`scenario`] describes a run;
 //! - [`enclosure`], [`namespace`], [`topology`], [`relay`] and [`path`] build the path out of
 //!   network namespaces, veth pairs and the link model (backend `user`), [`tc`] out of the kernel's
 //!   own queueing disciplines (backend `tc`);
-//! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] tell
-//!   of it, [`demo`] compares, [`files`] reads and writes files;
-//! - [`figures`] runs every experiment in virtual time and puts what comes of it on one page.
+//! - [`programs`] starts the real programs, [`run`] does one run, [`report`] and [`progress`] show
+//!   it, [`demo`] compares, [`files`] reads and writes files;
+//! - [`figures`] runs every experiment in virtual time, and writes the results to one page.
 
 pub mod demo;
 pub mod enclosure;

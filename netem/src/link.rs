@@ -1,19 +1,18 @@
 //! One direction of an emulated link, without I/O and without a clock.
 //!
-//! A packet meets, in this order: random loss, outages, the MTU, corruption, duplication (each for
-//! itself), then the queue with its discipline in front of a rate limit or a trace, and at last the
-//! delay with its jitter, or the draws to be spared it. The caller passes the time with each call,
-//! as a [`Duration`] since any fixed start:
+//! A packet meets, in this order: random loss, outages, the MTU, corruption and duplication. Each
+//! of them is independent. Then come the queue with its discipline, the rate limit or trace, and
+//! the delay with its jitter, which reordering may spare a packet. The caller passes the time with
+//! each call, as a [`Duration`] since any fixed start:
 //!
 //! 1. [`Link::push`] when a packet reaches the link; a dropped packet comes straight back as a
 //!    [`Verdict`];
-//! 2. [`Link::poll_timeout`] says when to ask again;
+//! 2. [`Link::poll_timeout`] returns when to call again;
 //! 3. [`Link::pop`] yields the packets that are due, oldest first, until it returns `None`.
 //!
 //! Time must not run backwards. The fate of the n-th packet under random loss depends on the seed
-//! and n alone, so that two runs with one seed lose the same packets in the same order. Everything
-//! else that is left to chance draws from a stream of its own: jitter does not change which packets
-//! are lost.
+//! and n alone, so that two runs with one seed lose the same packets in the same order. Every other
+//! impairment draws from its own stream: jitter does not change which packets are lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,8 +117,8 @@ impl<P: Frame> Link<P> {
         verdict
     }
 
-    /// When to call [`Link::pop`] next: at the next arrival, or before it where it is not certain
-    /// yet; `None` when the link is empty.
+    /// When to call [`Link::pop`] next: at the next arrival, or earlier if that is not certain yet;
+    /// `None` when the link is empty.
     pub fn poll_timeout(&self) -> Option<Duration> {
         let arrival = self.in_flight.packets.keys().next().map(|&(arrival, _)| arrival);
         let start = self.queue.fifo.since().map(|since| self.transmitter.ready_at(since));
@@ -142,9 +141,9 @@ impl<P: Frame> Link<P> {
         Some(packet)
     }
 
-    /// Goes on with another configuration from `now` on. Packets that wait meet the new rate and
-    /// the new delay, but still do not overtake those before them; packets under way are not
-    /// touched, and nothing that has been accepted is dropped for a smaller limit.
+    /// Applies another configuration from `now` on. Waiting packets meet the new rate and delay,
+    /// but do not overtake those before them. Packets under way do not change. A smaller limit
+    /// drops no accepted packet.
     pub fn set_config(&mut self, now: Duration, config: LinkConfig) {
         self.start_transmissions(now);
         self.transmitter.set_config(now, &config);

@@ -95,11 +95,13 @@ fn real_backend(name: &str) -> Result<Backend> {
         "user" => Ok(Backend::User),
         "tc" => Ok(Backend::Tc),
         "sim" => {
-            bail!("the demo runs real programs; take user, or tc where the kernel has sch_netem")
+            bail!(
+                "the demo runs real programs; use --backend user, or tc if the kernel has sch_netem"
+            )
         }
-        other => bail!(
-            "there is no backend `{other}`; take sim, user, or tc where the kernel has sch_netem"
-        ),
+        other => {
+            bail!("there is no backend `{other}`; use sim, user, or tc if the kernel has sch_netem")
+        }
     }
 }
 
@@ -133,12 +135,12 @@ fn prepare_run(run: &cli::Run) -> Result<Scenario> {
     scenario.apply(&run.set)?;
     if let Some(path) = &run.file {
         if scenario.flow.kind == FlowKind::Audio {
-            bail!("--file is for uploads, and {} is a call; leave it out", scenario.name);
+            bail!("{} is a call, which uploads no file; omit --file", scenario.name);
         }
         let about =
             std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
         if !about.is_file() || about.len() == 0 {
-            bail!("{} is no file with anything in it", path.display());
+            bail!("{} is empty or no file; name one with contents", path.display());
         }
         scenario.flow.bytes = about.len();
     }
@@ -149,7 +151,9 @@ fn prepare_real_run(run: &cli::Run) -> Result<Scenario> {
     let scenario = prepare_run(run)?;
     if let Some(setting) = scenario.only_in_virtual_time() {
         let backend = &run.backend;
-        bail!("backend {backend} cannot do {setting}; take --backend sim, or leave it out");
+        bail!(
+            "backend {backend} does not support {setting}; use --backend sim, or omit the setting"
+        );
     }
     Ok(scenario)
 }
@@ -167,12 +171,12 @@ fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Resul
 /// Runs a scenario in virtual time.
 fn simulate(run: &cli::Run) -> Result<()> {
     if run.file.is_some() {
-        bail!("backend sim makes its own contents; leave --file out, or take --backend user");
+        bail!("backend sim makes its own contents; omit --file, or use --backend user");
     }
     let scenario = prepare_run(run)?;
     let mut records = Vec::new();
     for seed in seeds(run) {
-        // A run that fails takes no other with it.
+        // A run that fails affects no other.
         let record = match simulate_once(&scenario, seed, run.pcap.as_deref()) {
             Ok(record) => record,
             Err(error) if run.runs > 1 => {
@@ -186,7 +190,7 @@ fn simulate(run: &cli::Run) -> Result<()> {
     summarize(run, &scenario, &records)?;
     match run.runs - records.len() as u64 {
         0 => Ok(()),
-        failed => bail!("{failed} of {} runs came to nothing; their sentences are above", run.runs),
+        failed => bail!("{failed} of {} runs failed; the lines above state why", run.runs),
     }
 }
 
@@ -242,7 +246,10 @@ fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
     let agreement = Agreement::of(&others);
     let jobs: Vec<Job> = agreement.cases().flat_map(Case::jobs).collect();
     if jobs.is_empty() {
-        bail!("there are no runs of backend user or tc to compare with");
+        bail!(
+            "the files have no runs of backend user or tc; record some with `sidekick-lab run \
+             --json`"
+        );
     }
     let outcomes = figures_command::simulate(&jobs.iter().collect::<Vec<_>>());
     let results = jobs.into_iter().zip(outcomes).collect();
@@ -251,10 +258,11 @@ fn compare_backends(compare: &cli::Compare) -> Result<ExitCode> {
     print(&format!("{}\n", report::table(&columns, rows, columns.len())))?;
     match agreement.verdict(&results) {
         Verdict::Agree => Ok(ExitCode::SUCCESS),
-        Verdict::Differ => bail!("the backends do not agree; the table says where"),
+        Verdict::Differ => bail!("the backends do not agree; the table shows where"),
         Verdict::NothingToTrust => {
             bail!(
-                "nothing can be said: the machine was too slow in every run; make the records again with less going on"
+                "no run can be trusted, because the machine was too slow; repeat the runs on an idle \
+                 machine"
             )
         }
     }
@@ -316,7 +324,7 @@ fn do_demo_audio(demo: &cli::DemoAudio, bench: &Bench<'_>) -> Result<bool> {
         print(&demo::call::print(&result))?;
     }
     if !result.passed {
-        eprintln!("sidekick-lab: the check of the demo failed; its table says how");
+        eprintln!("sidekick-lab: the check of the demo failed; the table shows how");
     }
     Ok(result.passed)
 }
@@ -335,7 +343,7 @@ fn do_demo(demo: &cli::Demo, bench: &Bench<'_>) -> Result<bool> {
         print_json(&result)?;
     }
     if !result.passed {
-        eprintln!("sidekick-lab: a check of the demo failed; its table says which");
+        eprintln!("sidekick-lab: a check of the demo failed; the table shows which");
     }
     Ok(result.passed)
 }

@@ -1,5 +1,5 @@
-//! Network namespaces, held by a file descriptor: a namespace is gone when its guard and all
-//! programs in it are.
+//! Network namespaces, held by a file descriptor. A namespace ends with its guard and all programs
+//! in it.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ const OF_THIS_THREAD: &str = "/proc/thread-self/ns/net";
 /// In a command of [`Namespace::run_beside`], the path of the other namespace.
 pub(crate) const OTHER: &str = "/proc/self/fd/0";
 
-/// Why something could not be done with or in a namespace.
+/// Why an operation with or in a namespace failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// A namespace, a kernel setting of it, or the start of a tool in it.
@@ -32,7 +32,7 @@ pub enum NamespaceError {
         /// The tool.
         program: String,
     },
-    /// A system tool said no.
+    /// A system tool failed.
     #[error("`{command}` failed for the {name}: {message}")]
     Tool {
         /// The whole command line.
@@ -66,8 +66,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that nothing is sent that
-    /// the lab did not send.
+    /// Makes a new, empty namespace with its loopback up and IPv6 off, so that only the lab sends.
     ///
     /// # Errors
     ///
@@ -77,7 +76,7 @@ impl Namespace {
             unshare(CloneFlags::CLONE_NEWNET)?;
             Ok(File::open(OF_THIS_THREAD)?.into())
         };
-        // A thread of its own, since the change cannot be taken back.
+        // In its own thread, because the change is permanent.
         let file = in_fresh_thread(make).map_err(|source| failed("make", name, source))?;
         let namespace = Self { name, file };
         namespace.prepare()?;

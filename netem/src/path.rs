@@ -24,7 +24,7 @@ pub mod streams {
     pub const FAULTS: u64 = 5;
 }
 
-/// Who makes the links.
+/// What emulates the links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// The lab's own relays, in user space.
@@ -86,7 +86,7 @@ pub enum PathError {
     #[error("cannot make a pcap file; give --pcap a directory that can be written to")]
     Pcap(#[source] io::Error),
     /// pcap files of links that are not ours.
-    #[error("backend tc writes no pcap files; leave --pcap out, or use --backend user")]
+    #[error("backend tc writes no pcap files; omit --pcap, or use --backend user")]
     NoPcap,
 }
 
@@ -143,8 +143,7 @@ impl Path {
         let far_segment = scenario.faults.first_stage(Place::Far, &scenario.far);
         match backend {
             Backend::User => {
-                // One of its own for each path: the kernel takes old interfaces away in its own
-                // time.
+                // A namespace for each path, because the kernel removes old interfaces late.
                 let lab = Namespace::create("lab")?;
                 let topology = Topology::through_lab(&lab)?;
                 let clock = PathClock::default();

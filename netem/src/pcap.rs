@@ -1,9 +1,9 @@
-//! What the links of a segment were given and what they delivered, in files for Wireshark and its
-//! like.
+//! What the links of a segment received and what they delivered, in files for Wireshark and similar
+//! programs.
 //!
 //! The files are classic pcap with times in nanoseconds, counted from the start of the run; each
-//! holds both directions, which the addresses tell apart. What is in the one and not in the other
-//! is what the segment lost.
+//! holds both directions, which the addresses distinguish. The segment lost what only the first
+//! file holds.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -53,7 +53,7 @@ impl<W: Write> PcapWriter<W> {
     }
 }
 
-/// The two files of a segment. They are whole once [`SegmentPcap::finish`] says so.
+/// The two files of a segment. They are complete when [`SegmentPcap::finish`] succeeds.
 #[derive(Debug)]
 pub(crate) struct SegmentPcap {
     /// What reached the segment's links.

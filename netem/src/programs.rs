@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use crate::namespace::{Namespace, NamespaceError};
 
-/// How long a program may take to say that it is ready.
+/// The longest time until a program reports that it is ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a program may take to end after SIGTERM.
 const STOPPED_WITHIN: Duration = Duration::from_secs(5);
@@ -122,7 +122,7 @@ impl Ended {
     }
 }
 
-/// Why a program ended, from the last line that it said and how it ended.
+/// Why a program ended: its last line, and its exit status.
 pub fn why(status: ExitStatus, last_words: &str) -> String {
     format!("{last_words} ({status})")
 }
@@ -146,7 +146,7 @@ impl Program {
         Self::start_command(name, command, host, directory)
     }
 
-    /// As [`Program::start`], with a command of any kind under a name of its own.
+    /// As [`Program::start`], with any command, under this name.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`ProgramError`] when the program ends, or says nothing for long.
+    /// [`ProgramError`] when the program ends, or prints nothing for long.
     pub fn wait_until_ready(&mut self) -> Result<(), ProgramError> {
         let how = match self.output.recv_timeout(READY_WITHIN) {
             Ok(Output::FirstLine(line)) if line.starts_with("ready:") => {
@@ -257,7 +257,7 @@ impl Program {
         if let Some(pid) = i32::try_from(self.child.id()).ok().filter(|_| running) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        // Whatever comes of it, the guard is dropped next.
+        // The guard is dropped next in any case.
         let _ = self.status_within(STOPPED_WITHIN);
     }
 }
@@ -269,7 +269,7 @@ impl Drop for Program {
     }
 }
 
-/// Brings something once the child has ended, which is left to be waited for.
+/// A channel that yields once the child has ended. The caller must still wait for the child.
 fn end_of(child: &Child) -> Receiver<()> {
     let (sender, end) = channel();
     let pid = i32::try_from(child.id()).map(Pid::from_raw);
@@ -277,7 +277,7 @@ fn end_of(child: &Child) -> Receiver<()> {
         let Ok(pid) = pid else { return };
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT;
         while waitid(Id::Pid(pid), flags) == Err(Errno::EINTR) {}
-        // Nobody may be waiting.
+        // The receiver may be gone.
         let _ = sender.send(());
     });
     end

@@ -1,5 +1,5 @@
-//! Progress on standard error while the lab works: a bar for each run on a terminal, and plain lines
-//! elsewhere.
+//! Progress on standard error while the lab works. On a terminal each run has a bar, elsewhere
+//! plain lines.
 
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};

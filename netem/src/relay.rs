@@ -70,9 +70,8 @@ pub struct SegmentCounters {
     pub to_sender: DirectionCounters,
 }
 
-/// The time of a path's relays. It stands at zero until the first frame comes, so that outages and
-/// traces count from the beginning of the traffic, as in virtual time, and not from that of the
-/// programs.
+/// The time of a path's relays. It is zero until the first frame arrives. So outages and traces
+/// count from the first frame, as in virtual time, and not from the start of the programs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PathClock(Arc<OnceLock<Instant>>);
 
@@ -196,7 +195,7 @@ impl Lane {
                 more = false;
                 break;
             };
-            // Only IP to one host is the experiment's; anything else a kernel says by itself.
+            // Only IP to one host belongs to the experiment. Kernels send the rest by themselves.
             if let Some(frame) = EthernetFrame::from_ip(frame) {
                 clock.begin();
                 let now = clock.now();
@@ -287,7 +286,7 @@ impl Carrier {
         Some(next.saturating_sub(now))
     }
 
-    /// Waits for a frame or the timeout. Returns whether the relay shall stop.
+    /// Waits for a frame or the timeout. Returns whether to stop the relay.
     fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let ends: [BorrowedFd<'_>; 3] =

@@ -172,11 +172,11 @@ impl Scenario {
         Ok(())
     }
 
-    /// Sets what texts of the form `section.key=value` say, in their order, and checks the whole.
+    /// Applies settings of the form `section.key=value` in their order, and checks the scenario.
     ///
     /// # Errors
     ///
-    /// As [`Scenario::set`] and [`Scenario::check`]; the first error ends it.
+    /// As [`Scenario::set`] and [`Scenario::check`]; it stops at the first error.
     pub fn apply<S: AsRef<str>>(&mut self, assignments: &[S]) -> Result<(), ScenarioError> {
         for text in assignments.iter().map(AsRef::as_ref) {
             let (key, value) = text.split_once('=').ok_or_else(|| {

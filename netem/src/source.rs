@@ -52,7 +52,7 @@ impl Content {
         self.chunk.get(self.taken..).unwrap_or_default()
     }
 
-    /// Takes so many of the bytes that [`Content::peek`] showed.
+    /// Removes this many of the bytes that [`Content::peek`] showed.
     pub fn take(&mut self, bytes: usize) {
         self.taken = (self.taken + bytes).min(self.chunk.len());
     }

@@ -16,7 +16,7 @@ mod commands;
 
 use commands::commands;
 
-/// Why the kernel's links could not be had.
+/// Why the kernel's links cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TcError {
     /// This kernel has no such queueing discipline, or no queueing discipline has such a setting.

@@ -81,8 +81,8 @@ struct Port<'a> {
 }
 
 impl Topology {
-    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`];
-    /// somebody there has to carry the frames across.
+    /// Three hosts whose segments end in the lab's namespace, at [`NEAR_ENDS`] and [`FAR_ENDS`]; a
+    /// relay there must carry the frames across.
     pub(crate) fn through_lab(lab: &Namespace) -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         for (port, end) in
@@ -98,7 +98,7 @@ impl Topology {
         Ok(hosts)
     }
 
-    /// Three hosts joined without anything in between.
+    /// Three hosts, joined directly.
     pub(crate) fn direct() -> Result<Self, NamespaceError> {
         let hosts = Self::hosts()?;
         let [sender, proxy_near, proxy_far, receiver] = hosts.ports();
@@ -143,15 +143,15 @@ impl Topology {
         self.proxy.set("net/ipv4/ip_forward", "1")
     }
 
-    /// Gives the hosts IPv6 addresses, too. The kernel then sends a few packets of its own accord,
-    /// which tell routers of the multicast groups that an address joins.
+    /// Adds IPv6 addresses to the hosts. The kernel then sends a few packets by itself, which
+    /// report an address's multicast groups to routers.
     ///
     /// # Errors
     ///
     /// [`NamespaceError`] of the step that failed, also when the kernel has no IPv6.
     pub fn add_ipv6(&self) -> Result<(), NamespaceError> {
         for Port { host, interface, peer, v6: (address, peer_v6), .. } in self.ports() {
-            // No address that nobody asked for, and so nobody's search for routers from it.
+            // No link-local address, and so no search for routers from it.
             host.run(&format!("ip link set {interface} addrgenmode none"))?;
             host.set(&format!("net/ipv6/conf/{interface}/disable_ipv6"), "0")?;
             host.run(&format!("ip address add {address}/64 dev {interface} nodad"))?;

@@ -96,7 +96,7 @@ fn a_run_that_fails_takes_no_other_with_it() {
     let sentence = fails(&arguments, &out);
     let line = "failed: sidekick-lab run upload-paper --backend sim --set flow.colour=<red> --seed 1\n    there is no setting";
     assert!(sentence.contains(line), "{sentence}");
-    assert!(sentence.contains("10 runs came to nothing"), "{sentence}");
+    assert!(sentence.contains("10 runs failed"), "{sentence}");
     let page = fs::read_to_string(out.join("index.html")).unwrap();
     assert!(page.contains("flow.colour=&lt;red&gt; --seed 1\n    there is no setting"), "{page}");
     assert!(page.contains(" %</td><td>agrees</td>"), "{page}");

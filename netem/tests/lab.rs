@@ -319,7 +319,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
         ),
         (
             &["run", "upload-paper", "--backend", "ns3"],
-            "there is no backend `ns3`; take sim, user, or tc",
+            "there is no backend `ns3`; use sim, user, or tc",
         ),
         (&["run", "upload-paper", "--file", "/nonexistent"], "backend sim makes its own contents"),
         (&["demo", "--backend", "sim"], "the demo runs real programs"),
@@ -358,8 +358,8 @@ fn real_programs_meet_no_fault_but_an_outage() {
         let output = lab.arg(programs.directory.path()).output().unwrap();
         let error = text(&output.stderr);
         let sentence = format!(
-            "sidekick-lab: backend {backend} cannot do faults.events with proxy-restart; take --backend sim, or leave it \
-             out\n"
+            "sidekick-lab: backend {backend} does not support faults.events with proxy-restart; \
+             use --backend sim, or omit the setting\n"
         );
         assert_eq!((output.status.code(), error), (Some(1), sentence));
     }

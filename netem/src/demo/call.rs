@@ -18,10 +18,10 @@ use crate::scenario::Scenario;
 const SCENARIO: &str = "audio-paper";
 /// A conversation does not wait longer for a missing packet. The path's round trip is 52 ms.
 pub const PLAYOUT_LIMIT_MS: u16 = 40;
-/// With Sidekick, at most one frame is late where end to end so many are.
+/// The frames that are late end to end for each frame that may be late with Sidekick.
 const FEWER: u64 = 4;
 
-/// Who takes part: a name, one for files, and settings.
+/// The calls to compare: a name, a name for files, and settings.
 const CALLERS: [(&str, &str, &[&str]); 2] = [
     ("end to end", "end-to-end", &["sidekick.mode=off"]),
     (
@@ -65,12 +65,12 @@ pub struct CallDemo {
     pub passed: bool,
 }
 
-/// Makes both calls, each of so many seconds, with what `wav` says or a tone, and leaves what was
-/// heard in `directory`.
+/// Makes both calls, each of `seconds`, with the sound of `wav` or a tone. Writes to `directory`
+/// what the receivers heard.
 ///
 /// # Errors
 ///
-/// [`DemoError`]. A check that fails is no error here: it stands in the result.
+/// [`DemoError`]. A failed check is no error: the result shows it.
 pub fn run(
     bench: &Bench<'_>,
     directory: &Path,
@@ -142,7 +142,7 @@ fn or_dash(figure: Option<impl ToString>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| figure.to_string())
 }
 
-/// The table, and where to find what it tells of.
+/// The table, and the paths of the files.
 pub fn print(demo: &CallDemo) -> String {
     let mut text = format!(
         "\nHow long packets waited for those before them, of which a player waits {PLAYOUT_LIMIT_MS} ms at most, and then guesses\n\

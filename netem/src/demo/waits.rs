@@ -8,7 +8,7 @@ use crate::figures::palette::{BLUE, Colour, GRID, INK, VERMILION};
 
 const SIZE: (u32, u32) = (960, 560);
 const WORDS: u32 = 26;
-/// What stands below the axis: one packet in so many.
+/// The labels below the axis: one packet in this many.
 const SHARES: [(f64, &str); 5] =
     [(1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1000.0, "99.9 %"), (10_000.0, "99.99 %")];
 
@@ -16,12 +16,12 @@ const SHARES: [(f64, &str); 5] =
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waits {
     name: &'static str,
-    /// One packet in so many waited so many milliseconds or longer.
+    /// One packet in the first number waited for the second, in milliseconds, or longer.
     points: Vec<(f64, f64)>,
 }
 
 impl Waits {
-    /// Reads a percentile distribution. Lines that are none say nothing.
+    /// Reads a percentile distribution. It ignores other lines.
     pub(super) fn of(name: &'static str, hgrm: &str) -> Self {
         let point = |line: &str| {
             let columns: Vec<f64> =
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Where nobody waits, the line lies on the axis, and goes as far as there were packets.
+    /// If no packet waits, the line lies on the axis, and is as long as there were packets.
     #[test]
     fn no_waits_are_a_line_too() {
         let mut histogram = hdrhistogram::Histogram::new_with_bounds(1, 2_000_000, 3).unwrap();

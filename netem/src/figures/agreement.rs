@@ -90,7 +90,7 @@ impl Agreement {
         Sheet { columns: columns.into(), rows }
     }
 
-    /// What all of it comes to.
+    /// The verdict on all comparisons.
     pub fn verdict(&self, results: &Results) -> Verdict {
         let mut trusted = self.others.iter().filter(|other| other.distrust().is_none()).peekable();
         if trusted.peek().is_none() {
@@ -101,12 +101,12 @@ impl Agreement {
     }
 }
 
-/// What comparisons come to.
+/// The verdict on comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// All that can be trusted agrees.
     Agree,
-    /// Something that can be trusted does not.
+    /// A comparison that can be trusted does not agree.
     Differ,
     /// The machine was too slow in every run.
     NothingToTrust,
@@ -219,7 +219,7 @@ impl Other {
         })
     }
 
-    /// What has to be said of these records, if anything.
+    /// A remark on these records, if necessary.
     fn doubt(&self) -> Option<String> {
         let few = self.backend == "tc" && self.records.len() < SEVERAL;
         let few = few.then(|| {

@@ -112,7 +112,7 @@ impl Job {
     }
 }
 
-/// What became of a job: its record, or a sentence that says why there is none.
+/// The outcome of a job: its record, or a sentence with the reason of its failure.
 pub type Outcome = Result<RunRecord, String>;
 
 #[cfg(test)]

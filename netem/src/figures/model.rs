@@ -1,7 +1,6 @@
 //! What a page is made of: experiments, and their plots, heat maps and tables.
 //!
-//! Every part says which cases it is drawn from, so that the list of what must be run follows from
-//! what is shown.
+//! Each part names the cases that it shows. So the list of runs follows from what the page shows.
 
 use super::agreement::Agreement;
 use super::job::Case;
@@ -176,7 +175,7 @@ pub enum Points {
     Measured(Vec<(f64, Quantity)>),
     /// One case, whose every run gives points. Runs have their x in common.
     Traced(Case, Trace),
-    /// Somebody else's figures; drawn dashed.
+    /// Published figures of others; drawn dashed.
     Published(Vec<(f64, f64)>),
 }
 
@@ -275,7 +274,7 @@ pub struct Table {
 pub enum Entry {
     /// A word.
     Text(String),
-    /// A figure, with so many decimals.
+    /// A figure, and its number of decimals.
     Figure(Quantity, usize),
 }
 

@@ -17,7 +17,7 @@ const STYLE: &str = include_str!("page/style.css");
 /// Longest side of the drawing of a key in a legend.
 const KEY: (u32, u32) = (44, 16);
 
-/// What is said at the top.
+/// The text at the top.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The command line that made the page.
@@ -40,8 +40,7 @@ pub(super) fn page(plan: &Plan, results: &Results, about: &About) -> Result<Stri
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                // A browser that is told so asks nobody for anything, whatever the page should come
-                // to contain.
+                // This keeps a browser from requesting anything, whatever the page contains.
                 meta http-equiv="Content-Security-Policy"
                     content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 // Without this a browser asks for an icon.
@@ -97,7 +96,7 @@ fn failures<'a>(
 fn failure_note(failed: &[(&Job, &str)]) -> Markup {
     html! {
         div.failed {
-            p { strong { (failed.len()) " runs came to nothing" } ". A figure that needs one of them is left out." }
+            p { strong { (failed.len()) " runs failed" } ". The page omits figures that need one of them." }
             details {
                 summary { "Which, and why" }
                 pre { @for (job, sentence) in failed { (job.command()) "\n    " (sentence) "\n" } }

@@ -1,4 +1,4 @@
-//! Colours: one for each sender, the same in every plot, and told apart by colour-blind readers.
+//! Colours: one for each sender, the same in every plot. Colour-blind readers can distinguish them.
 
 /// A colour as red, green and blue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

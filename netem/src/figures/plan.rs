@@ -80,7 +80,7 @@ impl Shard {
     /// The whole plan.
     pub const WHOLE: Self = Self { number: 1, of: 1 };
 
-    /// Shard `number`, from 1, of `of`; `None` if there is none.
+    /// Shard `number`, from 1, of `of`; `None` unless it is one of them.
     pub fn new(number: usize, of: usize) -> Option<Self> {
         ((1..=MOST_SHARDS).contains(&of) && (1..=of).contains(&number))
             .then_some(Self { number, of })

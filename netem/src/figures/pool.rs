@@ -11,10 +11,10 @@ use super::job::{Job, Outcome};
 /// Does one run.
 pub type Runner<'a> = &'a (dyn Fn(&Job) -> Outcome + Sync);
 
-/// Does all of `jobs` on `threads` threads, and returns what became of each, in their order. `done`
-/// is told of each run as it ends, in whatever order that happens.
+/// Runs all of `jobs` on `threads` threads, and returns their outcomes in the order of the jobs.
+/// Calls `done` for each run when it ends, in any order.
 ///
-/// A run that fails, or that panics, takes no other with it.
+/// A run that fails or panics affects no other.
 pub fn run_all(
     jobs: &[&Job],
     threads: usize,

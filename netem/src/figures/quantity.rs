@@ -26,7 +26,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of some figures; `None` of none. A figure that is no number is none.
+    /// The summary of figures; `None` without any. It ignores infinite figures and NaN.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let figures: Vec<f64> = figures.into_iter().filter(|figure| figure.is_finite()).collect();
         let (median, least, most) = report::median(figures.iter().copied())?;
@@ -47,7 +47,7 @@ impl Summary {
     }
 }
 
-/// A figure that is to be found by running something.
+/// A figure that runs determine.
 #[derive(Clone, Debug)]
 pub enum Quantity {
     /// Of a case.
@@ -74,8 +74,8 @@ impl Quantity {
         .flatten()
     }
 
-    /// What came of it; `None` unless every run of it came to something. A median of the others
-    /// would show a sender that fails at its best.
+    /// The result; `None` if a run failed. The median of the other runs would flatter a sender that
+    /// fails.
     pub fn summary(&self, results: &Results) -> Option<Summary> {
         let came = |job: &Job| matches!(results.get(job), Some(Ok(_)));
         if !self.cases().flat_map(Case::jobs).all(|job| came(&job)) {
@@ -145,7 +145,7 @@ mod tests {
         let results =
             results(&[(&of, 1, Ok(6.0)), (&of, 2, Ok(5.0)), (&to, 1, Ok(2.0)), (&to, 2, Ok(0.0))]);
         let ratio = Quantity::Ratio { of, to, measure: measures::GOODPUT };
-        // Nothing can be said of the second seed: the divisor is zero.
+        // The second seed has no ratio: the divisor is zero.
         assert_eq!(
             ratio.summary(&results),
             Some(Summary { median: 3.0, least: 3.0, most: 3.0, runs: 1 })

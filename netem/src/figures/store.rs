@@ -42,7 +42,7 @@ struct Line {
     /// Its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     record: Option<RunRecord>,
-    /// Why there is none.
+    /// The reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }

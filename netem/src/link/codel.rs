@@ -94,7 +94,7 @@ impl CoDel {
         taken
     }
 
-    /// Takes the head, and says whether it may be dropped.
+    /// Removes the head, and returns whether it may be dropped.
     fn next<P>(&mut self, now: Duration, fifo: &mut Fifo<P>, taken: &mut Taken<P>) -> bool {
         taken.packet = fifo.take();
         let waited = taken.packet.as_ref().map(|packet| now.saturating_sub(packet.since));

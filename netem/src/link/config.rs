@@ -27,7 +27,7 @@ pub struct LinkConfig {
     /// Transmission opportunities instead of a rate. Where there is a trace, `rate` is not looked
     /// at.
     pub trace: Option<Arc<Trace>>,
-    /// Bytes that each packet takes on the line beside those of its Ethernet frame.
+    /// Bytes that each packet needs on the line in addition to its Ethernet frame.
     pub overhead_bytes: u64,
     /// Chance of each packet to be lost at random; what it means exactly is the model's business.
     pub loss: Percent,
@@ -35,10 +35,10 @@ pub struct LinkConfig {
     pub loss_model: LossModel,
     /// Times in which all that reaches the link is lost.
     pub outages: Outages,
-    /// Largest IP packet that passes, in bytes; larger ones are lost without a word. `None` is no
+    /// Largest IP packet that passes, in bytes; the link drops larger ones silently. `None` is no
     /// limit.
     pub mtu_bytes: Option<u64>,
-    /// Chance of each packet to come twice.
+    /// Chance of each packet to arrive twice.
     pub duplicate: Percent,
     /// Chance of each packet to be damaged on the way.
     pub corrupt: Percent,

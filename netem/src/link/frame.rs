@@ -48,8 +48,8 @@ pub trait Frame: Clone {
     fn mark_ce(&mut self);
 
     /// Damages the packet as noise on the way would, at a place that follows from 64 random bits.
-    /// The receiver's UDP checksum, or whatever stands for it, must notice: a corrupted packet
-    /// costs the way and is lost at its end.
+    /// The receiver's UDP checksum, or its substitute, must detect it: a corrupted packet uses the
+    /// link, and is lost at the end.
     fn corrupt(&mut self, random: u64);
 }
 
@@ -73,9 +73,8 @@ const IPV6_CLASS_SHIFT: u32 = 4;
 pub struct EthernetFrame(Vec<u8>);
 
 impl EthernetFrame {
-    /// Takes the bytes of a frame; `None` unless it carries IPv4 or IPv6 with a whole header, to
-    /// one host. To many, kernels send what they find out about neighbours and routers, of which
-    /// the lab has told them all.
+    /// A frame of these bytes; `None` unless it carries IPv4 or IPv6 with a whole header, to one
+    /// host. Kernels send multicasts to discover neighbours and routers, which the lab configures.
     pub fn from_ip(bytes: &[u8]) -> Option<Self> {
         let to_one = bytes.first().is_some_and(|first| first & 1 == 0);
         let version = bytes.get(ETHERNET_HEADER).map(|first| first >> 4);
@@ -96,8 +95,8 @@ impl EthernetFrame {
         self.0.get(ETHERNET_HEADER).is_some_and(|first| first >> 4 == 6)
     }
 
-    /// Where the IP payload begins, as the header says. Nobody here sends extension headers of
-    /// IPv6.
+    /// Where the IP payload begins, according to the header. The hosts send no IPv6 extension
+    /// headers.
     fn ip_payload(&self) -> usize {
         if self.is_ipv6() {
             return ETHERNET_HEADER + IPV6_HEADER;

@@ -3,11 +3,10 @@
 use super::random_streams::Draws;
 use crate::units::Percent;
 
-/// How losses follow each other. What [`super::LinkConfig::loss`] means is the model's business.
+/// How losses follow each other. The model defines the meaning of [`super::LinkConfig::loss`].
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LossModel {
-    /// Each packet is lost with the chance of the link's `loss`, whatever became of those before
-    /// it.
+    /// Each packet is lost with the chance of the link's `loss`, independently of the others.
     #[default]
     Independent,
     /// With this chance a packet shares the fate of the one before it; otherwise it is lost with

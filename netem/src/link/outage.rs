@@ -30,7 +30,7 @@ impl Outages {
         self.0.iter()
     }
 
-    /// Whether there is none at all.
+    /// Whether there is no outage.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

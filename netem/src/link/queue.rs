@@ -1,4 +1,4 @@
-//! The queue in front of a transmitter: its limits, and who is dropped.
+//! The queue in front of a transmitter: its limits, and which packets it drops.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl<P: Frame> Queue<P> {
         }
     }
 
-    /// Goes on with other limits, and under another discipline where it is another.
+    /// Applies other limits, and another discipline if it differs.
     pub(super) fn set_config(&mut self, before: &LinkConfig, config: &LinkConfig) {
         match &mut self.aqm {
             _ if before.queue != config.queue => self.aqm = Self::aqm(config),
@@ -69,7 +69,7 @@ impl<P: Frame> Queue<P> {
         self.ecn = config.ecn;
     }
 
-    /// Takes in a packet, or says why not; with whether it was marked.
+    /// Accepts or drops a packet. Returns the verdict, and whether the packet was marked.
     pub(super) fn offer(
         &mut self,
         now: Duration,

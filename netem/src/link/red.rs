@@ -18,7 +18,7 @@ const MAX_P_RANGE: (f64, f64) = (0.01, 0.5);
 /// Slowest average: a weight of 2^-31.
 const MOST_HALVINGS: u32 = 31;
 
-/// What RED takes from the limit of its queue, as `tc` does where it is told no more.
+/// What RED derives from the limit of its queue, by the defaults of `tc`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RedParameters {
     /// Average queue below which nothing is dropped, in bytes: a third of the upper threshold.
@@ -80,7 +80,7 @@ fn power(mut base: f64, mut exponent: u64) -> f64 {
     result
 }
 
-/// What RED says of a packet.
+/// RED's verdict on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RedVerdict {
     Pass,
@@ -121,14 +121,14 @@ impl Red {
         }
     }
 
-    /// Goes on with another limit and another rate; the average stays.
+    /// Applies another limit and another rate; the average stays.
     pub(super) fn retune(&mut self, queue_bytes: u64, rate: Option<BitRate>) {
         let Self { parameters, packet_time, .. } = Self::new(queue_bytes, rate);
         (self.parameters, self.packet_time) = (parameters, packet_time);
     }
 
     /// Judges a packet that reaches a queue of `backlog` bytes, the packet not among them.
-    /// `idle_since` says since when there has been nothing to send.
+    /// `idle_since` is when the queue became empty.
     pub(super) fn judge(
         &mut self,
         now: Duration,

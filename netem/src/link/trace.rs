@@ -1,9 +1,9 @@
 //! Transmission opportunities in the format of mahimahi (Netravali et al., USENIX ATC 2015).
 //!
-//! Each line of the file is a time in whole milliseconds at which 1504 bytes may leave, in order; a
-//! time that stands twice is twice the room. After its last line the file begins again, with that
-//! line's time as its new zero. Room that nobody uses is gone; a packet that is larger than the
-//! room goes on in the next.
+//! Each line of the file is a time in whole milliseconds at which 1504 bytes may leave, in order. A
+//! time that occurs twice gives twice the room. After its last line the file begins again, with
+//! that line's time as its new zero. Unused room is lost. A packet that is larger than the room
+//! continues in the next.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use std::time::Duration;
 /// takes one.
 pub(super) const OPPORTUNITY_BYTES: u64 = 1504;
 
-/// The least and the most that a line may say; the most is some 49 days.
+/// The least and the greatest time of a line; the greatest is some 49 days.
 const MOST_MS: u64 = u32::MAX as u64;
 
-/// Why a trace could not be had.
+/// Why a trace cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be read.
@@ -138,7 +138,7 @@ impl Cursor {
         trace.time(self.seek(trace, since).index)
     }
 
-    /// Uses up the room of a packet that begins to leave at `start`, and says when it has left.
+    /// Uses the room of a packet that begins to leave at `start`, and returns when it has left.
     pub(super) fn send(&mut self, trace: &Trace, start: Duration, bytes: u64) -> Duration {
         *self = self.seek(trace, start);
         let mut rest = bytes;

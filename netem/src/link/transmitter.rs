@@ -24,7 +24,7 @@ pub(super) struct Transmitter {
     pace: Pace,
     overhead_bytes: u64,
     idle_at: Duration,
-    /// Since when it works like this: room that another trace had before is nobody's.
+    /// When this configuration began. Room of an earlier trace is lost.
     since: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Transmitter {
         }
     }
 
-    /// Goes on with another configuration; the packet in transmission is not touched.
+    /// Applies another configuration. The packet in transmission does not change.
     pub(super) fn set_config(&mut self, now: Duration, config: &LinkConfig) {
         let mut next = Self::new(config);
         (next.idle_at, next.since) = (self.idle_at, now);
@@ -69,7 +69,7 @@ impl Transmitter {
         }
     }
 
-    /// Sends a frame that begins to leave at `start`, and says when it has left.
+    /// Sends a frame that begins to leave at `start`, and returns when it has left.
     pub(super) fn send(&mut self, start: Duration, frame_bytes: u64) -> Duration {
         let bytes = frame_bytes + self.overhead_bytes;
         self.idle_at = match &mut self.pace {

@@ -1,4 +1,4 @@
-//! The record of an audio call, from what its two ends tell.
+//! The record of an audio call, from the reports of its two ends.
 
 use audio::report::{DejitterMs, Quacks as CallQuacks};
 use audio::{ListenerReport, TalkerReport};

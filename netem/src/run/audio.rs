@@ -21,10 +21,10 @@ const PORT: u16 = 5004;
 /// How long the receiver may take to end after the sender: it stays for half a second.
 const RECEIVER_ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// A call that somebody listens to.
+/// A call with sound.
 #[derive(Clone, Debug)]
 pub struct Sound {
-    /// What is said; a tone if there is no WAV file.
+    /// The WAV file to send; a tone if `None`.
     pub wav: Option<PathBuf>,
     /// Where the WAV file goes of what is heard.
     pub heard: PathBuf,
@@ -44,7 +44,7 @@ pub struct Call {
 }
 
 impl Bench<'_> {
-    /// Makes the call of `scenario` once over its path, of random bytes if no `sound` is given.
+    /// Makes the call of `scenario` once over its path. Without `sound` it carries random bytes.
     ///
     /// # Errors
     ///
@@ -57,8 +57,8 @@ impl Bench<'_> {
         progress: &mut Progress,
     ) -> Result<Call, RunError> {
         let mut testbed = Testbed::new(self, scenario, seed)?;
-        // The receiver makes the session: the description, with the key, is there when it says that
-        // it is ready.
+        // The receiver makes the session. When it reports that it is ready, the description with
+        // the key exists.
         let sdp = testbed.directory.path().join("call.sdp");
         let listen = SocketAddrV4::new(RECEIVER, PORT).to_string();
         let mut arguments =
@@ -74,7 +74,7 @@ impl Bench<'_> {
         let receiver = ended(receiver)?;
         let links = testbed.finish()?;
         let talker = report("audio-send", &sender.output)?;
-        // Behind the line that says that it is ready.
+        // After the line `ready`.
         let last = receiver.output.lines().last().unwrap_or_default();
         let listener = report("audio-receive", last)?;
         let backend = self.backend.name();

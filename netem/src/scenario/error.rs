@@ -1,9 +1,9 @@
 //! Why a scenario could not be had.
 
-/// Why a scenario could not be had. Each is one sentence for the person at the command line.
+/// Why a scenario cannot be used. Each is one sentence for the person at the command line.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// A name, a value or a text that is none: what it is, and what there is.
+    /// An unknown name, value or text, and the known ones.
     #[error("{0}")]
     Wrong(String),
     /// The file cannot be read.
@@ -14,7 +14,7 @@ pub enum ScenarioError {
         /// Why.
         source: std::io::Error,
     },
-    /// What a file says is wrong.
+    /// A file has an invalid line.
     #[error("{file}, line {line}: {problem}")]
     InFile {
         /// The scenario's name or path.

@@ -34,7 +34,8 @@ pub struct Segment {
     pub codel: CoDelConfig,
 }
 
-/// The bad state of the Gilbert-Elliott model. With no chance to enter it, there is none.
+/// The bad state of the Gilbert-Elliott model. Without a chance to enter it, the link has no bad
+/// state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BadState {
     /// Chance, with each packet, to go over to it.
@@ -71,7 +72,7 @@ named! {
 pub struct TraceFile {
     /// The path as it was given.
     pub path: PathBuf,
-    /// What the file says; `None` until it has been read.
+    /// The trace; `None` until the file has been read.
     trace: Option<Arc<Trace>>,
 }
 

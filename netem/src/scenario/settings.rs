@@ -3,7 +3,7 @@
 use super::setting::Setting;
 use super::{Scenario, ScenarioError, competitor, faults, flow, segment, sidekick};
 
-/// A setting, for those who list them.
+/// A setting, for lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct About {
     /// The section.
@@ -56,7 +56,7 @@ pub(super) fn set(scenario: &mut Scenario, name: &str, value: &str) -> Result<()
         Some(("sidekick", key)) => {
             store(sidekick::SETTINGS, &mut scenario.sidekick, name, key, value)
         }
-        // An event is a sentence of its own, and so is what is wrong with it.
+        // Events have their own grammar and their own errors.
         Some(("faults", "events")) => {
             scenario.faults.events = faults::events_of(value)?;
             Ok(())

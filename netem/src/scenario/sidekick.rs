@@ -1,5 +1,5 @@
-//! Section `sidekick`: what the sender does with quACKs, which ones it asks for, and what is the
-//! matter with the proxy.
+//! Section `sidekick`: what the sender does with quACKs, which ones it requests, and where the
+//! proxy is.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -21,7 +21,7 @@ named! {
         PathAwareBbr = "path-aware-bbr",
         /// Packets lost on the near segment are sent again as they were, with the same ciphertext.
         Reinject = "reinject",
-        /// What has reached the proxy makes room for more, whatever the receiver acknowledges.
+        /// Packets that reached the proxy free the window, without the receiver's acknowledgement.
         AckReduction = "ack-reduction",
         /// What fits the path, over BBR2.
         Auto = "auto",
@@ -37,15 +37,15 @@ pub struct Sidekick {
     pub mode: Mode,
     /// Whether it may ask for a quACK.
     pub poll: bool,
-    /// A quACK every so many packets; `None` leaves it to the time alone.
+    /// A quACK after this many packets; `None` for quACKs by time alone.
     pub every_packets: Option<u16>,
-    /// A quACK every so many milliseconds; 0 for none by the clock.
+    /// A quACK every this many milliseconds; 0 for none by time.
     pub every_ms: u32,
-    /// Missing packets that one quACK can tell.
+    /// The most missing packets that a quACK identifies.
     pub threshold: u8,
     /// Whether the client sends the datagrams of its handshake more than once.
     pub repeat_handshake: bool,
-    /// What is the matter with the proxy.
+    /// Where the proxy is, and for how long.
     pub proxy: ProxyFate,
 }
 
@@ -54,7 +54,7 @@ named! {
     pub enum ProxyFate {
         /// On the path, from beginning to end.
         OnPath = "on-path",
-        /// On the path, and the sender does not know where: it has to find it.
+        /// On the path. The sender must discover it.
         Found = "found",
         /// Nowhere: nothing listens on the host between the segments.
         Absent = "absent",
@@ -66,7 +66,7 @@ named! {
 }
 
 impl Sidekick {
-    /// A quACK every so many packets, if any.
+    /// A quACK after this many packets, if any.
     pub fn every_packets(&self) -> Option<NonZeroU16> {
         self.every_packets.and_then(NonZeroU16::new)
     }
@@ -76,7 +76,7 @@ impl Sidekick {
         (self.every_ms > 0).then(|| Duration::from_millis(self.every_ms.into()))
     }
 
-    /// Where the sender looks for the proxy, unless it has to find it.
+    /// The address at which the sender expects the proxy, unless it must discover it.
     pub fn proxy_address(&self) -> SocketAddr {
         let host = if self.proxy == ProxyFate::WrongAddress { NOBODY } else { PROXY_NEAR };
         (host, PROXY_PORT).into()
@@ -98,21 +98,21 @@ impl Default for Sidekick {
 }
 
 settings! { Sidekick, value;
-    "mode", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
+    "mode", "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or receive",
         "what the sender does with quACKs" => mode = Mode::of_name(value);
-    "poll", SWITCH, "whether the sender may ask for a quACK" => poll = switch(value);
-    "every_packets", "packets from 1 to 65535, or off", "a quACK every so many packets" =>
+    "poll", SWITCH, "whether the sender may poll for a quACK" => poll = switch(value);
+    "every_packets", "packets from 1 to 65535, or off", "packets per quACK" =>
         every_packets = every_packets(value);
-    "every_ms", "milliseconds from 1 to 60000, or 0 for none by the clock",
-        "a quACK every so many milliseconds" => every_ms = whole(value, 0..=60_000);
-    "threshold", "packets from 1 to 255", "missing packets one quACK can tell" =>
+    "every_ms", "milliseconds from 1 to 60000, or 0 for no quACKs by time",
+        "interval between quACKs" => every_ms = whole(value, 0..=60_000);
+    "threshold", "packets from 1 to 255", "the most missing packets that a quACK identifies" =>
         threshold = whole(value, 1..=255);
     "repeat_handshake", SWITCH,
         "whether the client sends the datagrams of its handshake more than once" =>
         repeat_handshake = switch(value);
     "proxy", "on-path, found, absent, wrong-address or dies",
-        "whether the proxy is there, has to be found, is asked at a wrong address, or is killed \
-         halfway" => proxy = ProxyFate::of_name(value);
+        "whether the proxy is configured, must be discovered, is absent, is configured with a \
+         wrong address, or is killed halfway" => proxy = ProxyFate::of_name(value);
 }
 
 fn every_packets(value: &str) -> Option<Option<u16>> {

@@ -55,7 +55,7 @@ fn a_wrong_value_names_those_that_are_taken() {
     for (assignment, takes) in [
         (
             "sidekick.mode=fast",
-            "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction or auto",
+            "off, early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto or receive",
         ),
         ("flow.cc=bbr", "cubic, cubic-rfc9438, reno or bbr2"),
         ("near.loss_percent=101", "percent from 0 to 100"),

@@ -123,7 +123,7 @@ impl Endpoint for Talking {
     }
 }
 
-/// The receiver's end. It answers to whoever spoke last, as the program does.
+/// The receiver's end. It answers to the source of the last datagram, as the program does.
 struct Hearing {
     listener: Listener,
     local: SocketAddr,

@@ -1,9 +1,9 @@
 //! The scheduler: nodes in a row, the packets between them, and the next thing that happens.
 //!
-//! Nodes are sans-IO state machines with a neighbour on either side. What a node puts out reaches
-//! its neighbour at the same instant: time passes only within links and endpoints. Things that fall
-//! on one instant happen in the order of the nodes, and for one node in the order in which they
-//! were put out, so that a run depends on its seed alone.
+//! Nodes are sans-IO state machines with a neighbour on either side. What a node sends reaches its
+//! neighbour at the same instant: time passes only within links and endpoints. Events of one
+//! instant happen in the order of the nodes, and for one node in the order of sending. So a run
+//! depends on its seed alone.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -45,11 +45,11 @@ pub(super) trait Node {
     fn delivered(&self) -> u64 {
         0
     }
-    /// What its quACKs came to, if it is a proxy that sent any.
+    /// The sizes of its quACKs, if it is a proxy that sent any.
     fn quack_styles(&self) -> Option<QuackStyles> {
         None
     }
-    /// The faults that came to pass in it.
+    /// The faults that occurred in it.
     fn fault_counts(&self) -> FaultCounts {
         FaultCounts::default()
     }
@@ -59,10 +59,10 @@ pub(super) trait Node {
     }
 }
 
-/// Why a run did not come to its end.
+/// Why a run did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stuck {
-    /// No application had anything for a minute.
+    /// No application received anything for a minute.
     NoProgress { at: Duration },
     /// Nothing more will ever happen.
     Silence { at: Duration },

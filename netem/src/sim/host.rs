@@ -16,7 +16,7 @@ pub(super) trait Endpoint {
     fn poll_timeout(&self) -> Option<Instant>;
     /// Does what is due; harmless when nothing is.
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>);
-    /// Bytes that its application has had.
+    /// Bytes that its application has received.
     fn delivered(&self) -> u64 {
         0
     }
@@ -30,7 +30,7 @@ pub(super) trait Endpoint {
     }
 }
 
-/// What the endpoints of a host had come to at one time.
+/// The state of a host's endpoints at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Duration,
@@ -50,8 +50,7 @@ pub(super) struct Host<E> {
 }
 
 impl<E: Endpoint> Host<E> {
-    /// A host whose path leads to `side`. It takes a sample at `first` and then as often as `every`
-    /// says.
+    /// A host whose path leads to `side`. It takes a sample at `first`, and then one every `every`.
     pub(super) fn new(
         side: Side,
         start: Instant,

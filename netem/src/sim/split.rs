@@ -1,6 +1,6 @@
 //! The rival: a proxy that terminates the connection and opens another one to the receiver, and
-//! carries the bytes of every stream from one to the other. Each half has a congestion controller
-//! of its own and repairs its own losses.
+//! carries the bytes of every stream from one to the other. Each half has its own congestion
+//! controller, and repairs its own losses.
 //!
 //! It stands on the path in place of the server towards the sender and in place of the client
 //! towards the receiver, as a transparent performance-enhancing proxy does (RFC 3135), and so it
@@ -77,7 +77,7 @@ impl Spliced {
     }
 }
 
-/// Closes a half if the other half is gone.
+/// Closes a half if the other half is closed.
 fn close_after(other: &Connection, half: &mut Connection) {
     if other.is_closed() || other.is_draining() {
         let _ = half.close(true, GONE, b"the other half is gone");
@@ -129,8 +129,8 @@ impl SplitProxy {
         Self { flows, buffer: vec![0; CHUNK], out: Vec::new() }
     }
 
-    /// Relays, and lets the halves of a flow send that have something new to send: what they were
-    /// given, or what came from the side that was heard and may not wait.
+    /// Relays data. Then those halves of a flow send that have new data, or must answer the side
+    /// that a packet came from.
     fn settle(&mut self, index: usize, heard: Option<Side>, now: Instant, out: &mut Outbox) {
         let Some(flow) = self.flows.get_mut(index) else { return };
         let had = flow.halves.each_ref().map(|half| half.conn.readable().next().is_some());

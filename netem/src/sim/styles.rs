@@ -1,5 +1,5 @@
-//! What the proxy would send if it told of packets in another way: the alternatives that the
-//! Sidekick paper weighs against power sums.
+//! What the proxy would send if it reported packets in another way: the alternatives to power sums
+//! in the Sidekick paper.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,9 +41,9 @@ impl Tally {
         self.styles.packets += 1;
     }
 
-    /// The proxy sent a quACK in a datagram of so many bytes. What surrounds the sums of a whole
-    /// quACK, the seal too, surrounds whatever stands in their place; a short one spares 17 bytes
-    /// that they could spare as well.
+    /// The proxy sent a quACK in a datagram of `length` bytes. The alternatives need the same bytes
+    /// around their contents as a whole quACK around its sums, with the seal. A short quACK saves
+    /// 17 bytes, which the alternatives could save as well.
     pub(super) fn sent(&mut self, length: usize, now: Instant) {
         while self.seen.front().is_some_and(|&at| at + self.in_flight < now) {
             self.seen.pop_front();

@@ -1,10 +1,10 @@
 //! Virtual time and seeded randomness for a whole thread, quiche and BoringSSL included.
 //!
 //! quiche reads the clock itself and draws random numbers from BoringSSL. Both go through C
-//! symbols. A program that says [`in_force!`] once has ours: in a [`World`] the clock stands still
-//! until it is set, and the numbers follow from the world's seed. Each thread is a world of its
-//! own; a thread that has not entered one sees the real clock and draws real random numbers. This
-//! is for simulations and tests, never for a product.
+//! symbols. A program with [`in_force!`] has ours. In a [`World`] the clock stands still until it
+//! is set, and the numbers follow from the world's seed. Each thread has its own world. A thread
+//! without one uses the real clock and real random numbers. This is for simulations and tests,
+//! never for a product.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
@@ -50,17 +50,15 @@ pub struct World {
     _thread: PhantomData<*const ()>,
 }
 
-/// The C library's clock is in force, since the program does not say [`in_force!`].
+/// The C library's clock is in force, because the program lacks [`in_force!`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("virtual time is not in force: the program has to say `virtual_time::in_force!()`")]
 pub struct NotInForce;
 
 impl World {
-    /// From here on this thread lives in virtual time, at 0, and draws the random numbers of
-    /// `seed`.
+    /// Moves this thread to virtual time, at 0, with the random numbers of `seed`.
     ///
-    /// # Errors
-    /// [`NotInForce`] in a program that does not say [`in_force!`].
+    /// # Errors [`NotInForce`] in a program without [`in_force!`].
     #[allow(clippy::disallowed_methods, reason = "it is the virtual clock that answers")]
     pub fn enter(seed: u64) -> Result<Self, NotInForce> {
         let before = (CLOCK.replace(Some(EPOCH)), RANDOM.replace(Some(seed)));

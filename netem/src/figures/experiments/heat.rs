@@ -1,4 +1,4 @@
-//! Who is faster where: heat maps over size, loss and delay, in the manner of "Dissecting
+//! Which sender is faster where: heat maps over size, loss and delay, in the manner of "Dissecting
 //! performance of production QUIC".
 
 use super::Scope;
@@ -7,7 +7,7 @@ use crate::figures::model::{Experiment, HeatMap, Part};
 use crate::figures::quantity::{Quantity, measures};
 use crate::figures::sender::{BBR2, CUBIC_RFC9438, PACUBIC, PATH_AWARE_BBR2, Sender};
 
-/// Who is compared with whom.
+/// The pairs of senders to compare.
 const PAIRS: [(&str, Sender, Sender); 2] =
     [("pacubic", PACUBIC, CUBIC_RFC9438), ("path-aware-bbr2", PATH_AWARE_BBR2, BBR2)];
 

@@ -1,4 +1,4 @@
-//! What the page says, as text; how it looks in a browser is tested in `tests/figures_page.rs`.
+//! The text of the page. `tests/figures_page.rs` tests its look in a browser.
 
 use super::*;
 use crate::figures::model::{Axis, Curve, Entry, Table};
@@ -53,7 +53,7 @@ fn what_comes_from_outside_is_escaped() {
 #[test]
 fn a_failed_run_is_told_with_its_command_line() {
     let page = rendered();
-    assert!(page.contains("1 runs came to nothing"), "{page}");
+    assert!(page.contains("1 runs failed"), "{page}");
     let line = "sidekick-lab run bad --backend sim --set near.loss_percent=&lt;b&gt;&amp; --seed 2\n    no progress";
     assert_eq!(page.matches(line).count(), 2, "at the top, and with the figure: {page}");
 }

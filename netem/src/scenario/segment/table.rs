@@ -11,61 +11,61 @@ use crate::link::{JitterShape, Outage, Outages};
 
 settings! { Segment, value;
     "delay_ms", MILLISECONDS, "one-way delay" => both.delay = milliseconds(value);
-    "jitter_ms", MILLISECONDS, "what the delay varies by; packets keep their order" =>
+    "jitter_ms", MILLISECONDS, "variation of the delay; packets keep their order" =>
         both.jitter.spread = milliseconds(value);
     "jitter_shape", "uniform (jitter_ms at most) or normal (jitter_ms is the standard deviation)",
         "how the delay varies" => both.jitter.shape = jitter_shape(value);
     "reorder_percent", PERCENT, "packets spared the delay, which overtake others" =>
         both.reorder = percent(value);
     "rate_mbit", RATE, "rate of each direction" => both.rate = rate(value);
-    "trace", "the path of a file of times in milliseconds, as mahimahi's, or none",
-        "when 1504 bytes may leave, in place of the rate; a path in a scenario counts from its \
-         file" => trace = trace(value);
+    "trace", "the path of a file of times in milliseconds, in the format of mahimahi, or none",
+        "times when 1504 bytes may leave, instead of the rate; a path in a scenario is relative to \
+         its file" => trace = trace(value);
     "overhead_bytes", "bytes from 0 to 1000",
-        "what each packet takes on the line beside its Ethernet frame" =>
+        "bytes on the line for each packet in addition to its Ethernet frame" =>
         both.overhead_bytes = whole(value, 0..=1000);
     "loss_percent", PERCENT, "random loss of each direction" => both.loss = percent(value);
-    "loss_to_percent", PERCENT, "random loss towards the receiver, if another" =>
+    "loss_to_percent", PERCENT, "random loss towards the receiver, if different" =>
         loss_to = percent(value).map(Some);
-    "loss_from_percent", PERCENT, "random loss from the receiver, if another" =>
+    "loss_from_percent", PERCENT, "random loss from the receiver, if different" =>
         loss_from = percent(value).map(Some);
     "loss_correlation_percent", "percent from 0 to 99.9",
-        "packets that share the fate of the one before; the share lost stays loss_percent" =>
+        "packets that share the fate of the previous one; the mean loss stays loss_percent" =>
         loss_correlation = percent(value).filter(|percent| percent.get() <= 99.9);
     "bad_enter_percent", PERCENT,
-        "Gilbert-Elliott: chance with each packet to enter the bad state; loss_percent is for the \
-         good one" => bad_state.enter = percent(value);
+        "Gilbert-Elliott: chance with each packet to enter the bad state; loss_percent applies to \
+         the good state" => bad_state.enter = percent(value);
     "bad_leave_percent", PERCENT,
         "Gilbert-Elliott: chance with each packet to leave the bad state" =>
         bad_state.leave = percent(value);
     "bad_loss_percent", PERCENT, "Gilbert-Elliott: loss in the bad state; 100 if not set" =>
         bad_state.loss = percent(value);
-    "duplicate_percent", PERCENT, "packets that come twice" => both.duplicate = percent(value);
+    "duplicate_percent", PERCENT, "packets that arrive twice" => both.duplicate = percent(value);
     "corrupt_percent", PERCENT,
         "packets damaged on the way, which the receiver's checksum drops" =>
         both.corrupt = percent(value);
     "queue", "drop-tail, red or codel",
-        "what the queue of each direction drops; red is adaptive and set up from queue_bytes" =>
+        "what the queue of each direction drops; queue_bytes configures the adaptive red" =>
         queue = Queue::of_name(value);
     "queue_bytes", "bytes from 1500 to 1000000000", "room in the queue of each direction" =>
         both.queue_bytes = whole(value, 1500..=1_000_000_000);
     "queue_packets", "packets from 1 to 1000000, or unlimited",
-        "room in the queue of each direction, beside queue_bytes" =>
+        "room in the queue of each direction, in addition to queue_bytes" =>
         both.queue_packets = limit(value, 1..=1_000_000);
     "codel_target_ms", "milliseconds from 0.001 to 60000",
-        "CoDel: standing delay that is acceptable; 5 if not set" =>
+        "CoDel: acceptable standing delay; 5 if not set" =>
         codel.target = positive_milliseconds(value);
     "codel_interval_ms", "milliseconds from 0.001 to 60000",
         "CoDel: about the longest usual round trip; 100 if not set" =>
         codel.interval = positive_milliseconds(value);
     "ecn", SWITCH,
-        "whether red and codel mark packets of ECN-capable transports and do not drop them" =>
+        "whether red and codel mark packets of ECN-capable transports instead of dropping them" =>
         both.ecn = switch(value);
     "mtu_bytes", "bytes from 576 to 65535, or unlimited",
-        "largest IP packet that passes; larger ones are lost without a word" =>
+        "largest IP packet that passes; the link drops larger ones silently" =>
         both.mtu_bytes = limit(value, 576..=65_535);
     "outages_ms", "begin+length in milliseconds, such as 2000+500,8000+100, or none",
-        "times in which all that comes is lost" => both.outages = outages(value);
+        "times in which the link drops all packets" => both.outages = outages(value);
 }
 
 fn jitter_shape(value: &str) -> Option<JitterShape> {

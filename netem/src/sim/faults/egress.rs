@@ -1,4 +1,4 @@
-//! What becomes of quACKs on their way out of the proxy.
+//! What happens to quACKs on their way out of the proxy.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::sim::packet::Packet;
 /// A quACK that waits to be overtaken does not wait longer than this.
 const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
-/// Where quACKs leave the proxy. Its other messages do not pass here: what becomes of them is told
-/// on the links.
+/// Where quACKs leave the proxy. Its other messages do not pass here. The links decide what happens
+/// to them.
 #[derive(Debug)]
 pub(in crate::sim) struct Egress {
     schedule: Schedule,
@@ -22,7 +22,7 @@ pub(in crate::sim) struct Egress {
     place: Chance,
     duplicate: Chance,
     reorder: Chance,
-    /// A quACK that the next one shall overtake, and until when it waits for that.
+    /// A quACK that waits until the next one overtakes it, and until when it waits.
     held: Option<(Instant, Packet)>,
     /// quACKs that are late, by when they leave and in their order.
     late: BTreeMap<(Instant, u64), Packet>,
@@ -68,9 +68,9 @@ impl Egress {
         }
         if corrupt {
             self.counts.quacks_corrupted += 1;
-            // As in the memory of a host, where no checksum watches over it; the seal does. Which
-            // bit it is does not hang on what the quACK says: identifiers are ciphertext, and
-            // differ between runs with one seed.
+            // As in the memory of a host, which no checksum protects; the seal detects it. The bit
+            // does not depend on the contents: identifiers are ciphertext, and differ between runs
+            // with one seed.
             packet.corrupt(place);
             packet.damaged = false;
         }
@@ -107,7 +107,7 @@ impl Egress {
         self.late.keys().next().map(|&(at, _)| at).into_iter().chain(held).min()
     }
 
-    /// Lets go what has waited long enough.
+    /// Sends what has waited long enough.
     pub(in crate::sim) fn on_timeout(&mut self, now: Instant, leave: &mut impl FnMut(Packet)) {
         if self.held.as_ref().is_some_and(|(until, _)| *until <= now)
             && let Some((_, packet)) = self.held.take()

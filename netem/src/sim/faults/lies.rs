@@ -1,4 +1,4 @@
-//! A proxy that sees less than it forwards, or tells what is not so.
+//! A proxy that counts less than it forwards, or reports falsehoods.
 
 use std::time::Instant;
 
@@ -59,7 +59,7 @@ impl Lies {
         !missed && !omitted
     }
 
-    /// The head of a packet that nobody sent, but that the observer is to count now.
+    /// The head of an invented packet that the observer counts now.
     pub(in crate::sim) fn invents(&mut self, now: Instant) -> Option<[u8; HEAD_LEN]> {
         let share = match self.lie(now) {
             Some(Lie::TooMuch(share)) => Some(share),
@@ -79,7 +79,7 @@ impl Lies {
     }
 
     /// The head of the packet with this payload, under a random identifier in place of its own, if
-    /// the proxy tells garbage now. Markers are no packets of the flow, and it answers them.
+    /// the proxy reports garbage now. A marker keeps its identifier, because it does not count.
     pub(in crate::sim) fn renames(
         &mut self,
         payload: &[u8],

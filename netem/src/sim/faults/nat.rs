@@ -13,10 +13,9 @@ use crate::sim::packet::Packet;
 /// The first port that is given after a rebinding.
 const FIRST_NEW_PORT: u16 = 60_000;
 
-/// A NAT that maps each of the sender's sockets to one port, whatever it speaks to (RFC 4787,
-/// sections 4.1 and 5). It keeps ports as they are, until it is made to forget them; from then on
-/// it gives others, and drops what comes to old ones. Its address is the sender's: only ports
-/// change.
+/// A NAT that maps each of the sender's sockets to one port for all destinations (RFC 4787,
+/// sections 4.1 and 5). It preserves ports until a rebinding. Then it assigns other ports, and
+/// drops packets to the old ones. Its address is the sender's: only ports change.
 #[derive(Debug)]
 pub(in crate::sim) struct Nat {
     rebindings: VecDeque<Instant>,
