@@ -290,6 +290,46 @@ fn cubic_of_rfc_9438_does_as_the_published_quic() {
     }
 }
 
+/// docs/results.md shows where help is no help.
+#[test]
+fn some_help_is_slower_than_none() {
+    let median = |path: &[&str], sender: &[&str], seeds| {
+        let settings = [path, sender].concat();
+        let jobs: Vec<_> = (1..=seeds).map(|seed| job("upload-paper", &settings, seed)).collect();
+        median_of(&run_all(&jobs), |record| record.goodput_mbit_s)
+    };
+    let mut rows = Vec::new();
+    for delay in [10, 25] {
+        for loss in [1, 8] {
+            let path = [format!("near.delay_ms={delay}"), format!("near.loss_percent={loss}")];
+            let path = [path[0].as_str(), path[1].as_str()];
+            let helped = median(&path, &["sidekick.mode=pacubic"], 10);
+            let plain = median(&path, &["flow.cc=bbr2"], 10);
+            rows.push(format!(
+                "| near segment {delay} ms, near loss {loss} % | PACUBIC | {helped:.2} | BBR2 | \
+                 {plain:.2} |\n"
+            ));
+        }
+    }
+    let path = [
+        "far.delay_ms=50",
+        "near.loss_percent=0",
+        "near.bad_enter_percent=0.1",
+        "near.bad_leave_percent=20",
+        "flow.cc=cubic-rfc9438",
+    ];
+    let helped = median(&path, &["sidekick.mode=early-loss"], 40);
+    let plain = median(&path, &["sidekick.mode=off"], 40);
+    rows.push(format!(
+        "| far segment 50 ms, near loss in bursts | early loss, CUBIC, RFC 9438 | {helped:.2} | \
+         CUBIC, RFC 9438 | {plain:.2} |\n"
+    ));
+    let results = include_str!("../../docs/results.md");
+    for row in rows {
+        assert!(results.contains(&row), "docs/results.md lacks {row}");
+    }
+}
+
 /// README has some of the rows, docs/results.md all of them.
 #[test]
 fn the_documents_show_the_table_as_it_is() {
