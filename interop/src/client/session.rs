@@ -47,8 +47,8 @@ pub(crate) struct Session {
     longest: usize,
     cid_length: u8,
     migration: Migration,
-    /// When half was done and the server had provided no connection ID for another path.
-    half_done_at: Option<Instant>,
+    /// Until when the server may provide the missing connection ID for another path.
+    ids_until: Option<Instant>,
     key_updates: Arc<AtomicU32>,
     requested_early: bool,
 }
@@ -103,7 +103,7 @@ impl Session {
             longest: 0,
             cid_length: cli.cid_length,
             migration: if cli.migrate { Migration::Wanted } else { Migration::NotWanted },
-            half_done_at: None,
+            ids_until: None,
             key_updates,
             requested_early: false,
         })
@@ -201,10 +201,8 @@ impl Session {
             return Ok(());
         }
         let help = self.help.as_ref().and_then(Driver::poll_timeout);
-        let deadline = [self.conn.timeout_instant(), self.outbox.release(), help, until]
-            .into_iter()
-            .flatten()
-            .min();
+        let own = [self.conn.timeout_instant(), self.outbox.release(), self.ids_until];
+        let deadline = own.into_iter().chain([help, until]).flatten().min();
         let adjacent = self.help.as_ref().and_then(Driver::socket).map(AsFd::as_fd);
         let own = self.sockets.iter().map(|(socket, _)| socket.as_fd());
         sockets::wait(own.chain(adjacent), deadline)?;
@@ -240,19 +238,19 @@ impl Session {
             }
         }
         if self.migration == Migration::Wanted && exchange.is_half_done() {
-            let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
-            match self.conn.probe_path(local, self.server) {
-                Ok(_) => {}
+            if self.conn.available_dcids() == 0 {
                 // The server's connection IDs may have been lost, and come again.
-                Err(quiche::Error::OutOfIdentifiers) => {
-                    let since = *self.half_done_at.get_or_insert_with(now);
-                    if now() - since < IDS_WITHIN {
-                        return Ok(());
-                    }
-                    bail!("the server provides no connection ID for another path");
+                let until = *self.ids_until.get_or_insert_with(|| now() + IDS_WITHIN);
+                if now() < until {
+                    return Ok(());
                 }
-                Err(error) => bail!("the connection cannot probe another path: {error}"),
+                bail!("the server provides no connection ID for another path");
             }
+            self.ids_until = None;
+            let (socket, local) = bound(SocketAddr::new(self.first_address().ip(), 0))?;
+            self.conn
+                .probe_path(local, self.server)
+                .context("the connection cannot probe another path")?;
             self.sockets.push((socket, local));
             self.migration = Migration::Probing;
         }
