@@ -121,7 +121,7 @@ impl Frames {
     }
 }
 
-/// Subtracts up to `most` from `left`, and returns the difference.
+/// Subtracts up to `most` from `left`, and returns how much.
 fn take(left: &mut u64, most: usize) -> usize {
     let len = usize::try_from(*left).unwrap_or(usize::MAX).min(most);
     *left -= len as u64;
