@@ -4,6 +4,8 @@
 # All of them share one build of BoringSSL: quic-sidekick/quiche/Cargo.toml says how.
 
 CARGO ?= cargo
+# Where cargo puts what it builds.
+BUILT = $(or $(CARGO_TARGET_DIR),target)
 export RUST_BACKTRACE ?= 1
 
 .PHONY: help deps build-deps build programs interop demo demo-audio figures bench fuzz check test test-arm64 without-arm64 deb test-deb \
@@ -14,11 +16,11 @@ help:
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         everything that can be tested: before a merge"
-	@echo "make figures      run every experiment in virtual time (half an hour); the page is in target/figures"
+	@echo "make figures      run every experiment in virtual time (half an hour); the page is in $(BUILT)/figures"
 	@echo "make interop      run against other HTTP/3 stacks (20 minutes); docs/interop-results.md is the table"
-	@echo "make bench        compare costs with textbook code and stock quiche; writes target/bench.json (20 minutes)"
+	@echo "make bench        compare costs with textbook code and stock quiche; writes $(BUILT)/bench.json (20 minutes)"
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
-	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in target/deb"
+	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
 	@echo "make test-arm64   test the quACK, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
@@ -43,17 +45,17 @@ programs: build-deps
 # Four tries at a time, which two cores that have nothing else to do can bear. INTEROP="--peer quinn --case upload" for less; see --help and --list.
 interop: build
 	@.ci/deps interop
-	target/debug/sidekick-interop $(INTEROP)
+	$(BUILT)/debug/sidekick-interop $(INTEROP)
 
 demo: programs
-	@target/debug/sidekick-lab demo
+	@$(BUILT)/debug/sidekick-lab demo
 
-# What is heard, and the plot, are in target/demo-audio.
+# What is heard, and the plot, are in demo-audio of the target directory.
 demo-audio: programs
-	@target/debug/sidekick-lab demo-audio --out target/demo-audio
+	@$(BUILT)/debug/sidekick-lab demo-audio --out $(BUILT)/demo-audio
 
 figures: programs
-	target/debug/sidekick-lab figures --out target/figures
+	$(BUILT)/debug/sidekick-lab figures --out $(BUILT)/figures
 
 # On one processor, each figure in turns with its baseline, since times on most machines are noise.
 bench: build-deps
@@ -86,12 +88,12 @@ ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-
 test-arm64: build-deps
 	@.ci/deps arm64
 	$(ARM64) $(CARGO) build --locked $(ARM64_CRATES) --example self_check
-	$(EMULATED) target/aarch64-unknown-linux-gnu/debug/examples/self_check 2000
+	$(EMULATED) $(BUILT)/aarch64-unknown-linux-gnu/debug/examples/self_check 2000
 	$(ARM64) $(CARGO) test --locked $(ARM64_CRATES) --lib \
 		--test allocation --test instruction_sets --test model --test multiset \
 		-- --skip no_packet_that_the_proxy_counted_is_declared_lost
 	$(ARM64) $(CARGO) build --locked $(ARM64_CRATES) --bin sidekick-proxy
-	SIDEKICK_PROXY="$(EMULATED) $(CURDIR)/target/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
+	SIDEKICK_PROXY="$(EMULATED) $(abspath $(BUILT))/aarch64-unknown-linux-gnu/debug/sidekick-proxy" \
 		$(CARGO) test --locked -p sidekick-proxy --test replay
 
 # Stripped, and without the name of the directory that cargo downloads to.
@@ -101,13 +103,13 @@ deb: build-deps
 	@.ci/deps deb
 	$(PACKAGED) $(CARGO) build --locked --release --target x86_64-unknown-linux-gnu -p sidekick-proxy
 	$(PACKAGED) $(ARM64) $(CARGO) build --locked --release --target aarch64-unknown-linux-gnu -p sidekick-proxy
-	@rm -rf target/deb
-	@proxy/packaging/deb amd64 target/x86_64-unknown-linux-gnu/release/sidekick-proxy target/deb
-	@proxy/packaging/deb arm64 target/aarch64-unknown-linux-gnu/release/sidekick-proxy target/deb
+	@rm -rf $(BUILT)/deb
+	@proxy/packaging/deb amd64 $(BUILT)/x86_64-unknown-linux-gnu/release/sidekick-proxy $(BUILT)/deb
+	@proxy/packaging/deb arm64 $(BUILT)/aarch64-unknown-linux-gnu/release/sidekick-proxy $(BUILT)/deb
 
 # Nothing is installed on this machine.
 test-deb: deb
-	proxy/packaging/test-deb target/deb
+	proxy/packaging/test-deb $(BUILT)/deb
 
 # The tests first: many of them wait for time to pass. The other list compiles meanwhile.
 test: deps format build
@@ -152,9 +154,9 @@ upstream: build-deps
 
 # The lab over the kernel's queueing disciplines, which the kernel of a container or of this machine may not have.
 test-netem-vm: deps build
-	@mkdir -p target/vm
-	netem/vm/run --timeout 600 <netem/vm/paper >target/vm/records.jsonl
-	@target/debug/sidekick-lab compare target/vm/records.jsonl
+	@mkdir -p $(BUILT)/vm
+	netem/vm/run --programs $(abspath $(BUILT))/debug --timeout 600 <netem/vm/paper >$(BUILT)/vm/records.jsonl
+	@$(BUILT)/debug/sidekick-lab compare $(BUILT)/vm/records.jsonl
 
 clean:
 	$(CARGO) clean

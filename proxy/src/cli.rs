@@ -1,9 +1,9 @@
 //! The command line.
 
-mod announced;
 mod compat;
 mod file;
 mod replay;
+mod values;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -21,11 +21,16 @@ use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::replay::report;
-use announced::announced;
 use compat::CompatOptions;
 pub(crate) use file::FileError;
 use file::{File, distinct};
 use replay::ReplayOptions;
+use values::{announced, interface, listen, metrics, metrics_or_off};
+
+/// Fixed, because clap's own repeats every given flag in an error.
+const USAGE: &str = "\
+sidekick-proxy --interface <IF> [OPTIONS]
+       sidekick-proxy <COMMAND>";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,6 +65,7 @@ then on. Open sessions continue. Without a configuration file, SIGHUP ends the p
     name = "sidekick-proxy",
     version,
     after_help = EXAMPLES,
+    override_usage = USAGE,
     max_term_width = 100,
     args_conflicts_with_subcommands = true
 )]
@@ -73,11 +79,23 @@ struct Options {
     config: Option<PathBuf>,
 
     /// Interface to capture on. Repeat the flag, or separate names by commas, for several
-    #[arg(short, long = "interface", value_name = "IF", value_delimiter = ',')]
+    #[arg(
+        short,
+        long = "interface",
+        value_name = "IF",
+        value_delimiter = ',',
+        value_parser = interface
+    )]
     interfaces: Vec<String>,
 
     /// Address and UDP port on which senders reach this proxy; `[::]:5252` for IPv6 and IPv4
-    #[arg(short, long, value_name = "ADDR:PORT", default_value_t = defaults().listen)]
+    #[arg(
+        short,
+        long,
+        value_name = "ADDR:PORT",
+        default_value_t = defaults().listen,
+        value_parser = listen
+    )]
     listen: SocketAddr,
 
     /// Most sessions at once
@@ -170,7 +188,7 @@ struct Options {
 
     /// Address and TCP port where the proxy serves metrics, health and status over HTTP to everyone
     /// who can reach it, or `off` [default: 127.0.0.1:9252, or nowhere if that port is in use]
-    #[arg(long, value_name = "ADDR:PORT|off")]
+    #[arg(long, value_name = "ADDR:PORT|off", value_parser = metrics_or_off)]
     metrics: Option<MetricsAddress>,
 
     /// Print the final summary as one JSON object
@@ -226,7 +244,8 @@ enum Command {
             long,
             value_name = "ADDR:PORT",
             conflicts_with = "config",
-            default_value_t = DEFAULT_ADDRESS
+            default_value_t = DEFAULT_ADDRESS,
+            value_parser = metrics
         )]
         metrics: SocketAddr,
 
@@ -301,9 +320,6 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
     let mut config = Config::default();
     File::read(path)?.apply(&mut config, |_| false);
     let mut remarks = Vec::new();
-    if config.interfaces.is_empty() {
-        remarks.push("the file names no interface: add --interface to the flags".to_owned());
-    }
     let present = pnet_datalink::interfaces();
     for name in &config.interfaces {
         if !present.iter().any(|interface| interface.name == *name) {
@@ -320,7 +336,8 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
 impl Options {
     /// The proxy to run: the flags, and the file that they name. `flags` says which were given.
     fn run(self, flags: &ArgMatches) -> Result<Run, clap::Error> {
-        let error = |kind, message| Self::command().error(kind, message);
+        // Without the usage: the sentence names its own remedy.
+        let error = |kind, message| clap::Error::raw(kind, format!("{message}\n"));
         let file = self.config.as_deref().map(File::read).transpose();
         let file = file.map_err(|cause| error(ErrorKind::InvalidValue, cause.to_string()))?;
         let has_file = file.is_some();
@@ -490,6 +507,8 @@ mod tests {
             "p -i a --max-sessions-per-source 0",
             "p -i a --idle-timeout 0",
             "p -i a --metrics on",
+            "p -i a,",
+            "p -i=",
             "p status --config f --metrics 127.0.0.1:1",
         ] {
             assert!(read(line.split_whitespace()).is_err(), "{line}");

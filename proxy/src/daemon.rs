@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use sd_notify::NotifyState;
 use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::addresses::NetworkMonitor;
 use crate::capture::{self, Capture, CaptureError};
@@ -191,7 +191,8 @@ fn serve<E: ProtocolEngine>(
                 match reload(reread, &pool) {
                     Ok(Some(new)) => {
                         max_sessions.store(new.max_sessions, Ordering::Relaxed);
-                        log_unapplied(config, &new);
+                        print(&format!("reloaded: {}", changes(&current, &new)));
+                        warn_unapplied(config, &new);
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };
                         // Before the service manager learns that the reload is complete.
@@ -236,24 +237,42 @@ fn reload(reread: Option<Reread<'_>>, pool: &WorkerPool) -> Result<Option<Config
     Ok(Some(new))
 }
 
-/// Logs which of the new settings require a restart.
-fn log_unapplied(old: &Config, new: &Config) {
-    let changed = [
-        ("interfaces", old.interfaces != new.interfaces),
-        ("listen", old.listen != new.listen),
-        ("key", old.key != new.key),
-        ("promiscuous", old.promiscuous != new.promiscuous),
-        ("capture", old.backend != new.backend),
-        ("buffer", old.buffer != new.buffer),
-        ("threads", old.threads != new.threads),
-        ("metrics", old.metrics != new.metrics),
-    ];
-    let changed: Vec<_> =
-        changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect();
-    if changed.is_empty() {
-        info!("reread the configuration");
-    } else {
-        warn!("reread the configuration, but it takes a restart to change {}", changed.join(", "));
+/// The keys of a file that take effect only at a restart.
+const AT_RESTART: [&str; 8] =
+    ["interfaces", "listen", "key", "promiscuous", "capture", "buffer", "threads", "metrics"];
+
+/// The lines of `new` that are not in `old`, each as `key = value`, or `key` if it is absent now.
+fn changed_lines(old: &Config, new: &Config) -> Vec<String> {
+    let key = |line: &str| line.split_once(" = ").map_or(String::new(), |(key, _)| key.to_owned());
+    let (old, new) = (old.to_toml(), new.to_toml());
+    let changed = new.lines().filter(|line| !old.lines().any(|other| other == *line));
+    let absent = old.lines().map(key).filter(|gone| !new.lines().any(|line| key(line) == *gone));
+    changed.map(str::to_owned).chain(absent).collect()
+}
+
+/// Whether a line of [`changed_lines`] takes effect only at a restart.
+fn is_at_restart(line: &str) -> bool {
+    AT_RESTART.contains(&line.split_once(" = ").map_or(line, |(key, _)| key))
+}
+
+/// What a reload from `old` to `new` changes in the running proxy, for the operator.
+fn changes(old: &Config, new: &Config) -> String {
+    let mut lines = changed_lines(old, new);
+    lines.retain(|line| !is_at_restart(line));
+    // A line without a value is that of a key which the file has no more.
+    lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
+    if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
+}
+
+/// Logs which of the new settings differ from those of the start, and require a restart.
+fn warn_unapplied(started: &Config, new: &Config) {
+    let mut keys = changed_lines(started, new);
+    keys.retain(|line| is_at_restart(line));
+    for line in &mut keys {
+        line.truncate(line.find(" = ").unwrap_or(line.len()));
+    }
+    if !keys.is_empty() {
+        warn!("it takes a restart to change {}", keys.join(", "));
     }
 }
 
@@ -269,5 +288,28 @@ fn print(line: &str) {
     let mut stdout = io::stdout().lock();
     if writeln!(stdout, "{line}").and_then(|()| stdout.flush()).is_err() {
         warn!("stdout is closed; this line is lost: {line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_names_what_it_changes() {
+        let old = Config { interfaces: vec!["eth0".to_owned()], ..Config::default() };
+        assert_eq!(changes(&old, &old), "no setting changed");
+        let announce = vec!["192.0.2.1:5252".parse().unwrap()];
+        let new = Config { max_sessions: 7, threads: 2, announce, ..old.clone() };
+        assert_eq!(changes(&old, &new), "max-sessions = 7, announce = [\"192.0.2.1:5252\"]");
+        assert_eq!(changes(&new, &old), "max-sessions = 1024, announce left out");
+    }
+
+    #[test]
+    fn keys_of_a_restart_are_keys_of_a_file() {
+        let config = Config { key: Some("key".into()), ..Config::default() }.to_toml();
+        for key in AT_RESTART {
+            assert!(config.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
+        }
     }
 }

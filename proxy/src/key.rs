@@ -94,6 +94,12 @@ fn read(file: &Path) -> Result<SecretKey> {
     };
     // The metadata of the open file: the path may lead to another file by now.
     let metadata = opened.metadata().with_context(unreadable)?;
+    if metadata.is_dir() {
+        bail!(
+            "{name} is a directory: add a file name for the key, such as {}",
+            file.join("key").display()
+        );
+    }
     if !metadata.is_file() {
         bail!(not_regular(file));
     }
@@ -170,12 +176,12 @@ mod tests {
         assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
         let _listener = UnixListener::bind(path("socket")).unwrap();
         symlink(path("pipe"), path("link to the pipe")).unwrap();
-        let paths =
-            [path("pipe"), path("socket"), path("link to the pipe"), path(""), "/dev/null".into()];
-        for path in paths {
+        for path in [path("pipe"), path("socket"), path("link to the pipe"), "/dev/null".into()] {
             let error = refusal(&path);
             assert!(error.contains("is not a regular file") && error.contains("--key"), "{error}");
         }
+        let error = refusal(directory.path());
+        assert!(error.contains("is a directory") && error.ends_with("/key"), "{error}");
         symlink(path("nothing"), path("link to nothing")).unwrap();
         assert!(refusal(&path("link to nothing")).contains("cannot read the key"));
         let nowhere = path("no directory/key");

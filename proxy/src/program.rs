@@ -108,12 +108,14 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// Checks a configuration file and its key. Prints the effective settings to standard output, and
-/// remarks to standard error.
+/// remarks to standard error. What would keep a proxy from starting on any machine is an error; what
+/// may differ when it starts, such as a missing interface, is a remark.
 fn check(file: &Path) -> Result<()> {
     let (config, remarks) = read_file(file)?;
     for remark in remarks {
         eprintln!("sidekick-proxy: {}: {remark}", file.display());
     }
     let key = config.key.as_deref().map_or(Ok(()), key::check);
-    print(&config.to_toml()).and(key)
+    let settings = config.check().with_context(|| file.display().to_string());
+    print(&config.to_toml()).and(settings).and(key)
 }

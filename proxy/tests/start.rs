@@ -94,11 +94,19 @@ fn nonsense_on_the_command_line_is_refused() {
     for (line, complaint) in [
         ("-i lo --bogus", "--bogus"),
         ("", "--interface"),
-        ("-i lo --listen here", "invalid socket address"),
+        ("-i lo --listen here", "write an address and port like 0.0.0.0:5252"),
+        ("-i lo --listen 5253", "write an address before the port, like 0.0.0.0:5253"),
+        (
+            "-i lo --listen 0.0.0.0:1 --max-sessions 3 --buffer 9 --threads 2 --idle-timeout 5 \
+             --max-threshold 9 --capture ring --promiscuous --metrics off --bogus",
+            "--bogus",
+        ),
+        ("-i lo, --listen 0.0.0.0:5252", "the name is empty"),
     ] {
         let (status, stdout, stderr) = fails(&mut proxy(line));
         assert_eq!((status.code(), stdout.as_str()), (Some(2), ""), "{line}");
         assert!(stderr.contains(complaint), "{stderr}");
+        assert!(stderr.lines().count() <= 6, "a long usage hides the error: {stderr}");
     }
 }
 
@@ -158,6 +166,7 @@ fn a_key_file_that_will_not_do_is_named() {
             .map(|name| directory.path().join(name).display().to_string());
         run(&format!("mkfifo {pipe}"));
         std::fs::write(&open, "0".repeat(64)).unwrap();
+        let folder = directory.path().display().to_string();
         run(&format!("chmod 640 {open}"));
         let check = |key: &str| {
             std::fs::write(&config, format!("interfaces = [\"lo\"]\nkey = {key:?}\n")).unwrap();
@@ -167,7 +176,11 @@ fn a_key_file_that_will_not_do_is_named() {
                 .unwrap()
         };
         let remedy = format!("`chmod 600 {open}`");
-        for (key, sentence) in [(&pipe, "is not a regular file"), (&open, remedy.as_str())] {
+        for (key, sentence) in [
+            (&pipe, "is not a regular file"),
+            (&open, remedy.as_str()),
+            (&folder, "is a directory: add a file name for the key"),
+        ] {
             let (status, stdout, stderr) = fails(&mut proxy(&format!("-i lo --key {key}")));
             assert_eq!(status.code(), Some(1));
             assert_sentence((&stdout, &stderr), &[key, sentence]);
@@ -275,8 +288,23 @@ fn a_file_is_looked_over_without_starting_anything() {
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(
         error.contains("Cargo.toml:")
-            && error.contains("unknown field")
+            && error.contains("this is not a key")
             && error.lines().count() == 1,
         "{error}"
     );
+    // With an interface that may come later it can start, and without any it cannot.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("proxy.toml").display().to_string();
+    for (text, code, said) in [
+        ("interfaces = [\"nonesuch0\"]\n", 0, "there is no interface nonesuch0"),
+        ("log = \"info\"\n", 1, "no interface to capture on"),
+        ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let (checked, out, error) = check(&path);
+        assert_eq!(checked, Some(code), "{text}{error}");
+        assert!(out.contains("listen = \"0.0.0.0:5252\"\n"), "{out}");
+        assert!(error.contains(said) && error.contains(&path), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
 }

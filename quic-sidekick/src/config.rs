@@ -21,9 +21,10 @@ pub enum Mode {
     /// Early loss, and BBR2 does not learn of it. Losses on the near segment count as congestion
     /// only while a queue grows there.
     PathAwareBbr,
-    /// The connection sends the lost packets again, with the same ciphertext. Congestion control
-    /// does not learn of the loss. While a queue grows on the near segment, the packets are early
-    /// losses instead. The sender requests a quACK every 5 ms or more often.
+    /// The connection re-injects the lost packets: it sends their datagrams another time, with the
+    /// same ciphertext. Congestion control does not learn of the loss. While a queue grows on the
+    /// near segment, the packets are early losses instead. The sender requests a quACK every 5 ms or
+    /// more often.
     Reinject,
     /// Packets that reached the proxy free the congestion window, so the receiver may acknowledge
     /// seldom. The connection keeps their data until it does. It requests fewer acknowledgements
@@ -69,6 +70,20 @@ impl Mode {
         }
     }
 
+    /// Whether the mode works as documented over this congestion controller, by the name that
+    /// `quiche::Config::set_cc_algorithm_name` knows.
+    #[must_use]
+    pub fn suits(self, controller: &str) -> bool {
+        match self {
+            Self::EarlyLoss | Self::Reinject | Self::Receive => true,
+            // BBR2 measures by the acknowledgements that this mode makes rare.
+            Self::AckReduction => controller != "bbr2_gcongestion",
+            Self::Pacubic | Self::PathAwareBbr | Self::Auto => {
+                self.congestion_control() == Some(controller)
+            }
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::EarlyLoss => "early-loss",
@@ -88,7 +103,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The longest interval between two quACKs in the modes that send packets again.
+/// The longest interval between two quACKs in the modes that re-inject.
 const REINJECT_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a proxy is asked to keep copies: for many near round trips.
@@ -161,7 +176,7 @@ impl Config {
         self.repeat_handshake || matches!(self.mode, Mode::Auto | Mode::Receive)
     }
 
-    /// Whether the connection may send packets again unchanged.
+    /// Whether the connection may re-inject packets.
     pub(crate) fn reinjects(&self) -> bool {
         matches!(self.mode, Mode::Reinject | Mode::Auto | Mode::Receive)
     }
@@ -172,7 +187,7 @@ impl Config {
     }
 
     pub(crate) fn sender(&self) -> SenderConfig {
-        // A datagram sent again has to arrive before the receiver reports the loss, even if one
+        // A re-injected datagram has to arrive before the receiver reports the loss, even if one
         // quACK is lost.
         let every = match self.mode {
             Mode::Reinject | Mode::Auto | Mode::Receive => {
@@ -208,6 +223,7 @@ mod tests {
             let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
             if let Some(name) = mode.congestion_control() {
                 config.set_cc_algorithm_name(name).unwrap();
+                assert!(mode.suits(name));
             }
         }
         assert_eq!("cubic".parse::<Mode>(), Err(ParseModeError));

@@ -1,4 +1,4 @@
-//! The plugin with its adjacent socket, so that event loops need not repeat that part.
+//! The plugin with its adjacent socket, which every event loop needs.
 
 use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status, Transmit};
 use quiche::{BufFactory, Connection};
@@ -79,14 +79,14 @@ impl Driver<UdpSocket> {
 }
 
 impl<S: AdjacentSocket> Driver<S> {
-    /// A driver for one connection.
+    /// The plugin and its socket for one connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         let proxy = config.proxy;
         Self::of(Sidekick::new(config), proxy)
     }
 
-    /// A driver whose random numbers follow from `seed`, for a simulation that must repeat.
+    /// The same, with random numbers that follow from `seed`, for a reproducible simulation.
     /// Elsewhere use [`Driver::new`]: anyone who predicts the seed can impersonate the proxy.
     #[must_use]
     pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {

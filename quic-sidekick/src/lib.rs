@@ -3,7 +3,7 @@
 //! QUIC encrypts its headers. That disables the proxies that once repaired TCP on satellites,
 //! trains, phones and Wi-Fi. A *Sidekick* proxy on the path counts the opaque packets, and reports
 //! to the sender which ones it saw. This crate is the sender's side for [quiche]. It detects
-//! packets lost on the *near segment*, between the sender and the proxy. It resends their frames at
+//! packets lost on the *near segment*, between the sender and the proxy. It repairs these losses at
 //! once, and reports to the congestion controller where the loss happened. The receiver is
 //! unmodified. Without a proxy, or with one that errs or lies, the connection continues as plain
 //! QUIC.

@@ -22,6 +22,6 @@ pub(crate) struct Losses<'a> {
     pub(crate) flow: Flow,
     pub(crate) packets: &'a [u64],
     pub(crate) repair: Repair,
-    /// How many of them the connection declared lost or sends again.
+    /// How many of them the connection declared lost or re-injects.
     pub(crate) declared: usize,
 }

@@ -1,6 +1,7 @@
 //! The plugin itself: from a connection's log of sent packets to the protocol's sender, and back.
 
 mod ack_reduction;
+mod controller;
 mod path;
 mod reinjection;
 pub(crate) mod repair;
@@ -33,7 +34,7 @@ pub struct Status {
     /// Whether it is assisted now. `Display` writes a sentence for a user.
     pub assistance: Assistance,
     /// Counters since the connection began. `early_lost` counts each time that the connection
-    /// declared a packet lost early or sent it again. quiche's own `lost` does not include it.
+    /// declared a packet lost early or re-injected it. quiche's own `lost` does not include it.
     pub stats: SenderStats,
     /// The proxy that reports, and its public key.
     pub proxy: Option<(SocketAddr, PublicKey)>,
@@ -45,6 +46,9 @@ pub struct Status {
     pub chosen: Option<Chosen>,
     /// The help for received datagrams.
     pub received: Received,
+    /// The connection's congestion controller, if [`Mode::suits`] is false of it. The mode then
+    /// helps less than documented, or not at all.
+    pub other_controller: Option<&'static str>,
 }
 
 /// The sender's side of Sidekick for one connection, without I/O and without a clock.
@@ -75,6 +79,7 @@ pub struct Sidekick {
     known_refuted: u64,
     known_undecided: u64,
     stopped: bool,
+    other_controller: Option<&'static str>,
     logged_assistance: Assistance,
     logged_selection: Option<Selection>,
     qlog: Log,
@@ -83,13 +88,13 @@ pub struct Sidekick {
 }
 
 impl Sidekick {
-    /// A sidekick for one connection.
+    /// The plugin for one connection.
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self::with_seed(config, seed())
     }
 
-    /// A sidekick whose random numbers follow from `seed`, for a simulation that must repeat.
+    /// The same, with random numbers that follow from `seed`, for a reproducible simulation.
     /// Elsewhere use [`Sidekick::new`]: anyone who predicts the seed can impersonate the proxy.
     #[must_use]
     pub fn with_seed(config: Config, seed: [u8; 32]) -> Self {
@@ -105,6 +110,7 @@ impl Sidekick {
             known_refuted: 0,
             known_undecided: 0,
             stopped: false,
+            other_controller: None,
             logged_assistance: Assistance::Seeking,
             logged_selection: None,
             qlog: Log::default(),
@@ -114,6 +120,7 @@ impl Sidekick {
 
     /// Starts the connection's log of sent packets.
     pub fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) {
+        self.other_controller = controller::other_controller(self.config.mode, conn);
         conn.sidekick_log(LOG_CAPACITY);
         conn.sidekick_keep_datagrams(self.config.reinjects());
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
@@ -269,7 +276,7 @@ impl Sidekick {
         refuted
     }
 
-    /// Repairs lost packets. Returns how many the connection declared lost or sends again.
+    /// Repairs lost packets. Returns how many the connection declared lost or re-injects.
     fn repair<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
@@ -352,6 +359,7 @@ impl Sidekick {
             near_rtt: self.sender.near_rtt(),
             chosen: self.policy.chosen(),
             received: self.receiver.status(),
+            other_controller: self.other_controller,
         }
     }
 }

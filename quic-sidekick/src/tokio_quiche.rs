@@ -1,18 +1,31 @@
-//! Sidekick for any tokio-quiche application, such as its HTTP/3 driver.
+//! The plugin for any tokio-quiche application, such as its HTTP/3 driver.
 //!
-//! Wrap the application before you pass it to tokio-quiche:
+//! Wrap the application before you pass it to tokio-quiche. A client:
 //!
 //! ```no_run
-//! # use quic_sidekick::{Config, Mode};
-//! # fn example(proxy: std::net::SocketAddr) {
-//! use tokio_quiche::http3::{driver::{ClientH3Driver, H3Driver}, settings::Http3Settings};
+//! # use tokio_quiche::{ConnectionParams, QuicResult, http3::settings::Http3Settings};
+//! # use tokio_quiche::{quic::connect_with_config, socket::Socket};
+//! use quic_sidekick::{Config, Mode, tokio_quiche::assist};
+//! use tokio_quiche::http3::driver::ClientH3Driver;
+//! # use std::sync::Arc;
+//! # use tokio::net::UdpSocket;
+//! # async fn example(udp: UdpSocket) -> QuicResult<()> {
+//! # let socket: Socket<Arc<UdpSocket>, Arc<UdpSocket>> = udp.try_into()?;
 //!
 //! let (driver, controller) = ClientH3Driver::new(Http3Settings::default());
-//! let config = Config::new(proxy, Mode::Pacubic);
-//! let (driver, sidekick) = quic_sidekick::tokio_quiche::assist(driver, config);
-//! // ... connect with `driver`, and call `sidekick.status()` at any time.
+//! let (driver, sidekick) = assist(driver, Config::discover(Mode::Auto));
+//! let mut params = ConnectionParams::default();
+//! params.settings.cc_algorithm = "bbr2_gcongestion".to_owned(); // the controller of `Auto`
+//! params.settings.enable_pacing = true; // BBR2 needs it
+//! let connecting = connect_with_config(socket, Some("example.org"), &params, driver);
+//! let connection = sidekick.connect(connecting).await?; // repeats the handshake's datagrams
+//! // At any time: sidekick.status()
+//! # let _ = (connection, controller);
+//! # Ok(())
 //! # }
 //! ```
+//!
+//! A server wraps the driver of each connection by `assist`, and needs no `connect`.
 //!
 //! tokio-quiche must run on the hooked quiche. That takes one line in the application's own
 //! `Cargo.toml`:

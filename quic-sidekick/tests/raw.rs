@@ -261,6 +261,28 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
     }
 }
 
+/// The connection works with any controller. Its status names one that does not suit the mode.
+#[test]
+fn a_controller_that_does_not_suit_the_mode_is_named() {
+    for (mode, controller, expected) in [
+        (Mode::Auto, "cubic", Some("cubic")),
+        (Mode::Pacubic, "cubic", Some("cubic")),
+        (Mode::PathAwareBbr, "reno", Some("reno")),
+        (Mode::AckReduction, "bbr2_gcongestion", Some("bbr2_gcongestion")),
+        (Mode::AckReduction, "reno", None),
+        (Mode::Auto, "bbr2_gcongestion", None),
+        (Mode::Reinject, "cubic", None),
+    ] {
+        let (mut config, _) = configs(controller);
+        let (local, peer) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
+        let id = quiche::ConnectionId::from_vec(vec![1; 16]);
+        let mut conn = quiche::connect(None, &id, local, peer, &mut config).unwrap();
+        let mut sidekick = Sidekick::new(Config::discover(mode));
+        sidekick.attach(&mut conn);
+        assert_eq!(sidekick.status().other_controller, expected, "{mode} over {controller}");
+    }
+}
+
 /// The mode is for a proxy near the receiver, and this one is not.
 #[test]
 fn ack_reduction_leaves_losses_to_the_receiver_where_it_does_not_fit() {

@@ -7,7 +7,7 @@
 //! *de-jitter latency*: from a packet's arrival until all before it have arrived.
 //!
 //! With a Sidekick proxy on the path, the talker learns from quACKs what the near segment lost. It
-//! sends exactly those datagrams again, often before the listener can miss them. NACKs repair what
+//! re-injects exactly those datagrams, often before the listener can miss them. NACKs repair what
 //! is lost behind the proxy. This shows `sidekick_protocol` with a transport other than QUIC.
 //! Datagrams stay unchanged, so any RTP receiver accepts them.
 //!

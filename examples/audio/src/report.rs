@@ -40,11 +40,11 @@ pub struct TalkerReport {
 pub struct TalkerPackets {
     /// Packets sent, including repetitions.
     pub sent: u64,
-    /// Packets sent again because of a NACK.
+    /// Packets retransmitted because of a NACK.
     pub retransmitted_nack: u64,
-    /// Packets sent again because of a quACK.
+    /// Packets re-injected because of a quACK.
     pub retransmitted_quack: u64,
-    /// Packets sent again although they had arrived, according to the listener.
+    /// Packets repaired although they had arrived, according to the listener.
     pub spurious: u64,
     /// NACKs that were ignored because the packet was sent again less than a round trip before.
     pub nacks_ignored: u64,

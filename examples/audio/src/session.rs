@@ -90,7 +90,8 @@ pub struct Session {
     pub lifetime: Option<u64>,
     /// The payload type of media.
     pub payload_type: u8,
-    /// The payload type of retransmissions (RFC 4588). Without one, packets are repeated unchanged.
+    /// The payload type of retransmissions (RFC 4588). Without one, packets are
+    /// retransmitted unchanged.
     pub rtx_payload_type: Option<u8>,
     /// Their content.
     pub encoding: Encoding,

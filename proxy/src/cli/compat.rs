@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 
 use clap::{Args, ValueEnum, value_parser};
 
+use super::values::address;
 use crate::compat::nsdi24::settings::{Interval, Settings};
 
 /// Longest time between two quACKs, in milliseconds.
@@ -50,7 +51,7 @@ pub(super) struct CompatOptions {
     compat: Option<WireFormat>,
 
     /// Destination of quACKs: the sender's address and UDP port for them
-    #[arg(long, value_name = "ADDR:PORT", requires = "compat")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = quack_to, requires = "compat")]
     quack_to: Option<SocketAddr>,
 
     /// When to send a quACK: after every N counted datagrams (32), or every N milliseconds (30ms)
@@ -85,6 +86,11 @@ impl CompatOptions {
         let WireFormat::Nsdi24 = self.compat?;
         Some(Settings::new(self.quack_to?, self.quack_every, self.threshold))
     }
+}
+
+/// Reads the destination of quACKs.
+fn quack_to(text: &str) -> Result<SocketAddr, String> {
+    address(text, SocketAddr::from(([10, 0, 0, 2], 5103)))
 }
 
 /// Reads `N` or `Nms`.
@@ -188,7 +194,7 @@ mod tests {
             (more("--quack-every ms"), "such as 30ms"),
             (more("--quack-every +4"), "such as 32"),
             (more("--quack-every 4s"), "such as 32"),
-            (to("10.0.0.2"), "invalid socket address"),
+            (to("10.0.0.2"), "add a port to it, like 10.0.0.2:5103"),
             (to("10.0.0.2:0"), "not the address and port of one program"),
             (to("0.0.0.0:7"), "not the address and port of one program"),
             (to("224.0.0.1:7"), "not the address and port of one program"),

@@ -1,139 +1,37 @@
 //! The configuration file, whose keys are the names of the flags.
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+mod error;
+mod types;
+
+use std::path::Path;
 use std::time::Duration;
 
-use serde::de::{Error as _, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer};
-use thiserror::Error;
+use serde::Deserialize;
 
-use super::announced::announced;
 use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel};
-use crate::monitor::listener::MetricsAddress;
-
-/// Why a configuration file cannot be used, as a sentence for the operator.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub(crate) enum FileError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {cause}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        cause: std::io::Error,
-    },
-    /// The file has an error.
-    #[error(
-        "{}:{line}: {}{message}",
-        path.display(),
-        key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
-    )]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// The line, counted from 1.
-        line: usize,
-        /// The key on that line, if there is one.
-        key: Option<String>,
-        /// What is wrong, and what was expected.
-        message: String,
-    },
-}
+pub(crate) use error::FileError;
+use types::{Announced, Interface, KeyFile, Listen, Metrics, Number, ValueList};
 
 /// The values of a file, `None` for each key that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct File {
-    pub(super) interfaces: Option<Vec<String>>,
-    pub(super) listen: Option<Address>,
+    pub(super) interfaces: Option<ValueList<Interface>>,
+    pub(super) listen: Option<Listen>,
     pub(super) max_sessions: Option<Number<1, 1_000_000>>,
     pub(super) max_sessions_per_source: Option<Number<1, 1_000_000>>,
     pub(super) max_threshold: Option<Number<1, 255>>,
     pub(super) idle_timeout: Option<Number<1, 86_400>>,
-    pub(super) key: Option<PathBuf>,
+    pub(super) key: Option<KeyFile>,
     pub(super) discovery: Option<bool>,
-    pub(super) announce: Option<Vec<Announced>>,
+    pub(super) announce: Option<ValueList<Announced>>,
     pub(super) promiscuous: Option<bool>,
     pub(super) capture: Option<Backend>,
     pub(super) buffer: Option<Number<1, 1024>>,
     pub(super) threads: Option<Number<1, 64>>,
     pub(super) metrics: Option<Metrics>,
     pub(super) log: Option<LogLevel>,
-}
-
-/// A whole number from `LEAST` to `MOST`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Number<const LEAST: u64, const MOST: u64>(pub(super) u64);
-
-/// An address and a port to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address(pub(super) SocketAddr);
-
-/// An address and a port that the proxy can announce to senders.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Announced(pub(super) SocketAddr);
-
-/// Where to serve metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Metrics(pub(super) MetricsAddress);
-
-impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Range<const LEAST: u64, const MOST: u64>;
-
-        impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Range<LEAST, MOST> {
-            type Value = Number<LEAST, MOST>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a whole number from {LEAST} to {MOST}")
-            }
-
-            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
-                u64::try_from(number)
-                    .ok()
-                    .filter(|number| (LEAST..=MOST).contains(number))
-                    .map(Number)
-                    .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
-            }
-        }
-        deserializer.deserialize_i64(Range)
-    }
-}
-
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| {
-            D::Error::invalid_value(
-                Unexpected::Str(&text),
-                &"an address and port like 0.0.0.0:5252",
-            )
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Announced {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        announced(&text).map(Self).map_err(|_| {
-            let wanted = "an address of this machine and a port, like 192.0.2.1:5252";
-            D::Error::invalid_value(Unexpected::Str(&text), &wanted)
-        })
-    }
-}
-
-impl<'de> Deserialize<'de> for Metrics {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| {
-            let wanted = "an address and port like 127.0.0.1:9252, or off";
-            D::Error::invalid_value(Unexpected::Str(&text), &wanted)
-        })
-    }
 }
 
 impl File {
@@ -145,21 +43,21 @@ impl File {
                 *field = value;
             }
         }
-        let announce =
-            self.announce.map(|addresses| addresses.into_iter().map(|it| it.0).collect());
+        let interfaces = self.interfaces.map(|names| names.0.into_iter().map(|it| it.0).collect());
+        let announce = self.announce.map(|list| list.0.into_iter().map(|it| it.0).collect());
         // Both flags decide about discovery, so either overrides both keys.
         let discovery = is_set("no_discovery") || is_set("announce");
         let u16 = |number: u64| u16::try_from(number).ok();
         let threshold = self.max_threshold.and_then(|n| u8::try_from(n.0).ok());
         let per_source = self.max_sessions_per_source.map(|n| n.0);
         let idle_timeout = self.idle_timeout.map(|n| Duration::from_secs(n.0));
-        put(&mut config.interfaces, self.interfaces.map(distinct), is_set("interfaces"));
+        put(&mut config.interfaces, interfaces.map(distinct), is_set("interfaces"));
         put(&mut config.listen, self.listen.map(|address| address.0), is_set("listen"));
         put(&mut config.max_sessions, self.max_sessions.map(|n| n.0), is_set("max_sessions"));
         put(&mut config.max_sessions_per_source, per_source, is_set("max_sessions_per_source"));
         put(&mut config.max_threshold, threshold, is_set("max_threshold"));
         put(&mut config.idle_timeout, idle_timeout, is_set("idle_timeout"));
-        put(&mut config.key, self.key.map(Some), is_set("key"));
+        put(&mut config.key, self.key.map(|file| Some(file.0)), is_set("key"));
         put(&mut config.discovery, self.discovery, discovery);
         put(&mut config.announce, announce, discovery);
         put(&mut config.promiscuous, self.promiscuous, is_set("promiscuous"));
@@ -178,17 +76,7 @@ impl File {
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count();
-            let key = text.lines().nth(line).and_then(key);
-            FileError::Wrong {
-                path: path.to_owned(),
-                line: line + 1,
-                key,
-                message: error.message().replace('\n', ", "),
-            }
-        })
+        toml::from_str(text).map_err(|error| FileError::wrong(path, text, &error))
     }
 }
 
@@ -203,13 +91,6 @@ pub(super) fn distinct(names: Vec<String>) -> Vec<String> {
     distinct
 }
 
-/// The key to which a line assigns a value.
-fn key(line: &str) -> Option<String> {
-    let (key, _) = line.split_once('=')?;
-    let key = key.trim();
-    (!key.is_empty() && !key.starts_with('#')).then(|| key.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_its_place_and_the_expected_value() {
+    fn an_error_names_its_place_and_says_what_to_write() {
         for (text, said) in [
             (
                 "interfaces = [\"a\"]\nmax-sessions = 0\n",
@@ -234,13 +115,22 @@ mod tests {
             ),
             (
                 "\n\nlisten = \"nowhere\"",
-                "p.toml:3: listen: invalid value: string \"nowhere\", expected an address and port \
-                 like 0.0.0.0:5252",
+                "p.toml:3: listen: invalid value \"nowhere\": write an address and port like \
+                 0.0.0.0:5252",
+            ),
+            (
+                "listen = 5252",
+                "p.toml:1: listen: invalid type: integer `5252`, expected an address and port in \
+                 quotes, like \"0.0.0.0:5252\"",
             ),
             (
                 "announce = [\"0.0.0.0:1\"]",
-                "p.toml:1: announce: invalid value: string \"0.0.0.0:1\", expected an address of \
-                 this machine and a port, like 192.0.2.1:5252",
+                "p.toml:1: announce: invalid value \"0.0.0.0:1\": write an address of this \
+                 machine and a port, like 192.0.2.1:5252",
+            ),
+            (
+                "announce = \"192.0.2.1:5252\"",
+                "p.toml:1: announce: a list is needed: write [\"192.0.2.1:5252\"]",
             ),
             (
                 "log = \"loud\"",
@@ -249,24 +139,78 @@ mod tests {
             ),
             (
                 "metrics = \"on\"",
-                "p.toml:1: metrics: invalid value: string \"on\", expected an address and port \
-                 like 127.0.0.1:9252, or off",
+                "p.toml:1: metrics: invalid value \"on\": write an address and port like \
+                 127.0.0.1:9252, or off",
+            ),
+            ("interfaces = \"near\"", "p.toml:1: interfaces: a list is needed: write [\"near\"]"),
+            (
+                "interfaces = 7",
+                "p.toml:1: interfaces: invalid type: integer `7`, expected a list, like \
+                 [\"eth0\"]",
+            ),
+            (
+                "interfaces = [\"near\", \"\"]",
+                "p.toml:1: interfaces: invalid value \"\": the name is empty: leave it out",
+            ),
+            (
+                "key = 5",
+                "p.toml:1: key: invalid type: integer `5`, expected a file name in quotes, like \
+                 \"/var/lib/sidekick-proxy/key\"",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {
             assert_eq!(wrong(text), said);
         }
-        let unknown = wrong("# ours\nmax-session = 3");
-        assert!(
-            unknown
-                .starts_with("p.toml:2: max-session: unknown field `max-session`, expected one of"),
-            "{unknown}"
-        );
-        assert!(unknown.contains("`max-sessions`"), "{unknown}");
         let broken = wrong("interfaces = [\"a\"\nlisten");
         assert!(broken.starts_with("p.toml:"), "{broken}");
         let missing = File::read("/nonexistent/p.toml".as_ref()).unwrap_err().to_string();
         assert!(missing.starts_with("cannot read /nonexistent/p.toml: "), "{missing}");
+    }
+
+    #[test]
+    fn an_unknown_key_is_answered_by_the_one_that_was_meant() {
+        for (text, said) in [
+            (
+                "# ours\nmax-session = 3",
+                "p.toml:2: max-session: this is not a key: did you mean max-sessions?",
+            ),
+            (
+                "max_sessions = 3",
+                "p.toml:1: max_sessions: this is not a key: did you mean max-sessions?",
+            ),
+            (
+                "interface = [\"eth0\"]",
+                "p.toml:1: interface: this is not a key: did you mean interfaces?",
+            ),
+            (
+                "compat = \"nsdi24\"",
+                "p.toml:1: compat: this is a flag, and no key of a file: with --compat, use flags \
+                 alone",
+            ),
+            (
+                "quack-to = \"10.0.0.2:5103\"",
+                "p.toml:1: quack-to: this is a flag, and no key of a file: with --compat, use \
+                 flags alone",
+            ),
+            (
+                "no-discovery = true",
+                "p.toml:1: no-discovery: this is not a key: write discovery = false",
+            ),
+            ("verbose = true", "p.toml:1: verbose: this is not a key: write log = \"info\""),
+            (
+                "json = true",
+                "p.toml:1: json: this is a flag, and no key of a file: add --json to the command \
+                 line",
+            ),
+        ] {
+            assert_eq!(wrong(text), said);
+        }
+        let said = wrong("[package]\nname = \"x\"");
+        assert!(
+            said.starts_with("p.toml:1: package: this is not a key: the keys are interfaces, ")
+                && said.contains(", max-sessions, "),
+            "{said}"
+        );
     }
 
     #[test]

@@ -97,7 +97,8 @@ pub struct Ended {
 impl Ended {
     /// The summary that `--json` asks for.
     pub fn summary(&self) -> serde_json::Value {
-        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+        let line = self.stdout.lines().last().unwrap_or_default();
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 

@@ -37,7 +37,7 @@ typedef struct sidekick_status {
    */
   uint64_t near_rtt_nanos;
   /*
-   Packets that the help declared lost or sent again. quiche's own count of lost packets does
+   Packets that the help declared lost or re-injected. quiche's own count of lost packets does
    not include them.
    */
   uint64_t early_lost;

@@ -14,7 +14,7 @@ pub struct sidekick_status {
     pub assisted: bool,
     /// The near segment's smoothed round-trip time in nanoseconds; 0 until it is measured.
     pub near_rtt_nanos: u64,
-    /// Packets that the help declared lost or sent again. quiche's own count of lost packets does
+    /// Packets that the help declared lost or re-injected. quiche's own count of lost packets does
     /// not include them.
     pub early_lost: u64,
     /// Of these, packets whose first transmission the receiver acknowledged.

@@ -169,3 +169,16 @@ fn the_example_for_any_udp_sender_is_the_one_that_compiles() {
     let documented = documented.join("\n").replace("/// \n", "///\n");
     assert!(compiled.contains(&documented), "store.rs lacks:\n{documented}");
 }
+
+/// The compiler checks the documentation of the module, and this test the copy in the book.
+#[test]
+fn the_example_for_a_tokio_quiche_client_is_the_one_that_compiles() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compiled = fs::read_to_string(root.join("../src/tokio_quiche.rs")).unwrap();
+    let page = fs::read_to_string(root.join("../../docs/integrate.md")).unwrap();
+    let (_, section) = page.split_once("*A client* sets").unwrap();
+    let (_, example) = section.split_once("```rust\n").unwrap();
+    let (example, _) = example.split_once("```").unwrap();
+    let documented: String = example.lines().map(|line| format!("//! {line}\n")).collect();
+    assert!(compiled.contains(&documented), "tokio_quiche.rs lacks:\n{documented}");
+}

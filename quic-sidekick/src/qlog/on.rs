@@ -57,7 +57,7 @@ impl Log {
         }
     }
 
-    /// Writes which packets were declared lost or are sent again.
+    /// Writes which packets were declared lost or are re-injected.
     pub(crate) fn early_loss<F: BufFactory>(
         &self,
         conn: &mut Connection<F>,

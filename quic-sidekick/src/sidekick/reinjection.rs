@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 const STORE_BYTES: usize = 4 << 20;
 /// The connection has repaired or abandoned an older datagram.
 const STORE_AGE: Duration = Duration::from_secs(2);
-/// A datagram is not sent again behind more later packets than this. quiche's receivers, and
+/// A datagram is not re-injected behind more later packets than this. quiche's receivers, and
 /// others, drop a packet as a duplicate if it arrives behind 128 later ones.
 const REORDERING_WINDOW: u64 = 100;
 
-/// The latest datagrams of the connection, with a budget to send them again.
+/// The latest datagrams of the connection, with a budget for their re-injection.
 #[derive(Debug)]
 pub(super) struct Reinjection {
     store: Store,
@@ -27,7 +27,7 @@ pub(super) struct Reinjection {
 /// What [`Reinjection::resend`] did with lost packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resent<'a> {
-    /// The connection sends these again.
+    /// The connection re-injects these.
     pub(super) again: &'a [u64],
     /// These are too far behind, are no longer kept, or exceed the budget.
     pub(super) late: &'a [u64],
@@ -56,7 +56,7 @@ impl Reinjection {
         self.store.clear();
     }
 
-    /// Passes lost packets to the connection, to send them again.
+    /// Passes lost packets to the connection, to re-inject them.
     pub(super) fn resend<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,

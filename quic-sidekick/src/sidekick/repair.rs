@@ -9,7 +9,7 @@ use std::time::Instant;
 /// How the connection repairs lost packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Repair {
-    /// It sends the same datagrams again. The congestion controller does not learn of the loss.
+    /// It re-injects the datagrams. The congestion controller does not learn of the loss.
     Reinject,
     /// It declares the packets lost and resends their frames. The congestion controller reacts as
     /// stated.

@@ -1,7 +1,7 @@
 //! `audio-send`: the sending end of a call, with or without a Sidekick proxy's help.
 //!
 //! The example to copy for a transport other than QUIC. [`audio::Talker`] holds a
-//! `sidekick_protocol::Sender`, records every datagram with it, and sends again what was lost. This
+//! `sidekick_protocol::Sender`, records every datagram with it, and re-injects what was lost. This
 //! program adds two sockets and a clock.
 
 mod cli;
@@ -197,7 +197,11 @@ fn socket(own: SocketAddr, peer: SocketAddr) -> anyhow::Result<Socket> {
 
 fn status_line(report: &TalkerReport) -> String {
     let packets = &report.packets;
-    let rtt = report.rtt_ms.map(|ms| format!(", round trip {ms:.0} ms")).unwrap_or_default();
+    let rtt = match report.rtt_ms {
+        None => String::new(),
+        Some(ms) if ms < 1.0 => format!(", round trip {:.0} us", ms * 1e3),
+        Some(ms) => format!(", round trip {ms:.0} ms"),
+    };
     let help =
         if report.mode == "off" { String::new() } else { format!("; {}", report.assistance) };
     format!(

@@ -58,7 +58,7 @@ impl TalkerConfig {
     }
 }
 
-/// Re-injection: what a proxy reports missing is sent again at once.
+/// Re-injection of what a proxy reports missing.
 #[derive(Clone, Debug)]
 pub struct Reinject {
     /// The proxy, and the terms to request: [`sender_config`] with a schedule of quACKs.

@@ -1,7 +1,7 @@
 //! The last packets sent: their contents, and the last datagram that carried each.
 //!
-//! A [`sidekick_protocol::Store`] repeats datagrams. This one also repeats contents, and keeps what
-//! NACKs and quACKs report of each packet.
+//! A [`sidekick_protocol::Store`] is enough to re-inject datagrams. This one is also for
+//! retransmissions of their contents, and keeps what NACKs and quACKs report of each packet.
 
 use sidekick_protocol::Allowance;
 use std::collections::VecDeque;

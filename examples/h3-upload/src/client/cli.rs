@@ -14,9 +14,25 @@ use url::{Host, Url};
 
 use crate::resolver::DNS_PORT;
 
-/// Upload a file over HTTP/3, with a Sidekick proxy's help if there is one on the path.
+/// What the first screen of the help has.
+const ABOUT: &str = "\
+Upload a file over HTTP/3.
+
+Without --sidekick the upload is plain QUIC. With --sidekick auto, a Sidekick proxy helps if there
+is one on the path:
+    h3-upload --sidekick auto video.mp4 https://upload.example/
+    h3-upload --sidekick auto --proxy 192.0.2.1 --proxy-key HEX video.mp4 https://upload.example/
+To try it with h3-upload-server and its own certificate, add --cafile ca.pem.";
+
+/// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "h3-upload", version)]
+#[command(
+    name = "h3-upload",
+    version,
+    about = ABOUT,
+    override_usage = "h3-upload [OPTIONS] <FILE> <URL>",
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     /// The file to upload
     file: PathBuf,
@@ -35,7 +51,7 @@ pub(crate) struct Cli {
     /// Accept only the proxy with this public key, which sidekick-proxy prints at its start
     #[arg(long, value_name = "HEX")]
     proxy_key: Option<PublicKey>,
-    /// Congestion control [default: the mode's own, otherwise cubic]
+    /// Congestion control, by these names or quiche's [default: the mode's own, otherwise cubic]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
     /// Request a quACK every N packets
@@ -94,6 +110,15 @@ pub(crate) struct ProxyName {
     pub(crate) port: u16,
 }
 
+impl std::fmt::Display for ProxyName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnOff {
     On,
@@ -108,6 +133,7 @@ pub(crate) enum Cc {
     #[value(name = "cubic-rfc9438")]
     CubicRfc9438,
     Reno,
+    #[value(alias = "bbr2_gcongestion")]
     Bbr2,
 }
 
@@ -391,9 +417,11 @@ mod tests {
             assert_eq!(plan.cc, cc, "{mode}");
             assert_eq!(plan.mode(), mode);
         }
-        for (mode, name, cc) in
-            [("early-loss", "bbr2", Cc::Bbr2), ("ack-reduction", "reno", Cc::Reno)]
-        {
+        for (mode, name, cc) in [
+            ("early-loss", "bbr2", Cc::Bbr2),
+            ("ack-reduction", "reno", Cc::Reno),
+            ("auto", "bbr2_gcongestion", Cc::Bbr2),
+        ] {
             let plan = plan(&["--sidekick", mode, "--proxy", "gw", "--cc", name]).unwrap();
             assert_eq!(plan.cc, cc, "{mode}");
         }
@@ -406,6 +434,24 @@ mod tests {
         let Assistance { proxy, config } = plan.assistance.unwrap();
         assert_eq!(proxy, None);
         assert_eq!((config.proxy, config.key), (None, key.parse().ok()));
+    }
+
+    #[test]
+    fn quiche_s_names_of_controllers_are_accepted() {
+        for cc in Cc::value_variants() {
+            assert_eq!(Cc::from_str(cc.quiche_name(), false).as_ref(), Ok(cc));
+            assert_eq!(Cc::from_str(cc.name(), false).as_ref(), Ok(cc));
+        }
+    }
+
+    #[test]
+    fn the_help_begins_with_the_default() {
+        use clap::CommandFactory as _;
+        let help = Cli::command().render_help().to_string();
+        let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text} in {help}"));
+        assert!(place("plain QUIC") < place("--sidekick auto"));
+        assert!(place("--sidekick auto") < place("Usage:"));
+        assert!(place("Usage:") < place("[default: off]"));
     }
 
     #[test]
@@ -436,6 +482,9 @@ mod tests {
         assert_eq!(of("::1"), Ok(("::1".to_owned(), 5252)));
         assert_eq!(of("[::1]"), Ok(("::1".to_owned(), 5252)));
         assert_eq!(of("[::1]:7"), Ok(("::1".to_owned(), 7)));
+        for whole in ["gw:99", "10.0.0.1:7", "[::1]:7"] {
+            assert_eq!(parse_proxy(whole).unwrap().to_string(), whole);
+        }
         for bad in ["", ":5252", "gw:", "gw:http", "gw:70000", "gw:0", "a b", "[::1", "http://gw"] {
             assert!(of(bad).is_err(), "{bad:?} passed");
         }

@@ -6,9 +6,10 @@
 //! to the moved file.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use tempfile::TempDir;
 
 /// A place for a connection's qlog file.
@@ -42,10 +43,16 @@ impl Qlog {
         );
         // In the same directory, because a file cannot move to another file system.
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let scratch = tempfile::Builder::new()
-            .prefix(".qlog-")
-            .tempdir_in(parent.unwrap_or(Path::new(".")))
-            .with_context(cannot)?;
+        let parent = parent.unwrap_or(Path::new("."));
+        // tempfile's own error names the scratch directory, which the user did not choose.
+        let scratch =
+            tempfile::Builder::new().prefix(".qlog-").tempdir_in(parent).map_err(|error| {
+                let parent = parent.display();
+                anyhow!(match error.kind() {
+                    ErrorKind::NotFound => format!("{}: there is no directory {parent}", cannot()),
+                    kind => format!("{}: {kind} in the directory {parent}", cannot()),
+                })
+            })?;
         let dir = scratch
             .path()
             .to_str()
@@ -97,6 +104,9 @@ mod tests {
         for bad in [dir.path(), Path::new("/dev/null"), Path::new(".."), &inside_nothing] {
             assert!(Qlog::prepare(bad, &[]).is_err(), "{}", bad.display());
         }
+        let error = format!("{:#}", Qlog::prepare(&inside_nothing, &[]).unwrap_err());
+        let said = format!("there is no directory {}", dir.path().join("no/such").display());
+        assert!(error.ends_with(&said) && !error.contains(".qlog-"), "{error}");
         assert!(Qlog::prepare(Path::new("no-parent.sqlog"), &[]).is_ok());
         // An input of the upload stays, under any name.
         let upload = dir.path().join("upload");

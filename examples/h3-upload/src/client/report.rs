@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use quic_sidekick::{Assistance, Status};
+use quic_sidekick::{Assistance, Reason, Status};
 use serde::Serialize;
 
 use crate::cli::Plan;
@@ -203,8 +203,7 @@ impl<'a> Report<'a> {
             mode: plan.mode(),
             chosen: status.and_then(|status| status.chosen).map(|chosen| chosen.to_string()),
             assisted: status.is_some_and(|status| status.assistance == Assistance::Assisted),
-            assistance: status
-                .map_or_else(|| "off".to_owned(), |status| status.assistance.to_string()),
+            assistance: status.map_or_else(|| "off".to_owned(), |status| help(plan, &status)),
             proxy: status.and_then(Proxy::of),
             packets: Packets {
                 sent: quic.sent,
@@ -229,6 +228,31 @@ impl<'a> Report<'a> {
             found: outcome.found.name(),
         }
     }
+}
+
+/// Whether a proxy helps, as a sentence. Beside the status it uses what the user asked for: the
+/// proxy's name, and its key.
+fn help(plan: &Plan, status: &Status) -> String {
+    let asked = plan.assistance.as_ref();
+    let proxy = asked.and_then(|asked| asked.proxy.as_ref()).map(ToString::to_string);
+    let proxy = proxy.unwrap_or_else(|| "a proxy on the path".to_owned());
+    let is_pinned = asked.is_some_and(|asked| asked.config.key.is_some());
+    let other_key = if is_pinned { ", or its key is not that of --proxy-key" } else { "" };
+    match status.assistance {
+        // The proxy accepted, but reported nothing before the end.
+        Assistance::Seeking if status.stats.epochs > 0 => status.assistance.to_string(),
+        Assistance::Seeking => format!("no answer yet from {proxy}{other_key}"),
+        Assistance::Unassisted(Reason::NoAnswer) => {
+            format!("unassisted: no answer from {proxy}{other_key}")
+        }
+        _ => status.assistance.to_string(),
+    }
+}
+
+/// A time in a unit that leaves digits before the point: the round trip of a local network has less
+/// than a millisecond.
+fn readable(ms: f64) -> String {
+    if ms < 1.0 { format!("{:.0} us", ms * 1e3) } else { format!("{ms:.1} ms") }
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -283,9 +307,10 @@ fn summary(report: &Report<'_>) -> String {
                 report.quacks.undecodable,
             );
         }
-        text += &format!("\n  round trip {:.1} ms", report.rtt_ms);
+        text += &format!("\n  round trip {}", readable(report.rtt_ms));
+        // Not a share: both are measured, at different times, and the near one can be the longer.
         if let Some(near) = report.near_rtt_ms {
-            text += &format!(" of which {near:.1} to the proxy");
+            text += &format!("; to the proxy and back {}", readable(near));
         }
         text.push('\n');
     }
@@ -362,5 +387,7 @@ mod tests {
         assert!(alone.contains("  sidekick auto: the sentence\n  round trip 50.0 ms\n"), "{alone}");
         let helped = summary(&report(3));
         assert!(helped.contains("the sentence; reinject: packets") && helped.contains("3 quACKs"));
+        let local = summary(&Report { rtt_ms: 0.1234, near_rtt_ms: Some(0.2), ..report(3) });
+        assert!(local.contains("  round trip 123 us; to the proxy and back 200 us\n"), "{local}");
     }
 }

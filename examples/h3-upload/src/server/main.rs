@@ -1,7 +1,7 @@
 //! `h3-upload-server`: stores files that clients upload over HTTP/3.
 //!
 //! It knows nothing of Sidekick, and its stack is quinn, h3 and rustls, not the client's. So it
-//! shows that a Sidekick sender needs nothing special of its receiver.
+//! shows that a helped sender needs nothing special of its receiver.
 //!
 //! | file | what it does |
 //! |---|---|

@@ -71,9 +71,9 @@ fn without_its_proxy_an_upload_is_unassisted() {
         assert_eq!(report["mode"], mode);
         assert_eq!(report["cc"], cc);
         assert_eq!(report["assisted"], false);
-        assert!(
-            report["assistance"].as_str().is_some_and(|said| !said.is_empty() && said != "off")
-        );
+        // Early in the search, or after it.
+        let said = report["assistance"].as_str().unwrap();
+        assert!(said.contains("no answer") && said.contains("from 127.0.0.1:9"), "{said}");
         assert_eq!(report["packets"]["lost_early"], 0);
         assert_eq!(report["quacks"]["received"], 0);
     }

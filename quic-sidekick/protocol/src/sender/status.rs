@@ -42,7 +42,7 @@ pub enum Reason {
 impl fmt::Display for Assistance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Seeking => f.write_str("unassisted: the proxy has not reported a packet yet"),
+            Self::Seeking => f.write_str("not assisted yet: no proxy has reported a packet"),
             Self::Assisted => f.write_str("assisted by the proxy"),
             Self::Unassisted(reason) => write!(f, "unassisted: {reason}"),
         }

@@ -1,0 +1,85 @@
+//! Why a configuration file cannot be used.
+
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a configuration file cannot be used, as a sentence for the operator.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(crate) enum FileError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {cause}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// The file has an error.
+    #[error(
+        "{}:{line}: {}{message}",
+        path.display(),
+        key.as_ref().map(|key| format!("{key}: ")).unwrap_or_default()
+    )]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The key on that line, if there is one.
+        key: Option<String>,
+        /// What is wrong, and what to write.
+        message: String,
+    },
+}
+
+impl FileError {
+    /// The operator's sentence for an error in `text`, the contents of the file.
+    pub(super) fn wrong(path: &Path, text: &str, error: &toml::de::Error) -> Self {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count();
+        let (key, message) = match unknown(error.message()) {
+            Some((name, keys)) => (Some(name.to_owned()), advice(name, &keys)),
+            None => (text.lines().nth(line).and_then(key), error.message().replace('\n', ", ")),
+        };
+        Self::Wrong { path: path.to_owned(), line: line + 1, key, message }
+    }
+}
+
+/// The name and the known keys in serde's message for an unknown key.
+fn unknown(message: &str) -> Option<(&str, Vec<&str>)> {
+    let (name, keys) =
+        message.strip_prefix("unknown field `")?.split_once("`, expected one of ")?;
+    Some((name, keys.split(", ").map(|key| key.trim_matches('`')).collect()))
+}
+
+/// What to write in place of the unknown key `name`.
+fn advice(name: &str, keys: &[&str]) -> String {
+    match name {
+        "compat" | "quack-to" | "quack-every" | "threshold" => {
+            return "this is a flag, and no key of a file: with --compat, use flags alone"
+                .to_owned();
+        }
+        "json" | "config" => {
+            return format!(
+                "this is a flag, and no key of a file: add --{name} to the command line"
+            );
+        }
+        "no-discovery" => return "this is not a key: write discovery = false".to_owned(),
+        "verbose" => return "this is not a key: write log = \"info\"".to_owned(),
+        _ => {}
+    }
+    let likeness = |key: &&&str| strsim::jaro_winkler(name, key);
+    match keys.iter().max_by(|one, other| likeness(one).total_cmp(&likeness(other))) {
+        Some(key) if likeness(&key) > 0.8 => format!("this is not a key: did you mean {key}?"),
+        _ => format!("this is not a key: the keys are {}", keys.join(", ")),
+    }
+}
+
+/// The key to which a line assigns a value.
+fn key(line: &str) -> Option<String> {
+    let (key, _) = line.split_once('=')?;
+    let key = key.trim();
+    (!key.is_empty() && !key.starts_with('#')).then(|| key.to_owned())
+}

@@ -1,0 +1,151 @@
+//! The types of a file's values. Their errors say what to write.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::de::{Error, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::cli::values::{announced, interface, listen, metrics_or_off};
+use crate::monitor::listener::MetricsAddress;
+
+/// A whole number from `LEAST` to `MOST`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Number<const LEAST: u64, const MOST: u64>(pub(in crate::cli) u64);
+
+impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Range<const LEAST: u64, const MOST: u64>;
+
+        impl<const LEAST: u64, const MOST: u64> Visitor<'_> for Range<LEAST, MOST> {
+            type Value = Number<LEAST, MOST>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a whole number from {LEAST} to {MOST}")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+                u64::try_from(number)
+                    .ok()
+                    .filter(|number| (LEAST..=MOST).contains(number))
+                    .map(Number)
+                    .ok_or_else(|| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+        }
+        deserializer.deserialize_i64(Range)
+    }
+}
+
+/// Values in brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct ValueList<T>(pub(in crate::cli) Vec<T>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for ValueList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Items<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Items<T> {
+            type Value = ValueList<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list, like [\"eth0\"]")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+                Err(E::custom(format!("a list is needed: write [{text:?}]")))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = items.next_element()? {
+                    values.push(value);
+                }
+                Ok(ValueList(values))
+            }
+        }
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+/// Reads a value from a text, as the flag of the same name does. `wanted` names what a text should
+/// be, for an error about a value of another type.
+fn from_text<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    wanted: &'static str,
+    read: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, D::Error> {
+    struct Text<F> {
+        wanted: &'static str,
+        read: F,
+    }
+
+    impl<T, F: FnOnce(&str) -> Result<T, String>> Visitor<'_> for Text<F> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.wanted)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+            (self.read)(text)
+                .map_err(|message| E::custom(format!("invalid value {text:?}: {message}")))
+        }
+    }
+    deserializer.deserialize_str(Text { wanted, read })
+}
+
+/// The name of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Interface(pub(in crate::cli) String);
+
+impl<'de> Deserialize<'de> for Interface {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer, "a name in quotes, like \"eth0\"", interface).map(Self)
+    }
+}
+
+/// An address and a port to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Listen(pub(in crate::cli) SocketAddr);
+
+impl<'de> Deserialize<'de> for Listen {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "an address and port in quotes, like \"0.0.0.0:5252\"";
+        from_text(deserializer, wanted, listen).map(Self)
+    }
+}
+
+/// An address and a port that the proxy can announce to senders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Announced(pub(in crate::cli) SocketAddr);
+
+impl<'de> Deserialize<'de> for Announced {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "an address and port in quotes, like \"192.0.2.1:5252\"";
+        from_text(deserializer, wanted, announced).map(Self)
+    }
+}
+
+/// Where to serve metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Metrics(pub(in crate::cli) MetricsAddress);
+
+impl<'de> Deserialize<'de> for Metrics {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "an address and port in quotes, like \"127.0.0.1:9252\", or \"off\"";
+        from_text(deserializer, wanted, metrics_or_off).map(Self)
+    }
+}
+
+/// The file of the secret key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct KeyFile(pub(in crate::cli) PathBuf);
+
+impl<'de> Deserialize<'de> for KeyFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let wanted = "a file name in quotes, like \"/var/lib/sidekick-proxy/key\"";
+        from_text(deserializer, wanted, |text| Ok(text.into())).map(Self)
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads single values, of flags and of the file.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use sidekick_protocol::DEFAULT_PORT;
+
+use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::packet_info::is_unicast;
+
+/// The most bytes in the name of an interface, by `IFNAMSIZ` of Linux.
+const MAX_NAME: usize = 15;
+
+/// An address and port to listen on.
+pub(super) fn listen(text: &str) -> Result<SocketAddr, String> {
+    address(text, SocketAddr::from((Ipv4Addr::UNSPECIFIED, DEFAULT_PORT)))
+}
+
+/// The address and port where a running proxy serves its metrics.
+pub(super) fn metrics(text: &str) -> Result<SocketAddr, String> {
+    address(text, DEFAULT_ADDRESS)
+}
+
+/// An address and port to serve metrics on, or `off`.
+pub(super) fn metrics_or_off(text: &str) -> Result<MetricsAddress, String> {
+    text.parse().or_else(|_| {
+        address(text, DEFAULT_ADDRESS)
+            .map(MetricsAddress::At)
+            .map_err(|message| format!("{message}, or off"))
+    })
+}
+
+/// An address and port to which a sender can send.
+pub(super) fn announced(text: &str) -> Result<SocketAddr, String> {
+    let address = address(text, SocketAddr::from(([192, 0, 2, 1], DEFAULT_PORT)))?;
+    if is_unicast(address) {
+        Ok(address)
+    } else {
+        Err("write an address of this machine and a port, like 192.0.2.1:5252".to_owned())
+    }
+}
+
+/// An address and port. The error shows one like `example`.
+pub(super) fn address(text: &str, example: SocketAddr) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        if let Ok(port) = text.parse::<u16>() {
+            let whole = SocketAddr::new(example.ip(), port);
+            return format!("write an address before the port, like {whole}");
+        }
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        match bare.parse::<IpAddr>() {
+            Ok(ip) => {
+                format!("add a port to it, like {}", SocketAddr::new(ip, example.port()))
+            }
+            Err(_) => format!("write an address and port like {example}"),
+        }
+    })
+}
+
+/// The name that an interface can have.
+pub(super) fn interface(name: &str) -> Result<String, String> {
+    if name.is_empty() {
+        return Err("the name is empty: leave it out".to_owned());
+    }
+    if name.len() > MAX_NAME || name.contains(|c: char| c.is_whitespace() || c == '/') {
+        return Err("no interface can have this name: `ip link` lists those of this machine".into());
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_to_write() {
+        for (text, expected) in [
+            ("5252", "write an address before the port, like 0.0.0.0:5252"),
+            ("192.0.2.1", "add a port to it, like 192.0.2.1:5252"),
+            ("::", "add a port to it, like [::]:5252"),
+            ("[::]", "add a port to it, like [::]:5252"),
+            ("gateway:5252", "write an address and port like 0.0.0.0:5252"),
+            ("", "write an address and port like 0.0.0.0:5252"),
+        ] {
+            assert_eq!(listen(text).unwrap_err(), expected, "{text}");
+        }
+        assert_eq!(
+            metrics_or_off("9000").unwrap_err(),
+            "write an address before the port, like 127.0.0.1:9000, or off"
+        );
+        assert_eq!(
+            announced("5252").unwrap_err(),
+            "write an address before the port, like 192.0.2.1:5252"
+        );
+    }
+
+    #[test]
+    fn an_interface_has_a_name_that_linux_allows() {
+        for name in ["lo", "eth1.100", "br-lan@x", "fifteen-letters"] {
+            assert_eq!(interface(name).as_deref(), Ok(name));
+        }
+        for name in ["", "sixteen-letters-", "near far", "../eth0"] {
+            assert!(interface(name).is_err(), "{name:?}");
+        }
+    }
+}
