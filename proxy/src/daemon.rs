@@ -17,7 +17,7 @@ use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, info, warn};
 
 use crate::addresses::NetworkMonitor;
-use crate::capture::{self, Capture, CaptureError};
+use crate::capture::{self, Capture, CaptureError, CopyCapture};
 use crate::compat::nsdi24::engine::Engine;
 use crate::config::Config;
 use crate::engine::ProtocolEngine;
@@ -208,6 +208,11 @@ fn serve<E: ProtocolEngine>(
                     pool.close_capture(interface);
                 }
             }
+            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface })) => {
+                let opened = open_copies(config, interface);
+                pool.capture_copies(worker, interface, opened);
+            }
+            Ok(Event::Worker(WorkerEvent::CopiesUnused(captures))) => drop(captures),
             Ok(Event::Worker(WorkerEvent::Failed(cause))) => {
                 break Err(cause).context("the port failed");
             }
@@ -226,6 +231,15 @@ fn serve<E: ProtocolEngine>(
         print(&format!("stopped: {summary}"));
     }
     outcome
+}
+
+/// Opens a capture of what travels towards clients on the interface with this number.
+fn open_copies(config: &Config, interface: u32) -> Result<Box<CopyCapture>, CaptureError> {
+    let (_, name) = config
+        .numbered_interfaces()
+        .find(|(number, _)| *number == interface)
+        .unwrap_or((interface, ""));
+    CopyCapture::open(name, config.capture()).map(Box::new)
 }
 
 /// Reads the configuration again, and applies its limits. `None` if nothing can be read again.

@@ -1,5 +1,6 @@
 //! What a worker drives: the state machine of a wire format, without I/O and clock.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -22,6 +23,24 @@ pub trait ProtocolEngine: Send + 'static {
         now: Instant,
         transmit: impl FnMut(&mut Self),
     );
+
+    /// Keeps copies of datagrams towards clients that asked for copies.
+    fn keep(&mut self, _seen: &[Seen<'_>], _interface: u32, _now: Instant) {}
+
+    /// Whether a session keeps copies.
+    fn keeps_copies(&self) -> bool {
+        false
+    }
+
+    /// The addresses of the clients to which such datagrams travel.
+    fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {
+        std::iter::empty()
+    }
+
+    /// A number that is another one whenever these addresses have changed.
+    fn copy_clients_version(&self) -> u64 {
+        0
+    }
 
     /// Notes that the capture on this interface missed packets, after all observed datagrams and
     /// before the next.
@@ -80,6 +99,26 @@ impl ProtocolEngine for Observer {
         });
     }
 
+    fn keep(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant) {
+        for Seen { flow, payload } in seen {
+            if let Some(datagram) = payload.bytes() {
+                Self::keep(self, flow, interface, datagram, now);
+            }
+        }
+    }
+
+    fn keeps_copies(&self) -> bool {
+        Self::keeps_copies(self)
+    }
+
+    fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {
+        Self::copy_clients(self)
+    }
+
+    fn copy_clients_version(&self) -> u64 {
+        Self::copy_clients_version(self)
+    }
+
     fn missed(&mut self, interface: u32) {
         Self::missed(self, interface);
     }
@@ -133,6 +172,8 @@ impl ProtocolEngine for Observer {
             deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
             epochs: stats.epochs_unasked,
+            kept: stats.kept,
+            repeats: stats.repeats_sent,
             ..Summary::default()
         }
     }

@@ -59,6 +59,12 @@ pub struct Summary {
     /// Epochs that the proxy began by itself after it had missed packets. Otherwise senders would
     /// treat these packets as lost.
     pub epochs: u64,
+    /// Datagrams towards clients of which the proxy kept a copy.
+    pub kept: u64,
+    /// Copies that the proxy sent.
+    pub repeats: u64,
+    /// Packets that the proxy did not copy because the kernel had no room for them.
+    pub uncopied: u64,
     /// Messages that the system did not accept.
     pub unsent: u64,
     /// Messages dropped because the thread that serves their source had too many to read.
@@ -105,6 +111,9 @@ impl Summary {
             (&mut self.merged_uncounted, other.merged_uncounted),
             (&mut self.capture_drops, other.capture_drops),
             (&mut self.epochs, other.epochs),
+            (&mut self.kept, other.kept),
+            (&mut self.repeats, other.repeats),
+            (&mut self.uncopied, other.uncopied),
             (&mut self.unsent, other.unsent),
             (&mut self.late, other.late),
         ] {
@@ -142,6 +151,9 @@ impl fmt::Display for Summary {
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
             ("epochs begun because packets were missed", self.epochs),
+            ("datagrams kept", self.kept),
+            ("copies sent", self.repeats),
+            ("packets not copied", self.uncopied),
             ("unsent", self.unsent),
             ("messages dropped", self.late),
         ] {

@@ -13,6 +13,7 @@ use super::announced::announced;
 use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel};
 use crate::monitor::listener::MetricsAddress;
+use crate::size::Size;
 
 /// Why a configuration file cannot be used, as a sentence for the operator.
 #[derive(Debug, Error)]
@@ -54,6 +55,8 @@ pub(super) struct File {
     pub(super) max_sessions_per_source: Option<Number<1, 1_000_000>>,
     pub(super) max_threshold: Option<Number<1, 255>>,
     pub(super) idle_timeout: Option<Number<1, 86_400>>,
+    pub(super) keep: Option<Bytes>,
+    pub(super) keep_per_session: Option<Bytes>,
     pub(super) key: Option<PathBuf>,
     pub(super) discovery: Option<bool>,
     pub(super) announce: Option<Vec<Announced>>,
@@ -68,6 +71,10 @@ pub(super) struct File {
 /// A whole number from `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number<const LEAST: u64, const MOST: u64>(pub(super) u64);
+
+/// A number of bytes, as a number or a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bytes(pub(super) Size);
 
 /// An address and a port to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +108,31 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, 
             }
         }
         deserializer.deserialize_i64(Range)
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Amount;
+
+        impl Visitor<'_> for Amount {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes like \"64M\", \"512K\" or 1000000, up to \"1024G\"")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Bytes, E> {
+                let size = number.to_string().parse();
+                size.map(Bytes).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Bytes, E> {
+                let size = text.parse();
+                size.map(Bytes).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Amount)
     }
 }
 
@@ -159,6 +191,11 @@ impl File {
         put(&mut config.max_sessions_per_source, per_source, is_set("max_sessions_per_source"));
         put(&mut config.max_threshold, threshold, is_set("max_threshold"));
         put(&mut config.idle_timeout, idle_timeout, is_set("idle_timeout"));
+        // Both flags decide about copies, so either overrides the key.
+        let keep = is_set("no_keep") || is_set("keep");
+        let per_session = self.keep_per_session.map(|it| it.0);
+        put(&mut config.keep, self.keep.map(|it| Some(it.0)), keep);
+        put(&mut config.keep_per_session, per_session, is_set("keep_per_session"));
         put(&mut config.key, self.key.map(Some), is_set("key"));
         put(&mut config.discovery, self.discovery, discovery);
         put(&mut config.announce, announce, discovery);
@@ -251,6 +288,16 @@ mod tests {
                 "metrics = \"on\"",
                 "p.toml:1: metrics: invalid value: string \"on\", expected an address and port \
                  like 127.0.0.1:9252, or off",
+            ),
+            (
+                "keep = \"64MB\"",
+                "p.toml:1: keep: invalid value: string \"64MB\", expected a number of bytes like \
+                 \"64M\", \"512K\" or 1000000, up to \"1024G\"",
+            ),
+            (
+                "keep = -1",
+                "p.toml:1: keep: invalid value: integer `-1`, expected a number of bytes like \
+                 \"64M\", \"512K\" or 1000000, up to \"1024G\"",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {

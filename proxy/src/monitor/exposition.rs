@@ -10,7 +10,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The totals since the start: name, help and number of each. The pattern names every field, so a
 /// new field of the summary does not compile until it is here.
-fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
+fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 27] {
     let Summary {
         captured,
         counted,
@@ -36,6 +36,9 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
         merged_uncounted,
         capture_drops,
         epochs,
+        kept,
+        repeats,
+        uncopied,
         unsent,
         late,
     } = *summary;
@@ -129,6 +132,17 @@ fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
             "sidekick_messages_forged_total",
             "Messages that failed authentication, or were replayed.",
             forged,
+        ),
+        (
+            "sidekick_datagrams_kept_total",
+            "Datagrams towards clients of which the proxy kept a copy.",
+            kept,
+        ),
+        ("sidekick_repeats_sent_total", "Copies that the proxy sent.", repeats),
+        (
+            "sidekick_datagrams_uncopied_total",
+            "Packets that the proxy did not copy because the kernel had no room for them.",
+            uncopied,
         ),
         ("sidekick_messages_unsent_total", "Messages that the system did not accept.", unsent),
         (

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 
 use crate::addresses::HostNetwork;
-use crate::capture::{Capture, CaptureError, Counters};
+use crate::capture::{Capture, CaptureError, CopyCapture, Counters};
 use crate::config::MAX_INTERFACES;
 use crate::summary::Summary;
 
@@ -32,6 +32,13 @@ pub(crate) enum Command {
         interface: u32,
         /// The open capture.
         capture: Capture,
+    },
+    /// The answer to [`WorkerEvent::CopiesWanted`].
+    CaptureCopies {
+        /// The daemon's number of the interface.
+        interface: u32,
+        /// The open capture, or why there is none.
+        opened: Result<Box<CopyCapture>, CaptureError>,
     },
     /// Close the capture with this number.
     CloseCapture(u32),
@@ -83,6 +90,16 @@ pub enum WorkerEvent {
         /// Why it has ended.
         cause: CaptureError,
     },
+    /// A session keeps copies, so a worker needs what travels towards clients on an interface.
+    CopiesWanted {
+        /// The worker's index.
+        worker: u16,
+        /// The daemon's number of the interface.
+        interface: u32,
+    },
+    /// A worker needs these captures no more. The daemon closes them, so that the worker does not
+    /// wait for the kernel.
+    CopiesUnused(Vec<Box<CopyCapture>>),
     /// The port, or the wait for events, has failed. The worker has ended.
     Failed(io::Error),
 }

@@ -9,6 +9,7 @@ mod addresses;
 mod answers;
 mod budget;
 mod capture;
+mod clients;
 mod config;
 mod copies;
 mod deadlines;
@@ -117,7 +118,8 @@ impl Observer {
     }
 
     /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
-    /// are more than the new limit. Addresses, key and shard stay.
+    /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
+    /// once, but copies that are beyond it remain until their age.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.
@@ -126,6 +128,7 @@ impl Observer {
         self.config =
             ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
         self.table.make_room(self.config.max_sessions);
+        self.table.pool.resize(self.config.keep_bytes);
         Ok(())
     }
 

@@ -1,8 +1,9 @@
 //! Copies of datagrams that passed, for a while and within a budget (SPEC.md, section 6.8).
 //!
-//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A session's [`Copies`] fill blocks in the order in which
-//! datagrams pass, and return each block when all datagrams in it are too old. Keeping a datagram
-//! copies its bytes once, and allocates nothing once the pool has grown.
+//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A
+//! session's [`Copies`] fill blocks in the order in which datagrams pass, and return each block when
+//! all datagrams in it are too old. Keeping a datagram copies its bytes once, and allocates nothing
+//! once the pool has grown.
 
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,26 +24,29 @@ const MAX_REPEATS: u8 = 16;
 #[derive(Debug)]
 pub(super) struct Pool {
     free: Vec<Box<[u8]>>,
-    /// Blocks that may still be allocated.
-    unallocated: usize,
+    /// The most blocks.
+    max: usize,
     /// Blocks that hold copies.
     used: usize,
-    /// The most of them for one source prefix, and those of each that has any.
-    max_of_source: usize,
+    /// Those of each source prefix that has any.
     of_source: BTreeMap<IpAddr, usize>,
 }
 
 impl Pool {
     /// A pool of at most `max_bytes`, in whole blocks. Nothing is allocated before it is needed.
     pub(super) fn new(max_bytes: usize) -> Self {
-        let blocks = max_bytes / BLOCK;
-        Self {
-            free: Vec::new(),
-            unallocated: blocks,
-            used: 0,
-            max_of_source: blocks / SOURCE_PART,
-            of_source: BTreeMap::new(),
-        }
+        Self { free: Vec::new(), max: max_bytes / BLOCK, used: 0, of_source: BTreeMap::new() }
+    }
+
+    /// Changes the limit. Blocks beyond it are freed as they are returned.
+    pub(super) fn resize(&mut self, max_bytes: usize) {
+        self.max = max_bytes / BLOCK;
+        self.free.truncate(self.max.saturating_sub(self.used));
+    }
+
+    /// Returns all free blocks to the system.
+    pub(super) fn release(&mut self) {
+        self.free = Vec::new();
     }
 
     /// The bytes of blocks that hold copies.
@@ -53,13 +57,10 @@ impl Pool {
     /// A block for a source prefix, which may have `at_least` of them in any case.
     fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Box<[u8]>> {
         let of_source = self.of_source.get(&source).copied().unwrap_or(0);
-        if of_source >= self.max_of_source.max(at_least) {
+        if self.used >= self.max || of_source >= (self.max / SOURCE_PART).max(at_least) {
             return None;
         }
-        let block = self.free.pop().or_else(|| {
-            self.unallocated = self.unallocated.checked_sub(1)?;
-            Some(vec![0; BLOCK].into_boxed_slice())
-        })?;
+        let block = self.free.pop().unwrap_or_else(|| vec![0; BLOCK].into_boxed_slice());
         self.used += 1;
         self.of_source.insert(source, of_source + 1);
         Some(block)
@@ -73,7 +74,9 @@ impl Pool {
                 self.of_source.remove(&source);
             }
         }
-        self.free.push(block);
+        if self.used < self.max {
+            self.free.push(block);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::wire::discovery::{Answer, Reply};
 use crate::wire::{
     Datagram, Keep, MAX_RANGES, Message, REPEAT_HEADER_LEN, Range, Repeat, Request, SessionNumber,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// The most copies for one range.
@@ -39,7 +39,19 @@ impl Observer {
     /// Whether a session keeps copies. If none does, the caller need not capture whole datagrams.
     #[must_use]
     pub fn keeps_copies(&self) -> bool {
-        self.table.keeping() > 0
+        self.table.clients.sessions() > 0
+    }
+
+    /// The addresses to which the datagrams travel of which copies are wanted: those of the
+    /// sessions' clients, each once. The caller need not capture what goes to others.
+    pub fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> + '_ {
+        self.table.clients.addresses()
+    }
+
+    /// A number that is another one whenever [`Observer::copy_clients`] has changed.
+    #[must_use]
+    pub fn copy_clients_version(&self) -> u64 {
+        self.table.clients.version()
     }
 
     /// The bytes of memory that hold copies, in whole blocks.

@@ -1,5 +1,6 @@
 //! The sessions of an observer, indexed by flow, number and peer, and ordered by deadline.
 
+use super::clients::Clients;
 use super::copies::Pool;
 use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
@@ -100,9 +101,9 @@ pub(super) struct Table {
     unconfirmed: usize,
     /// Exactly one deadline per session.
     deadlines: Deadlines,
-    /// The memory of all copies, and the number of sessions that have some.
+    /// The memory of all copies, and the clients whose sessions keep some.
     pub(super) pool: Pool,
-    keeping: usize,
+    pub(super) clients: Clients,
 }
 
 /// The sessions of one source.
@@ -143,7 +144,7 @@ impl Table {
             unconfirmed: 0,
             deadlines: Deadlines::default(),
             pool: Pool::new(keep_bytes),
-            keeping: 0,
+            clients: Clients::default(),
         };
         table.make_room(sessions);
         table
@@ -317,7 +318,10 @@ impl Table {
         let mut slot = self.slots.get_mut(index)?.take()?;
         if let Some(mut keeping) = slot.session.keeping.take() {
             keeping.copies.clear(&mut self.pool);
-            self.keeping -= 1;
+            self.clients.remove(slot.session.agreed.flow.source.ip());
+            if self.clients.sessions() == 0 {
+                self.pool.release();
+            }
         }
         self.free.push(index);
         self.deadlines.remove(index);
@@ -369,11 +373,6 @@ impl Table {
         self.reschedule_at(index);
     }
 
-    /// The number of sessions that keep copies.
-    pub(super) fn keeping(&self) -> usize {
-        self.keeping
-    }
-
     /// Begins to keep copies for a session, if it does not yet.
     pub(super) fn begin_keeping(
         &mut self,
@@ -382,9 +381,10 @@ impl Table {
     ) -> Option<&mut Keeping> {
         let session = &mut self.slots.get_mut(index)?.as_mut()?.session;
         if session.keeping.is_none() {
-            self.keeping += 1;
+            let client = session.agreed.flow.source.ip();
+            self.clients.add(client);
             let mut keeping = new();
-            keeping.copies.set_source(site(session.agreed.flow.source.ip()));
+            keeping.copies.set_source(site(client));
             session.keeping = Some(Box::new(keeping));
         }
         session.keeping.as_deref_mut()
