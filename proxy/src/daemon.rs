@@ -6,7 +6,6 @@ mod progress;
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use crate::engine::ProtocolEngine;
 use crate::key;
 use crate::monitor::listener;
 use crate::monitor::server;
-use crate::monitor::status::{ProxyInfo, StatusReader};
+use crate::monitor::status::{Limits, ProxyInfo, StatusReader};
 use crate::pool::WorkerPool;
 use crate::port::Port;
 use crate::privileges;
@@ -167,11 +166,11 @@ fn serve<E: ProtocolEngine>(
             }
         }
     }
-    let max_sessions = Arc::new(AtomicU64::new(config.max_sessions));
+    let limits = Arc::new(Limits::of(config));
     if let Some(listener) = metrics {
         let interfaces = config.interfaces.clone();
-        let max_sessions = Arc::clone(&max_sessions);
-        let info = ProxyInfo { address, public_key, interfaces, max_sessions };
+        let limits = Arc::clone(&limits);
+        let info = ProxyInfo { address, public_key, interfaces, limits };
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
     let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
@@ -190,7 +189,7 @@ fn serve<E: ProtocolEngine>(
                 notify_manager(&states);
                 match reload(reread, &pool) {
                     Ok(Some(new)) => {
-                        max_sessions.store(new.max_sessions, Ordering::Relaxed);
+                        limits.set(&new);
                         log_unapplied(config, &new);
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };

@@ -11,6 +11,15 @@ use tracing::debug;
 
 use crate::summary::Summary;
 
+/// The copies that an engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiesHeld {
+    /// Bytes of memory that hold copies.
+    pub bytes: usize,
+    /// Sessions that keep copies.
+    pub sessions: usize,
+}
+
 /// A state machine that counts packets and reports them.
 pub trait ProtocolEngine: Send + 'static {
     /// Counts datagrams that were captured on an interface, in this order. `interface` is the
@@ -77,6 +86,11 @@ pub trait ProtocolEngine: Send + 'static {
 
     /// The number of open sessions, if the wire format has sessions.
     fn open_sessions(&self) -> Option<usize>;
+
+    /// The memory that holds copies now, and the sessions that keep some.
+    fn copies(&self) -> CopiesHeld {
+        CopiesHeld::default()
+    }
 
     /// The status of open sessions, at most `most` of them.
     fn sessions(&self, _most: usize) -> Vec<SessionStatus> {
@@ -173,13 +187,25 @@ impl ProtocolEngine for Observer {
             withheld: stats.quacks_withheld,
             epochs: stats.epochs_unasked,
             kept: stats.kept,
+            kept_bytes: stats.kept_bytes,
+            keeps: stats.keeps,
+            keeps_unproven: stats.keeps_unproven,
+            requests: stats.requests,
+            requests_deferred: stats.requests_deferred,
+            requests_unanswered: stats.requests_unanswered,
             repeats: stats.repeats_sent,
+            repeat_bytes: stats.repeat_bytes,
+            repeats_withheld: stats.repeats_withheld,
             ..Summary::default()
         }
     }
 
     fn open_sessions(&self) -> Option<usize> {
         Some(Self::sessions(self))
+    }
+
+    fn copies(&self) -> CopiesHeld {
+        CopiesHeld { bytes: self.copies_bytes(), sessions: self.keeping_sessions() }
     }
 
     fn sessions(&self, most: usize) -> Vec<SessionStatus> {

@@ -301,7 +301,8 @@ impl<E: ProtocolEngine> Worker<E> {
             totals.count(&capture.counters);
         }
         let sessions = self.engine.sessions(sessions);
-        Report { totals, open: self.engine.open_sessions(), captures, sessions, at: clock() }
+        let (open, copies) = (self.engine.open_sessions(), self.engine.copies());
+        Report { totals, open, copies, captures, sessions, at: clock() }
     }
 
     /// Whether this worker reads the proxy's port.

@@ -14,6 +14,7 @@ use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 use crate::addresses::HostNetwork;
 use crate::capture::{Capture, CaptureError, CopyCapture, Counters};
 use crate::config::MAX_INTERFACES;
+use crate::engine::CopiesHeld;
 use crate::summary::Summary;
 
 /// Messages that can wait for a worker. It drops further ones, as the network may drop them.
@@ -59,6 +60,8 @@ pub struct Report {
     pub totals: Summary,
     /// The number of open sessions, if the wire format has sessions.
     pub open: Option<usize>,
+    /// The copies that the worker holds.
+    pub copies: CopiesHeld,
     /// The captures, by interface.
     pub captures: Vec<CaptureReport>,
     /// The status of as many sessions as were requested.

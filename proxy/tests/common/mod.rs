@@ -358,10 +358,15 @@ impl Peer {
         has
     }
 
-    /// Asks the proxy to keep copies, without a proof, and returns the age that it grants.
-    pub fn keep(&self, age_ms: u16) -> u16 {
+    /// Asks the proxy to keep copies, without a proof.
+    pub fn send_keep(&self, age_ms: u16) {
         let (cookie, handle, nonce) = (Cookie::NONE, [1; HANDLE_LEN], [2; NONCE_LEN]);
         self.send(Message::Keep(Keep { age_ms, handle, nonce, cookie }));
+    }
+
+    /// Asks the proxy to keep copies, and returns the age that it grants.
+    pub fn keep(&self, age_ms: u16) -> u16 {
+        self.send_keep(age_ms);
         self.receive(|message| match message {
             Message::Kept { age_ms } => Some(*age_ms),
             _ => None,

@@ -54,6 +54,12 @@ impl Observer {
         self.table.clients.version()
     }
 
+    /// The number of sessions that keep copies.
+    #[must_use]
+    pub fn keeping_sessions(&self) -> usize {
+        self.table.clients.sessions()
+    }
+
     /// The bytes of memory that hold copies, in whole blocks.
     #[must_use]
     pub fn copies_bytes(&self) -> usize {
@@ -78,6 +84,7 @@ impl Observer {
             self.table.reschedule_at(index);
         }
         self.stats.kept += 1;
+        self.stats.kept_bytes += u64::try_from(datagram.len()).unwrap_or(0);
         true
     }
 
@@ -105,6 +112,7 @@ impl Observer {
                 keeping.copies.set_max_age(age);
             }
         }
+        self.stats.keeps += 1;
         self.queue(Outgoing::Kept(number));
         Ok(())
     }
@@ -145,19 +153,21 @@ impl Observer {
     ) -> Result<(), HandleError> {
         let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let Some((keeping, pool)) = self.table.keeping_of(index) else {
+            self.stats.requests_unanswered += 1;
             return Err(HandleError::NotKept);
         };
         if !keeping.admit_request(request.ranges.len(), now) {
             self.stats.requests_deferred += 1;
             return Err(HandleError::Busy);
         }
-        self.stats.requests += 1;
         keeping.copies.expire(now, pool);
         let mut nothing = 0_u16;
+        let mut answered = false;
         for (range, Range { after, before }) in (0..).zip(request.ranges.iter()) {
             let Some(Found { first, len }) = keeping.copies.between(after, before) else {
                 continue;
             };
+            answered = true;
             if len == 0 {
                 nothing |= 1 << range;
                 continue;
@@ -174,6 +184,8 @@ impl Observer {
                 });
             }
         }
+        self.stats.requests += u64::from(answered);
+        self.stats.requests_unanswered += u64::from(!answered);
         if nothing != 0 {
             self.queue(Outgoing::Nothing {
                 session: number,
@@ -210,6 +222,7 @@ impl Observer {
             }
             if let Some(transmit) = self.emit_copy(&repeats, index, position, out) {
                 self.stats.repeats_sent += 1;
+                self.stats.repeat_bytes += u64::try_from(transmit.size).unwrap_or(0);
                 return Some(transmit);
             }
             self.stats.repeats_withheld += 1;
