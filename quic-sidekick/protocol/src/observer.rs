@@ -21,6 +21,7 @@ mod keeping;
 mod limiter;
 mod observed;
 mod outgoing;
+mod pacer;
 mod peer;
 mod repeating;
 mod session;
@@ -28,6 +29,7 @@ mod setup;
 mod shard;
 mod table;
 mod transmit;
+mod waiting;
 
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
@@ -42,7 +44,6 @@ use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
 pub use peer::Peer;
-use repeating::Repeats;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
@@ -75,8 +76,8 @@ pub struct Observer {
     handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
-    /// Copies that wait for all messages to be sent.
-    repeats: VecDeque<Repeats>,
+    /// Sessions whose copies leave when all messages are sent.
+    repeating: VecDeque<SessionNumber>,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -110,7 +111,7 @@ impl Observer {
                 u64::from_be_bytes(seed_of_table),
             ),
             waiting: VecDeque::with_capacity(MAX_WAITING),
-            repeats: VecDeque::new(),
+            repeating: VecDeque::new(),
             closing: false,
             stats: ObserverStats::default(),
             config,

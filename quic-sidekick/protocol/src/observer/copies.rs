@@ -5,13 +5,14 @@
 //! all datagrams in it are too old. Keeping a datagram copies its bytes once, and allocates nothing
 //! once the pool has grown.
 
+use super::pacer::{self, Passed};
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-/// The size of a block in bytes: some forty datagrams.
-const BLOCK: usize = 64 << 10;
+/// The size of a block in bytes: some forty datagrams. A session with less memory keeps nothing.
+pub(super) const BLOCK: usize = 64 << 10;
 /// The most datagrams that a session keeps.
 const MAX_KEPT: usize = 8192;
 /// The sessions of one source prefix use this part of the pool at most, or the share of one session
@@ -117,6 +118,8 @@ pub(super) struct Copies {
     identifiers: VecDeque<u32>,
     /// The position of the first kept datagram.
     first: u64,
+    /// The cost of all kept datagrams for the pacer.
+    cost: usize,
     /// The interface whose datagrams are kept: the first that showed one while none was kept.
     interface: Option<u32>,
 }
@@ -134,6 +137,7 @@ impl Copies {
             kept: VecDeque::new(),
             identifiers: VecDeque::new(),
             first: 0,
+            cost: 0,
             interface: None,
         }
     }
@@ -211,6 +215,7 @@ impl Copies {
         let block = self.first_block + u64::try_from(self.blocks.len() - 1).unwrap_or(0);
         self.kept.push_back(Kept { at: now, block, offset, len, repeats: 0 });
         self.identifiers.push_back(identifier);
+        self.cost += pacer::cost(datagram.len());
         true
     }
 
@@ -235,7 +240,8 @@ impl Copies {
     }
 
     fn forget_one(&mut self) {
-        if self.kept.pop_front().is_some() {
+        if let Some(kept) = self.kept.pop_front() {
+            self.cost -= pacer::cost(kept.len.into());
             self.identifiers.pop_front();
             self.first += 1;
         }
@@ -296,6 +302,19 @@ impl Copies {
         };
         let first = self.first + u64::try_from(start).ok()?;
         Some(Found { first, len: end - start })
+    }
+
+    /// What passed since the oldest kept datagram.
+    pub(super) fn passed_lately(&self, now: Instant) -> Passed {
+        let first = self.kept.front().map_or(now, |kept| kept.at);
+        Passed { cost: self.cost, span: now.saturating_duration_since(first) }
+    }
+
+    /// The length of the datagram at a position; `None` if it cannot be repeated.
+    pub(super) fn len_at(&self, position: u64) -> Option<usize> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        let kept = self.kept.get(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
+        Some(kept.len.into())
     }
 
     /// The datagram at a position, to repeat it. `None` if it is not kept any more or was repeated

@@ -3,38 +3,22 @@
 
 use super::Observer;
 use super::answers::OutgoingAnswer;
-use super::copies::Found;
+use super::copies::{BLOCK, Found};
 use super::error::HandleError;
-use super::keeping::{Keeping, Kept, MAX_AGE};
+use super::keeping::{Keeping, Kept, MAX_AGE, Next};
 use super::outgoing::Outgoing;
 use super::table::Key;
+use super::waiting::Repeats;
 use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
-use crate::wire::{
-    Datagram, Keep, MAX_RANGES, Message, REPEAT_HEADER_LEN, Range, Repeat, Request, SessionNumber,
-};
+use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Range, Repeat, Request, SessionNumber};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 /// The most copies for one range.
 const MAX_COPIES: usize = 64;
-/// The most ranges of all sessions that wait to be repeated.
-const MAX_REPEATS: usize = 4096;
-
-/// Copies that wait to be sent, for one range of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repeats {
-    session: SessionNumber,
-    number: u16,
-    range: u8,
-    /// The position of the first.
-    first: u64,
-    index: u8,
-    total: u8,
-}
-
 impl Observer {
     /// Whether a session keeps copies. If none does, the caller need not capture whole datagrams.
     #[must_use]
@@ -97,6 +81,8 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let max_bytes = self.config.keep_bytes_per_session.min(self.config.keep_bytes);
+        // Less than a block holds nothing.
+        let max_bytes = if max_bytes < BLOCK { 0 } else { max_bytes };
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (flow, peer) = (session.agreed.flow, session.agreed.peer);
         if max_bytes > 0 && !self.cookies.verify(&keep.cookie, Proof::Flow(&flow), now) {
@@ -119,7 +105,8 @@ impl Observer {
 
     /// Sends a cookie along the path to the flow's source, at most at the rate of answers to
     /// markers. The flow's source has the address at which the sender is, so the answer reaches no
-    /// other host; another port of that host at most.
+    /// other host; another port of that host at most. That address has received a cookie, so it is
+    /// one of a host. The sender chooses the destination, from which the answer seems to come.
     fn challenge(
         &mut self,
         flow: &Flow,
@@ -127,7 +114,7 @@ impl Observer {
         keep: &Keep,
         now: Instant,
     ) -> Result<(), HandleError> {
-        if flow.source.ip() != peer.ip().to_canonical() {
+        if flow.source.ip() != peer.ip().to_canonical() || !self.addresses.can_answer(flow) {
             return Err(HandleError::Unproven);
         }
         if !self.answered.record(keep.nonce, flow.source, now) {
@@ -152,14 +139,17 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        let Some((keeping, pool)) = self.table.keeping_of(index) else {
+        if self.table.keeping_of(index).is_none() {
             self.stats.requests_unanswered += 1;
             return Err(HandleError::NotKept);
-        };
-        if !keeping.admit_request(request.ranges.len(), now) {
+        }
+        if !self.table.admit_request(index, request.ranges.len(), now) {
             self.stats.requests_deferred += 1;
             return Err(HandleError::Busy);
         }
+        let Some((keeping, pool)) = self.table.keeping_of(index) else {
+            return Err(HandleError::NotKept);
+        };
         keeping.copies.expire(now, pool);
         let mut nothing = 0_u16;
         let mut answered = false;
@@ -172,18 +162,14 @@ impl Observer {
                 nothing |= 1 << range;
                 continue;
             }
-            if self.repeats.len() < MAX_REPEATS {
-                let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
-                self.repeats.push_back(Repeats {
-                    session: number,
-                    number: request.number,
-                    range,
-                    first,
-                    index: 0,
-                    total,
-                });
-            }
+            let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
+            let number = request.number;
+            keeping.waiting.push(Repeats { number, range, first, index: 0, total });
         }
+        if keeping.resume(now, pool) {
+            self.repeating.push_back(number);
+        }
+        self.table.reschedule_at(index);
         self.stats.requests += u64::from(answered);
         self.stats.requests_unanswered += u64::from(!answered);
         if nothing != 0 {
@@ -202,8 +188,13 @@ impl Observer {
         if keeping.due().is_none_or(|due| due > now) {
             return false;
         }
+        let resumed = keeping.waiting.due().is_some_and(|due| due <= now);
+        let resumed = resumed && keeping.resume(now, pool);
         let tail = keeping.on_timeout(now, pool);
         self.table.reschedule_at(index);
+        if resumed && let Some(session) = self.table.get(index) {
+            self.repeating.push_back(session.agreed.number);
+        }
         if tail && let Some(session) = self.table.get(index) {
             let number = session.agreed.number;
             self.queue(Outgoing::Tail(number));
@@ -211,43 +202,40 @@ impl Observer {
         true
     }
 
-    /// Writes the next copy to repeat. Quacks and other messages go first.
+    /// Writes the next copy to repeat. Quacks and other messages go first. The sessions take turns.
     pub(super) fn emit_repeat(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        while let Some(mut repeats) = self.repeats.pop_front() {
-            let position = repeats.first + u64::from(repeats.index);
-            let index = repeats.index;
-            repeats.index += 1;
-            if repeats.index < repeats.total {
-                self.repeats.push_front(repeats);
+        while let Some(number) = self.repeating.pop_front() {
+            let Some((place, session)) = self.table.by_number(number) else { continue };
+            let peer_number = session.agreed.peer_number;
+            let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
+            keeping.waiting.set_queued(false);
+            let len = match keeping.next_copy() {
+                Next::Copy(copy, datagram) => {
+                    let Repeats { number, range, index, total, .. } = copy;
+                    let session = peer_number;
+                    let repeat = Repeat { session, number, range, index, total, datagram };
+                    Datagram::Repeat(repeat).emit(out).ok()
+                }
+                Next::Withheld => None,
+                Next::Later | Next::Nothing => {
+                    self.table.reschedule_at(place);
+                    continue;
+                }
+            };
+            if !keeping.waiting.is_empty() {
+                keeping.waiting.set_queued(true);
+                self.repeating.push_back(number);
             }
-            if let Some(transmit) = self.emit_copy(&repeats, index, position, out) {
+            if let Some(len) = len
+                && let Some(session) = self.table.get(place)
+            {
                 self.stats.repeats_sent += 1;
-                self.stats.repeat_bytes += u64::try_from(transmit.size).unwrap_or(0);
-                return Some(transmit);
+                self.stats.repeat_bytes += u64::try_from(len).unwrap_or(0);
+                return Some(session.transmit(len));
             }
             self.stats.repeats_withheld += 1;
         }
         None
-    }
-
-    fn emit_copy(
-        &mut self,
-        repeats: &Repeats,
-        index: u8,
-        position: u64,
-        out: &mut [u8],
-    ) -> Option<Transmit> {
-        let (place, session) = self.table.by_number(repeats.session)?;
-        let peer_number = session.agreed.peer_number;
-        let (keeping, _) = self.table.keeping_of(place)?;
-        let datagram = keeping.copies.repeat(position)?;
-        if !keeping.allowance.spend(datagram.len() + REPEAT_HEADER_LEN) {
-            return None;
-        }
-        let Repeats { number, range, total, .. } = *repeats;
-        let repeat = Repeat { session: peer_number, number, range, index, total, datagram };
-        let len = Datagram::Repeat(repeat).emit(out).ok()?;
-        self.table.get(place).map(|session| session.transmit(len))
     }
 
     /// The message that answers a KEEP.

@@ -1,5 +1,8 @@
 //! Copies of the reverse flow: who may ask for them, and what bounds them (SPEC.md, section 6.8).
 
+mod neighbours;
+mod pace;
+
 use super::*;
 use crate::wire::{Keep, Range, Ranges, Request};
 
