@@ -114,11 +114,7 @@ impl ProtocolEngine for Observer {
     }
 
     fn keep(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant) {
-        for Seen { flow, payload } in seen {
-            if let Some(datagram) = payload.bytes() {
-                Self::keep(self, flow, interface, datagram, now);
-            }
-        }
+        self.keep_all(seen, interface, now);
     }
 
     fn keeps_copies(&self) -> bool {

@@ -284,6 +284,17 @@ impl Copies {
         self.interface = None;
     }
 
+    /// Reads what [`Copies::keep`] needs, to have it in the cache.
+    #[inline]
+    pub(super) fn touch(&self) -> u8 {
+        let next = self.filled.min(BLOCK - 1);
+        let memory = self.blocks.back().and_then(|block| block.get(next)).copied();
+        let repeats = self.kept.back().map_or(0, |kept| kept.repeats);
+        let oldest = self.kept.front().map_or(0, |kept| kept.repeats);
+        let identifier = self.identifiers.back().map_or(0, |id| id.to_be_bytes()[0]);
+        memory.unwrap_or(0) ^ repeats ^ oldest ^ identifier
+    }
+
     /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
     /// and before the next one with the identifier `before`, or to the latest. `None` if a named
     /// datagram is not kept in this order.
