@@ -22,7 +22,7 @@ const MESSAGES_WAITING: usize = 1024;
 /// Requests for a report that can wait for a worker.
 const REPORTS_WAITING: usize = 16;
 /// Commands that can wait for a worker, among them these requests.
-const COMMANDS_WAITING: usize = REPORTS_WAITING + 4 * MAX_INTERFACES;
+const COMMANDS_WAITING: usize = REPORTS_WAITING + 6 * MAX_INTERFACES;
 
 /// A command of the daemon to a worker.
 #[derive(Debug)]

@@ -43,11 +43,20 @@ pub(super) struct CopyState {
     unused_since: Option<Instant>,
     /// Packets for which closed captures had no room.
     missed: u64,
+    /// The log has the first error.
+    warned: bool,
 }
 
 impl CopyState {
     pub(super) fn new(shard: (u16, u16)) -> Self {
-        Self { shard, shown: None, unused_since: None, missed: 0 }
+        Self { shard, shown: None, unused_since: None, missed: 0, warned: false }
+    }
+
+    /// Logs why a capture ended or cannot be opened, the first time.
+    fn warn(&mut self, error: &CaptureError) {
+        if !mem::replace(&mut self.warned, true) {
+            warn!("the proxy keeps no copies at present: {error} (logged once)");
+        }
     }
 
     /// Adds packets for which a closed capture had no room.
@@ -120,7 +129,7 @@ impl<E: ProtocolEngine> Worker<E> {
                 CopySource::Open(capture)
             }
             Err(error) => {
-                warn!("the proxy keeps no copies: {error}");
+                self.copies.warn(&error);
                 CopySource::Failed
             }
         };
@@ -132,7 +141,7 @@ impl<E: ProtocolEngine> Worker<E> {
             if let CopySource::Open(capture) = copies
                 && let Err(error) = capture.capture.check()
             {
-                warn!("the proxy keeps no copies: {error}");
+                self.copies.warn(&error);
                 self.copies.missed += missed(capture);
                 *copies = CopySource::Failed;
             } else if matches!(copies, CopySource::Failed) {
@@ -162,7 +171,7 @@ impl<E: ProtocolEngine> Worker<E> {
                     Ok(0) => break,
                     Ok(frames) => read += frames,
                     Err(error) => {
-                        warn!("the proxy keeps no copies: {error}");
+                        self.copies.warn(&error);
                         self.copies.missed += missed(capture);
                         *copies = CopySource::Failed;
                         break;
