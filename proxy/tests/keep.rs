@@ -11,7 +11,7 @@ mod common;
 use std::process::Command;
 use std::time::Duration;
 
-use common::download::{Addresses, Client, V4, V6, now, numbered, router};
+use common::download::{Addresses, Client, V4, V6, near, now, numbered, router};
 use common::link::{bind, connected, send};
 use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -21,7 +21,7 @@ const KEEP: Option<Duration> = Some(Duration::from_millis(900));
 /// Downloads past a proxy with these flags, loses every seventh datagram, and gets it from the
 /// proxy. Returns the proxy's summary.
 fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
-    let (mut sockets, server) = router(addresses, &[], &[], 1);
+    let (mut sockets, server) = router(addresses, 1);
     let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
     let proxy = daemon.address_on(addresses.near.0);
     let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
@@ -103,7 +103,7 @@ fn a_proxy_without_copies_grants_none() {
 #[test]
 fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
     in_namespace("the_datagrams_of_merged_frames_are_kept_one_by_one", || {
-        let (mut sockets, server) = router(V4, &[], &[], 1);
+        let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
@@ -136,7 +136,7 @@ fn status_until(what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serd
 #[test]
 fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
     in_namespace("the_status_shows_copies_and_the_end_of_a_session_frees_them", || {
-        let (mut sockets, server) = router(V4, &[], &[], 1);
+        let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json --keep 8M");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
@@ -174,7 +174,7 @@ fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
 #[test]
 fn a_stranger_gets_silence() {
     in_namespace("a_stranger_gets_silence", || {
-        let (mut sockets, server) = router(V4, &[], &[], 2);
+        let (mut sockets, server) = router(V4, 2);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         // A program at the client's address, with a session of its own flow to the same server.
@@ -202,7 +202,7 @@ fn a_stranger_gets_silence() {
 #[test]
 fn what_the_interface_s_own_queue_drops_is_not_kept() {
     in_namespace("what_the_interface_s_own_queue_drops_is_not_kept", || {
-        let (mut sockets, server) = router(V4, &[], &[], 1);
+        let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 -i far0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
@@ -233,7 +233,7 @@ for frame in sys.argv[1:]: link.send(bytes.fromhex(frame))
 #[test]
 fn datagrams_with_vlan_tags_are_kept() {
     in_namespace("datagrams_with_vlan_tags_are_kept", || {
-        let (mut sockets, server) = router(V4, &[], &[], 1);
+        let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
@@ -252,6 +252,21 @@ fn datagrams_with_vlan_tags_are_kept() {
         // The client has no interface for them: it lacks all three.
         client.request(&sent[0], &sent[2]);
         client.run_until("repeated", |client| client.copies.contains(&sent[1]));
+        daemon.stop();
+    });
+}
+
+/// The capture for copies ends with the interface, and begins again when the interface is back.
+#[test]
+fn an_interface_that_comes_back_is_copied_from_again() {
+    in_namespace("an_interface_that_comes_back_is_copied_from_again", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 --json --threads 2");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
+        run("ip link delete near0");
+        let mut sockets = near(V4, 1);
+        Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
         daemon.stop();
     });
 }

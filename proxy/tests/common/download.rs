@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -35,36 +36,33 @@ fn prefix(ip: &str) -> String {
 }
 
 /// Makes the proxy's host a router between `near0`, where clients are, and `far0`, where the server
-/// is. The command lines of `on_client` and `on_router` run when the near link is up. Returns the
-/// client's sockets and the server's.
-pub fn router(
-    addresses: Addresses,
-    on_client: &'static [&'static str],
-    on_router: &[&str],
-    ports: u16,
-) -> (Vec<(UdpSocket, UdpSocket)>, UdpSocket) {
-    let Addresses { near: (near_ours, near_theirs), far: (far_ours, far_theirs) } = addresses;
-    let default = |gateway: &str| match gateway.contains(':') {
-        true => format!("ip -6 route add default via {gateway}"),
-        false => format!("ip route add default via {gateway}"),
-    };
+/// is. Returns the sockets of so many clients, and the server's.
+pub fn router(addresses: Addresses, clients: u16) -> (Vec<(UdpSocket, UdpSocket)>, UdpSocket) {
     for switch in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
         std::fs::write(format!("/proc/sys/net/{switch}"), "1").unwrap();
     }
-    let ours_near = (prefix(near_ours), prefix(near_theirs));
-    let sockets = link("near0", (&ours_near.0, &ours_near.1), &[], move || {
-        on_client.iter().for_each(|line| run(line));
-        run(&default(near_ours));
-        let at = |port| bind(&with_port(near_theirs, port).to_string());
-        (0..ports).map(|n| (at(4000 + 2 * n), at(4001 + 2 * n))).collect()
-    });
-    on_router.iter().for_each(|line| run(line));
-    let ours_far = (prefix(far_ours), prefix(far_theirs));
-    let server = link("far0", (&ours_far.0, &ours_far.1), &[], move || {
-        run(&default(far_ours));
-        bind(&with_port(far_theirs, 443).to_string())
+    let sockets = near(addresses, clients);
+    let (ours, theirs) = addresses.far;
+    let server = link("far0", (&prefix(ours), &prefix(theirs)), &[], move || {
+        run(&default_route(ours));
+        bind(&with_port(theirs, 443).to_string())
     });
     (sockets, server)
+}
+
+/// Creates the near link. Returns the sockets of so many clients.
+pub fn near(addresses: Addresses, clients: u16) -> Vec<(UdpSocket, UdpSocket)> {
+    let (ours, theirs) = addresses.near;
+    link("near0", (&prefix(ours), &prefix(theirs)), &[], move || {
+        run(&default_route(ours));
+        let at = |port| bind(&with_port(theirs, port).to_string());
+        (0..clients).map(|n| (at(4000 + 2 * n), at(4001 + 2 * n))).collect()
+    })
+}
+
+fn default_route(gateway: &str) -> String {
+    let family = if gateway.contains(':') { "-6" } else { "-4" };
+    format!("ip {family} route add default via {gateway}")
 }
 
 /// A client that downloads, with the sender of the protocol.
@@ -94,7 +92,9 @@ impl Client {
         adjacent.connect(proxy).unwrap();
         adjacent.set_nonblocking(true).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let seed = [socket.local_addr().unwrap().port().to_be_bytes()[1]; 32];
+        // Each client has keys and numbers of its own.
+        static CLIENTS: AtomicU8 = AtomicU8::new(1);
+        let seed = [CLIENTS.fetch_add(1, Ordering::Relaxed); 32];
         let mut sender = Sender::new(SenderConfig { keep, ..SenderConfig::of(proxy) }, seed);
         sender.set_adjacent_port(adjacent.local_addr().unwrap().port());
         sender.start(flow, now());
