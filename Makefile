@@ -64,6 +64,7 @@ bench: build-deps
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench quack
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench replay
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench keep
 	$(CARGO) bench --locked -p sidekick-proxy --bench link
 	$(CARGO) bench --locked -p sidekick-proxy --bench flood
 	$(CARGO) bench --locked -p quic-sidekick --bench sender

@@ -8,7 +8,9 @@
 //!    them.
 //! 2. [`Datagrams`](deliver::Datagrams) parses these frames into a [`Batch`].
 
+mod address;
 mod bpf;
+mod copies;
 mod counters;
 mod deliver;
 mod error;
@@ -21,6 +23,7 @@ pub(crate) mod settings;
 mod socket;
 mod source;
 
+pub(crate) use copies::{Clients, CopyCapture};
 pub(crate) use counters::Counters;
 pub(crate) use deliver::{Batch, Captured};
 pub(crate) use error::CaptureError;

@@ -21,6 +21,7 @@ use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
 use crate::replay::report;
+use crate::size::Size;
 use compat::CompatOptions;
 pub(crate) use file::FileError;
 use file::{File, distinct};
@@ -134,6 +135,25 @@ struct Options {
         value_parser = value_parser!(u64).range(1..=86_400)
     )]
     idle_timeout: u64,
+
+    /// Memory for copies, such as 64M: the proxy keeps encrypted datagrams to clients that ask for
+    /// copies, for at most a second and never on disk, and sends them again if the client lacks
+    /// them [default: 64M, or an eighth of the machine's memory if that is less]
+    #[arg(long, value_name = "BYTES", conflicts_with = "no_keep")]
+    keep: Option<Size>,
+
+    /// Most of this memory for one session
+    #[arg(
+        long,
+        value_name = "BYTES",
+        conflicts_with = "no_keep",
+        default_value_t = defaults().keep_per_session
+    )]
+    keep_per_session: Size,
+
+    /// Keep no copies
+    #[arg(long)]
+    no_keep: bool,
 
     /// Keep the proxy's secret key in this file; the proxy creates the file if it does not exist.
     /// Senders can then pin the public key, which the proxy prints at the start. The file must be a
@@ -361,6 +381,8 @@ impl Options {
             max_sessions_per_source: self.max_sessions_per_source,
             max_threshold: self.max_threshold,
             idle_timeout: Duration::from_secs(self.idle_timeout),
+            keep: if self.no_keep { Some(Size::default()) } else { self.keep },
+            keep_per_session: self.keep_per_session,
             key: self.key,
             discovery: !self.no_discovery,
             announce: self.announce,
@@ -430,13 +452,13 @@ mod tests {
         let plain = with_file(include_str!("../sidekick-proxy.toml"), "").unwrap();
         assert_eq!(plain.to_toml(), defaults.to_toml());
         let whole = with_file(&sample(), "").unwrap();
-        // Two have no default that could be written down.
-        let given =
-            "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --announce 192.0.2.1:5252";
+        // Two have no default that could be written down, and one depends on the machine.
+        let given = "sidekick-proxy -i eth0 --key /var/lib/sidekick-proxy/key --keep 64M \
+                     --announce 192.0.2.1:5252";
         assert_eq!(whole.to_toml(), config(given).unwrap().to_toml());
         let keys = |text: &str| text.lines().filter_map(|line| line.split_once(" = ")).count();
-        assert_eq!(keys(&whole.to_toml()), 15);
-        assert_eq!(keys(&sample()), 15);
+        assert_eq!(keys(&whole.to_toml()), 17);
+        assert_eq!(keys(&sample()), 17);
     }
 
     #[test]
@@ -444,7 +466,8 @@ mod tests {
         let text = "interfaces = [\"a\"]\nmax-sessions = 7\nmax-threshold = 9\n\
                     listen = \"127.0.0.1:1\"\ndiscovery = false\nidle-timeout = 5\n\
                     log = \"debug\"\nmetrics = \"off\"\nmax-sessions-per-source = 3\n\
-                    promiscuous = true\nkey = \"k\"";
+                    promiscuous = true\nkey = \"k\"\n\
+                    keep = \"9M\"\nkeep-per-session = 99";
         let file = with_file(text, "").unwrap();
         assert_eq!(
             file.to_toml(),
@@ -455,6 +478,7 @@ mod tests {
             (file.max_sessions, file.max_threshold, file.idle_timeout, file.log),
             (7, 9, Duration::from_secs(5), LogLevel::Debug)
         );
+        assert_eq!((file.keep(), file.keep_per_session), (Size::mebibytes(9), Size::bytes(99)));
         assert_eq!(file.metrics, Some(MetricsAddress::Off));
         assert!(!file.discovery && file.promiscuous && file.max_sessions_per_source == 3);
         let flags =
@@ -465,6 +489,9 @@ mod tests {
             (vec!["b".to_owned()], 1024, 9)
         );
         assert_eq!(both.metrics, "[::1]:7".parse().ok());
+        assert_eq!(with_file(text, "--no-keep").unwrap().keep(), Size::default());
+        assert_eq!(with_file(text, "--keep 5M").unwrap().keep(), Size::mebibytes(5));
+        assert_eq!(with_file("keep = 0", "-i a").unwrap().keep(), Size::default());
         assert!(both.discovery && both.log == LogLevel::Info && both.key == Some("other".into()));
     }
 
@@ -506,6 +533,8 @@ mod tests {
             "p -i a --max-sessions 0",
             "p -i a --max-sessions-per-source 0",
             "p -i a --idle-timeout 0",
+            "p -i a --keep many",
+            "p -i a --keep 1M --no-keep",
             "p -i a --metrics on",
             "p -i a,",
             "p -i=",

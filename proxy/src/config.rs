@@ -12,9 +12,14 @@ use thiserror::Error;
 use crate::capture::settings::{Backend, Settings};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
+use crate::size::Size;
 
 /// Interfaces that one proxy can capture on.
 pub const MAX_INTERFACES: usize = 32;
+
+/// The budget for copies, unless the machine has little memory: then that part of it.
+const KEEP: Size = Size::mebibytes(64);
+const KEEP_PART: u64 = 8;
 
 /// The settings of a proxy.
 #[derive(Clone, Debug)]
@@ -32,6 +37,12 @@ pub struct Config {
     pub max_threshold: u8,
     /// How long a session lasts after the last message of its sender, 1 second to 1 day.
     pub idle_timeout: Duration,
+    /// Most memory for copies of datagrams, of all sessions together; 0 to keep none. The proxy
+    /// keeps copies of datagrams towards the senders that ask for copies, for less than a second.
+    /// `None`: 64 MiB, or an eighth of the machine's memory if that is less.
+    pub keep: Option<Size>,
+    /// Most of this memory that one session can use. Below 64 KiB, no session keeps copies.
+    pub keep_per_session: Size,
     /// The file of the secret key. Without it, the proxy makes a key at each start.
     pub key: Option<PathBuf>,
     /// Whether the proxy answers senders that look for a proxy on their path.
@@ -114,6 +125,8 @@ impl Default for Config {
             max_sessions_per_source: limits.max_sessions_per_source as u64,
             max_threshold: limits.max_threshold,
             idle_timeout: limits.idle_timeout,
+            keep: None,
+            keep_per_session: Size::bytes(limits.keep_bytes_per_session as u64),
             key: None,
             discovery: true,
             announce: Vec::new(),
@@ -167,7 +180,8 @@ impl Config {
     #[must_use]
     pub fn observer(&self) -> ObserverConfig {
         let defaults = ObserverConfig::default();
-        let share = self.max_sessions.div_ceil(self.threads.max(1).into());
+        let threads = u64::from(self.threads.max(1));
+        let share = self.max_sessions.div_ceil(threads);
         let size = |number| usize::try_from(number).unwrap_or(usize::MAX);
         ObserverConfig {
             max_sessions: size(share),
@@ -175,21 +189,34 @@ impl Config {
             kept_sums: defaults.kept_sums.max(self.max_threshold),
             max_threshold: self.max_threshold,
             idle_timeout: self.idle_timeout,
+            keep_bytes: size(self.keep().get() / threads),
+            keep_bytes_per_session: size(self.keep_per_session.get()),
             ..defaults
         }
     }
 
-    /// A sentence if the captures' buffers could fill more than half of the machine's memory.
+    /// Most memory for copies, of all sessions and threads together.
+    #[must_use]
+    pub fn keep(&self) -> Size {
+        let part = || sysinfo().map_or(KEEP, |system| Size::bytes(system.ram_total() / KEEP_PART));
+        // In whole mebibytes, as the default is.
+        let whole = |size: Size| Size::mebibytes(size.get() >> 20);
+        self.keep.unwrap_or_else(|| whole(KEEP.min(part())))
+    }
+
+    /// A sentence if waiting packets and copies could fill more than half of the machine's memory.
     #[must_use]
     pub fn memory_shortage(&self) -> Option<String> {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let buffers =
             u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
         let memory = sysinfo().ok()?.ram_total() >> 20;
-        (buffers > memory / 2).then(|| {
+        let copies = self.keep().get() >> 20;
+        (buffers.saturating_add(copies) > memory / 2).then(|| {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and thread), \
-                 and this machine has {memory} MiB: make buffer or threads less"
+                 copies {copies} MiB (keep), and this machine has {memory} MiB: make buffer, \
+                 threads or keep less"
             )
         })
     }
@@ -207,6 +234,8 @@ impl Config {
             format!("max-sessions-per-source = {}", self.max_sessions_per_source),
             format!("max-threshold = {}", self.max_threshold),
             format!("idle-timeout = {}", self.idle_timeout.as_secs()),
+            format!("keep = \"{}\"", self.keep()),
+            format!("keep-per-session = \"{}\"", self.keep_per_session),
             format!("discovery = {}", self.discovery),
         ];
         if !self.announce.is_empty() {
@@ -235,7 +264,9 @@ mod tests {
 
     #[test]
     fn defaults_are_the_library_s() {
-        let observer = Config::default().observer();
+        // Which keeps no copies by default: its user has to capture whole datagrams.
+        let config = Config { keep: Some(Size::bytes(0)), ..Config::default() };
+        let observer = config.observer();
         assert_eq!(format!("{observer:?}"), format!("{:?}", ObserverConfig::default()));
     }
 
@@ -246,6 +277,15 @@ mod tests {
             assert_eq!(observer.max_threshold, max_threshold);
             sidekick_protocol::Observer::new(observer, [0; 32]).unwrap();
         }
+    }
+
+    #[test]
+    fn threads_share_the_memory_for_copies() {
+        let keep = Some(Size::mebibytes(6));
+        let observer = Config { keep, threads: 3, ..Config::default() }.observer();
+        assert_eq!((observer.keep_bytes, observer.keep_bytes_per_session), (2 << 20, 4 << 20));
+        let default = Config::default().keep();
+        assert!(default > Size::bytes(0) && default <= KEEP, "{default}");
     }
 
     #[test]

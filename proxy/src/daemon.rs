@@ -6,7 +6,6 @@ mod progress;
 use std::io::{self, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
@@ -17,14 +16,14 @@ use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, warn};
 
 use crate::addresses::NetworkMonitor;
-use crate::capture::{self, Capture, CaptureError};
+use crate::capture::{self, Capture, CaptureError, CopyCapture};
 use crate::compat::nsdi24::engine::Engine;
 use crate::config::Config;
 use crate::engine::ProtocolEngine;
 use crate::key;
 use crate::monitor::listener;
 use crate::monitor::server;
-use crate::monitor::status::{ProxyInfo, StatusReader};
+use crate::monitor::status::{Limits, ProxyInfo, StatusReader};
 use crate::pool::WorkerPool;
 use crate::port::Port;
 use crate::privileges;
@@ -167,11 +166,11 @@ fn serve<E: ProtocolEngine>(
             }
         }
     }
-    let max_sessions = Arc::new(AtomicU64::new(config.max_sessions));
+    let limits = Arc::new(Limits::of(config));
     if let Some(listener) = metrics {
         let interfaces = config.interfaces.clone();
-        let max_sessions = Arc::clone(&max_sessions);
-        let info = ProxyInfo { address, public_key, interfaces, max_sessions };
+        let limits = Arc::clone(&limits);
+        let info = ProxyInfo { address, public_key, interfaces, limits };
         server::serve(listener, StatusReader::new(pool.clone(), info))?;
     }
     let key = public_key.map(|key| format!(", public key {key}")).unwrap_or_default();
@@ -190,7 +189,7 @@ fn serve<E: ProtocolEngine>(
                 notify_manager(&states);
                 match reload(reread, &pool) {
                     Ok(Some(new)) => {
-                        max_sessions.store(new.max_sessions, Ordering::Relaxed);
+                        limits.set(&new);
                         print(&format!("reloaded: {}", changes(&current, &new)));
                         warn_unapplied(config, &new);
                         // The captures keep their numbers, by which the addresses name them.
@@ -209,6 +208,11 @@ fn serve<E: ProtocolEngine>(
                     pool.close_capture(interface);
                 }
             }
+            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface })) => {
+                let opened = open_copies(config, interface);
+                pool.capture_copies(worker, interface, opened);
+            }
+            Ok(Event::Worker(WorkerEvent::CopiesUnused(captures))) => drop(captures),
             Ok(Event::Worker(WorkerEvent::Failed(cause))) => {
                 break Err(cause).context("the port failed");
             }
@@ -227,6 +231,15 @@ fn serve<E: ProtocolEngine>(
         print(&format!("stopped: {summary}"));
     }
     outcome
+}
+
+/// Opens a capture of what travels towards clients on the interface with this number.
+fn open_copies(config: &Config, interface: u32) -> Result<Box<CopyCapture>, CaptureError> {
+    let (_, name) = config
+        .numbered_interfaces()
+        .find(|(number, _)| *number == interface)
+        .unwrap_or((interface, ""));
+    CopyCapture::open(name, config.capture()).map(Box::new)
 }
 
 /// Reads the configuration again, and applies its limits. `None` if nothing can be read again.

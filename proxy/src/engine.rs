@@ -1,5 +1,6 @@
 //! What a worker drives: the state machine of a wire format, without I/O and clock.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -9,6 +10,15 @@ use sidekick_protocol::{
 use tracing::debug;
 
 use crate::summary::Summary;
+
+/// The copies that an engine holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiesHeld {
+    /// Bytes of memory that hold copies.
+    pub bytes: usize,
+    /// Sessions that keep copies.
+    pub sessions: usize,
+}
 
 /// A state machine that counts packets and reports them.
 pub trait ProtocolEngine: Send + 'static {
@@ -22,6 +32,24 @@ pub trait ProtocolEngine: Send + 'static {
         now: Instant,
         transmit: impl FnMut(&mut Self),
     );
+
+    /// Keeps copies of datagrams towards clients that asked for copies.
+    fn keep(&mut self, _seen: &[Seen<'_>], _interface: u32, _now: Instant) {}
+
+    /// Whether a session keeps copies.
+    fn keeps_copies(&self) -> bool {
+        false
+    }
+
+    /// The addresses of the clients to which such datagrams travel.
+    fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {
+        std::iter::empty()
+    }
+
+    /// A number that is another one whenever these addresses have changed.
+    fn copy_clients_version(&self) -> u64 {
+        0
+    }
 
     /// Notes that the capture on this interface missed packets, after all observed datagrams and
     /// before the next.
@@ -59,6 +87,11 @@ pub trait ProtocolEngine: Send + 'static {
     /// The number of open sessions, if the wire format has sessions.
     fn open_sessions(&self) -> Option<usize>;
 
+    /// The memory that holds copies now, and the sessions that keep some.
+    fn copies(&self) -> CopiesHeld {
+        CopiesHeld::default()
+    }
+
     /// The status of open sessions, at most `most` of them.
     fn sessions(&self, _most: usize) -> Vec<SessionStatus> {
         Vec::new()
@@ -78,6 +111,22 @@ impl ProtocolEngine for Observer {
                 transmit(observer);
             }
         });
+    }
+
+    fn keep(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant) {
+        self.keep_all(seen, interface, now);
+    }
+
+    fn keeps_copies(&self) -> bool {
+        Self::keeps_copies(self)
+    }
+
+    fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {
+        Self::copy_clients(self)
+    }
+
+    fn copy_clients_version(&self) -> u64 {
+        Self::copy_clients_version(self)
     }
 
     fn missed(&mut self, interface: u32) {
@@ -133,12 +182,26 @@ impl ProtocolEngine for Observer {
             deferred: stats.handshakes_deferred,
             withheld: stats.quacks_withheld,
             epochs: stats.epochs_unasked,
+            kept: stats.kept,
+            kept_bytes: stats.kept_bytes,
+            keeps: stats.keeps,
+            keeps_unproven: stats.keeps_unproven,
+            requests: stats.requests,
+            requests_deferred: stats.requests_deferred,
+            requests_unanswered: stats.requests_unanswered,
+            repeats: stats.repeats_sent,
+            repeat_bytes: stats.repeat_bytes,
+            repeats_withheld: stats.repeats_withheld,
             ..Summary::default()
         }
     }
 
     fn open_sessions(&self) -> Option<usize> {
         Some(Self::sessions(self))
+    }
+
+    fn copies(&self) -> CopiesHeld {
+        CopiesHeld { bytes: self.copies_bytes(), sessions: self.keeping_sessions() }
     }
 
     fn sessions(&self, most: usize) -> Vec<SessionStatus> {

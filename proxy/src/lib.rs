@@ -42,6 +42,7 @@ mod raw_socket;
 mod replay;
 mod runtime;
 mod signals;
+mod size;
 mod summary;
 #[doc(hidden)]
 pub mod testing;
@@ -53,6 +54,7 @@ pub use config::{Config, ConfigError, LogLevel, MAX_INTERFACES};
 pub use monitor::listener::MetricsAddress;
 #[doc(hidden)]
 pub use program::main;
+pub use size::{NotASize, Size};
 
 /// Runs a proxy until SIGINT, SIGTERM or SIGHUP ends it, or its port fails.
 ///

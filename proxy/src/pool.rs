@@ -11,7 +11,7 @@ use sidekick_protocol::ObserverConfig;
 use tracing::{info, warn};
 
 use crate::addresses::HostNetwork;
-use crate::capture::Capture;
+use crate::capture::{Capture, CaptureError, CopyCapture};
 use crate::engine::ProtocolEngine;
 use crate::runtime::{clock, spawn};
 use crate::summary::Summary;
@@ -40,14 +40,18 @@ impl WorkerPool {
         let sockets = Arc::new(sockets);
         let pairs = engines.iter().map(|_| WorkerHandle::new()).collect::<Result<Vec<_>, _>>()?;
         let (handles, inboxes): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+        let of = u16::try_from(engines.len()).context("too many threads")?;
         let processors = if engines.len() > 1 { processors() } else { Vec::new() };
-        for (index, (engine, inbox)) in engines.into_iter().zip(inboxes).enumerate() {
+        for ((index, shard), (engine, inbox)) in
+            (0_usize..).zip(0_u16..).zip(engines.into_iter().zip(inboxes))
+        {
             let others = if index == 0 { handles.clone() } else { Vec::new() };
             let events = events.clone();
             // The main thread may have ended.
             let notify = Box::new(move |event| drop(events.send(Event::from(event))));
             let sockets = Arc::clone(&sockets);
-            let mut worker = Worker::new(engine, inbox, others, Arc::clone(&sockets), notify);
+            let mut worker =
+                Worker::new(engine, (shard, of), inbox, others, Arc::clone(&sockets), notify);
             worker.set_network(network.clone());
             let processor = processors.get(index % processors.len().max(1)).copied();
             spawn(format!("worker-{index}"), move || {
@@ -64,6 +68,19 @@ impl WorkerPool {
     pub(crate) fn capture(&self, interface: u32, captures: Vec<Capture>) {
         for (worker, capture) in self.0.iter().zip(captures) {
             worker.send(Command::Capture { interface, capture });
+        }
+    }
+
+    /// Gives a worker the capture for copies that it requested on an interface, or the reason why
+    /// there is none.
+    pub(crate) fn capture_copies(
+        &self,
+        worker: u16,
+        interface: u32,
+        opened: Result<Box<CopyCapture>, CaptureError>,
+    ) {
+        if let Some(worker) = self.0.get(usize::from(worker)) {
+            worker.send(Command::CaptureCopies { interface, opened });
         }
     }
 

@@ -59,6 +59,29 @@ pub struct Summary {
     /// Epochs that the proxy began by itself after it had missed packets. Otherwise senders would
     /// treat these packets as lost.
     pub epochs: u64,
+    /// Datagrams towards clients of which the proxy kept a copy.
+    pub kept: u64,
+    /// Bytes of the datagrams that the proxy kept.
+    pub kept_bytes: u64,
+    /// KEEPs that the proxy answered with the age that it grants.
+    pub keeps: u64,
+    /// KEEPs without a proof, such as the first of each session.
+    pub keeps_unproven: u64,
+    /// Requests for copies that the proxy answered.
+    pub requests: u64,
+    /// Requests for copies dropped because too many arrived.
+    pub requests_deferred: u64,
+    /// Requests for copies that the proxy does not hold, or from senders without a proof.
+    pub requests_unanswered: u64,
+    /// Copies that the proxy sent.
+    pub repeats: u64,
+    /// Bytes of the copies that the proxy sent.
+    pub repeat_bytes: u64,
+    /// Copies not sent, because they were too old, sent too often or beyond the share of the
+    /// session.
+    pub repeats_withheld: u64,
+    /// Packets that the proxy did not copy because the kernel had no room for them.
+    pub uncopied: u64,
     /// Messages that the system did not accept.
     pub unsent: u64,
     /// Messages dropped because the thread that serves their source had too many to read.
@@ -105,6 +128,17 @@ impl Summary {
             (&mut self.merged_uncounted, other.merged_uncounted),
             (&mut self.capture_drops, other.capture_drops),
             (&mut self.epochs, other.epochs),
+            (&mut self.kept, other.kept),
+            (&mut self.kept_bytes, other.kept_bytes),
+            (&mut self.keeps, other.keeps),
+            (&mut self.keeps_unproven, other.keeps_unproven),
+            (&mut self.requests, other.requests),
+            (&mut self.requests_deferred, other.requests_deferred),
+            (&mut self.requests_unanswered, other.requests_unanswered),
+            (&mut self.repeats, other.repeats),
+            (&mut self.repeat_bytes, other.repeat_bytes),
+            (&mut self.repeats_withheld, other.repeats_withheld),
+            (&mut self.uncopied, other.uncopied),
             (&mut self.unsent, other.unsent),
             (&mut self.late, other.late),
         ] {
@@ -142,6 +176,17 @@ impl fmt::Display for Summary {
             ("merged frames not counted", self.merged_uncounted),
             ("dropped by the kernel", self.capture_drops),
             ("epochs begun because packets were missed", self.epochs),
+            ("datagrams kept", self.kept),
+            ("bytes kept", self.kept_bytes),
+            ("KEEPs", self.keeps),
+            ("KEEPs without a proof", self.keeps_unproven),
+            ("requests for copies", self.requests),
+            ("requests deferred", self.requests_deferred),
+            ("requests without an answer", self.requests_unanswered),
+            ("copies sent", self.repeats),
+            ("bytes of copies sent", self.repeat_bytes),
+            ("copies withheld", self.repeats_withheld),
+            ("packets not copied", self.uncopied),
             ("unsent", self.unsent),
             ("messages dropped", self.late),
         ] {

@@ -12,6 +12,7 @@
 //! few messages at a time, so a flood of them does not delay packets, due quACKs or commands.
 
 mod control;
+mod copies;
 mod outbox;
 mod port_reader;
 
@@ -34,6 +35,7 @@ use crate::runtime::clock;
 
 pub(crate) use control::{CaptureReport, Command, Inbox, WorkerHandle};
 pub use control::{Report, WorkerEvent};
+use copies::{CopySource, CopyState};
 use outbox::Outbox;
 pub use outbox::Sockets;
 use port_reader::PortReader;
@@ -48,6 +50,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 struct NumberedCapture {
     interface: u32,
     capture: Capture,
+    /// What travels towards clients on the same interface.
+    copies: CopySource,
 }
 
 /// What a wait found.
@@ -64,6 +68,7 @@ struct Ready {
 pub(crate) struct Worker<E> {
     engine: E,
     captures: Vec<NumberedCapture>,
+    copies: CopyState,
     inbox: Inbox,
     /// All workers, in the order of their shards, for the one that reads the port; empty for the
     /// others.
@@ -85,9 +90,11 @@ impl<E> fmt::Debug for Worker<E> {
 }
 
 impl<E: ProtocolEngine> Worker<E> {
-    /// A worker without captures. If there are handles of `workers`, this one reads the port.
+    /// A worker without captures. `shard`: its index, out of so many. If there are handles of
+    /// `workers`, this one reads the port.
     pub(crate) fn new(
         engine: E,
+        shard: (u16, u16),
         inbox: Inbox,
         workers: Vec<WorkerHandle>,
         sockets: Arc<Sockets>,
@@ -96,6 +103,7 @@ impl<E: ProtocolEngine> Worker<E> {
         Self {
             engine,
             captures: Vec::new(),
+            copies: CopyState::new(shard),
             inbox,
             workers,
             outbox: Outbox::new(sockets),
@@ -127,6 +135,7 @@ impl<E: ProtocolEngine> Worker<E> {
                 self.check_captures();
             }
             self.read_captures(FRAMES_PER_TURN);
+            self.read_some_copies();
             if ready.inbox && self.read_inbox() {
                 return Ok(());
             }
@@ -139,6 +148,7 @@ impl<E: ProtocolEngine> Worker<E> {
             if let Some(port) = port.as_mut().filter(|_| ready.port) {
                 self.read_port(port)?;
             }
+            self.adapt_copies();
         }
     }
 
@@ -146,7 +156,7 @@ impl<E: ProtocolEngine> Worker<E> {
     fn read_captures(&mut self, most: usize) {
         // Allocates only when a capture ends.
         let mut ended = Vec::new();
-        for NumberedCapture { interface, capture } in &mut self.captures {
+        for NumberedCapture { interface, capture, .. } in &mut self.captures {
             let mut read = 0;
             while read < most {
                 match read_batch(&mut self.engine, &mut self.outbox, *interface, capture) {
@@ -162,17 +172,18 @@ impl<E: ProtocolEngine> Worker<E> {
         self.end_captures(ended);
     }
 
-    /// Counts all frames that wait now, and perhaps some that arrive meanwhile. Reports to the
-    /// engine where the kernel dropped packets.
+    /// Counts and copies all frames that wait now, and perhaps some that arrive meanwhile. Reports
+    /// to the engine where the kernel dropped packets.
     fn drain_captures(&mut self) {
         let most = self.captures.iter().map(|it| it.capture.most_waiting()).max();
         self.read_captures(most.unwrap_or(0));
-        for NumberedCapture { interface, capture } in &mut self.captures {
+        for NumberedCapture { interface, capture, .. } in &mut self.captures {
             capture.update_drops();
             if capture.take_missed() {
                 self.engine.missed(*interface);
             }
         }
+        self.drain_copies();
     }
 
     fn next_check(&self) -> Instant {
@@ -186,6 +197,7 @@ impl<E: ProtocolEngine> Worker<E> {
         let ended =
             checks.filter_map(|(interface, check)| Some((interface, check.err()?))).collect();
         self.end_captures(ended);
+        self.retry_copies();
     }
 
     /// Closes captures that have ended, and reports why.
@@ -198,8 +210,9 @@ impl<E: ProtocolEngine> Worker<E> {
 
     /// Closes the capture with this number. The totals keep what it has seen.
     fn close_capture(&mut self, interface: u32) {
-        let Self { captures, closed, .. } = self;
-        for it in captures.extract_if(.., |it| it.interface == interface) {
+        let Self { captures, closed, copies, .. } = self;
+        for mut it in captures.extract_if(.., |it| it.interface == interface) {
+            copies.add_missed(it.missed_copies());
             let mut capture = it.capture;
             capture.update_drops();
             closed.add(&capture.counters());
@@ -247,8 +260,10 @@ impl<E: ProtocolEngine> Worker<E> {
             Command::Capture { interface, capture } => {
                 // No capture saw the packets since the last one on this interface ended.
                 self.engine.missed(interface);
-                self.captures.push(NumberedCapture { interface, capture });
+                let copies = CopySource::default();
+                self.captures.push(NumberedCapture { interface, capture, copies });
             }
+            Command::CaptureCopies { interface, opened } => self.take_copies(interface, opened),
             Command::CloseCapture(interface) => self.close_capture(interface),
             Command::Report(sessions, reply) => drop(reply.try_send(self.report(sessions))),
             Command::SetNetwork(network, reply) => {
@@ -270,6 +285,7 @@ impl<E: ProtocolEngine> Worker<E> {
     fn report(&self, sessions: usize) -> Report {
         let mut totals = self.engine.totals();
         (totals.unsent, totals.late) = (self.outbox.unsent(), self.late);
+        totals.uncopied = self.uncopied();
         totals.count(&self.closed);
         let captures: Vec<_> = self
             .captures
@@ -285,7 +301,8 @@ impl<E: ProtocolEngine> Worker<E> {
             totals.count(&capture.counters);
         }
         let sessions = self.engine.sessions(sessions);
-        Report { totals, open: self.engine.open_sessions(), captures, sessions, at: clock() }
+        let (open, copies) = (self.engine.open_sessions(), self.engine.copies());
+        Report { totals, open, copies, captures, sessions, at: clock() }
     }
 
     /// Whether this worker reads the proxy's port.
@@ -301,9 +318,11 @@ impl<E: ProtocolEngine> Worker<E> {
         // An array, since this runs for every packet when there are few. Unused places hold the
         // descriptor of the inbox.
         let inbox = || PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN);
-        let mut fds = [(); 2 + MAX_INTERFACES].map(|()| inbox());
+        let mut fds = [(); 2 + 2 * MAX_INTERFACES].map(|()| inbox());
         let port = self.reads_port().then(|| self.outbox.port().as_fd());
-        let captures = self.captures.iter().map(|it| it.capture.as_fd());
+        let copies = self.captures.iter().filter_map(NumberedCapture::open_copies);
+        let copies = copies.map(|it| it.capture.as_fd());
+        let captures = self.captures.iter().map(|it| it.capture.as_fd()).chain(copies);
         let mut used = 1;
         for (fd, place) in port.into_iter().chain(captures).zip(fds.iter_mut().skip(1)) {
             *place = PollFd::new(fd, PollFlags::POLLIN);

@@ -6,7 +6,6 @@ mod common;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use common::{
 use sidekick_protocol::wire::{Datagram, SessionNumber};
 use sidekick_protocol::{MAX_DATAGRAM_LEN, ObserverConfig, Peer as Address, Seen, Transmit};
 use sidekick_proxy::testing::{
-    HostNetwork, Port, ProtocolEngine, ProxyInfo, Report, Sockets, StatusReader, Summary,
+    HostNetwork, Limits, Port, ProtocolEngine, ProxyInfo, Report, Sockets, StatusReader, Summary,
     WorkerEvent, WorkerPool, serve,
 };
 
@@ -363,9 +362,9 @@ fn a_stuck_thread_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap().to_string();
-    let max_sessions = Arc::new(AtomicU64::new(9));
+    let limits = Arc::new(Limits { max_sessions: 9.into(), ..Limits::default() });
     let info =
-        ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], max_sessions };
+        ProxyInfo { address, public_key: None, interfaces: vec!["none0".to_owned()], limits };
     serve(listener, StatusReader::new(pool, info)).unwrap();
 
     let counted = || number(&get(&at, "/metrics").2, "sidekick_packets_counted_total");

@@ -16,7 +16,7 @@ fn exported() -> BTreeSet<String> {
     let status: Status = serde_json::from_value(json!({
         "version": "1", "started": 0.0, "uptime": 0, "address": "127.0.0.1:1", "public_key": null, "threads": 1,
         "threads_answering": 1, "interfaces": [], "totals": {"resets": 0}, "sessions_open": 0, "sessions_max": 1,
-        "sessions": []
+        "copies": {"sessions": 0, "bytes": 0, "max_bytes": 0}, "sessions": []
     }))
     .unwrap();
     let page = exposition::text(&status, Some(1));

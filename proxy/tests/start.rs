@@ -57,10 +57,12 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn more_room_than_there_is_memory_is_refused() {
-    let (_, stdout, stderr) =
-        fails(&mut proxy("-i lo --threads 64 --buffer 1024 --listen 127.0.0.1:0"));
-    if !stderr.contains("CAP_NET_RAW") {
-        assert_sentence((&stdout, &stderr), &["65536 MiB", "make buffer or threads less"]);
+    for (flags, amount) in [("--threads 64 --buffer 1024", "65536"), ("--keep 1024G", "1048576")] {
+        let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
+        if !stderr.contains("CAP_NET_RAW") {
+            let amount = format!("{amount} MiB");
+            assert_sentence((&stdout, &stderr), &[&amount, "make buffer, threads or keep less"]);
+        }
     }
 }
 

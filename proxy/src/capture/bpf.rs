@@ -7,6 +7,10 @@ use nix::libc::sock_filter;
 pub(super) const LOAD_BYTE: u16 = 0x30;
 /// `A = half[k]`
 pub(super) const LOAD_HALF: u16 = 0x28;
+/// `A = byte[X + k]`
+pub(super) const LOAD_BYTE_AT_X: u16 = 0x50;
+/// `A = half[X + k]`
+pub(super) const LOAD_HALF_AT_X: u16 = 0x48;
 /// `A = word[X + k]`
 pub(super) const LOAD_WORD_AT_X: u16 = 0x40;
 /// `X = k`
@@ -21,6 +25,8 @@ pub(super) const AND: u16 = 0x54;
 pub(super) const XOR_X: u16 = 0xac;
 /// `A *= k`
 pub(super) const MULTIPLY: u16 = 0x24;
+/// `A %= k`
+pub(super) const MODULO: u16 = 0x94;
 /// `A >>= k`
 pub(super) const SHIFT_RIGHT: u16 = 0x74;
 /// Skips `k` instructions.
@@ -34,16 +40,30 @@ pub(super) const RETURN_A: u16 = 0x16;
 /// At this offset, `LOAD_HALF` loads the packet's EtherType as the kernel knows it (`SKF_AD_OFF +
 /// SKF_AD_PROTOCOL`).
 pub(super) const ETHERTYPE: u32 = 0xffff_f000;
+/// At this offset, `LOAD_BYTE` loads to whom the packet is (`SKF_AD_OFF + SKF_AD_PKTTYPE`): a
+/// `PACKET_` constant of `packet(7)`.
+pub(super) const PACKET_TYPE: u32 = 0xffff_f004;
 
 /// An instruction.
 pub(super) fn op(code: u16, k: u32, jt: u8, jf: u8) -> sock_filter {
     sock_filter { code, jt, jf, k }
 }
 
-/// The result of a program for a packet with this EtherType. It is 0 if the program reads past the
-/// end, as in the kernel.
+/// The result of a program for a packet with this EtherType, which arrived. It is 0 if the program
+/// reads past the end, as in the kernel.
 #[cfg(test)]
 pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32 {
+    run_for(program, packet, ethertype, nix::libc::PACKET_HOST)
+}
+
+/// The same for a packet of this type.
+#[cfg(test)]
+pub(super) fn run_for(
+    program: &[sock_filter],
+    packet: &[u8],
+    ethertype: u16,
+    packet_type: u8,
+) -> u32 {
     let (mut at, mut a, mut x, mut stored) = (0, 0_u32, 0_u32, [0_u32; 16]);
     loop {
         let op = &program[at];
@@ -51,10 +71,13 @@ pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32
         at += 1;
         match op.code {
             LOAD_HALF if op.k == ETHERTYPE => a = ethertype.into(),
-            LOAD_BYTE | LOAD_HALF | LOAD_WORD_AT_X => {
+            LOAD_BYTE if op.k == PACKET_TYPE => a = packet_type.into(),
+            LOAD_BYTE | LOAD_HALF | LOAD_BYTE_AT_X | LOAD_HALF_AT_X | LOAD_WORD_AT_X => {
                 let (start, len) = match op.code {
                     LOAD_BYTE => (k, 1),
                     LOAD_HALF => (k, 2),
+                    LOAD_BYTE_AT_X => (k + x as usize, 1),
+                    LOAD_HALF_AT_X => (k + x as usize, 2),
                     _ => (k + x as usize, 4),
                 };
                 let Some(bytes) = packet.get(start..start + len) else { return 0 };
@@ -66,6 +89,7 @@ pub(super) fn run(program: &[sock_filter], packet: &[u8], ethertype: u16) -> u32
             AND => a &= op.k,
             XOR_X => a ^= x,
             MULTIPLY => a = a.wrapping_mul(op.k),
+            MODULO => a %= op.k,
             SHIFT_RIGHT => a >>= op.k,
             JUMP => at += k,
             IF_EQUAL => at += usize::from(if a == op.k { op.jt } else { op.jf }),

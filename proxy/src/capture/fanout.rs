@@ -11,12 +11,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{getsockopt, setsockopt};
 
-use super::bpf::{
-    ETHERTYPE, IF_EQUAL, JUMP, LOAD_HALF, LOAD_WORD_AT_X, LOAD_X, MULTIPLY, RETURN, RETURN_A,
-    SET_X, SHIFT_RIGHT, STORE, XOR_X, op,
-};
+use super::address::{End, load_word};
+use super::bpf::{MULTIPLY, RETURN_A, SHIFT_RIGHT, op};
 use super::socket::options::{Fanout, FanoutProgram};
-use crate::packet::{MAX_TAGS, TAG_LEN};
 
 /// Makes the bound sockets of one interface a group. The socket at the index of a shard receives
 /// the packets of this shard's sources.
@@ -53,76 +50,29 @@ pub(super) fn share(sockets: &[BorrowedFd<'_>]) -> io::Result<bool> {
     Ok(kind == incoming)
 }
 
-/// EtherTypes that a VLAN tag follows. The next EtherType stands at the end of the tag.
-const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
-
 /// The program that returns a number for a packet. The kernel divides it by the number of sockets;
 /// the remainder is the shard.
 ///
-/// The program runs on what follows the link's own header. It skips as many VLAN tags as the
-/// parser. The proxy does not count packets with more tags, and the first socket receives all of
-/// these.
+/// The program runs on what follows the link's own header. The first socket receives all packets
+/// that the parser does not count, such as those with too many VLAN tags.
 fn program() -> Vec<libc::sock_filter> {
-    const TYPES: usize = 2;
-    /// The tests of one EtherType, and what leads to the next.
-    const LEVEL: usize = TYPES + TAGS.len() + 2;
-    const FIRST: usize = 2;
-    const V4: usize = FIRST + LEVEL * MAX_TAGS + TYPES;
-    const V6: usize = V4 + 2;
-    const SPREAD: usize = V6 + 13;
-    const NONE: usize = SPREAD + 3;
-    let mut program = vec![op(SET_X, 0, 0, 0), op(LOAD_HALF, ETHERTYPE, 0, 0)];
-    // A jump counts from the next instruction, and is one byte.
-    let skip = |from: usize, to: usize| u8::try_from(to - from - 1).unwrap_or(u8::MAX);
-    for (tags, offset) in (0..=MAX_TAGS).zip((0_u32..).step_by(TAG_LEN)) {
-        let mut test = |ethertype, then, or_else: Option<usize>| {
-            let at = program.len();
-            let or_else = or_else.map_or(0, |to| skip(at, to));
-            program.push(op(IF_EQUAL, ethertype, skip(at, then), or_else));
-        };
-        let innermost = tags == MAX_TAGS;
-        test(0x0800, V4, None);
-        test(0x86dd, V6, innermost.then_some(NONE));
-        if innermost {
-            break;
-        }
-        let behind = FIRST + LEVEL * (tags + 1) - 2;
-        for (index, tag) in TAGS.into_iter().enumerate() {
-            test(tag, behind, (index + 1 == TAGS.len()).then_some(NONE));
-        }
-        program.extend([op(LOAD_HALF, offset + 2, 0, 0), op(SET_X, offset + 4, 0, 0)]);
-    }
-    program.extend([
-        // IPv4: the source.
-        op(LOAD_WORD_AT_X, 12, 0, 0),
-        op(JUMP, 13, 0, 0),
-        // IPv6: the words of the source together.
-        op(LOAD_WORD_AT_X, 8, 0, 0),
-        op(STORE, 0, 0, 0),
-        op(LOAD_WORD_AT_X, 12, 0, 0),
-        op(STORE, 1, 0, 0),
-        op(LOAD_WORD_AT_X, 16, 0, 0),
-        op(STORE, 2, 0, 0),
-        op(LOAD_WORD_AT_X, 20, 0, 0),
-        op(LOAD_X, 0, 0, 0),
-        op(XOR_X, 0, 0, 0),
-        op(LOAD_X, 1, 0, 0),
-        op(XOR_X, 0, 0, 0),
-        op(LOAD_X, 2, 0, 0),
-        op(XOR_X, 0, 0, 0),
-        // Either: spread.
-        op(MULTIPLY, 0x9e37_79b1, 0, 0),
-        op(SHIFT_RIGHT, 16, 0, 0),
-        op(RETURN_A, 0, 0, 0),
-        op(RETURN, 0, 0, 0),
-    ]);
+    let mut program = Vec::new();
+    load_word(&mut program, 0, End::Source);
+    program.extend(spread());
+    program.push(op(RETURN_A, 0, 0, 0));
     program
+}
+
+/// Spreads the word of an address in A over all shards.
+pub(super) fn spread() -> [libc::sock_filter; 2] {
+    [op(MULTIPLY, 0x9e37_79b1, 0, 0), op(SHIFT_RIGHT, 16, 0, 0)]
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::bpf::run;
     use super::*;
+    use crate::packet::MAX_TAGS;
     use sidekick_protocol::Shard;
     use std::net::IpAddr;
 

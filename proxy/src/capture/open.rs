@@ -24,21 +24,14 @@ use crate::packet::Link;
 /// not supported.
 pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, CaptureError> {
     let interface = find(name)?;
-    let failed = |cause: io::Error| match cause.kind() {
-        io::ErrorKind::PermissionDenied => CaptureError::NotPermitted { program: program() },
-        _ => CaptureError::Socket { name: name.to_owned(), cause },
-    };
+    let refused = |error: Refused| error.on(name);
     let mut sources = Vec::new();
     for thread in 0..settings.threads.max(1) {
-        sources.push(open_one(&interface, settings, thread == 0).map_err(|error| match error {
-            Refused::Link(hardware) => {
-                CaptureError::UnsupportedLink { name: name.to_owned(), hardware }
-            }
-            Refused::System(error) => failed(error),
-        })?);
+        let purpose = Purpose::Counting { log: thread == 0 };
+        sources.push(open_one(&interface, settings, purpose).map_err(refused)?);
     }
     let sockets: Vec<_> = sources.iter().map(|(_, source)| source.as_fd()).collect();
-    if !fanout::share(&sockets).map_err(failed)? {
+    if !fanout::share(&sockets).map_err(|error| refused(error.into()))? {
         warn!(
             "this kernel also captures what leaves through {name} if threads share the interface: \
              one thread avoids that"
@@ -49,6 +42,28 @@ pub(crate) fn open(name: &str, settings: Settings) -> Result<Vec<Capture>, Captu
     }
     let captures = sources.into_iter();
     Ok(captures.map(|(link, source)| Capture::new(&interface, link, source)).collect())
+}
+
+/// Opens a packet socket for copies on the interface called `name`. It receives nothing before it
+/// has a filter.
+pub(super) fn for_copies(
+    name: &str,
+    settings: Settings,
+) -> Result<(NetworkInterface, Link, Box<dyn Source>), CaptureError> {
+    let interface = find(name)?;
+    let (link, source) =
+        open_one(&interface, settings, Purpose::Copies).map_err(|error| error.on(name))?;
+    debug!("copying on {name} by {}", source.name());
+    Ok((interface, link, source))
+}
+
+/// What a packet socket is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// To count what arrives. `log`: whether to log what the operator should know of the interface.
+    Counting { log: bool },
+    /// To copy what travels towards clients.
+    Copies,
 }
 
 /// Why the proxy cannot capture on an interface.
@@ -64,15 +79,33 @@ impl From<io::Error> for Refused {
     }
 }
 
-/// Opens the packet socket of one thread. `log`: whether to log what the operator should know of
-/// this interface.
+impl Refused {
+    /// The same as an error of the capture on this interface.
+    fn on(self, name: &str) -> CaptureError {
+        let name = name.to_owned();
+        match self {
+            Self::Link(hardware) => CaptureError::UnsupportedLink { name, hardware },
+            Self::System(cause) if cause.kind() == io::ErrorKind::PermissionDenied => {
+                CaptureError::NotPermitted { program: program() }
+            }
+            Self::System(cause) => CaptureError::Socket { name, cause },
+        }
+    }
+}
+
+/// Opens the packet socket of one thread.
 fn open_one(
     interface: &NetworkInterface,
     settings: Settings,
-    log: bool,
+    purpose: Purpose,
 ) -> Result<(Link, Box<dyn Source>), Refused> {
     let name = &interface.name;
-    let (socket, granted) = socket::open(settings.buffer)?;
+    let (copies, log) = (purpose == Purpose::Copies, purpose == Purpose::Counting { log: true });
+    let (socket, granted) = socket::open(settings.buffer, !copies)?;
+    if copies {
+        // Before the bind: otherwise all packets would arrive until there is another filter.
+        socket::keep_nothing(&socket)?;
+    }
     if log && !granted.vnet_header {
         warn!("this kernel does not mark merged frames on {name}: {}", offload::advice(name));
     }
@@ -100,7 +133,7 @@ fn open_one(
     let receiver = socket::bind(&socket, interface, settings.promiscuous)?;
     let link = socket::link(&socket)?.map_err(Refused::Link)?;
     // The filter only saves work. Without it, the parser discards the same packets.
-    if let Err(error) = socket::keep_udp(&socket, link) {
+    if !copies && let Err(error) = socket::keep_udp(&socket, link) {
         debug!("no filter on {name}: {error}");
     }
     let source: Box<dyn Source> = match ring {

@@ -122,8 +122,8 @@ pub(super) struct Granted {
 }
 
 /// Opens a packet socket whose queue holds `buffer` bytes. It receives nothing until it is bound to
-/// an interface.
-pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
+/// an interface. `incoming`: whether it receives only what arrives.
+pub(super) fn open(buffer: usize, incoming: bool) -> io::Result<(OwnedFd, Granted)> {
     // Protocol 0: the socket must not receive packets of other interfaces before the bind.
     let fd = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None)?;
     // More than the system's limit (net.core.rmem_max) requires CAP_NET_ADMIN. The daemon has
@@ -134,7 +134,7 @@ pub(super) fn open(buffer: usize) -> io::Result<(OwnedFd, Granted)> {
     }
     let granted = Granted {
         vnet_header: setsockopt(&fd, VnetHeader, &true).is_ok(),
-        incoming_only: setsockopt(&fd, IgnoreOutgoing, &true).is_ok(),
+        incoming_only: incoming && setsockopt(&fd, IgnoreOutgoing, &true).is_ok(),
     };
     Ok((fd, granted))
 }
@@ -178,7 +178,16 @@ pub(super) fn link(fd: &impl AsFd) -> io::Result<Result<Link, u16>> {
 
 /// Makes the kernel discard what cannot be UDP, before it queues and copies packets.
 pub(super) fn keep_udp(fd: &impl AsFd, link: Link) -> io::Result<()> {
-    let mut program = filter(link);
+    filter_by(fd, &mut filter(link))
+}
+
+/// Makes the kernel discard every packet.
+pub(super) fn keep_nothing(fd: &impl AsFd) -> io::Result<()> {
+    filter_by(fd, &mut [op(RETURN, 0, 0, 0)])
+}
+
+/// Makes the kernel discard the packets for which a program returns 0.
+pub(super) fn filter_by(fd: &impl AsFd, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
     // The kernel copies the program during the call.
     Ok(setsockopt(fd, AttachFilter, &libc::sock_fprog { len, filter: program.as_mut_ptr() })?)

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use crate::capture::settings::Backend;
 use crate::config::{Config, LogLevel};
 pub(crate) use error::FileError;
-use types::{Announced, Interface, KeyFile, Listen, Metrics, Number, ValueList};
+use types::{Announced, Bytes, Interface, KeyFile, Listen, Metrics, Number, ValueList};
 
 /// The values of a file, `None` for each key that it does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -23,6 +23,8 @@ pub(super) struct File {
     pub(super) max_sessions_per_source: Option<Number<1, 1_000_000>>,
     pub(super) max_threshold: Option<Number<1, 255>>,
     pub(super) idle_timeout: Option<Number<1, 86_400>>,
+    pub(super) keep: Option<Bytes>,
+    pub(super) keep_per_session: Option<Bytes>,
     pub(super) key: Option<KeyFile>,
     pub(super) discovery: Option<bool>,
     pub(super) announce: Option<ValueList<Announced>>,
@@ -57,6 +59,11 @@ impl File {
         put(&mut config.max_sessions_per_source, per_source, is_set("max_sessions_per_source"));
         put(&mut config.max_threshold, threshold, is_set("max_threshold"));
         put(&mut config.idle_timeout, idle_timeout, is_set("idle_timeout"));
+        // Both flags decide about copies, so either overrides the key.
+        let keep = is_set("no_keep") || is_set("keep");
+        let per_session = self.keep_per_session.map(|it| it.0);
+        put(&mut config.keep, self.keep.map(|it| Some(it.0)), keep);
+        put(&mut config.keep_per_session, per_session, is_set("keep_per_session"));
         put(&mut config.key, self.key.map(|file| Some(file.0)), is_set("key"));
         put(&mut config.discovery, self.discovery, discovery);
         put(&mut config.announce, announce, discovery);
@@ -156,6 +163,16 @@ mod tests {
                 "key = 5",
                 "p.toml:1: key: invalid type: integer `5`, expected a file name in quotes, like \
                  \"/var/lib/sidekick-proxy/key\"",
+            ),
+            (
+                "keep = \"64MB\"",
+                "p.toml:1: keep: invalid value: string \"64MB\", expected a number of bytes like \
+                 \"64M\", \"512K\" or 1000000, up to \"1024G\"",
+            ),
+            (
+                "keep = -1",
+                "p.toml:1: keep: invalid value: integer `-1`, expected a number of bytes like \
+                 \"64M\", \"512K\" or 1000000, up to \"1024G\"",
             ),
             ("discovery = 1", "p.toml:1: discovery: invalid type: integer `1`, expected a boolean"),
         ] {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::status::{Session, Status};
 use crate::runtime::clock;
+use crate::size::Size;
 
 /// Longest time for the answer. The proxy itself waits two seconds for stuck threads.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -101,6 +102,16 @@ pub(crate) fn show(status: &Status) -> String {
     if let Some(open) = status.sessions_open {
         say("sessions", format!("{open} open, {} at most", status.sessions_max));
     }
+    if let Some(copies) = &status.copies {
+        let (bytes, most) = (Size::bytes(copies.bytes), Size::bytes(copies.max_bytes));
+        say(
+            "copies",
+            match copies.max_bytes {
+                0 => "none".to_owned(),
+                _ => format!("{bytes} for {} sessions, {most} at most", copies.sessions),
+            },
+        );
+    }
     let interfaces = status.interfaces.iter().map(|of| {
         let up = match (&of.backend, of.up) {
             (None, _) => "gone",
@@ -119,8 +130,17 @@ pub(crate) fn show(status: &Status) -> String {
     text += "\n";
     text += &table(&["interface", "backend", "state", "captured", "dropped"], 3, interfaces);
     if !status.sessions.is_empty() {
-        let headings =
-            ["source", "destination", "peer", "epoch", "counted", "quACKs", "packet", "heard"];
+        let headings = [
+            "source",
+            "destination",
+            "peer",
+            "epoch",
+            "counted",
+            "quACKs",
+            "kept",
+            "packet",
+            "heard",
+        ];
         text += "\n";
         text += &table(&headings, 3, status.sessions.iter().map(row));
         let more = status.sessions_open.unwrap_or(0).saturating_sub(status.sessions.len());
@@ -146,6 +166,7 @@ fn row(session: &Session) -> Vec<String> {
         session.epoch.to_string(),
         session.counted.to_string(),
         session.quacks.to_string(),
+        session.kept.map_or_else(|| "-".to_owned(), |kept| kept.to_string()),
         packet,
         ago(session.last_heard_ago),
     ]
@@ -211,13 +232,14 @@ public key  {key}
 health      ok
 totals      captured 9, counted 5, quACKs 0, bytes sent 0, sessions 0, malformed 0
 sessions    3 open, 1024 at most
+copies      64K for 1 sessions, 64M at most
 
 interface  backend  state  captured  dropped
 eth0       ring     up            7        0
 tun0?[2J   ring     up            2        0
 
-source         destination        peer           epoch  counted  quACKs  packet     heard
-10.0.0.2:4000  [2001:db8::1]:443  10.0.0.2:4001      1        5       2    none  0.2s ago
+source         destination        peer           epoch  counted  quACKs  kept  packet     heard
+10.0.0.2:4000  [2001:db8::1]:443  10.0.0.2:4001      1        5       2     3    none  0.2s ago
 and 2 more sessions (--all shows them)
 "
         );

@@ -1,143 +1,14 @@
 //! The metrics in the text format of Prometheus, version 0.0.4.
 
+mod totals;
+
 use std::fmt::{Display, Write};
 
-use super::status::{Interface, Status};
-use crate::summary::Summary;
+use super::status::{Copies, Interface, Status};
+use totals::totals;
 
 /// The media type of the format.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// The totals since the start: name, help and number of each. The pattern names every field, so a
-/// new field of the summary does not compile until it is here.
-fn totals(summary: &Summary) -> [(&'static str, &'static str, u64); 24] {
-    let Summary {
-        captured,
-        counted,
-        ignored,
-        quacks,
-        bytes,
-        // Only in a wire format with resets; see `text`.
-        resets: _,
-        sessions,
-        expired,
-        refused,
-        malformed,
-        other_version,
-        forged,
-        markers,
-        markers_refused,
-        markers_deferred,
-        deferred,
-        withheld,
-        malformed_frames,
-        fragments,
-        merged_split,
-        merged_uncounted,
-        capture_drops,
-        epochs,
-        unsent,
-        late,
-    } = *summary;
-    [
-        ("sidekick_packets_captured_total", "UDP datagrams captured, of any flow.", captured),
-        ("sidekick_packets_counted_total", "Datagrams added to the sums of a session.", counted),
-        (
-            "sidekick_packets_ignored_total",
-            "Datagrams of a session's flow that do not count, such as QUIC handshake packets.",
-            ignored,
-        ),
-        (
-            "sidekick_packets_dropped_total",
-            "Packets that the kernel had no room for, or that the proxy discarded beside such.",
-            capture_drops,
-        ),
-        (
-            "sidekick_epochs_unasked_total",
-            "Epochs that the proxy began by itself after it had missed packets.",
-            epochs,
-        ),
-        (
-            "sidekick_frames_malformed_total",
-            "Captured frames with headers that contradict themselves.",
-            malformed_frames,
-        ),
-        (
-            "sidekick_fragments_captured_total",
-            "Captured IP fragments of UDP datagrams, which do not count.",
-            fragments,
-        ),
-        (
-            "sidekick_merged_frames_split_total",
-            "Merged frames that the proxy split into their datagrams.",
-            merged_split,
-        ),
-        (
-            "sidekick_merged_frames_uncounted_total",
-            "Merged frames that the proxy could not split, and therefore did not count.",
-            merged_uncounted,
-        ),
-        ("sidekick_quacks_sent_total", "quACKs sent.", quacks),
-        (
-            "sidekick_quacks_withheld_total",
-            "quACKs not sent because the session had spent its budget of bytes.",
-            withheld,
-        ),
-        ("sidekick_sent_bytes_total", "Bytes of messages sent, without UDP and IP headers.", bytes),
-        ("sidekick_sessions_opened_total", "Sessions opened.", sessions),
-        (
-            "sidekick_sessions_expired_total",
-            "Sessions that ended because their sender was silent.",
-            expired,
-        ),
-        (
-            "sidekick_hellos_refused_total",
-            "Sessions refused because of a limit, or because of their terms.",
-            refused,
-        ),
-        (
-            "sidekick_hellos_deferred_total",
-            "HELLOs dropped because too many arrived at once.",
-            deferred,
-        ),
-        (
-            "sidekick_markers_answered_total",
-            "Answered markers of senders that look for a proxy.",
-            markers,
-        ),
-        (
-            "sidekick_markers_refused_total",
-            "Markers with addresses that are impossible for a flow on their interface.",
-            markers_refused,
-        ),
-        (
-            "sidekick_markers_deferred_total",
-            "Markers not answered because too many arrived from their source, or from all sources.",
-            markers_deferred,
-        ),
-        (
-            "sidekick_messages_malformed_total",
-            "Datagrams at the proxy's port that were not a message to a proxy.",
-            malformed,
-        ),
-        (
-            "sidekick_messages_other_version_total",
-            "Datagrams at the proxy's port of another version of the protocol.",
-            other_version,
-        ),
-        (
-            "sidekick_messages_forged_total",
-            "Messages that failed authentication, or were replayed.",
-            forged,
-        ),
-        ("sidekick_messages_unsent_total", "Messages that the system did not accept.", unsent),
-        (
-            "sidekick_messages_dropped_total",
-            "Messages dropped because the thread that serves their source had too many to read.",
-            late,
-        ),
-    ]
-}
 
 /// A counter of an interface.
 type Number = fn(&Interface) -> u64;
@@ -204,6 +75,12 @@ pub fn text(status: &Status, resident: Option<u64>) -> String {
         page.one("sidekick_sessions", "gauge", "Open sessions.", open);
         page.one("sidekick_sessions_max", "gauge", "Most sessions at once.", status.sessions_max);
     }
+    if let Some(copies) = &status.copies {
+        let Copies { sessions, bytes, max_bytes } = *copies;
+        page.one("sidekick_sessions_keeping", "gauge", "Sessions that keep copies.", sessions);
+        page.one("sidekick_copies_bytes", "gauge", "Memory that holds copies, in bytes.", bytes);
+        page.one("sidekick_copies_max_bytes", "gauge", "Most memory for copies.", max_bytes);
+    }
     page.one("sidekick_threads", "gauge", "Threads that count packets.", status.threads);
     page.one(
         "sidekick_threads_answering",
@@ -269,6 +146,7 @@ impl Page {
 mod tests {
     use super::*;
     use crate::monitor::status::tests::example;
+    use crate::summary::Summary;
     use std::collections::{BTreeMap, BTreeSet};
 
     fn is_name(name: &str) -> bool {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde::{Deserialize, Serialize};
 use sidekick_protocol::{PublicKey, SessionStatus};
 
+use crate::config::Config;
 use crate::pool::{WorkerPool, sum};
 use crate::runtime::clock;
 use crate::summary::Summary;
@@ -39,6 +40,8 @@ pub struct Status {
     pub sessions_open: Option<usize>,
     /// Most sessions at once.
     pub sessions_max: u64,
+    /// The copies that the proxy holds, if the wire format has sessions.
+    pub copies: Option<Copies>,
     /// As many open sessions as were requested.
     pub sessions: Vec<Session>,
 }
@@ -67,6 +70,17 @@ pub struct Interface {
     pub merged_uncounted: u64,
 }
 
+/// The copies that the proxy holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copies {
+    /// Sessions that keep copies.
+    pub sessions: u64,
+    /// Bytes of memory that hold copies.
+    pub bytes: u64,
+    /// Most bytes; 0 if the proxy keeps no copies.
+    pub max_bytes: u64,
+}
+
 /// An open session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
@@ -84,6 +98,8 @@ pub struct Session {
     pub counted: u32,
     /// quACKs sent.
     pub quacks: u64,
+    /// Datagrams towards the sender of which a copy was kept; `None` if the session keeps none.
+    pub kept: Option<u64>,
     /// Seconds since the last packet of this epoch, if there was one.
     pub last_packet_ago: Option<f64>,
     /// Seconds since the sender's last message.
@@ -101,6 +117,7 @@ impl Session {
             epoch: status.epoch,
             counted: status.counted,
             quacks: status.quacks,
+            kept: status.kept,
             last_packet_ago: status.last_packet.map(ago),
             last_heard_ago: ago(status.last_heard),
         }
@@ -135,7 +152,7 @@ impl Status {
     }
 }
 
-/// What does not depend on the workers. Only the limit changes while a proxy runs.
+/// What does not depend on the workers. Only the limits change while a proxy runs.
 #[derive(Clone, Debug)]
 pub struct ProxyInfo {
     /// Where senders reach the proxy.
@@ -144,8 +161,33 @@ pub struct ProxyInfo {
     pub public_key: Option<PublicKey>,
     /// The configured interfaces.
     pub interfaces: Vec<String>,
+    /// The limits.
+    pub limits: Arc<Limits>,
+}
+
+/// The limits that a reload changes.
+#[derive(Debug, Default)]
+pub struct Limits {
     /// Most sessions at once.
-    pub max_sessions: Arc<AtomicU64>,
+    pub max_sessions: AtomicU64,
+    /// Most bytes of copies.
+    pub keep: AtomicU64,
+}
+
+impl Limits {
+    /// The limits of a configuration.
+    #[must_use]
+    pub(crate) fn of(config: &Config) -> Self {
+        let limits = Self::default();
+        limits.set(config);
+        limits
+    }
+
+    /// Takes over the limits of a configuration.
+    pub(crate) fn set(&self, config: &Config) {
+        self.max_sessions.store(config.max_sessions, Ordering::Relaxed);
+        self.keep.store(config.keep().get(), Ordering::Relaxed);
+    }
 }
 
 /// Reads the status of a proxy.
@@ -188,6 +230,13 @@ impl StatusReader {
         let described = self.last.iter().flatten().flat_map(|report| {
             report.sessions.iter().map(|session| Session::new(session, report.at))
         });
+        let number = |number| u64::try_from(number).unwrap_or(u64::MAX);
+        let held = self.last.iter().flatten().map(|report| report.copies);
+        let (bytes, keeping) = held.fold((0, 0), |(bytes, sessions), held| {
+            (bytes + number(held.bytes), sessions + number(held.sessions))
+        });
+        let max_bytes = self.info.limits.keep.load(Ordering::Relaxed);
+        let copies = Copies { sessions: keeping, bytes, max_bytes };
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started,
@@ -199,7 +248,8 @@ impl StatusReader {
             interfaces: self.info.interfaces.iter().map(|name| self.interface(name)).collect(),
             totals,
             sessions_open,
-            sessions_max: self.info.max_sessions.load(Ordering::Relaxed),
+            sessions_max: self.info.limits.max_sessions.load(Ordering::Relaxed),
+            copies: sessions_open.map(|_| copies),
             sessions: described.take(sessions).collect(),
         }
     }
@@ -248,6 +298,7 @@ pub(crate) mod tests {
             totals: Summary { captured: 9, counted: 5, ..Summary::default() },
             sessions_open: Some(1),
             sessions_max: 1024,
+            copies: Some(Copies { sessions: 1, bytes: 1 << 16, max_bytes: 64 << 20 }),
             sessions: vec![Session {
                 source: "10.0.0.2:4000".parse().unwrap(),
                 destination: "[2001:db8::1]:443".parse().unwrap(),
@@ -256,6 +307,7 @@ pub(crate) mod tests {
                 epoch: 1,
                 counted: 5,
                 quacks: 2,
+                kept: Some(3),
                 last_packet_ago: None,
                 last_heard_ago: 0.25,
             }],

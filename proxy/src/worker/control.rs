@@ -12,8 +12,9 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 
 use crate::addresses::HostNetwork;
-use crate::capture::{Capture, CaptureError, Counters};
+use crate::capture::{Capture, CaptureError, CopyCapture, Counters};
 use crate::config::MAX_INTERFACES;
+use crate::engine::CopiesHeld;
 use crate::summary::Summary;
 
 /// Messages that can wait for a worker. It drops further ones, as the network may drop them.
@@ -21,7 +22,7 @@ const MESSAGES_WAITING: usize = 1024;
 /// Requests for a report that can wait for a worker.
 const REPORTS_WAITING: usize = 16;
 /// Commands that can wait for a worker, among them these requests.
-const COMMANDS_WAITING: usize = REPORTS_WAITING + 4 * MAX_INTERFACES;
+const COMMANDS_WAITING: usize = REPORTS_WAITING + 6 * MAX_INTERFACES;
 
 /// A command of the daemon to a worker.
 #[derive(Debug)]
@@ -32,6 +33,13 @@ pub(crate) enum Command {
         interface: u32,
         /// The open capture.
         capture: Capture,
+    },
+    /// The answer to [`WorkerEvent::CopiesWanted`].
+    CaptureCopies {
+        /// The daemon's number of the interface.
+        interface: u32,
+        /// The open capture, or why there is none.
+        opened: Result<Box<CopyCapture>, CaptureError>,
     },
     /// Close the capture with this number.
     CloseCapture(u32),
@@ -52,6 +60,8 @@ pub struct Report {
     pub totals: Summary,
     /// The number of open sessions, if the wire format has sessions.
     pub open: Option<usize>,
+    /// The copies that the worker holds.
+    pub copies: CopiesHeld,
     /// The captures, by interface.
     pub captures: Vec<CaptureReport>,
     /// The status of as many sessions as were requested.
@@ -83,6 +93,16 @@ pub enum WorkerEvent {
         /// Why it has ended.
         cause: CaptureError,
     },
+    /// A session keeps copies, so a worker needs what travels towards clients on an interface.
+    CopiesWanted {
+        /// The worker's index.
+        worker: u16,
+        /// The daemon's number of the interface.
+        interface: u32,
+    },
+    /// A worker needs these captures no more. The daemon closes them, so that the worker does not
+    /// wait for the kernel.
+    CopiesUnused(Vec<Box<CopyCapture>>),
     /// The port, or the wait for events, has failed. The worker has ended.
     Failed(io::Error),
 }

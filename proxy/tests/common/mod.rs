@@ -8,6 +8,7 @@
     reason = "a test ends where something is not as it should be"
 )]
 
+pub mod download;
 pub mod link;
 
 use std::cell::{Cell, RefCell};
@@ -21,8 +22,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 use sidekick_protocol::keys::{Initiator, Plain, Seal};
-use sidekick_protocol::wire::{Cookie, Datagram, Hello, Message, Pattern, Poll, SessionNumber};
-use sidekick_protocol::{Flow, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms};
+use sidekick_protocol::wire::discovery::NONCE_LEN;
+use sidekick_protocol::wire::{
+    Cookie, Datagram, Hello, Keep, Message, Pattern, Poll, Range, Ranges, Request, SessionNumber,
+};
+use sidekick_protocol::{
+    Flow, HANDLE_LEN, Identification, MAX_DATAGRAM_LEN, Payload, PublicKey, Terms,
+};
 
 /// Longest wait for anything. Only a failing test waits so long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -351,6 +357,28 @@ impl Peer {
         let has = self.socket.peek(&mut [0]).is_ok();
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
         has
+    }
+
+    /// Asks the proxy to keep copies, without a proof.
+    pub fn send_keep(&self, age_ms: u16) {
+        let (cookie, handle, nonce) = (Cookie::NONE, [1; HANDLE_LEN], [2; NONCE_LEN]);
+        self.send(Message::Keep(Keep { age_ms, handle, nonce, cookie }));
+    }
+
+    /// Asks the proxy to keep copies, and returns the age that it grants.
+    pub fn keep(&self, age_ms: u16) -> u16 {
+        self.send_keep(age_ms);
+        self.receive(|message| match message {
+            Message::Kept { age_ms } => Some(*age_ms),
+            _ => None,
+        })
+    }
+
+    /// Requests copies of all datagrams that the proxy keeps.
+    pub fn request_all(&self, number: u16) {
+        let ranges = [Range { after: None, before: None }];
+        let ranges = Ranges::new(&ranges);
+        self.send(Message::Request(Request { number, ranges }));
     }
 
     /// Polls in the old epoch, and returns the new one from the answer.

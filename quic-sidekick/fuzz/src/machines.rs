@@ -41,9 +41,10 @@ const COPIES_GRANT: usize = 64 * 1024;
 const MAX_KEPT_LEN: usize = 1472;
 const MAX_REPEATS: u32 = 16;
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// The most requests that a sender makes at once, each of them twice, and the most copies for one.
+/// The most requests that a sender makes at once, each of them twice. The most copies that leave at
+/// once: a burst of 24 KiB, in which no copy counts for less than 256 bytes.
 const MAX_REQUESTS: usize = 2 * 32;
-const MAX_COPIES: usize = 16 * 64;
+const MAX_COPIES: usize = 24 * 1024 / 256;
 /// The proxy's memory for copies, and a session's share of it.
 const KEEP_BYTES: usize = 1 << 20;
 const KEEP_BYTES_PER_SESSION: usize = 256 << 10;
@@ -245,9 +246,11 @@ impl World {
                 _ => {}
             }
         }
-        // A sender that fetches copies may have many ranges to request.
+        // A sender that fetches copies may have many ranges to request, and a proxy may have nothing
+        // for each.
         let most = if self.sender.is_kept() { 16 + MAX_REQUESTS } else { 16 };
-        assert!(messages + requests < most, "{messages} and {requests} messages at once");
+        assert!(messages < 16, "{messages} messages of the proxy at once");
+        assert!(requests < most, "{requests} messages of the sender at once");
         assert!(copies <= MAX_COPIES, "{copies} copies at once");
         for queue in [&mut self.to_proxy, &mut self.to_sender] {
             let too_many = queue.len().saturating_sub(IN_FLIGHT);

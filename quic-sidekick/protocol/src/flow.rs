@@ -18,6 +18,11 @@ impl Flow {
     pub fn canonical(self) -> Self {
         Self { source: canonical(self.source), destination: canonical(self.destination) }
     }
+
+    /// The flow of the packets in the other direction.
+    pub(crate) fn reversed(&self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
 }
 
 /// The address without scope and flow label, and as IPv4 if it is IPv4-mapped.

@@ -29,6 +29,12 @@ impl<'a> Payload<'a> {
         Self { head: head.get(..len).unwrap_or(head), tail: None, len }
     }
 
+    /// All bytes, if they are known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<&'a [u8]> {
+        (self.head.len() == self.len).then_some(self.head)
+    }
+
     /// The leading bytes that are known.
     pub(crate) fn head(&self) -> &'a [u8] {
         self.head

@@ -9,6 +9,7 @@ mod addresses;
 mod answers;
 mod budget;
 mod capture;
+mod clients;
 mod config;
 mod copies;
 mod deadlines;
@@ -20,6 +21,7 @@ mod keeping;
 mod limiter;
 mod observed;
 mod outgoing;
+mod pacer;
 mod peer;
 mod repeating;
 mod session;
@@ -27,6 +29,7 @@ mod setup;
 mod shard;
 mod table;
 mod transmit;
+mod waiting;
 
 use crate::clock::Numbers;
 use crate::cookie::CookieIssuer;
@@ -41,7 +44,6 @@ use limiter::Limiter;
 pub use observed::{Observed, Seen};
 use outgoing::{Bare, Outgoing};
 pub use peer::Peer;
-use repeating::Repeats;
 pub use session::SessionStatus;
 pub use shard::Shard;
 use std::collections::VecDeque;
@@ -74,8 +76,8 @@ pub struct Observer {
     handshakes: Limiter<2>,
     table: Table,
     waiting: VecDeque<Outgoing>,
-    /// Copies that wait for all messages to be sent.
-    repeats: VecDeque<Repeats>,
+    /// Sessions whose copies leave when all messages are sent.
+    repeating: VecDeque<SessionNumber>,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -109,7 +111,7 @@ impl Observer {
                 u64::from_be_bytes(seed_of_table),
             ),
             waiting: VecDeque::with_capacity(MAX_WAITING),
-            repeats: VecDeque::new(),
+            repeating: VecDeque::new(),
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -117,7 +119,8 @@ impl Observer {
     }
 
     /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
-    /// are more than the new limit. Addresses, key and shard stay.
+    /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
+    /// once, but copies that are beyond it remain until their age.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.
@@ -126,6 +129,7 @@ impl Observer {
         self.config =
             ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
         self.table.make_room(self.config.max_sessions);
+        self.table.pool.resize(self.config.keep_bytes);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::cli::values::{announced, interface, listen, metrics_or_off};
 use crate::monitor::listener::MetricsAddress;
+use crate::size::Size;
 
 /// A whole number from `LEAST` to `MOST`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,35 @@ impl<'de, const LEAST: u64, const MOST: u64> Deserialize<'de> for Number<LEAST, 
             }
         }
         deserializer.deserialize_i64(Range)
+    }
+}
+
+/// A number of bytes, as a number or a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) struct Bytes(pub(in crate::cli) Size);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Amount;
+
+        impl Visitor<'_> for Amount {
+            type Value = Bytes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of bytes like \"64M\", \"512K\" or 1000000, up to \"1024G\"")
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Bytes, E> {
+                let size = number.to_string().parse();
+                size.map(Bytes).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Bytes, E> {
+                let size = text.parse();
+                size.map(Bytes).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+        deserializer.deserialize_any(Amount)
     }
 }
 

@@ -68,6 +68,21 @@ impl Addresses {
             && usable(destination)
     }
 
+    /// Whether an answer to a KEEP can seem to come from the destination of a flow whose source has
+    /// proven its address. The destination may be this machine: senders can download from it.
+    pub(super) fn can_answer(&self, flow: &Flow) -> bool {
+        let Flow { source, destination } = flow;
+        let looped = source.ip().is_loopback() && destination.ip().is_loopback();
+        let ours = self.local.contains(&destination.ip());
+        source.is_ipv4() == destination.is_ipv4()
+            && source != destination
+            && source.port() != 0
+            && destination.port() != 0
+            && (looped
+                || ours && !destination.ip().is_loopback()
+                || self.is_of_another_host(destination.ip()))
+    }
+
     fn is_of_another_host(&self, ip: IpAddr) -> bool {
         let special = match ip {
             // RFC 6890: this network, link-local, reserved (with the limited broadcast address).
@@ -95,6 +110,36 @@ mod tests {
             loopback: vec![LOOPBACK],
         }
         .canonical()
+    }
+
+    #[test]
+    fn an_answer_to_a_keep_seems_to_come_from_a_host() {
+        let addresses = addresses();
+        let answers = |source: &str, destination: &str| {
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            addresses.can_answer(&Flow { source, destination })
+        };
+        for destination in ["198.51.100.7:443", "192.0.2.254:443"] {
+            assert!(answers("192.0.2.1:4000", destination), "{destination}");
+        }
+        assert!(answers("127.0.0.1:4000", "127.0.0.1:443") && answers("[::1]:1", "[::1]:2"));
+        for destination in [
+            "198.51.100.7:0",
+            "0.0.0.0:443",
+            "127.0.0.1:443",
+            "169.254.1.1:443",
+            "224.0.0.1:443",
+            "255.255.255.255:443",
+            "192.0.2.255:443",
+            "192.0.2.1:4000",
+            "[2001:db8::1]:443",
+        ] {
+            assert!(!answers("192.0.2.1:4000", destination), "{destination}");
+        }
+        for destination in ["[::]:443", "[::1]:443", "[fe80::1]:443", "[ff02::1]:443"] {
+            assert!(!answers("[2001:db8::2]:4000", destination), "{destination}");
+        }
+        assert!(!answers("192.0.2.1:0", "198.51.100.7:443"));
     }
 
     #[test]

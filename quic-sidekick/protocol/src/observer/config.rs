@@ -118,14 +118,24 @@ pub struct ObserverStats {
     pub epochs_unasked: u64,
     /// Datagrams of which a copy was kept.
     pub kept: u64,
-    /// KEEPs without a proof that the sender receives the reverse flow.
+    /// The bytes of these datagrams.
+    pub kept_bytes: u64,
+    /// KEEPs with a proof, or to an observer that keeps no copies; KEPT answered them.
+    pub keeps: u64,
+    /// KEEPs without a proof that the sender receives the reverse flow. The first of each session
+    /// has none.
     pub keeps_unproven: u64,
-    /// Requests for copies answered.
+    /// Requests for copies of which a range was answered.
     pub requests: u64,
-    /// Requests for copies dropped by the rate limit of their session.
+    /// Requests for copies dropped by a rate limit.
     pub requests_deferred: u64,
+    /// Requests for copies without an answer: the session keeps none, or not the datagrams that the
+    /// request names.
+    pub requests_unanswered: u64,
     /// Copies sent.
     pub repeats_sent: u64,
+    /// The bytes of these copies, with the headers of their messages.
+    pub repeat_bytes: u64,
     /// Copies not sent: too old, repeated too often, or beyond the session's share.
     pub repeats_withheld: u64,
     /// TAILs sent.

@@ -5,13 +5,14 @@
 //! when all datagrams in it are too old. Keeping a datagram copies its bytes once, and allocates
 //! nothing once the pool has grown.
 
+use super::pacer::{self, Passed};
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-/// The size of a block in bytes: some forty datagrams.
-const BLOCK: usize = 64 << 10;
+/// The size of a block in bytes: some forty datagrams. A session with less memory keeps nothing.
+pub(super) const BLOCK: usize = 64 << 10;
 /// The most datagrams that a session keeps.
 const MAX_KEPT: usize = 8192;
 /// The sessions of one source prefix use this part of the pool at most, or the share of one session
@@ -24,26 +25,29 @@ const MAX_REPEATS: u8 = 16;
 #[derive(Debug)]
 pub(super) struct Pool {
     free: Vec<Box<[u8]>>,
-    /// Blocks that may still be allocated.
-    unallocated: usize,
+    /// The most blocks.
+    max: usize,
     /// Blocks that hold copies.
     used: usize,
-    /// The most of them for one source prefix, and those of each that has any.
-    max_of_source: usize,
+    /// Those of each source prefix that has any.
     of_source: BTreeMap<IpAddr, usize>,
 }
 
 impl Pool {
     /// A pool of at most `max_bytes`, in whole blocks. Nothing is allocated before it is needed.
     pub(super) fn new(max_bytes: usize) -> Self {
-        let blocks = max_bytes / BLOCK;
-        Self {
-            free: Vec::new(),
-            unallocated: blocks,
-            used: 0,
-            max_of_source: blocks / SOURCE_PART,
-            of_source: BTreeMap::new(),
-        }
+        Self { free: Vec::new(), max: max_bytes / BLOCK, used: 0, of_source: BTreeMap::new() }
+    }
+
+    /// Changes the limit. Blocks beyond it are freed as they are returned.
+    pub(super) fn resize(&mut self, max_bytes: usize) {
+        self.max = max_bytes / BLOCK;
+        self.free.truncate(self.max.saturating_sub(self.used));
+    }
+
+    /// Returns all free blocks to the system.
+    pub(super) fn release(&mut self) {
+        self.free = Vec::new();
     }
 
     /// The bytes of blocks that hold copies.
@@ -54,13 +58,10 @@ impl Pool {
     /// A block for a source prefix, which may have `at_least` of them in any case.
     fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Box<[u8]>> {
         let of_source = self.of_source.get(&source).copied().unwrap_or(0);
-        if of_source >= self.max_of_source.max(at_least) {
+        if self.used >= self.max || of_source >= (self.max / SOURCE_PART).max(at_least) {
             return None;
         }
-        let block = self.free.pop().or_else(|| {
-            self.unallocated = self.unallocated.checked_sub(1)?;
-            Some(vec![0; BLOCK].into_boxed_slice())
-        })?;
+        let block = self.free.pop().unwrap_or_else(|| vec![0; BLOCK].into_boxed_slice());
         self.used += 1;
         self.of_source.insert(source, of_source + 1);
         Some(block)
@@ -74,7 +75,9 @@ impl Pool {
                 self.of_source.remove(&source);
             }
         }
-        self.free.push(block);
+        if self.used < self.max {
+            self.free.push(block);
+        }
     }
 }
 
@@ -115,6 +118,8 @@ pub(super) struct Copies {
     identifiers: VecDeque<u32>,
     /// The position of the first kept datagram.
     first: u64,
+    /// The cost of all kept datagrams for the pacer.
+    cost: usize,
     /// The interface whose datagrams are kept: the first that showed one while none was kept.
     interface: Option<u32>,
 }
@@ -132,6 +137,7 @@ impl Copies {
             kept: VecDeque::new(),
             identifiers: VecDeque::new(),
             first: 0,
+            cost: 0,
             interface: None,
         }
     }
@@ -209,6 +215,7 @@ impl Copies {
         let block = self.first_block + u64::try_from(self.blocks.len() - 1).unwrap_or(0);
         self.kept.push_back(Kept { at: now, block, offset, len, repeats: 0 });
         self.identifiers.push_back(identifier);
+        self.cost += pacer::cost(datagram.len());
         true
     }
 
@@ -233,7 +240,8 @@ impl Copies {
     }
 
     fn forget_one(&mut self) {
-        if self.kept.pop_front().is_some() {
+        if let Some(kept) = self.kept.pop_front() {
+            self.cost -= pacer::cost(kept.len.into());
             self.identifiers.pop_front();
             self.first += 1;
         }
@@ -276,6 +284,17 @@ impl Copies {
         self.interface = None;
     }
 
+    /// Reads what [`Copies::keep`] needs, to have it in the cache.
+    #[inline]
+    pub(super) fn touch(&self) -> u8 {
+        let next = self.filled.min(BLOCK - 1);
+        let memory = self.blocks.back().and_then(|block| block.get(next)).copied();
+        let repeats = self.kept.back().map_or(0, |kept| kept.repeats);
+        let oldest = self.kept.front().map_or(0, |kept| kept.repeats);
+        let identifier = self.identifiers.back().map_or(0, |id| id.to_be_bytes()[0]);
+        memory.unwrap_or(0) ^ repeats ^ oldest ^ identifier
+    }
+
     /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
     /// and before the next one with the identifier `before`, or to the latest. `None` if a named
     /// datagram is not kept in this order.
@@ -294,6 +313,19 @@ impl Copies {
         };
         let first = self.first + u64::try_from(start).ok()?;
         Some(Found { first, len: end - start })
+    }
+
+    /// What passed since the oldest kept datagram.
+    pub(super) fn passed_lately(&self, now: Instant) -> Passed {
+        let first = self.kept.front().map_or(now, |kept| kept.at);
+        Passed { cost: self.cost, span: now.saturating_duration_since(first) }
+    }
+
+    /// The length of the datagram at a position; `None` if it cannot be repeated.
+    pub(super) fn len_at(&self, position: u64) -> Option<usize> {
+        let index = usize::try_from(position.checked_sub(self.first)?).ok()?;
+        let kept = self.kept.get(index).filter(|kept| kept.repeats < MAX_REPEATS)?;
+        Some(kept.len.into())
     }
 
     /// The datagram at a position, to repeat it. `None` if it is not kept any more or was repeated

@@ -2,7 +2,10 @@
 //! section 6.8).
 
 use super::copies::{Copies, Pool};
+use super::limiter::Occupancy;
+use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
+use crate::wire::REPEAT_HEADER_LEN;
 use std::time::{Duration, Instant};
 
 /// A copy is kept no longer than this.
@@ -15,9 +18,11 @@ const SILENCES: [Duration; 3] =
 /// the most that it saves up.
 const GRANT: usize = 64 << 10;
 const MAX_ALLOWANCE: usize = 1 << 20;
-/// A session's requests are answered at this rate, and with this burst.
+/// A session's requests are answered at this rate, and with a burst of 64.
 const REQUEST_INTERVAL: Duration = Duration::from_micros(250);
-const REQUEST_BURST: u32 = 64;
+pub(super) const REQUEST_BURST: Duration = Duration::from_millis(16);
+/// The sessions of one source prefix together may request as much as so many of them.
+pub(super) const REQUESTS_OF_SOURCE: u32 = 4;
 /// A request also uses this time of its session for each identifier that a range may be compared
 /// with. So a request that is expensive to answer counts as up to five.
 const SEARCH_INTERVAL: Duration = Duration::from_nanos(8);
@@ -29,13 +34,15 @@ pub(super) struct Keeping {
     /// The bytes that may still be repeated: as many as were kept, and a grant. On a path that
     /// loses half of all datagrams, each must be sent twice.
     pub(super) allowance: Allowance,
+    /// The copies that wait to be sent.
+    pub(super) waiting: Waiting,
     /// When the next TAIL is due, and how many were sent since the latest datagram.
     tail_due: Option<Instant>,
     tails: usize,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
-    /// When the requests answered so far would have arrived at their rate.
-    requests_until: Option<Instant>,
+    /// The requests answered so far.
+    pub(super) requests: Occupancy,
 }
 
 impl Keeping {
@@ -45,10 +52,11 @@ impl Keeping {
         Self {
             copies: Copies::new(max_bytes, MAX_AGE),
             allowance,
+            waiting: Waiting::default(),
             tail_due: None,
             tails: 0,
             age_ms: 0,
-            requests_until: None,
+            requests: Occupancy::default(),
         }
     }
 
@@ -73,10 +81,40 @@ impl Keeping {
         Kept::WithDeadline
     }
 
-    /// When something is due: a TAIL, or the end of the oldest copies.
+    /// When something is due: a TAIL or the end of the oldest copies, or copies to send.
     pub(super) fn due(&self) -> Option<Instant> {
         let expiry = self.copies.expiry();
-        self.tail_due.or(expiry)
+        [self.tail_due.or(expiry), self.waiting.due()].into_iter().flatten().min()
+    }
+
+    /// Lets copies leave that wait. Returns whether the session has to be queued for that.
+    pub(super) fn resume(&mut self, now: Instant, pool: &mut Pool) -> bool {
+        self.copies.expire(now, pool);
+        self.waiting.resume(self.copies.passed_lately(now), now)
+    }
+
+    /// Forgets all copies, and what waits to be sent.
+    pub(super) fn clear(&mut self, pool: &mut Pool) {
+        self.copies.clear(pool);
+        self.waiting.clear();
+    }
+
+    /// The next copy to send.
+    pub(super) fn next_copy(&mut self) -> Next<'_> {
+        let Some(copy) = self.waiting.front() else { return Next::Nothing };
+        let Some(len) = self.copies.len_at(copy.position()) else {
+            self.waiting.advance();
+            return Next::Withheld;
+        };
+        let size = len + REPEAT_HEADER_LEN;
+        if !self.waiting.spend(size) {
+            return Next::Later;
+        }
+        self.waiting.advance();
+        if !self.allowance.spend(size) {
+            return Next::Withheld;
+        }
+        self.copies.repeat(copy.position()).map_or(Next::Withheld, |bytes| Next::Copy(copy, bytes))
     }
 
     /// Does what is due. Returns whether a TAIL is.
@@ -94,17 +132,24 @@ impl Keeping {
         silent
     }
 
-    /// Whether a request of this many ranges that arrives now is within the rate.
-    pub(super) fn admit_request(&mut self, ranges: usize, now: Instant) -> bool {
-        let from = self.requests_until.map_or(now, |until| until.max(now));
-        let admitted = from.saturating_duration_since(now) < REQUEST_INTERVAL * REQUEST_BURST;
-        if admitted {
-            let searched = u32::try_from(ranges * self.copies.count()).unwrap_or(u32::MAX);
-            self.requests_until =
-                Some(from + REQUEST_INTERVAL + SEARCH_INTERVAL.saturating_mul(searched));
-        }
-        admitted
+    /// The time that a request of so many ranges uses of its session.
+    pub(super) fn request_cost(&self, ranges: usize) -> Duration {
+        let searched = u32::try_from(ranges * self.copies.count()).unwrap_or(u32::MAX);
+        REQUEST_INTERVAL + SEARCH_INTERVAL.saturating_mul(searched)
     }
+}
+
+/// What a session sends next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next<'a> {
+    /// A copy, and its bytes.
+    Copy(Repeats, &'a [u8]),
+    /// Not this copy: it is too old, was repeated too often or is beyond the share.
+    Withheld,
+    /// Nothing before the pacer is refilled.
+    Later,
+    /// No copy waits.
+    Nothing,
 }
 
 /// The outcome of offering a datagram.

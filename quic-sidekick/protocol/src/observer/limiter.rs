@@ -28,6 +28,25 @@ impl Pace {
     }
 }
 
+/// A limit on the time that events of different cost use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Occupancy {
+    /// When all admitted events are over, if each uses its time.
+    until: Option<Instant>,
+}
+
+impl Occupancy {
+    /// Whether admitted events are over within `burst` from now on.
+    pub(super) fn admits(&self, burst: Duration, now: Instant) -> bool {
+        self.until.is_none_or(|until| until.saturating_duration_since(now) < burst)
+    }
+
+    /// Adds an event that uses this time.
+    pub(super) fn charge(&mut self, cost: Duration, now: Instant) {
+        self.until = Some(self.until.map_or(now, |until| until.max(now)) + cost);
+    }
+}
+
 /// A rate limiter for events by source. Each of the `CLASSES` kinds has rates of its own, so that
 /// no kind starves another.
 #[derive(Debug)]

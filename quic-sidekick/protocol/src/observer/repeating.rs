@@ -3,43 +3,49 @@
 
 use super::Observer;
 use super::answers::OutgoingAnswer;
-use super::copies::Found;
+use super::copies::{BLOCK, Found};
 use super::error::HandleError;
-use super::keeping::{Keeping, Kept, MAX_AGE};
+use super::keeping::{Keeping, Kept, MAX_AGE, Next};
+use super::observed::Seen;
 use super::outgoing::Outgoing;
 use super::table::Key;
+use super::waiting::Repeats;
 use crate::cookie::Proof;
 use crate::flow::Flow;
 use crate::transmit::Transmit;
 use crate::wire::discovery::{Answer, Reply};
-use crate::wire::{
-    Datagram, Keep, MAX_RANGES, Message, REPEAT_HEADER_LEN, Range, Repeat, Request, SessionNumber,
-};
-use std::net::SocketAddr;
+use crate::wire::{Datagram, Keep, MAX_RANGES, Message, Range, Repeat, Request, SessionNumber};
+use std::hint::black_box;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+/// Datagrams whose sessions are prefetched together.
+const BATCH: usize = 32;
 /// The most copies for one range.
 const MAX_COPIES: usize = 64;
-/// The most ranges of all sessions that wait to be repeated.
-const MAX_REPEATS: usize = 4096;
-
-/// Copies that wait to be sent, for one range of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Repeats {
-    session: SessionNumber,
-    number: u16,
-    range: u8,
-    /// The position of the first.
-    first: u64,
-    index: u8,
-    total: u8,
-}
-
 impl Observer {
     /// Whether a session keeps copies. If none does, the caller need not capture whole datagrams.
     #[must_use]
     pub fn keeps_copies(&self) -> bool {
-        self.table.keeping() > 0
+        self.table.clients.sessions() > 0
+    }
+
+    /// The addresses to which the datagrams travel of which copies are wanted: those of the
+    /// sessions' clients, each once. The caller need not capture what goes to others.
+    pub fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> + '_ {
+        self.table.clients.addresses()
+    }
+
+    /// A number that is another one whenever [`Observer::copy_clients`] has changed.
+    #[must_use]
+    pub fn copy_clients_version(&self) -> u64 {
+        self.table.clients.version()
+    }
+
+    /// The number of sessions that keep copies.
+    #[must_use]
+    pub fn keeping_sessions(&self) -> usize {
+        self.table.clients.sessions()
     }
 
     /// The bytes of memory that hold copies, in whole blocks.
@@ -52,20 +58,54 @@ impl Observer {
     /// datagram's own, the reverse of the session's, and `interface` is as for
     /// [`Observer::observe`]. Returns whether it was kept.
     pub fn keep(&mut self, flow: &Flow, interface: u32, datagram: &[u8], now: Instant) -> bool {
-        let key = Key::of(&Flow { source: flow.destination, destination: flow.source });
-        let Some(index) = self.table.find(&key) else { return false };
-        let Some((keeping, session_counter, pool)) = self.table.keeping_at(index, &key) else {
+        let key = Key::of(&flow.reversed());
+        self.table.find(&key).is_some_and(|at| self.keep_at(at, &key, interface, datagram, now))
+    }
+
+    /// Keeps copies of captured datagrams of any flows, in order. The result is that of
+    /// [`Observer::keep`] for each whole datagram, but it is faster with many sessions, because
+    /// their memory is prefetched together.
+    pub fn keep_all(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant) {
+        for seen in seen.chunks(BATCH) {
+            let mut places = [(Key::default(), None); BATCH];
+            for ((key, index), seen) in places.iter_mut().zip(seen) {
+                *key = Key::of(&seen.flow.reversed());
+                *index = self.table.find(key);
+            }
+            // The memory accesses of different datagrams overlap.
+            let indices = places.iter().filter_map(|(_, index)| *index);
+            let keeping = indices.filter_map(|index| self.table.get(index)?.keeping.as_ref());
+            black_box(keeping.fold(0, |all, keeping| all ^ keeping.copies.touch()));
+            for ((key, index), seen) in places.iter().zip(seen) {
+                if let (Some(index), Some(datagram)) = (*index, seen.payload.bytes()) {
+                    self.keep_at(index, key, interface, datagram, now);
+                }
+            }
+        }
+    }
+
+    /// Keeps a copy for the session at this index, if it counts the flow with this key.
+    fn keep_at(
+        &mut self,
+        index: usize,
+        key: &Key,
+        interface: u32,
+        datagram: &[u8],
+        now: Instant,
+    ) -> bool {
+        let Some((keeping, counter, pool)) = self.table.keeping_at(index, key) else {
             return false;
         };
         let kept = keeping.keep(datagram, interface, now, pool);
         if kept == Kept::Not {
             return false;
         }
-        session_counter.budget.seen(datagram.len());
+        counter.budget.seen(datagram.len());
         if kept == Kept::WithDeadline {
             self.table.reschedule_at(index);
         }
         self.stats.kept += 1;
+        self.stats.kept_bytes += u64::try_from(datagram.len()).unwrap_or(0);
         true
     }
 
@@ -78,6 +118,8 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let max_bytes = self.config.keep_bytes_per_session.min(self.config.keep_bytes);
+        // Less than a block holds nothing.
+        let max_bytes = if max_bytes < BLOCK { 0 } else { max_bytes };
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (flow, peer) = (session.agreed.flow, session.agreed.peer);
         if max_bytes > 0 && !self.cookies.verify(&keep.cookie, Proof::Flow(&flow), now) {
@@ -93,13 +135,15 @@ impl Observer {
                 keeping.copies.set_max_age(age);
             }
         }
+        self.stats.keeps += 1;
         self.queue(Outgoing::Kept(number));
         Ok(())
     }
 
     /// Sends a cookie along the path to the flow's source, at most at the rate of answers to
     /// markers. The flow's source has the address at which the sender is, so the answer reaches no
-    /// other host; another port of that host at most.
+    /// other host; another port of that host at most. That address has received a cookie, so it is
+    /// one of a host. The sender chooses the destination, from which the answer seems to come.
     fn challenge(
         &mut self,
         flow: &Flow,
@@ -107,7 +151,7 @@ impl Observer {
         keep: &Keep,
         now: Instant,
     ) -> Result<(), HandleError> {
-        if flow.source.ip() != peer.ip().to_canonical() {
+        if flow.source.ip() != peer.ip().to_canonical() || !self.addresses.can_answer(flow) {
             return Err(HandleError::Unproven);
         }
         if !self.answered.record(keep.nonce, flow.source, now) {
@@ -132,36 +176,39 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        let Some((keeping, pool)) = self.table.keeping_of(index) else {
+        if self.table.keeping_of(index).is_none() {
+            self.stats.requests_unanswered += 1;
             return Err(HandleError::NotKept);
-        };
-        if !keeping.admit_request(request.ranges.len(), now) {
+        }
+        if !self.table.admit_request(index, request.ranges.len(), now) {
             self.stats.requests_deferred += 1;
             return Err(HandleError::Busy);
         }
-        self.stats.requests += 1;
+        let Some((keeping, pool)) = self.table.keeping_of(index) else {
+            return Err(HandleError::NotKept);
+        };
         keeping.copies.expire(now, pool);
         let mut nothing = 0_u16;
+        let mut answered = false;
         for (range, Range { after, before }) in (0..).zip(request.ranges.iter()) {
             let Some(Found { first, len }) = keeping.copies.between(after, before) else {
                 continue;
             };
+            answered = true;
             if len == 0 {
                 nothing |= 1 << range;
                 continue;
             }
-            if self.repeats.len() < MAX_REPEATS {
-                let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
-                self.repeats.push_back(Repeats {
-                    session: number,
-                    number: request.number,
-                    range,
-                    first,
-                    index: 0,
-                    total,
-                });
-            }
+            let total = u8::try_from(len.min(MAX_COPIES)).unwrap_or(u8::MAX);
+            let number = request.number;
+            keeping.waiting.push(Repeats { number, range, first, index: 0, total });
         }
+        if keeping.resume(now, pool) {
+            self.repeating.push_back(number);
+        }
+        self.table.reschedule_at(index);
+        self.stats.requests += u64::from(answered);
+        self.stats.requests_unanswered += u64::from(!answered);
         if nothing != 0 {
             self.queue(Outgoing::Nothing {
                 session: number,
@@ -178,8 +225,13 @@ impl Observer {
         if keeping.due().is_none_or(|due| due > now) {
             return false;
         }
+        let resumed = keeping.waiting.due().is_some_and(|due| due <= now);
+        let resumed = resumed && keeping.resume(now, pool);
         let tail = keeping.on_timeout(now, pool);
         self.table.reschedule_at(index);
+        if resumed && let Some(session) = self.table.get(index) {
+            self.repeating.push_back(session.agreed.number);
+        }
         if tail && let Some(session) = self.table.get(index) {
             let number = session.agreed.number;
             self.queue(Outgoing::Tail(number));
@@ -187,42 +239,40 @@ impl Observer {
         true
     }
 
-    /// Writes the next copy to repeat. Quacks and other messages go first.
+    /// Writes the next copy to repeat. Quacks and other messages go first. The sessions take turns.
     pub(super) fn emit_repeat(&mut self, out: &mut [u8]) -> Option<Transmit> {
-        while let Some(mut repeats) = self.repeats.pop_front() {
-            let position = repeats.first + u64::from(repeats.index);
-            let index = repeats.index;
-            repeats.index += 1;
-            if repeats.index < repeats.total {
-                self.repeats.push_front(repeats);
+        while let Some(number) = self.repeating.pop_front() {
+            let Some((place, session)) = self.table.by_number(number) else { continue };
+            let peer_number = session.agreed.peer_number;
+            let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
+            keeping.waiting.set_queued(false);
+            let len = match keeping.next_copy() {
+                Next::Copy(copy, datagram) => {
+                    let Repeats { number, range, index, total, .. } = copy;
+                    let session = peer_number;
+                    let repeat = Repeat { session, number, range, index, total, datagram };
+                    Datagram::Repeat(repeat).emit(out).ok()
+                }
+                Next::Withheld => None,
+                Next::Later | Next::Nothing => {
+                    self.table.reschedule_at(place);
+                    continue;
+                }
+            };
+            if !keeping.waiting.is_empty() {
+                keeping.waiting.set_queued(true);
+                self.repeating.push_back(number);
             }
-            if let Some(transmit) = self.emit_copy(&repeats, index, position, out) {
+            if let Some(len) = len
+                && let Some(session) = self.table.get(place)
+            {
                 self.stats.repeats_sent += 1;
-                return Some(transmit);
+                self.stats.repeat_bytes += u64::try_from(len).unwrap_or(0);
+                return Some(session.transmit(len));
             }
             self.stats.repeats_withheld += 1;
         }
         None
-    }
-
-    fn emit_copy(
-        &mut self,
-        repeats: &Repeats,
-        index: u8,
-        position: u64,
-        out: &mut [u8],
-    ) -> Option<Transmit> {
-        let (place, session) = self.table.by_number(repeats.session)?;
-        let peer_number = session.agreed.peer_number;
-        let (keeping, _) = self.table.keeping_of(place)?;
-        let datagram = keeping.copies.repeat(position)?;
-        if !keeping.allowance.spend(datagram.len() + REPEAT_HEADER_LEN) {
-            return None;
-        }
-        let Repeats { number, range, total, .. } = *repeats;
-        let repeat = Repeat { session: peer_number, number, range, index, total, datagram };
-        let len = Datagram::Repeat(repeat).emit(out).ok()?;
-        self.table.get(place).map(|session| session.transmit(len))
     }
 
     /// The message that answers a KEEP.

@@ -51,6 +51,8 @@ pub struct SessionStatus {
     pub ends: Option<(u32, u32)>,
     /// quACKs sent.
     pub quacks: u64,
+    /// Datagrams of the reverse flow that were kept; `None` if the session keeps none.
+    pub kept: Option<u64>,
     /// When the latest packet was counted in this epoch.
     pub last_packet: Option<Instant>,
     /// When the sender's last authentic message arrived.
@@ -108,6 +110,7 @@ impl Session {
             epoch: self.counter.epoch,
             counted: self.counter.counted(),
             quacks: self.quacks,
+            kept: self.keeping.as_ref().map(|keeping| keeping.copies.passed()),
             ends: self.counter.ends(),
             last_packet: self.counter.last_at,
             last_heard: self.last_heard,

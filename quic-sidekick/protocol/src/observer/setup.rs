@@ -52,7 +52,7 @@ impl Observer {
         }
         // A proven address covers only flows from that address.
         if !path_proven && flow.source.ip() != from.address.ip().to_canonical()
-            || self.table.is_taken(&Key::of(&flow), path_proven)
+            || self.table.is_taken(&Key::of(&flow), path_proven, from.address)
         {
             return Err(self.refuse(from, hello, Refusal::Taken));
         }

@@ -1,9 +1,11 @@
 //! The sessions of an observer, indexed by flow, number and peer, and ordered by deadline.
 
+use super::clients::Clients;
 use super::copies::Pool;
 use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
-use super::keeping::Keeping;
+use super::keeping::{Keeping, REQUEST_BURST, REQUESTS_OF_SOURCE};
+use super::limiter::Occupancy;
 use super::session::{Agreement, Session};
 use crate::flow::Flow;
 use crate::wire::SessionNumber;
@@ -100,15 +102,17 @@ pub(super) struct Table {
     unconfirmed: usize,
     /// Exactly one deadline per session.
     deadlines: Deadlines,
-    /// The memory of all copies, and the number of sessions that have some.
+    /// The memory of all copies, and the clients whose sessions keep some.
     pub(super) pool: Pool,
-    keeping: usize,
+    pub(super) clients: Clients,
 }
 
 /// The sessions of one source.
 #[derive(Debug, Default)]
 struct Source {
     sessions: usize,
+    /// The requests for copies that were answered.
+    requests: Occupancy,
     /// The indices of the sessions whose sender proved only its address, by age; the oldest first.
     unproven: BTreeMap<u64, usize>,
 }
@@ -143,7 +147,7 @@ impl Table {
             unconfirmed: 0,
             deadlines: Deadlines::default(),
             pool: Pool::new(keep_bytes),
-            keeping: 0,
+            clients: Clients::default(),
         };
         table.make_room(sessions);
         table
@@ -260,10 +264,17 @@ impl Table {
     }
 
     /// Whether another session holds the flow, or will once confirmed, with a stronger proof than
-    /// `path_proven`.
-    pub(super) fn is_taken(&self, flow: &Key, path_proven: bool) -> bool {
+    /// that of a sender at `peer`. That one proved the path if `path_proven`, or else its address.
+    /// A session that keeps copies gives way only to a sender at its own address and port, which may
+    /// have lost its state.
+    pub(super) fn is_taken(&self, flow: &Key, path_proven: bool, peer: SocketAddr) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
-        let proven = || owner().is_some_and(|slot| slot.session.agreed.path_proven);
+        let proven = || {
+            owner().is_some_and(|Slot { session, .. }| {
+                session.agreed.path_proven
+                    || session.keeping.is_some() && session.agreed.peer != peer
+            })
+        };
         !path_proven && (self.awaited.contains_key(flow) || proven())
     }
 
@@ -304,10 +315,11 @@ impl Table {
             self.unconfirmed -= 1;
             slot.session.agreed.answer = Box::default();
             let (flow, path_proven) = (slot.flow, slot.session.agreed.path_proven);
+            let peer = slot.session.agreed.peer;
             if path_proven {
                 self.stop_awaiting(flow);
             }
-            if !self.is_taken(&flow, path_proven) {
+            if !self.is_taken(&flow, path_proven, peer) {
                 self.by_flow.insert(flow, index);
             }
         }
@@ -317,7 +329,10 @@ impl Table {
         let mut slot = self.slots.get_mut(index)?.take()?;
         if let Some(mut keeping) = slot.session.keeping.take() {
             keeping.copies.clear(&mut self.pool);
-            self.keeping -= 1;
+            self.clients.remove(slot.session.agreed.flow.source.ip());
+            if self.clients.sessions() == 0 {
+                self.pool.release();
+            }
         }
         self.free.push(index);
         self.deadlines.remove(index);
@@ -369,25 +384,48 @@ impl Table {
         self.reschedule_at(index);
     }
 
-    /// The number of sessions that keep copies.
-    pub(super) fn keeping(&self) -> usize {
-        self.keeping
-    }
-
-    /// Begins to keep copies for a session, if it does not yet.
+    /// Begins to keep copies for a confirmed session, if it does not yet. Its sender has proven that
+    /// it receives the reverse flow. So the session takes the flow from any other, and no other
+    /// sender at its address ends it.
     pub(super) fn begin_keeping(
         &mut self,
         index: usize,
         new: impl FnOnce() -> Keeping,
     ) -> Option<&mut Keeping> {
-        let session = &mut self.slots.get_mut(index)?.as_mut()?.session;
+        let Slot { flow, session, age, .. } = self.slots.get_mut(index)?.as_mut()?;
+        let client = session.agreed.flow.source.ip();
         if session.keeping.is_none() {
-            self.keeping += 1;
+            self.clients.add(client);
             let mut keeping = new();
-            keeping.copies.set_source(site(session.agreed.flow.source.ip()));
+            keeping.copies.set_source(site(client));
             session.keeping = Some(Box::new(keeping));
+            if let Some(source) = self.sources.get_mut(&site(client)) {
+                source.unproven.remove(age);
+            }
+        }
+        if self.by_flow.insert(*flow, index) != Some(index) {
+            // Another session counted the packets in between.
+            session.counter.missed = true;
         }
         session.keeping.as_deref_mut()
+    }
+
+    /// Whether a request for copies of so many ranges is within the limits of its session and of
+    /// its source. If so, it counts.
+    pub(super) fn admit_request(&mut self, index: usize, ranges: usize, now: Instant) -> bool {
+        let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return false };
+        let source = self.sources.get_mut(&site(slot.session.agreed.flow.source.ip()));
+        let (Some(keeping), Some(source)) = (slot.session.keeping.as_deref_mut(), source) else {
+            return false;
+        };
+        let admitted = keeping.requests.admits(REQUEST_BURST, now)
+            && source.requests.admits(REQUEST_BURST, now);
+        if admitted {
+            let cost = keeping.request_cost(ranges);
+            keeping.requests.charge(cost, now);
+            source.requests.charge(cost / REQUESTS_OF_SOURCE, now);
+        }
+        admitted
     }
 
     /// The copies of a session, and the pool.
@@ -411,7 +449,7 @@ impl Table {
     pub(super) fn forget_copies(&mut self, number: SessionNumber) {
         let Some((index, _)) = self.by_number(number) else { return };
         if let Some((keeping, pool)) = self.keeping_of(index) {
-            keeping.copies.clear(pool);
+            keeping.clear(pool);
         }
     }
 
@@ -459,7 +497,8 @@ impl Table {
         self.deadlines.check();
         for (index, Slot { flow, session, expires, age }) in live() {
             let listed = &self.sources[&site(session.agreed.flow.source.ip())].unproven;
-            assert_eq!(listed.get(age), (!session.agreed.path_proven).then_some(&index));
+            let proven = session.agreed.path_proven || session.keeping.is_some();
+            assert_eq!(listed.get(age), (!proven).then_some(&index));
             assert_eq!(*flow, Key::of(&session.agreed.flow));
             let deadline = self.deadlines.of(index).unwrap();
             let key = (session.agreed.peer, session.agreed.peer_number);

@@ -1,5 +1,8 @@
 //! Copies of the reverse flow: who may ask for them, and what bounds them (SPEC.md, section 6.8).
 
+mod neighbours;
+mod pace;
+
 use super::*;
 use crate::wire::{Keep, Range, Ranges, Request};
 
@@ -99,6 +102,34 @@ fn copies_between_two_datagrams_are_repeated_in_order() {
     b.request(1, &[Range { after: None, before: Some(103) }]).unwrap();
     assert_eq!(b.drawn().0, [100, 101, 102]);
     assert_eq!(b.observer.stats().repeats_sent, 9);
+}
+
+/// A batch is kept as its datagrams one by one, whatever flows it mixes.
+#[test]
+fn a_batch_is_kept_like_its_datagrams() {
+    let mut b = bench(keeping());
+    let ours = b.flow;
+    b.open_keeping(1);
+    b.flow.source.set_port(4001);
+    b.open_keeping(2);
+    let [first, second] = [ours, b.flow].map(|flow| flow.reversed());
+    let mut nobody = first;
+    nobody.destination.set_port(4009);
+    let datagrams: Vec<_> = (0..100).map(datagram).collect();
+    let flows = [first, second, nobody, first].into_iter().cycle();
+    let mut seen: Vec<_> = flows
+        .zip(&datagrams)
+        .map(|(flow, datagram)| Seen { flow, payload: Payload::whole(datagram) })
+        .collect();
+    // What the capture has cut is not kept.
+    seen[4].payload = Payload::cut(&datagrams[4][..100], 1000);
+    let now = b.now;
+    b.observer.keep_all(&seen, 0, now);
+    assert_eq!(b.observer.stats().kept, 74);
+    b.request(1, &[between(0, 8)]).unwrap();
+    assert_eq!(b.drawn().0, [3, 7]);
+    b.request(2, &[between(1, 9)]).unwrap();
+    assert_eq!(b.drawn().0, [5]);
 }
 
 /// A cookie for the address, one for the path, and one of another flow prove less.

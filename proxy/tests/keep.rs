@@ -1,0 +1,272 @@
+//! Copies for clients that ask for them: from the server past the proxy to the client.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test ends where something is not as it should be"
+)]
+
+mod common;
+
+use std::process::Command;
+use std::time::Duration;
+
+use common::download::{Addresses, Client, V4, V6, near, now, numbered, router};
+use common::link::{bind, connected, send};
+use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
+use nix::sys::socket::{setsockopt, sockopt};
+
+const KEEP: Option<Duration> = Some(Duration::from_millis(900));
+
+/// Downloads past a proxy with these flags, loses every seventh datagram, and gets it from the
+/// proxy. Returns the proxy's summary.
+fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
+    let (mut sockets, server) = router(addresses, 1);
+    let daemon = Daemon::start(&format!("-i near0 --json {flags}"));
+    let proxy = daemon.address_on(addresses.near.0);
+    let mut client = Client::new(sockets.pop().unwrap(), server.local_addr().unwrap(), proxy, KEEP);
+    client.begin(&server);
+
+    let lens = [4, 60, 1200, 1472, 1000].into_iter().cycle();
+    let sent: Vec<_> = (1..=200_u32).zip(lens).map(|(n, len)| numbered(n, len)).collect();
+    // No more at once than a socket holds.
+    for some in sent.chunks(20) {
+        for datagram in some {
+            server.send_to(datagram, client.address()).unwrap();
+        }
+        client.run_until("arrived", |client| client.arrived.contains(&some[some.len() - 1]));
+    }
+    assert_eq!(client.arrived, sent);
+    let lost: Vec<_> = sent.iter().skip(1).step_by(7).cloned().collect();
+    for (before, after) in sent.iter().zip(sent.iter().skip(2)).step_by(7) {
+        client.request(before, after);
+    }
+    client.run_until("repaired", |client| client.copies.len() >= lost.len());
+    let mut copies = client.copies.clone();
+    copies.sort();
+    let mut expected = lost;
+    expected.sort();
+    assert_eq!(copies, expected, "byte for byte, and each once");
+    daemon.stop().summary()
+}
+
+#[test]
+fn a_lost_datagram_is_repeated_byte_for_byte() {
+    in_namespace("a_lost_datagram_is_repeated_byte_for_byte", || {
+        let summary = download(V4, "");
+        assert!(summary["kept"].as_u64() >= Some(203), "{summary}");
+        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
+        assert_eq!(summary["uncopied"], 0, "{summary}");
+    });
+}
+
+#[test]
+fn copies_of_ipv6_go_through_several_threads() {
+    in_namespace("copies_of_ipv6_go_through_several_threads", || {
+        let summary = download(V6, "--listen [::]:5252 --threads 3");
+        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
+    });
+}
+
+#[test]
+fn pnet_copies_as_the_ring_does() {
+    in_namespace("pnet_copies_as_the_ring_does", || {
+        let summary = download(V4, "--capture pnet");
+        assert!(summary["repeats"].as_u64() >= Some(30), "{summary}");
+    });
+}
+
+#[test]
+fn a_proxy_without_copies_grants_none() {
+    in_namespace("a_proxy_without_copies_grants_none", || {
+        for flags in ["--no-keep", "--keep 0"] {
+            let daemon = Daemon::start(&format!("-i lo --json {flags}"));
+            let (control, destination) =
+                (connected("127.0.0.1:0", daemon.address()), "127.0.0.1:9".parse().unwrap());
+            let peer = Peer::open(control, 4000, destination, every_packets(1 << 15, 4));
+            assert_eq!(peer.keep(300), 0);
+            send(&bind("127.0.0.1:9"), "127.0.0.1:4000".parse().unwrap(), 0..5);
+            peer.request_all(1);
+            // The poll's answer is the next message: there is none to the request.
+            assert_eq!(peer.poll(2).count, 0);
+            let summary = daemon.stop().summary();
+            assert_eq!(
+                (&summary["kept"], &summary["repeats"]),
+                (&0.into(), &0.into()),
+                "{summary}"
+            );
+        }
+    });
+}
+
+/// Trains that the server hands over as one frame pass the router as one frame.
+#[test]
+fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
+    in_namespace("the_datagrams_of_merged_frames_are_kept_one_by_one", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 --json");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
+        let mut sent: Vec<_> = (1..=20).map(|number| numbered(number, 1200)).collect();
+        sent[19] = numbered(20, 77);
+        setsockopt(&server, sockopt::UdpGsoSegment, &1200).unwrap();
+        server.send_to(&sent.concat(), client.address()).unwrap();
+        client.run_until("arrived", |client| client.arrived.len() == sent.len());
+        client.request(&sent[0], &sent[19]);
+        client.run_until("repeated", |client| client.copies.len() == 18);
+        assert_eq!(client.copies, sent[1..19]);
+        daemon.stop();
+    });
+}
+
+/// Waits until the proxy's status is as wanted.
+fn status_until(what: &str, wanted: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+    let end = now() + common::PATIENCE;
+    loop {
+        let status = get("127.0.0.1:9252", "/status").2;
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        if wanted(&status) {
+            return status;
+        }
+        assert!(now() < end, "never {what}: {status}");
+    }
+}
+
+#[test]
+fn the_status_shows_copies_and_the_end_of_a_session_frees_them() {
+    in_namespace("the_status_shows_copies_and_the_end_of_a_session_frees_them", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 --json --keep 8M");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
+        let sent: Vec<_> = (1..=9).map(|number| numbered(number, 1000)).collect();
+        for datagram in &sent {
+            server.send_to(datagram, client.address()).unwrap();
+        }
+        client.run_until("arrived", |client| client.arrived.len() == sent.len());
+        client.request(&sent[3], &sent[5]);
+        client.run_until("repeated", |client| client.copies.contains(&sent[4]));
+
+        let status = status_until("answered", |_| true);
+        assert_eq!(status["copies"]["sessions"], 1, "{status}");
+        assert_eq!(status["copies"]["max_bytes"], 8 << 20, "{status}");
+        assert!(status["sessions"][0]["kept"].as_u64() >= Some(12), "{status}");
+        let totals = &status["totals"];
+        assert!(totals["kept_bytes"].as_u64() >= Some(9000), "{status}");
+        assert!(totals["repeat_bytes"].as_u64() > Some(1000), "{status}");
+        let page = get("127.0.0.1:9252", "/metrics").2;
+        assert_eq!(number(&page, "sidekick_sessions_keeping"), 1.0);
+        assert!(number(&page, "sidekick_repeats_sent_total") >= 1.0);
+
+        // BYE: one is not answered, and could be lost.
+        client.sender.stop();
+        client.run_until("ended", |_| true);
+        let status = status_until("freed", |status| status["sessions_open"] == 0);
+        assert_eq!(status["copies"]["bytes"], 0, "{status}");
+        assert_eq!(status["copies"]["sessions"], 0, "{status}");
+        daemon.stop();
+    });
+}
+
+/// Copies go to whoever has proven that it receives the flow, and to nobody else.
+#[test]
+fn a_stranger_gets_silence() {
+    in_namespace("a_stranger_gets_silence", || {
+        let (mut sockets, server) = router(V4, 2);
+        let daemon = Daemon::start("-i near0 --json");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        // A program at the client's address, with a session of its own flow to the same server.
+        let (other, control) = sockets.pop().unwrap();
+        control.connect(proxy).unwrap();
+        let port = other.local_addr().unwrap().port();
+        let stranger = Peer::open(control, port, address, every_packets(1 << 15, 4));
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
+        stranger.send_keep(300);
+        for round in 0..50_u16 {
+            stranger.request_all(round);
+            // The answer to the poll is the next message: there is none to KEEP or request.
+            let report = stranger.poll(round + 2);
+            assert_eq!(report.count, 0);
+        }
+        let summary = daemon.stop().summary();
+        let unanswered = summary["requests_unanswered"].as_u64();
+        assert!(unanswered >= Some(50), "{summary}");
+        assert!(summary["keeps_unproven"].as_u64() >= Some(2), "{summary}");
+    });
+}
+
+/// What the queue of the near interface drops is congestion, of which the server has to learn.
+#[test]
+fn what_the_interface_s_own_queue_drops_is_not_kept() {
+    in_namespace("what_the_interface_s_own_queue_drops_is_not_kept", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 -i far0 --json");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
+        let sent: Vec<_> = (1..=3).map(|number| numbered(number, 1000)).collect();
+        let send = |number: usize| server.send_to(&sent[number], client.address()).unwrap();
+        send(0);
+        run("tc qdisc replace dev near0 root blackhole");
+        send(1);
+        run("tc qdisc delete dev near0 root");
+        send(2);
+        client.run_until("arrived", |client| client.arrived.len() == 2);
+        let gap = client.request(&sent[0], &sent[2]);
+        client.run_until("answered", |client| client.unfilled.contains(&gap));
+        assert!(client.copies.is_empty());
+        daemon.stop();
+    });
+}
+
+/// Sends each frame, in hexadecimal, from near0.
+const INJECTOR: &str = "
+import socket, sys
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+link.bind(('near0', 0))
+for frame in sys.argv[1:]: link.send(bytes.fromhex(frame))
+";
+
+#[test]
+fn datagrams_with_vlan_tags_are_kept() {
+    in_namespace("datagrams_with_vlan_tags_are_kept", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 --json");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+        client.begin(&server);
+        let sent: Vec<_> = (1..=3).map(|number| numbered(number, 64)).collect();
+        let frames = sent.iter().map(|payload| {
+            let tags = [0x81, 0, 0, 7, 0x81, 0, 0, 5, 0x08, 0x00];
+            let ip = [0x45, 0, 0, 92, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 8, 0, 2, 10, 9, 0, 2];
+            let udp = [443_u16, client.address().port(), 72, 0].map(u16::to_be_bytes).concat();
+            let frame = [&[2; 12][..], &tags, &ip, &udp, payload].concat();
+            frame.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        });
+        let sent_all =
+            Command::new("python3").args(["-c", INJECTOR]).args(frames).status().unwrap();
+        assert!(sent_all.success());
+        // The client has no interface for them: it lacks all three.
+        client.request(&sent[0], &sent[2]);
+        client.run_until("repeated", |client| client.copies.contains(&sent[1]));
+        daemon.stop();
+    });
+}
+
+/// The capture for copies ends with the interface, and begins again when the interface is back.
+#[test]
+fn an_interface_that_comes_back_is_copied_from_again() {
+    in_namespace("an_interface_that_comes_back_is_copied_from_again", || {
+        let (mut sockets, server) = router(V4, 1);
+        let daemon = Daemon::start("-i near0 --json --threads 2");
+        let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
+        run("ip link delete near0");
+        let mut sockets = near(V4, 1);
+        Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
+        daemon.stop();
+    });
+}
