@@ -23,15 +23,15 @@ pub(crate) struct Service {
     limits: Arc<Limits>,
     store: Store,
     connections: Arc<Quota>,
-    uploads: Arc<Quota>,
+    transfers: Arc<Quota>,
 }
 
 impl Service {
     pub(crate) fn new(limits: Limits, store: Store) -> Self {
         let connections =
             Quota::new("connections", limits.max_connections, limits.max_connections_per_client);
-        let uploads = Quota::new("uploads", limits.max_uploads, limits.max_uploads_per_client);
-        Self { limits: Arc::new(limits), store, connections, uploads }
+        let transfers = Quota::new("transfers", limits.max_uploads, limits.max_uploads_per_client);
+        Self { limits: Arc::new(limits), store, connections, transfers }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -46,8 +46,8 @@ impl Service {
         &self.connections
     }
 
-    pub(crate) fn uploads(&self) -> &Arc<Quota> {
-        &self.uploads
+    pub(crate) fn transfers(&self) -> &Arc<Quota> {
+        &self.transfers
     }
 }
 
