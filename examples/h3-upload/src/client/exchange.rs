@@ -115,7 +115,7 @@ pub async fn text(
         while !ended && let Some(frame) = answer.recv.recv().await {
             let InboundFrame::Body(bytes, end) = frame else { continue };
             text.extend_from_slice(&bytes);
-            ensure!(text.len() <= LONGEST_TEXT, "the server's answer is too long to be a receipt");
+            ensure!(text.len() <= LONGEST_TEXT, "the server's answer is too long to be read");
             ended = end;
         }
         Ok(text)
@@ -161,7 +161,8 @@ pub async fn soon<T>(result: impl Future<Output = T>) -> Option<T> {
     timeout(CLOSE_TIMEOUT, result).await.ok()
 }
 
-/// Runs `exchange` on the connection, then closes it. `end` ends the exchange early, with an error.
+/// Runs `exchange` on the connection, then closes it. `transfer` names what the program does, for
+/// errors.
 ///
 /// # Errors
 /// That of the exchange. One that the end of the connection caused names the reason.

@@ -82,11 +82,12 @@ impl Progress {
             }
         }
     }
+}
 
-    /// Removes the bar, before the summary.
-    pub fn finish(&self, bytes: u64) {
+/// Removes the bar, before the summary or an error.
+impl Drop for Progress {
+    fn drop(&mut self) {
         if let Kind::Bar(bar) = &self.kind {
-            bar.set_position(bytes);
             bar.finish_and_clear();
         }
     }

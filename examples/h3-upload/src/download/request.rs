@@ -109,7 +109,7 @@ async fn request(
         received = receive(writing, events) => received,
         never = progress.watch(|| (activity.bytes(), remark(link.status()))) => match never {},
     };
-    progress.finish(activity.bytes());
+    drop(progress);
     let received = received?;
     let announced_digest = check(&headers, &received)?;
     let measured = exchange::measure(link, received.ended).await;

@@ -82,6 +82,7 @@ pub(crate) async fn serve_connection(
     let mut requests = JoinSet::new();
     let mut broken = 0;
     loop {
+        let before = quic.stats().frame_tx.stream;
         tokio::select! {
             accepted = http.accept() => match accepted {
                 Ok(Some(resolver)) => {
@@ -107,6 +108,10 @@ pub(crate) async fn serve_connection(
                 Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
+                // The end of a file waits in the send window after its request has ended.
+                if quic.stats().frame_tx.stream != before {
+                    continue;
+                }
                 debug!(%peer, "closing a connection without a request");
                 quic.close(wire(Code::H3_NO_ERROR), b"no request for too long");
                 break;

@@ -90,16 +90,14 @@ pub(crate) async fn upload(
         // minutes. Acknowledged packets contain a few bytes more than the file.
         let shown = || (link.acknowledged().min(activity.bytes()), remark(link.status()));
         let fault = "accepted nothing and sent no answer";
-        let outcome = tokio::select! {
+        tokio::select! {
             outcome = request(plan, source, link, events, Arc::clone(&activity)) => outcome,
             _ = &mut stop => Err(anyhow!("stopped")),
             error = stalled(plan.stall_timeout, &activity, || taken(link, &activity), fault) => {
                 Err(error)
             }
             never = progress.watch(shown) => match never {},
-        };
-        progress.finish(activity.bytes());
-        outcome
+        }
     })
     .await
 }

@@ -147,6 +147,19 @@ fn a_proxy_repairs_what_the_near_segment_lost() {
     assert!(std::fs::read(scratch.path().join("x")).unwrap() == bytes(2_000_000));
 }
 
+/// The whole file fits in the server's send window, so the server has written it long before the
+/// slow path has carried it.
+#[test]
+fn a_slow_download_is_not_cut_off() {
+    let server = Server::start(&["--request-timeout", "1"]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(600_000)).unwrap();
+    let relay = Relay::for_downloads(server.port, 20);
+    let url = format!("https://127.0.0.1:{}/x", relay.port);
+    succeeds(download(&url, scratch.path()).arg("--cafile").arg(server.ca()));
+    assert!(std::fs::read(scratch.path().join("x")).unwrap() == bytes(600_000));
+}
+
 #[test]
 fn many_clients_at_once() {
     let server = Server::start(&[]);

@@ -144,8 +144,8 @@ fn servers_whose_answer_has_no_end() {
     for (begin, more, slowly, words) in [
         (status(b"201"), frame(DATA, b"x"), true, "did not complete its answer"),
         (status(b"201"), frame(0x21, b"x"), true, "did not complete its answer"),
-        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
-        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
+        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
+        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
         (status(b"100"), status(b"100"), true, "interim answer (status 100)"),
         (status(b"103"), status(b"103"), false, "interim answer (status 103)"),
     ] {
