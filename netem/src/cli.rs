@@ -121,7 +121,7 @@ pub(crate) struct Demo {
     /// Who makes the links: user (this program) or tc (the kernel, where it has sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Upload this file, and not 10 MiB made from the seed
+    /// Upload and download this file, and not 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
@@ -133,7 +133,8 @@ pub(crate) struct Common {
     /// Seed of the losses and of the file
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where sidekick-proxy, h3-upload and h3-upload-server are [default: beside this program]
+    /// Where sidekick-proxy, h3-upload, h3-download and h3-upload-server are [default: beside this
+    /// program]
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
     /// Print JSON on standard output
