@@ -12,7 +12,7 @@ export RUST_BACKTRACE ?= 1
 	test-netem-vm format lint clippy lint-features document unit upstream clean
 
 help:
-	@echo "make demo         upload a file over an emulated lossy path, with and without a Sidekick proxy (3 minutes)"
+	@echo "make demo         upload and download a file over an emulated lossy path, with and without a Sidekick proxy (5 minutes)"
 	@echo "make demo-audio   make a call over an emulated lossy path, with and without a Sidekick proxy"
 	@echo "make check        format, lints and unit tests: before a commit"
 	@echo "make test         everything that can be tested: before a merge"

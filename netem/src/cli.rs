@@ -119,7 +119,7 @@ pub(crate) struct Demo {
     /// What emulates the links: user (the lab) or tc (the kernel, which needs sch_netem)
     #[arg(long, default_value = "user")]
     pub(crate) backend: String,
-    /// Upload this file instead of 10 MiB made from the seed
+    /// Upload and download this file instead of 10 MiB made from the seed
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]

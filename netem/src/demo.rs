@@ -1,9 +1,11 @@
 //! The demonstration: one file, several senders, the same path, and in plain words what came of it.
+//! Two tables are of uploads, the third is of downloads.
 
 use std::io;
 use std::path::Path;
 
 pub mod call;
+mod download;
 mod waits;
 
 use serde::Serialize;
@@ -17,8 +19,11 @@ use crate::progress::Progress;
 use crate::record::RunRecord;
 use crate::report::{Column, outcome, remarks, seconds, short_hash, table_of};
 use crate::run::{Bench, RunError};
-use crate::scenario::{Scenario, ScenarioError};
+use crate::scenario::{FlowKind, Scenario, ScenarioError};
 use crate::source::SourceFile;
+
+/// The programs that the demonstration needs.
+pub const PROGRAMS: [&str; 4] = ["h3-upload-server", "h3-upload", "h3-download", "sidekick-proxy"];
 
 /// Size of the file when none is given.
 pub const DEFAULT_BYTES: u64 = 10 * 1024 * 1024;
@@ -27,7 +32,7 @@ pub const LEAST_BYTES: u64 = 4 * 1024 * 1024;
 /// What of the file the second table uploads.
 const SECOND_BYTES: u64 = 6 * 1024 * 1024;
 
-const SCENARIO: &str = "upload-paper";
+const UPLOAD: &str = "upload-paper";
 /// Goodputs within this share of each other are called equal.
 const AS_GOOD: f64 = 0.1;
 
@@ -111,8 +116,9 @@ pub enum DemoError {
     Draw(#[from] DrawError),
 }
 
-/// What differs between the two tables.
+/// What differs between the tables.
 struct Plan<'a> {
+    scenario: &'static str,
     loss: &'static str,
     /// An odd number, so that the median is one of the runs.
     runs: u64,
@@ -123,7 +129,7 @@ struct Plan<'a> {
     sentence: fn(&[Row]) -> String,
 }
 
-/// Runs both tables; `show` gets each as soon as it is there.
+/// Runs all tables; `show` gets each as soon as it is there.
 ///
 /// # Errors
 ///
@@ -135,6 +141,7 @@ pub fn run(
     mut show: impl FnMut(&Comparison, &SourceFile),
 ) -> Result<Demo, DemoError> {
     let first = Plan {
+        scenario: UPLOAD,
         loss: "1",
         runs: 1,
         senders: &[STOCK_CUBIC, RFC_CUBIC, BBR2, PACUBIC],
@@ -144,6 +151,7 @@ pub fn run(
         sentence: first_sentence,
     };
     let second = Plan {
+        scenario: UPLOAD,
         loss: "15",
         // At this loss BBR2 may be twice as fast in one run as in the next.
         runs: 3,
@@ -156,7 +164,7 @@ pub fn run(
     let head =
         file.head(&bench.directory.join("second"), SECOND_BYTES).map_err(DemoError::SecondFile)?;
     let mut comparisons = Vec::new();
-    for (plan, file) in [(first, file), (second, &head)] {
+    for (plan, file) in [(first, file), (second, &head), (download::plan(), file)] {
         let comparison = compare(bench, &plan, file, seed)?;
         show(&comparison, file);
         comparisons.push(comparison);
@@ -177,7 +185,7 @@ fn compare(
     file: &SourceFile,
     seed: u64,
 ) -> Result<Comparison, DemoError> {
-    let mut scenario = Scenario::load(SCENARIO)?;
+    let mut scenario = Scenario::load(plan.scenario)?;
     scenario.set("near.loss_percent", plan.loss)?;
     let mut records = vec![Vec::new(); plan.senders.len()];
     // All senders take their turn with one seed before the next, so that they share what this
@@ -191,9 +199,12 @@ fn compare(
                 label += &format!(", {} of {}", number + 1, plan.runs);
             }
             let mut progress = Progress::begin(label, file.bytes);
-            let record = bench
-                .upload(&scenario, seed.wrapping_add(number), file, &mut progress)
-                .map_err(|source| DemoError::Run { who: sender.name, source })?;
+            let seed = seed.wrapping_add(number);
+            let record = match scenario.flow.kind {
+                FlowKind::Download => bench.download(&scenario, seed, file, &mut progress),
+                _ => bench.upload(&scenario, seed, file, &mut progress),
+            };
+            let record = record.map_err(|source| DemoError::Run { who: sender.name, source })?;
             progress.end(&outcome(&record));
             records.push(record);
         }
@@ -294,7 +305,9 @@ fn early_share(rows: &[Row], sender: Sender) -> String {
     format!("it learned of {} of its {all} losses from the proxy", packets.lost_early)
 }
 
-const COLUMNS: [Column<Row>; 8] = [
+const COLUMN_COUNT: usize = 8;
+
+const COLUMNS: [Column<Row>; COLUMN_COUNT] = [
     ("sender", |row| row.sender.to_owned()),
     ("time", |row| seconds(row.record.time_s)),
     ("Mbit/s", Row::goodput),
@@ -307,16 +320,22 @@ const COLUMNS: [Column<Row>; 8] = [
 
 /// The table of a comparison, with the sentences below it.
 pub fn print(comparison: &Comparison, file: &SourceFile) -> String {
+    let is_download =
+        comparison.rows.iter().any(|row| row.record.flow == FlowKind::Download.name());
+    let (what, columns) = match is_download {
+        true => (" downloaded", &download::COLUMNS),
+        false => ("", &COLUMNS),
+    };
     let runs = comparison.rows.iter().map(|row| row.runs).max().unwrap_or(1);
     let Check { claim, measured, passed, .. } = &comparison.check;
     let verdict = if *passed { "passed" } else { "FAILED" };
     let median =
         if runs > 1 { format!("; of {runs} runs each, the median one") } else { String::new() };
     let mut text = format!(
-        "\n{} bytes over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
+        "\n{} bytes{what} over the lossy path, {} % loss each way on the near segment{median}\n{}\n{}\n",
         file.bytes,
         comparison.near_loss_percent,
-        table_of(&COLUMNS, &comparison.rows, 1),
+        table_of(columns, &comparison.rows, 1),
         comparison.says,
     );
     for row in &comparison.rows {

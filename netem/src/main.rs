@@ -55,7 +55,7 @@ fn work(command: &Command) -> Result<ExitCode> {
         Command::Figures(figures) => figures_command::run(figures),
         Command::Compare(compare) => compare_backends(compare),
         Command::Demo(demo) => {
-            let check = || check_file(demo).map(|()| UPLOAD_PROGRAMS);
+            let check = || check_file(demo).map(|()| demo::PROGRAMS);
             in_enclosure(&demo.backend, &demo.common, None, check, |bench| do_demo(demo, bench))
         }
         Command::DemoAudio(demo) => {
@@ -69,11 +69,11 @@ fn work(command: &Command) -> Result<ExitCode> {
 
 /// Checks outside the enclosure all that can be checked there, the programs that `check` names
 /// among it, then does the work inside.
-fn in_enclosure(
+fn in_enclosure<const N: usize>(
     backend: &str,
     common: &Common,
     pcap: Option<&Path>,
-    check: impl FnOnce() -> Result<[&'static str; 3]>,
+    check: impl FnOnce() -> Result<[&'static str; N]>,
     inside: impl FnOnce(&Bench<'_>) -> Result<bool>,
 ) -> Result<ExitCode> {
     let backend = real_backend(backend)?;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::pcap::SegmentPcap;
 use crate::relay::{DirectionCounters, PathClock, Relay, RelayError, SegmentCounters};
-use crate::scenario::{Direction, Place, Scenario};
+use crate::scenario::{Direction, FlowKind, Place, Scenario};
 use crate::tc::{self, TcError};
 use crate::topology::{FAR, FAR_ENDS, NEAR, NEAR_ENDS, Topology};
 
@@ -180,18 +180,21 @@ impl Path {
         &self.topology
     }
 
-    /// Packets and bytes that have reached the receiver so far; cheaper than all the
-    /// [counts](Self::counters).
+    /// Packets and bytes that have reached the end of the path to which a flow of this kind goes;
+    /// cheaper than all the [counts](Self::counters).
     ///
     /// # Errors
     ///
     /// [`PathError`] when a link has failed or cannot be asked.
-    pub fn arrived(&mut self) -> Result<(u64, u64), PathError> {
+    pub fn arrived(&mut self, kind: FlowKind) -> Result<(u64, u64), PathError> {
+        let down = matches!(kind, FlowKind::Download | FlowKind::Requests);
         match &self.links {
             Links::User { .. } => {
-                let far = self.counters()?.far.to_receiver.link;
-                Ok((far.delivered, far.delivered_bytes))
+                let PathCounters { near, far } = self.counters()?;
+                let last = if down { near.to_sender.link } else { far.to_receiver.link };
+                Ok((last.delivered, last.delivered_bytes))
             }
+            Links::Tc if down => Ok(tc::received(&self.topology.sender, NEAR)?),
             Links::Tc => Ok(tc::received(&self.topology.receiver, FAR)?),
         }
     }

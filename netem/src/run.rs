@@ -13,15 +13,17 @@ use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
-use crate::record::{Packets, Quacks, RunRecord};
+use crate::record::{Packets, Quacks, Repeats, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 use crate::words;
 
 mod audio;
+mod download;
 
 pub use audio::{AUDIO_PROGRAMS, Call, Sound};
+pub use download::DOWNLOAD_PROGRAMS;
 
 /// The programs that an upload needs.
 pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
@@ -46,6 +48,9 @@ struct ClientReport {
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: Option<f64>,
+    /// What the help repaired of what the client received.
+    #[serde(flatten)]
+    repeats: Option<Repeats>,
 }
 
 /// Why a run came to nothing.
@@ -180,8 +185,8 @@ impl<'a> Testbed<'a> {
         Ok(receiver)
     }
 
-    /// Runs the sending program to its end, and shows how many of its `bytes` have arrived. Kills
-    /// the proxy halfway if the scenario wants it.
+    /// Runs the client or the sending program to its end, and shows how many of the `bytes` have
+    /// arrived. Kills the proxy halfway if the scenario wants it.
     fn run_sender(
         &mut self,
         name: &'static str,
@@ -196,7 +201,7 @@ impl<'a> Testbed<'a> {
             if let Some(ended) = sender.wait(TICK).map_err(failed("wait for the sender"))? {
                 return Ok(ended);
             }
-            let (packets, carried) = self.path.arrived()?;
+            let (packets, carried) = self.path.arrived(self.scenario.flow.kind)?;
             silent = if packets == last { silent + TICK } else { Duration::ZERO };
             last = packets;
             if silent > SILENCE {

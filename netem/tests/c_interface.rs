@@ -46,8 +46,8 @@ fn build(libraries: &FilePath, directory: &FilePath) {
 }
 
 #[test]
-fn the_example_in_c_uploads_with_help() {
-    enclosed("the_example_in_c_uploads_with_help", || {
+fn the_example_in_c_transfers_with_help() {
+    enclosed("the_example_in_c_transfers_with_help", || {
         let mut scenario = Scenario::load("upload-paper").unwrap();
         scenario.apply(&["near.loss_percent=4"]).unwrap();
         let path = Path::build(Backend::User, &scenario, 7).unwrap();
@@ -113,6 +113,21 @@ fn the_example_in_c_uploads_with_help() {
                 .unwrap();
             assert!(early > 0, "{mode}: {}", ended.last_words);
         }
+
+        // The server knows nothing of the proxy, which repeats what the near segment lost.
+        std::fs::copy(&file.path, store.join("served")).unwrap();
+        let got = directory.path().join("got").display().to_string();
+        let line = ["-g", "-c", &ca, "-n", NAME, "-m", "receive", &got, &host, &port, "/served"];
+        let mut download = start(&in_c, "upload", &line, &hosts.sender);
+        let ended = download.wait(PATIENCE).unwrap().unwrap();
+        println!("receive: {}", ended.last_words);
+        assert!(ended.status.success(), "{}", ended.last_words);
+        assert_eq!(sha256(FilePath::new(&got)).unwrap(), file.sha256);
+        let repaired = ended
+            .last_words
+            .split("; ")
+            .find_map(|part| part.strip_suffix(" gaps repaired near")?.parse::<u64>().ok());
+        assert!(repaired.is_some_and(|repaired| repaired > 0), "{}", ended.last_words);
 
         for (options, port, sentence) in [
             (&["-c", &ca, "-n", NAME][..], "69969", "upload: 69969 is not a port: use 1 to 65535"),

@@ -22,7 +22,7 @@ use enclosed::enclosed;
 use serde_json::Value;
 use sidekick_netem::path::{Backend, Path};
 use sidekick_netem::programs::{Program, Programs};
-use sidekick_netem::scenario::Scenario;
+use sidekick_netem::scenario::{FlowKind, Scenario};
 use sidekick_netem::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 
 /// Longest wait for anything; only a failing test gets that far.
@@ -60,9 +60,11 @@ fn kill_again_and_again(restarts: usize) {
         proxy.wait_for(path.topology(), uploads.len(), COUNTED);
         drop(proxy);
         if restart % 2 == 1 {
-            let gone = path.arrived().unwrap().0 + AWAY;
+            let gone = path.arrived(FlowKind::Upload).unwrap().0 + AWAY;
             let upload = &mut uploads[0].program;
-            until("packets on the path", upload, || path.arrived().unwrap().0 >= gone);
+            until("packets on the path", upload, || {
+                path.arrived(FlowKind::Upload).unwrap().0 >= gone
+            });
         }
         proxy = Proxy::start(&programs, path.topology(), directory.path());
         let back = now();

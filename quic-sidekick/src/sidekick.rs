@@ -136,9 +136,8 @@ impl Sidekick {
     /// answers on its path. Returns whether [`Connection::send`] has something to send.
     pub fn on_sent<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         self.qlog.mode_set(conn, &self.config, now);
-        if self.config.proxy.is_none() {
-            self.sender.set_handle(handle(conn));
-        }
+        // By it, tokio-quiche finds the connection of what a proxy sends along the path.
+        self.sender.set_handle(handle(conn));
         // A configured proxy can answer during the handshake. Markers wait for the peer's first
         // packet: a server that does not know the client takes a marker for its first packet.
         let may_ask = self.config.proxy.is_some() || conn.stats().recv > 0;

@@ -6,10 +6,15 @@ fn row(sender: Sender, goodput: f64, hash: &str) -> Row {
 }
 
 fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
-    let mut scenario = Scenario::load(SCENARIO).unwrap();
+    record_of(UPLOAD, sender, goodput, hash)
+}
+
+pub(super) fn record_of(scenario: &str, sender: Sender, goodput: f64, hash: &str) -> RunRecord {
+    let mut scenario = Scenario::load(scenario).unwrap();
     scenario.apply(sender.settings).unwrap();
     RunRecord {
-        scenario: SCENARIO.to_owned(),
+        scenario: scenario.name.clone(),
+        flow: scenario.flow.kind.name().to_owned(),
         backend: "user".to_owned(),
         seed: 1,
         mode: scenario.sidekick.mode.name().to_owned(),
@@ -37,7 +42,7 @@ fn record(sender: Sender, goodput: f64, hash: &str) -> RunRecord {
     }
 }
 
-fn file() -> SourceFile {
+pub(super) fn file() -> SourceFile {
     SourceFile { path: "f".into(), bytes: 1000, sha256: "ab".to_owned() }
 }
 

@@ -1,7 +1,8 @@
-/* Uploads a file by HTTP/3, with quiche's C interface and the help of a Sidekick proxy.
+/* Uploads or downloads a file by HTTP/3, with quiche's C interface and the help of a Sidekick proxy.
  *
  * gcc upload.c $(pkg-config --cflags --libs quic-sidekick) -o upload
  * ./upload -c ca.pem -m pacubic FILE HOST PORT /NAME
+ * ./upload -c ca.pem -m receive -g FILE HOST PORT /NAME
  *
  * The word "Sidekick" marks the additions to a program with quiche.
  */
@@ -26,12 +27,14 @@
 #define PAYLOAD 1350
 #define ID_LEN 16
 #define CHUNK 65536
+#define WINDOW (16 << 20) /* bytes that the server may send ahead: 200 Mbit/s at a round trip of 0.6 s */
 
 static const char *usage =
-    "usage: upload [-c CAFILE] [-n NAME] [-m MODE] [-p PROXY[:PORT]] FILE HOST PORT /NAME\n"
+    "usage: upload [-g] [-c CAFILE] [-n NAME] [-m MODE] [-p PROXY[:PORT]] FILE HOST PORT /NAME\n"
+    "  -g         download /NAME to FILE; the mode for that is receive\n"
     "  -c CAFILE  root certificates to trust instead of the system's\n"
     "  -n NAME    the name in the server's certificate [HOST]\n"
-    "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto [auto]\n"
+    "  -m MODE    early-loss, pacubic, path-aware-bbr, reinject, ack-reduction, auto, receive [auto]\n"
     "  -p PROXY   the proxy's IPv4 address [any proxy on the path]\n";
 
 static void fail(const char *what, ...) {
@@ -57,7 +60,7 @@ struct upload {
     int64_t stream; /* of the request, or -1 */
     uint8_t chunk[CHUNK];
     size_t from, to; /* the rest of the chunk */
-    bool all_read, body_sent, answered;
+    bool download, all_read, body_sent, answered;
     int status;
     unsigned long long socket_errors; /* that the network reported */
     int last_error;
@@ -126,12 +129,12 @@ static void ask(struct upload *up) {
     quiche_h3_config_free(config);
     if (up->http == NULL) fail("HTTP/3 cannot begin");
     const quiche_h3_header headers[] = {
-        header(":method", "PUT"),
+        header(":method", up->download ? "GET" : "PUT"),
         header(":scheme", "https"),
         header(":authority", up->host),
         header(":path", up->name),
     };
-    up->stream = quiche_h3_send_request(up->http, up->conn, headers, sizeof headers / sizeof *headers, false);
+    up->stream = quiche_h3_send_request(up->http, up->conn, headers, sizeof headers / sizeof *headers, up->download);
     if (up->stream < 0) fail("the request cannot be sent (%lld)", (long long)up->stream);
 }
 
@@ -159,7 +162,7 @@ static int read_status(uint8_t *name, size_t name_len, uint8_t *value, size_t va
     return 0;
 }
 
-/* Reads the server's answer, and writes its body to standard output. */
+/* Reads the server's answer, and writes its body to the file of a download, or to standard output. */
 static void read_answer(struct upload *up) {
     quiche_h3_event *event;
     int64_t stream;
@@ -172,7 +175,8 @@ static void read_answer(struct upload *up) {
             break;
         case QUICHE_H3_EVENT_DATA:
             while ((len = quiche_h3_recv_body(up->http, up->conn, (uint64_t)stream, body, sizeof body)) > 0) {
-                fwrite(body, 1, (size_t)len, stdout);
+                FILE *to = up->download && up->status == 200 ? up->file : stdout;
+                if (fwrite(body, 1, (size_t)len, to) < (size_t)len) fail("the file cannot be written: %s", strerror(errno));
             }
             break;
         case QUICHE_H3_EVENT_FINISHED:
@@ -280,8 +284,8 @@ static quiche_config *configure(const char *cafile, const char *controller) {
     quiche_config_set_max_idle_timeout(config, 30000);
     quiche_config_set_max_recv_udp_payload_size(config, 65527);
     quiche_config_set_max_send_udp_payload_size(config, PAYLOAD);
-    quiche_config_set_initial_max_data(config, 1 << 20);
-    quiche_config_set_initial_max_stream_data_bidi_local(config, 1 << 18);
+    quiche_config_set_initial_max_data(config, WINDOW + (1 << 20));
+    quiche_config_set_initial_max_stream_data_bidi_local(config, WINDOW);
     quiche_config_set_initial_max_stream_data_uni(config, 1 << 18);
     quiche_config_set_initial_max_streams_uni(config, 8);
     return config;
@@ -289,8 +293,10 @@ static quiche_config *configure(const char *cafile, const char *controller) {
 
 int main(int argc, char **argv) {
     const char *cafile = NULL, *name = NULL, *mode = "auto", *proxy = NULL;
-    for (int option; (option = getopt(argc, argv, "c:n:m:p:")) != -1;) {
+    static struct upload up = {.stream = -1};
+    for (int option; (option = getopt(argc, argv, "gc:n:m:p:")) != -1;) {
         switch (option) {
+        case 'g': up.download = up.body_sent = true; break;
         case 'c': cafile = optarg; break;
         case 'n': name = optarg; break;
         case 'm': mode = optarg; break;
@@ -302,8 +308,7 @@ int main(int argc, char **argv) {
         fputs(usage, stderr);
         return 2;
     }
-    static struct upload up = {.stream = -1};
-    up.file = fopen(argv[optind], "rb");
+    up.file = fopen(argv[optind], up.download ? "wb" : "rb");
     if (up.file == NULL) fail("%s: %s", argv[optind], strerror(errno));
     up.host = name != NULL ? name : argv[optind + 1];
     up.name = argv[optind + 3];
@@ -331,7 +336,7 @@ int main(int argc, char **argv) {
             sidekick_status status;
             sidekick_get_status(up.help, &status);
             sidekick_assistance(up.help, sentence, sizeof sentence);
-            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu socket errors\n", up.status, sentence, (unsigned long long)status.quacks, (unsigned long long)status.early_lost, up.socket_errors + (unsigned long long)status.socket_errors);
+            fprintf(stderr, "status %d; %s; %llu quACKs, %llu packets lost early; %llu gaps repaired near; %llu socket errors\n", up.status, sentence, (unsigned long long)status.quacks, (unsigned long long)status.early_lost, (unsigned long long)status.repaired_near, up.socket_errors + (unsigned long long)status.socket_errors);
             sidekick_stop(up.help);
             quiche_conn_close(up.conn, true, 0x100, NULL, 0); /* H3_NO_ERROR */
             closing = true;
@@ -343,6 +348,7 @@ int main(int argc, char **argv) {
         receive_all(&up);
     }
     if (!up.answered) explain(&up);
+    if (fclose(up.file) != 0) fail("the file cannot be written: %s", strerror(errno));
     sidekick_free(up.help);
     sidekick_config_free(terms);
     if (up.http != NULL) quiche_h3_conn_free(up.http);

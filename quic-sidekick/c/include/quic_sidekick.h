@@ -66,6 +66,19 @@ typedef struct sidekick_status {
    */
   uint64_t polls;
   /*
+   Ranges of datagrams that were requested of the proxy, because the connection lacks them; with
+   repetitions.
+   */
+  uint64_t repeats_requested;
+  /*
+   Copies of such datagrams that arrived.
+   */
+  uint64_t repeats_received;
+  /*
+   Gaps in the received packet numbers that such copies closed.
+   */
+  uint64_t repaired_near;
+  /*
    Errors that the network reported at the socket of the help. They do not end the help,
    because anyone can forge them.
    */

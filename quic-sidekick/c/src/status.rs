@@ -29,6 +29,13 @@ pub struct sidekick_status {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Ranges of datagrams that were requested of the proxy, because the connection lacks them; with
+    /// repetitions.
+    pub repeats_requested: u64,
+    /// Copies of such datagrams that arrived.
+    pub repeats_received: u64,
+    /// Gaps in the received packet numbers that such copies closed.
+    pub repaired_near: u64,
     /// Errors that the network reported at the socket of the help. They do not end the help,
     /// because anyone can forge them.
     pub socket_errors: u64,
@@ -52,6 +59,9 @@ pub unsafe extern "C" fn sidekick_get_status(sidekick: *const sidekick, out: *mu
         undecodable: status.stats.undecodable,
         epochs: status.stats.epochs,
         polls: status.stats.polls,
+        repeats_requested: status.stats.repeats_requested,
+        repeats_received: status.stats.repeats_received,
+        repaired_near: status.received.filled,
         socket_errors: sidekick.driver.socket_errors(),
     };
     if !out.is_null() {

@@ -106,11 +106,12 @@ impl Sender {
         self.search.adjacent_port = port;
     }
 
-    /// Sets the handle that answers to markers repeat behind their first byte, where a QUIC packet
+    /// Sets the handle that answers on the path repeat behind their first byte, where a QUIC packet
     /// has its connection ID. It identifies the connection on a socket that several share. The
     /// default is zeros.
     pub fn set_handle(&mut self, handle: [u8; HANDLE_LEN]) {
         self.search.handle = handle;
+        self.sessions.iter_mut().for_each(|session| session.handle = handle);
     }
 
     /// Requests assistance for `flow`, or for another flow than before, after the connection
@@ -139,7 +140,8 @@ impl Sender {
         };
         let flow = Flow { source: unspecified, destination };
         let seed = self.numbers.array();
-        let session = ProxySession::new(self.config.clone(), seed, proxy, origin, flow, now);
+        let mut session = ProxySession::new(self.config.clone(), seed, proxy, origin, flow, now);
+        session.handle = self.search.handle;
         self.sessions.push(session);
     }
 

@@ -1,13 +1,16 @@
 //! Connects as a [`Plan`] demands: addresses, socket, QUIC settings, handshake.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use quic_sidekick::Config;
 use quic_sidekick::tokio_quiche::{Handle, assist};
+use quic_sidekick::{Config, Status};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio_quiche::http3::settings::Http3Settings;
@@ -20,8 +23,9 @@ use tokio_quiche::{
 use tracing::debug;
 use url::Host;
 
-use crate::cli::{Plan, ProxyName, Trust};
+use crate::clock::now;
 use crate::discover::{Found, Route};
+use crate::options::{Plan, ProxyName, Trust};
 use crate::qlog::Qlog;
 use crate::resolver;
 use crate::tls::{NO_CERTIFICATE, Verifier};
@@ -32,11 +36,8 @@ use crate::watch::{Seen, Watched};
 const UDP_PAYLOAD: usize = 1350;
 /// The idle timeout of the connection.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Flow control credit for the server, in bytes: on all streams together, on the request, and on
-/// each of the few streams that it may open. Its answer is short, and anything more would only fill
-/// the memory.
-const CONNECTION_WINDOW: u64 = 256 * 1024;
-const ANSWER_WINDOW: u64 = 128 * 1024;
+/// Flow control credit for each of the few streams that the server may open, in bytes. Anything
+/// more would only fill the memory.
 const UNIDIRECTIONAL_WINDOW: u64 = 16 * 1024;
 /// The control stream, QPACK's encoder and decoder, and a few for extensions or GREASE.
 const UNIDIRECTIONAL_STREAMS: u64 = 8;
@@ -46,21 +47,64 @@ const LONGEST_HEADERS: u64 = 16 * 1024;
 /// How long a server may take to answer after the network reported that no program listens there.
 const ANSWER_IN_SPITE_OF_REFUSAL: Duration = Duration::from_secs(1);
 
+/// What a program needs of its connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'a> {
+    /// The most bytes of an answer that the server may send ahead of what is read.
+    pub window: u64,
+    /// The files that the qlog file must not replace.
+    pub files: &'a [&'a Path],
+}
+
 /// An established connection.
-pub(crate) struct Link {
+pub struct Link {
     pub(crate) controller: ClientH3Controller,
     pub(crate) seen: Arc<Seen>,
-    /// The plugin's reports, if the plan has a mode.
     pub(crate) sidekick: Option<Handle>,
-    /// When the first packet was sent.
     pub(crate) started: Instant,
     pub(crate) server: SocketAddr,
     pub(crate) found: Found,
 }
 
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// When the first packet was sent.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// The plugin's report, if the plan has a mode.
+    #[must_use]
+    pub fn status(&self) -> Option<Status> {
+        self.sidekick.as_ref().map(Handle::status)
+    }
+
+    /// Bytes of packets that the server has acknowledged.
+    #[must_use]
+    pub fn acknowledged(&self) -> u64 {
+        self.seen.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the server has acknowledged, minus a quarter of the received ones. An upload
+    /// receives much less than it sends, so this excludes packets that the server itself provoked.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.seen.taken.load(Ordering::Relaxed)
+    }
+}
+
 /// Connects to the plan's server. It tries the server's addresses in turn, all of them within the
 /// plan's timeout.
-pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
+///
+/// # Errors
+/// No address answers in time, or as an HTTP/3 server whose certificate is trusted.
+pub async fn connect(plan: &Plan, needs: Needs<'_>) -> anyhow::Result<Link> {
     let verifier = Verifier::new(&plan.trust, plan.target.host.clone())?;
     let deadline = now() + plan.timeout;
     let routes = async {
@@ -86,10 +130,11 @@ pub(crate) async fn connect(plan: &Plan) -> anyhow::Result<Link> {
         let patience = until.saturating_duration_since(now()) / u32::try_from(rivals)?;
         left = others;
         let verifier = Arc::new(verifier.afresh());
-        let error = match attempt(plan, Arc::clone(&verifier), route, &proxies, patience).await {
-            Ok(link) => return Ok(link),
-            Err(error) => error,
-        };
+        let error =
+            match attempt(plan, needs, Arc::clone(&verifier), route, &proxies, patience).await {
+                Ok(link) => return Ok(link),
+                Err(error) => error,
+            };
         debug!(?route, "{error:#}");
         let refused = verifier.refusal().is_some();
         if refused {
@@ -164,6 +209,7 @@ async fn proxies(plan: &Plan) -> anyhow::Result<Vec<SocketAddr>> {
 
 async fn attempt(
     plan: &Plan,
+    needs: Needs<'_>,
     verifier: Arc<Verifier>,
     route: &Route,
     proxies: &[SocketAddr],
@@ -174,7 +220,7 @@ async fn attempt(
     settings.max_header_list_size = Some(LONGEST_HEADERS);
     let (driver, controller) = ClientH3Driver::new(settings);
     let Some(assistance) = &plan.assistance else {
-        let (started, seen) = establish(plan, verifier, server, patience, driver).await?;
+        let (started, seen) = establish(plan, needs, verifier, server, patience, driver).await?;
         return Ok(Link { controller, seen, sidekick: None, started, server, found });
     };
     // The proxy and the server need addresses of one family: IPv4 and IPv6 may take different
@@ -186,7 +232,7 @@ async fn attempt(
         .copied();
     // Sidekick needs no more of an application than these two calls.
     let (driver, sidekick) = assist(driver, Config { proxy, ..assistance.config.clone() });
-    let connecting = establish(plan, verifier, server, patience, driver);
+    let connecting = establish(plan, needs, verifier, server, patience, driver);
     let (started, seen) = sidekick.connect(connecting).await?;
     Ok(Link { controller, seen, sidekick: Some(sidekick), started, server, found })
 }
@@ -195,17 +241,18 @@ async fn attempt(
 /// then on, even if the handshake failed.
 async fn establish<A: ApplicationOverQuic>(
     plan: &Plan,
+    needs: Needs<'_>,
     verifier: Arc<Verifier>,
     server: SocketAddr,
     patience: Duration,
     app: A,
 ) -> anyhow::Result<(Instant, Arc<Seen>)> {
-    let mut inputs = vec![plan.file.as_path()];
+    let mut files = needs.files.to_vec();
     if let Trust::Roots { cafile: Some(cafile) } = &plan.trust {
-        inputs.push(cafile);
+        files.push(cafile);
     }
-    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &inputs)).transpose()?;
-    let settings = settings(plan, qlog.as_ref());
+    let qlog = plan.qlog.as_deref().map(|file| Qlog::prepare(file, &files)).transpose()?;
+    let settings = settings(plan, needs.window, qlog.as_ref());
     let outcome = handshake(plan, verifier, server, patience, settings, app).await;
     let kept = qlog.map_or(Ok(()), Qlog::keep);
     let established = outcome?;
@@ -278,7 +325,7 @@ fn explain(plan: &Plan, server: SocketAddr, error: &BoxError) -> anyhow::Error {
     }
 }
 
-fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
+fn settings(plan: &Plan, window: u64, qlog: Option<&Qlog>) -> QuicSettings {
     let mut settings = QuicSettings::default();
     settings.cc_algorithm = plan.cc.quiche_name().to_owned();
     // BBR2 needs pacing. quiche does not pace CUBIC and Reno.
@@ -288,10 +335,12 @@ fn settings(plan: &Plan, qlog: Option<&Qlog>) -> QuicSettings {
     settings.discover_path_mtu = false;
     settings.max_idle_timeout = Some(IDLE_TIMEOUT);
     settings.handshake_timeout = Some(plan.timeout);
-    settings.initial_max_data = CONNECTION_WINDOW;
-    settings.max_connection_window = CONNECTION_WINDOW;
-    settings.initial_max_stream_data_bidi_local = ANSWER_WINDOW;
-    settings.max_stream_window = ANSWER_WINDOW;
+    // The server can use the whole window from the start, however long the round trip is.
+    let total = window + UNIDIRECTIONAL_STREAMS * UNIDIRECTIONAL_WINDOW;
+    settings.initial_max_data = total;
+    settings.max_connection_window = total;
+    settings.initial_max_stream_data_bidi_local = window;
+    settings.max_stream_window = window;
     settings.initial_max_stream_data_uni = UNIDIRECTIONAL_WINDOW;
     settings.initial_max_streams_uni = UNIDIRECTIONAL_STREAMS;
     settings.initial_max_streams_bidi = 0;
@@ -337,10 +386,4 @@ async fn refusal(udp: Arc<UdpSocket>) {
     if refused.await.is_err() {
         std::future::pending::<()>().await;
     }
-}
-
-/// The clock of this program.
-#[allow(clippy::disallowed_methods, reason = "a program's edge: it reads the real clock")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }

@@ -1,31 +1,73 @@
 //! Detects a server that makes no progress.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::anyhow;
 use tokio::time::sleep;
 
-use crate::body::Counted;
-use crate::watch::Seen;
-
-/// The least rate at which a server must accept the file, in bytes per second.
+/// The least rate at which the file must move, in bytes per second.
 const LEAST: u64 = 512;
-/// The acknowledged bytes beyond the file that count as progress: those of the handshake, and of
-/// small files.
-const SLACK: u64 = 64 * 1024;
 
-/// Returns once the server, for `patience`, accepted less than [`LEAST`] bytes per second of a file
-/// that was ready. So every upload ends, at the latest about when its file would at that rate.
-pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) -> anyhow::Error {
-    let mut before = Progress::now(counted, seen);
+/// The progress of a file at this end. A thread of its own reads or writes it, because that blocks.
+#[derive(Debug, Default)]
+pub struct Activity {
+    bytes: AtomicU64,
+    /// Odd while the file is accessed, and greater after each read. An access of a pipe can take
+    /// long.
+    turns: AtomicU64,
+}
+
+impl Activity {
+    /// Runs a read of the file. It is no fault of the server's if that blocks, and the server needs
+    /// time to accept what was read.
+    pub fn reading<T>(&self, read: impl FnOnce() -> T) -> T {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let done = read();
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Runs a write of the file. It is no fault of the server's if that blocks. A finished write
+    /// excuses nothing: the server may send single bytes.
+    pub fn writing<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        let done = write();
+        self.turns.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+
+    /// Sets how many bytes have moved between the file and the connection.
+    pub fn set_bytes(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes that have moved between the file and the connection.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns once the server, for `patience`, moved less than [`LEAST`] bytes per second although the
+/// file was ready. So every transfer ends, at the latest about when its file would at that rate.
+///
+/// `moved` returns the bytes so far that the server accepted or sent. It must be bounded by the
+/// file. `fault` says what the server failed to do.
+pub async fn stalled(
+    patience: Duration,
+    activity: &Activity,
+    moved: impl Fn() -> u64,
+    fault: &str,
+) -> anyhow::Error {
+    let now = || Progress { turns: activity.turns.load(Ordering::Relaxed), moved: moved() };
+    let mut before = now();
     loop {
         sleep(patience).await;
-        let now = Progress::now(counted, seen);
+        let now = now();
         if now.is_none_since(before, patience) {
             return anyhow!(
-                "the server accepted nothing and sent no answer for {} s: try again, or wait \
-                 longer with --stall-timeout",
+                "the server {fault} for {} s: try again, or wait longer with --stall-timeout",
                 patience.as_secs_f64()
             );
         }
@@ -33,28 +75,17 @@ pub(crate) async fn stalled(patience: Duration, counted: &Counted, seen: &Seen) 
     }
 }
 
-/// The progress of an upload. It is bounded: the file is read once, and acknowledgements count up
-/// to a little more than the bytes read from it.
 #[derive(Clone, Copy, Debug)]
 struct Progress {
-    reads: u64,
-    taken: u64,
+    turns: u64,
+    moved: u64,
 }
 
 impl Progress {
-    fn now(counted: &Counted, seen: &Seen) -> Self {
-        let handed = counted.handed.load(Ordering::Relaxed);
-        let most = handed.saturating_add(handed / 2).saturating_add(SLACK);
-        Self {
-            reads: counted.reads.load(Ordering::Relaxed),
-            taken: seen.taken.load(Ordering::Relaxed).min(most),
-        }
-    }
-
     fn is_none_since(self, before: Self, time: Duration) -> bool {
-        let reads = self.reads % 2 == 1 || self.reads != before.reads;
+        let file_was_busy = self.turns % 2 == 1 || self.turns != before.turns;
         let least = LEAST as f64 * time.as_secs_f64();
-        !reads && (self.taken.saturating_sub(before.taken) as f64) < least
+        !file_was_busy && (self.moved.saturating_sub(before.moved) as f64) < least
     }
 }
 
@@ -62,34 +93,29 @@ impl Progress {
 mod tests {
     use super::*;
 
-    /// Of a file of 10 bytes.
-    fn at(reads: u64, taken: u64) -> Progress {
-        let (counted, seen) = (Counted::default(), Seen::default());
-        counted.handed.store(10, Ordering::Relaxed);
-        counted.reads.store(reads, Ordering::Relaxed);
-        seen.taken.store(taken, Ordering::Relaxed);
-        Progress::now(&counted, &seen)
-    }
-
-    fn none(now: Progress, before: Progress) -> bool {
-        now.is_none_since(before, Duration::from_secs(2))
+    fn none(now: (u64, u64), before: (u64, u64)) -> bool {
+        let at = |(turns, moved)| Progress { turns, moved };
+        at(now).is_none_since(at(before), Duration::from_secs(2))
     }
 
     #[test]
-    fn accepted_bytes_are_progress() {
-        assert!(!none(at(2, 2000), at(2, 0)));
-        assert!(none(at(2, 10), at(2, 0)));
-        assert!(none(at(2, 2000), at(2, 2000)));
+    fn moved_bytes_are_progress() {
+        assert!(!none((2, 2000), (2, 0)));
+        assert!(none((2, 10), (2, 0)));
+        assert!(none((2, 2000), (2, 2000)));
     }
 
     #[test]
-    fn so_is_reading_the_file() {
-        assert!(!none(at(3, 0), at(3, 0)));
-        assert!(!none(at(4, 0), at(2, 0)));
+    fn so_is_an_access_to_the_file() {
+        assert!(!none((3, 0), (3, 0)));
+        assert!(!none((4, 0), (2, 0)));
     }
 
     #[test]
-    fn acknowledgements_of_more_than_the_file_are_no_progress() {
-        assert!(none(at(2, SLACK + 1_000_000), at(2, SLACK + 20)));
+    fn an_access_is_odd_while_it_lasts() {
+        let activity = Activity::default();
+        let turns = || activity.turns.load(Ordering::Relaxed);
+        assert_eq!((activity.writing(turns), turns()), (1, 0));
+        assert_eq!((activity.reading(turns), turns()), (1, 2));
     }
 }

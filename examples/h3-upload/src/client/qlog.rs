@@ -32,7 +32,11 @@ impl Qlog {
             matches!((one, other), (Ok(one), Ok(other)) if one == other)
         };
         if let Some(input) = inputs.iter().find(same) {
-            anyhow::bail!("{}: this upload reads {}; name another file", cannot(), input.display());
+            anyhow::bail!(
+                "{}: this program reads {}; name another file",
+                cannot(),
+                input.display()
+            );
         }
         // The move would replace a device or a pipe.
         let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());

@@ -1,134 +1,59 @@
-//! The output: progress on standard error, the summary or the JSON object at the end.
+//! The common part of both programs' reports: the connection, and a proxy's help.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use quic_sidekick::{Assistance, Reason, Status};
+use indicatif::HumanBytes;
+use quic_sidekick::{Assistance, Reason, ReceiveState, Status};
 use serde::Serialize;
 
-use crate::cli::Plan;
 use crate::discover::Found;
-use crate::text::misleads;
-use crate::upload::Outcome;
+use crate::options::Plan;
+use crate::watch::Counters;
+use crate::words::{gaps, losses, say};
 
-/// Prints an error as one sentence on standard error.
-pub(crate) fn complain(error: &anyhow::Error) {
-    eprintln!("h3-upload: {}", harmless(&format!("{error:#}")));
+/// What a transfer's connection and the plugin measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// From the first packet of the connection to the end of the transfer.
+    pub(crate) time: Duration,
+    pub(crate) counters: Counters,
+    pub(crate) server: SocketAddr,
+    pub(crate) found: Found,
+    /// `None` without a mode.
+    pub(crate) sidekick: Option<Status>,
+    /// Errors that the network reported at the plugin's socket.
+    pub(crate) socket_errors: u64,
 }
 
-/// `text` without the characters that control a terminal, because the server may have sent parts of
-/// it.
-pub(crate) fn harmless(text: &str) -> String {
-    text.chars().filter(|&c| !misleads(c)).collect()
+/// The speed of a transfer.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Speed {
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// From the first packet of the connection to the end of the transfer, in seconds.
+    pub time_s: f64,
+    /// Application bits per microsecond, that is Mbit/s.
+    pub goodput_mbit_s: f64,
 }
 
-/// Shows the progress of the upload.
-pub(crate) struct Progress(Kind);
-
-enum Kind {
-    Silent,
-    Bar(ProgressBar),
-    /// Standard error is a file or a pipe. It receives a line for each tenth, or for each 100 MiB
-    /// of unknown length.
-    Lines {
-        total: Option<u64>,
-        printed: AtomicU64,
-    },
-}
-
-const LINE_EVERY: u64 = 100 * 1024 * 1024;
-
-impl Progress {
-    /// `total` is the file's length in bytes, if known.
-    pub(crate) fn new(plan: &Plan, total: Option<u64>) -> Self {
-        if plan.quiet {
-            return Self(Kind::Silent);
-        }
-        if !std::io::stderr().is_terminal() {
-            return Self(Kind::Lines { total, printed: AtomicU64::new(0) });
-        }
-        let (bar, template) = match total {
-            Some(total) => (
-                ProgressBar::new(total),
-                "{bar:32} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}",
-            ),
-            None => (ProgressBar::new_spinner(), "{spinner} {bytes}  {bytes_per_sec}  {msg}"),
-        };
-        bar.set_draw_target(ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        Self(Kind::Bar(bar))
-    }
-
-    pub(crate) fn is_silent(&self) -> bool {
-        matches!(self.0, Kind::Silent)
-    }
-
-    /// `early` is the number of losses found early; `None` without the plugin.
-    pub(crate) fn show(&self, bytes: u64, early: Option<u64>) {
-        match &self.0 {
-            Kind::Silent => {}
-            Kind::Bar(bar) => {
-                if let Some(early) = early {
-                    bar.set_message(losses(early));
-                }
-                bar.set_position(bytes);
-            }
-            Kind::Lines { total, printed } => {
-                let step = step(bytes, *total);
-                if step > printed.swap(step, Ordering::Relaxed) {
-                    let early = early.map(|n| format!(", {}", losses(n))).unwrap_or_default();
-                    match total {
-                        Some(_) => {
-                            eprintln!("h3-upload: {}0 % ({}){early}", step, HumanBytes(bytes));
-                        }
-                        None => eprintln!("h3-upload: {}{early}", HumanBytes(bytes)),
-                    }
-                }
-            }
-        }
-    }
-
-    /// Removes the bar, before the summary.
-    pub(crate) fn finish(&self, bytes: u64) {
-        if let Kind::Bar(bar) = &self.0 {
-            bar.set_position(bytes);
-            bar.finish_and_clear();
-        }
+impl Speed {
+    /// The speed of a transfer of `bytes`.
+    #[must_use]
+    pub fn of(bytes: u64, measured: &Measured) -> Self {
+        let time_s = measured.time.as_secs_f64();
+        let goodput = bytes as f64 * 8.0 / time_s / 1e6;
+        Self { bytes, time_s, goodput_mbit_s: if time_s > 0.0 { goodput } else { 0.0 } }
     }
 }
 
-/// Tenths of a known length, or steps of an unknown one. The summary reports the last tenth.
-fn step(bytes: u64, total: Option<u64>) -> u64 {
-    match total {
-        Some(0) => 0,
-        Some(total) => (u128::from(bytes) * 10 / u128::from(total)).min(9) as u64,
-        None => bytes / LINE_EVERY,
-    }
-}
-
-fn losses(early: u64) -> String {
-    match early {
-        1 => "1 loss found early".to_owned(),
-        n => format!("{n} losses found early"),
-    }
-}
-
+/// What the JSON objects of both programs have.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
-    file: String,
-    url: String,
-    bytes: u64,
-    time_s: f64,
-    goodput_mbit_s: f64,
-    sha256: &'a str,
-    server_sha256: &'a str,
-    cc: &'a str,
+pub struct Common {
+    cc: &'static str,
     mode: String,
     /// The latest choice of mode auto, and why.
     chosen: Option<String>,
@@ -138,6 +63,10 @@ struct Report<'a> {
     proxy: Option<Proxy>,
     packets: Packets,
     quacks: Quacks,
+    /// Whether the proxy repairs what this program receives, and if not, why.
+    receiving: String,
+    #[serde(flatten)]
+    repeats: Repeats,
     /// Errors that the network reported at the plugin's socket. tokio-quiche does not report those
     /// at the connection's own.
     socket_errors: u64,
@@ -168,6 +97,26 @@ struct Quacks {
     malformed: u64,
 }
 
+/// The help for what the program receives.
+#[derive(Debug, Serialize)]
+struct Repeats {
+    /// Ranges of datagrams that were requested of the proxy, with repetitions.
+    repeats_requested: u64,
+    /// Copies that arrived.
+    repeats_received: u64,
+    /// Gaps in the packet numbers that were filled after a request.
+    repaired_near: u64,
+    /// How long acknowledgements waited.
+    held_ms: Held,
+}
+
+#[derive(Debug, Serialize)]
+struct Held {
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
 /// A proxy.
 #[derive(Debug, Serialize)]
 struct Proxy {
@@ -185,20 +134,21 @@ impl Proxy {
     }
 }
 
-impl<'a> Report<'a> {
-    fn new(plan: &Plan, outcome: &'a Outcome) -> Self {
-        let status = outcome.sidekick;
+/// Whether the mode asks for help with what the program receives.
+fn receives(status: &Status) -> bool {
+    status.received.state != ReceiveState::Off
+}
+
+impl Common {
+    /// The report of a transfer.
+    #[must_use]
+    pub fn new(plan: &Plan, measured: &Measured) -> Self {
+        let status = measured.sidekick;
         let stats = status.map(|status| status.stats).unwrap_or_default();
-        let quic = &outcome.packets.stats;
-        let rtt = outcome.packets.path_stats.as_ref().map(|path| path.rtt);
+        let quic = &measured.counters;
+        let [p50, p99, max] =
+            status.map(|status| status.received.held).unwrap_or_default().map(milliseconds);
         Self {
-            file: plan.file.display().to_string(),
-            url: plan.target.url(),
-            bytes: outcome.sent.bytes,
-            time_s: outcome.time.as_secs_f64(),
-            goodput_mbit_s: outcome.goodput(),
-            sha256: &outcome.sent.sha256,
-            server_sha256: &outcome.receipt.sha256,
             cc: plan.cc.name(),
             mode: plan.mode(),
             chosen: status.and_then(|status| status.chosen).map(|chosen| chosen.to_string()),
@@ -207,8 +157,8 @@ impl<'a> Report<'a> {
             proxy: status.and_then(Proxy::of),
             packets: Packets {
                 sent: quic.sent,
-                received: quic.recv,
-                retransmitted: quic.retrans,
+                received: quic.received,
+                retransmitted: quic.retransmitted,
                 lost_end_to_end: quic.lost,
                 lost_early: stats.early_lost,
                 spurious: stats.spurious,
@@ -221,12 +171,101 @@ impl<'a> Report<'a> {
                 polls: stats.polls,
                 malformed: stats.malformed,
             },
-            socket_errors: outcome.socket_errors,
+            receiving: status
+                .filter(receives)
+                .map_or_else(|| "off".to_owned(), |status| status.received.state.to_string()),
+            repeats: Repeats {
+                repeats_requested: stats.repeats_requested,
+                repeats_received: stats.repeats_received,
+                repaired_near: status.map_or(0, |status| status.received.filled),
+                held_ms: Held { p50, p99, max },
+            },
+            socket_errors: measured.socket_errors,
             near_rtt_ms: status.and_then(|status| status.near_rtt).map(milliseconds),
-            rtt_ms: rtt.map(milliseconds).unwrap_or_default(),
-            server: outcome.server,
-            found: outcome.found.name(),
+            rtt_ms: milliseconds(quic.rtt),
+            server: measured.server,
+            found: measured.found.name(),
         }
+    }
+
+    /// The congestion controller's name.
+    #[must_use]
+    pub fn cc(&self) -> &str {
+        self.cc
+    }
+
+    /// The line about the program's own packets.
+    #[must_use]
+    pub fn packets(&self) -> String {
+        let Packets { sent, retransmitted, lost_end_to_end, .. } = self.packets;
+        format!(
+            "  {sent} packets sent, {retransmitted} with data sent again; {lost_end_to_end} losses \
+             found end to end\n"
+        )
+    }
+
+    /// The number of packets that the connection received.
+    #[must_use]
+    pub fn packets_received(&self) -> usize {
+        self.packets.received
+    }
+
+    /// The lines about the server's and the proxy's addresses, and the help.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let mut text = String::new();
+        if self.found == Found::HttpsRecord.name() {
+            text += &format!("  server {}, found through its HTTPS record\n", self.server);
+        }
+        if self.mode == "off" {
+            return text;
+        }
+        if let Some(proxy) = &self.proxy {
+            let choice = proxy.choice.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
+            text += &format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key);
+        }
+        text += &format!("  sidekick {}: {}", self.mode, self.assistance);
+        // Without a proxy's quACKs the plugin did nothing to report.
+        if self.quacks.received > 0 {
+            if let Some(chosen) = &self.chosen {
+                text += &format!("; {chosen}");
+            }
+            let _ = write!(
+                text,
+                "\n  {}, {} of them wrongly; {} quACKs ({}), {} undecodable",
+                losses(self.packets.lost_early),
+                self.packets.spurious,
+                self.quacks.received,
+                HumanBytes(self.quacks.bytes),
+                self.quacks.undecodable,
+            );
+            text += &self.repairs();
+        }
+        text += &format!("\n  round trip {}", readable(self.rtt_ms));
+        // Not a share: both are measured, at different times, and the near one can be the longer.
+        if let Some(near) = self.near_rtt_ms {
+            text += &format!("; to the proxy and back {}", readable(near));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// The line about what the program received; empty if the mode does not help it.
+    fn repairs(&self) -> String {
+        if self.receiving == "off" {
+            return String::new();
+        }
+        let Repeats { repeats_requested, repeats_received, repaired_near, held_ms } = &self.repeats;
+        let mut text = format!("\n  received: {}", gaps(*repaired_near));
+        if *repeats_requested > 0 {
+            let Held { p50, p99, max } = held_ms;
+            let _ = write!(
+                text,
+                " by {repeats_received} copies; acknowledgements waited {p50:.1} ms (median), \
+                 {p99:.1} ms (99 %), {max:.1} ms at most"
+            );
+        }
+        text + "; at the end, " + &self.receiving
     }
 }
 
@@ -259,106 +298,41 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// Shows a finished upload, as the plan demands.
-pub(crate) fn show(plan: &Plan, outcome: &Outcome) -> anyhow::Result<()> {
-    let report = Report::new(plan, outcome);
+/// The remark beside the progress: losses and gaps that the proxy's help repaired.
+#[must_use]
+pub fn remark(status: Option<Status>) -> String {
+    match status {
+        None => String::new(),
+        Some(status) if receives(&status) => gaps(status.received.filled),
+        Some(status) => losses(status.stats.early_lost),
+    }
+}
+
+/// Shows a finished transfer, as the plan demands: `report` as JSON, or the `summary`.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn show(plan: &Plan, report: &impl Serialize, summary: &str) -> anyhow::Result<()> {
     if plan.json {
-        let mut line = serde_json::to_vec(&report).context("cannot write the report")?;
+        let mut line = serde_json::to_vec(report).context("cannot write the report")?;
         line.push(b'\n');
         std::io::stdout().write_all(&line).context("cannot write the report to standard output")?;
     } else if !plan.quiet {
-        eprint!("{}", summary(&report));
+        say(summary.trim_end());
     }
     Ok(())
-}
-
-fn summary(report: &Report<'_>) -> String {
-    let Packets { sent, retransmitted, lost_end_to_end, lost_early, spurious, .. } = report.packets;
-    let mut text = format!(
-        "{} -> {}\n  {} in {:.2} s, {:.2} Mbit/s, congestion control {}\n  {sent} packets sent, \
-         {retransmitted} with data sent again; {lost_end_to_end} losses found end to end\n",
-        report.file,
-        report.url,
-        HumanBytes(report.bytes),
-        report.time_s,
-        report.goodput_mbit_s,
-        report.cc,
-    );
-    if report.found == Found::HttpsRecord.name() {
-        text += &format!("  server {}, found through its HTTPS record\n", report.server);
-    }
-    if report.mode != "off" {
-        let proxy = report.proxy.as_ref().map(|proxy| {
-            let choice = proxy.choice.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-            format!("  proxy {}, public key {}{choice}\n", proxy.address, proxy.key)
-        });
-        text += &proxy.unwrap_or_default();
-        text += &format!("  sidekick {}: {}", report.mode, report.assistance);
-        // Without a proxy's quACKs the plugin did nothing to report.
-        if report.quacks.received > 0 {
-            if let Some(chosen) = &report.chosen {
-                text += &format!("; {chosen}");
-            }
-            text += &format!(
-                "\n  {}, {spurious} of them wrongly; {} quACKs ({}), {} undecodable",
-                losses(lost_early),
-                report.quacks.received,
-                HumanBytes(report.quacks.bytes),
-                report.quacks.undecodable,
-            );
-        }
-        text += &format!("\n  round trip {}", readable(report.rtt_ms));
-        // Not a share: both are measured, at different times, and the near one can be the longer.
-        if let Some(near) = report.near_rtt_ms {
-            text += &format!("; to the proxy and back {}", readable(near));
-        }
-        text.push('\n');
-    }
-    text + &format!("  sha256 {}\n", report.sha256)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn tenths_of_any_length() {
-        assert_eq!(step(0, Some(0)), 0);
-        assert_eq!(step(99, Some(1000)), 0);
-        assert_eq!(step(100, Some(1000)), 1);
-        assert_eq!(step(1000, Some(1000)), 9);
-        assert_eq!(step(u64::MAX, Some(u64::MAX)), 9);
-        assert_eq!(step(250 * 1024 * 1024, None), 2);
-    }
-
-    #[test]
-    fn a_server_cannot_control_the_terminal() {
-        assert_eq!(
-            harmless("no\x1b[2J\u{9b}2J such\u{202e} na\u{200b}me\r\n: grüße"),
-            "no[2J2J such name: grüße"
-        );
-    }
-
-    #[test]
-    fn one_loss_is_not_losses() {
-        assert_eq!(losses(0), "0 losses found early");
-        assert_eq!(losses(1), "1 loss found early");
-    }
-
-    #[test]
-    fn without_a_proxy_the_summary_omits_repairs() {
-        let report = |received| Report {
-            file: "file".to_owned(),
-            url: "https://upload.example/file".to_owned(),
-            bytes: 1,
-            time_s: 1.0,
-            goodput_mbit_s: 1.0,
-            sha256: "",
-            server_sha256: "",
+    fn common(quacks: u64, receiving: &str, repeats: u64) -> Common {
+        Common {
             cc: "bbr2",
             mode: "auto".to_owned(),
             chosen: Some("reinject: packets are lost before the proxy".to_owned()),
-            assisted: received > 0,
+            assisted: quacks > 0,
             assistance: "the sentence".to_owned(),
             proxy: None,
             packets: Packets {
@@ -370,24 +344,46 @@ mod tests {
                 spurious: 0,
             },
             quacks: Quacks {
-                received,
+                received: quacks,
                 bytes: 0,
                 undecodable: 0,
                 epochs: 0,
                 polls: 0,
                 malformed: 0,
             },
+            receiving: receiving.to_owned(),
+            repeats: Repeats {
+                repeats_requested: repeats,
+                repeats_received: repeats,
+                repaired_near: repeats,
+                held_ms: Held { p50: 3.0, p99: 5.0, max: 7.0 },
+            },
             socket_errors: 0,
             near_rtt_ms: None,
             rtt_ms: 50.0,
             server: ([192, 0, 2, 1], 443).into(),
             found: "address",
-        };
-        let alone = summary(&report(0));
-        assert!(alone.contains("  sidekick auto: the sentence\n  round trip 50.0 ms\n"), "{alone}");
-        let helped = summary(&report(3));
+        }
+    }
+
+    #[test]
+    fn without_a_proxy_the_summary_omits_repairs() {
+        let alone = common(0, "no proxy keeps copies", 0).help();
+        assert_eq!(alone, "  sidekick auto: the sentence\n  round trip 50.0 ms\n");
+        let helped = common(3, "off", 0).help();
         assert!(helped.contains("the sentence; reinject: packets") && helped.contains("3 quACKs"));
-        let local = summary(&Report { rtt_ms: 0.1234, near_rtt_ms: Some(0.2), ..report(3) });
+        assert!(!helped.contains("received:"), "{helped}");
+        let local = Common { rtt_ms: 0.1234, near_rtt_ms: Some(0.2), ..common(3, "off", 0) }.help();
         assert!(local.contains("  round trip 123 us; to the proxy and back 200 us\n"), "{local}");
+    }
+
+    #[test]
+    fn help_for_what_is_received_has_its_line() {
+        let text = common(3, "the proxy is too far away", 2).help();
+        let line = "\n  received: 2 gaps repaired near by 2 copies; acknowledgements waited 3.0 ms \
+                    (median), 5.0 ms (99 %), 7.0 ms at most; at the end, the proxy is too far away\n";
+        assert!(text.contains(line), "{text}");
+        let text = common(3, "no proxy keeps copies", 0).help();
+        assert!(text.contains("received: 0 gaps repaired near; at the end, no proxy keeps copies"));
     }
 }

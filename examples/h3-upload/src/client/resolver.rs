@@ -20,9 +20,9 @@ use tokio::time::timeout;
 use tracing::debug;
 use url::Host;
 
-use crate::cli::Plan;
-use crate::connect::now;
+use crate::clock::now;
 use crate::discover::{Discovery, Endpoint, Route, Step, routes};
+use crate::options::{DNS_PORT, Plan};
 
 /// The longest wait for answers about HTTPS records after the host's own addresses are known. The
 /// program queries both at the same time, so most name servers have answered by then. Some never
@@ -309,9 +309,6 @@ fn system_name_servers() -> Vec<SocketAddr> {
     let servers = config.nameservers.iter().take(MAX_NAME_SERVERS);
     servers.map(|server| SocketAddr::new(server.into(), DNS_PORT)).collect()
 }
-
-/// The port of name servers.
-pub(crate) const DNS_PORT: u16 = 53;
 
 fn complaint(server: SocketAddr, name: &str, error: &NetError) -> anyhow::Error {
     match error {

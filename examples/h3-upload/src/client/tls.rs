@@ -12,7 +12,7 @@ use tokio_quiche::quic::ConnectionHook;
 use tokio_quiche::settings::{CertificateKind, TlsCertificatePaths};
 use url::Host;
 
-use crate::cli::Trust;
+use crate::options::Trust;
 
 /// A placeholder: tokio-quiche requests a TLS context from its hook only if it has a certificate to
 /// load. It never opens the paths, because the hook always returns a context.

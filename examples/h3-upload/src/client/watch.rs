@@ -8,6 +8,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio_quiche::metrics::Metrics;
 use tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
@@ -45,11 +46,35 @@ impl std::fmt::Display for Ending {
     }
 }
 
+/// quiche's own counters of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: usize,
+    pub(crate) received: usize,
+    pub(crate) retransmitted: usize,
+    pub(crate) lost: usize,
+    pub(crate) rtt: Duration,
+}
+
+impl Counters {
+    pub(crate) fn of(stats: &quiche::Stats, path: Option<&quiche::PathStats>) -> Self {
+        Self {
+            sent: stats.sent,
+            received: stats.recv,
+            retransmitted: stats.retrans,
+            lost: stats.lost,
+            rtt: path.map(|path| path.rtt).unwrap_or_default(),
+        }
+    }
+}
+
 /// What [`Watched`] records of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     /// How its connection ended.
     pub(crate) ending: OnceLock<Ending>,
+    /// Its counters when it ended.
+    pub(crate) last: OnceLock<Counters>,
     /// Bytes that the server has acknowledged, minus a quarter of the received ones. An upload
     /// receives much less than it sends, so this excludes packets that the server itself provoked.
     pub(crate) taken: AtomicU64,
@@ -111,6 +136,8 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         metrics: &M,
         result: &QuicResult<()>,
     ) {
+        let path = conn.path_stats().find(|path| path.active);
+        let _ = self.seen.last.set(Counters::of(&conn.stats(), path.as_ref()));
         if let Some(ending) = ending(conn) {
             let _ = self.seen.ending.set(ending);
         }

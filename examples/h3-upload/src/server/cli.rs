@@ -7,7 +7,7 @@ use clap::Parser;
 
 use crate::limits::Limits;
 
-/// Store files that are uploaded over HTTP/3 (PUT or POST /NAME).
+/// Store files that are uploaded over HTTP/3 (PUT or POST /NAME), and return them (GET /NAME).
 #[derive(Debug, Parser)]
 #[command(name = "h3-upload-server", version)]
 pub(crate) struct Cli {

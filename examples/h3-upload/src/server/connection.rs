@@ -23,15 +23,15 @@ pub(crate) struct Service {
     limits: Arc<Limits>,
     store: Store,
     connections: Arc<Quota>,
-    uploads: Arc<Quota>,
+    transfers: Arc<Quota>,
 }
 
 impl Service {
     pub(crate) fn new(limits: Limits, store: Store) -> Self {
         let connections =
             Quota::new("connections", limits.max_connections, limits.max_connections_per_client);
-        let uploads = Quota::new("uploads", limits.max_uploads, limits.max_uploads_per_client);
-        Self { limits: Arc::new(limits), store, connections, uploads }
+        let transfers = Quota::new("transfers", limits.max_uploads, limits.max_uploads_per_client);
+        Self { limits: Arc::new(limits), store, connections, transfers }
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -46,8 +46,8 @@ impl Service {
         &self.connections
     }
 
-    pub(crate) fn uploads(&self) -> &Arc<Quota> {
-        &self.uploads
+    pub(crate) fn transfers(&self) -> &Arc<Quota> {
+        &self.transfers
     }
 }
 
@@ -82,6 +82,7 @@ pub(crate) async fn serve_connection(
     let mut requests = JoinSet::new();
     let mut broken = 0;
     loop {
+        let before = quic.stats().frame_tx.stream;
         tokio::select! {
             accepted = http.accept() => match accepted {
                 Ok(Some(resolver)) => {
@@ -107,6 +108,10 @@ pub(crate) async fn serve_connection(
                 Err(error) => debug!(%peer, %error, "a request failed"),
             },
             () = sleep(patience), if requests.is_empty() => {
+                // The end of a file waits in the send window after its request has ended.
+                if quic.stats().frame_tx.stream != before {
+                    continue;
+                }
                 debug!(%peer, "closing a connection without a request");
                 quic.close(wire(Code::H3_NO_ERROR), b"no request for too long");
                 break;

@@ -108,11 +108,12 @@ fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result
     transport
         .stream_receive_window(limits.window.into())
         .receive_window(limits.window.into())
+        .send_window(limits.window.into())
         .max_concurrent_bidi_streams(limits.max_uploads_per_connection.into())
         .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS.into())
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle)?))
-        // The server sends little but acknowledgements, so larger packets gain nothing.
+        // Packets of 1200 bytes pass every path, and larger ones would hardly speed up downloads.
         .mtu_discovery_config(None);
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config

@@ -27,11 +27,11 @@ pub(crate) struct Limits {
     /// Simultaneous connections of one client
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections_per_client: u32,
-    /// Simultaneous uploads, each with an open file; further ones receive status 503. At its start
-    /// the server raises its limit of open files accordingly
+    /// Simultaneous uploads and downloads, each with an open file; further ones receive status 503.
+    /// At its start the server raises its limit of open files accordingly
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) max_uploads: u32,
-    /// Simultaneous uploads of one client; further ones receive status 429
+    /// Simultaneous uploads and downloads of one client; further ones receive status 429
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_uploads_per_client: u32,
     /// Simultaneous requests of one connection; further ones wait at the client for a stream
@@ -42,20 +42,21 @@ pub(crate) struct Limits {
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 30)]
     pub(crate) max_unfinished_bytes: u64,
     /// A body must gain --min-progress bytes within this time, or end; otherwise it receives status
-    /// 408
+    /// 408. Within the same time, the client must take 16 KiB of a download
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) stall_timeout: u16,
     /// See --stall-timeout
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) min_progress: u64,
-    /// Close a connection without a request for this long. Request headers must end, and the client
+    /// Close a connection without a request for this long, unless it still carries a file. Request headers must end, and the client
     /// must read its answer, within the same time
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_timeout: u16,
-    /// Flow control window of a connection. The default suffices for 100 Mbit/s at a round trip of
-    /// 0.6 s. A hostile client can make the server keep 2.5 times as much for a connection, and 250
-    /// KiB for each of its requests. By default that is 28 MiB for a connection, 0.9 GiB for all of
-    /// one client, and 3.5 GiB for all connections
+    /// Flow control window of a connection, and the most bytes of downloads that wait for
+    /// acknowledgements. The default suffices for 100 Mbit/s at a round trip of 0.6 s. A hostile
+    /// client can make the server keep 3.5 times as much for a connection, and 250 KiB for each of
+    /// its requests. By default that is 36 MiB for a connection, 1.2 GiB for all of one client, and
+    /// 4.5 GiB for all connections
     #[arg(long, value_name = "BYTES", default_value_t = 8 << 20, value_parser = clap::value_parser!(u32).range(65536..=1 << 30))]
     pub(crate) window: u32,
 }

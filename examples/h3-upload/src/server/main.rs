@@ -1,7 +1,7 @@
-//! `h3-upload-server`: stores files that clients upload over HTTP/3.
+//! `h3-upload-server`: stores files that clients upload over HTTP/3, and returns them.
 //!
 //! It knows nothing of Sidekick, and its stack is quinn, h3 and rustls, not the client's. So it
-//! shows that a helped sender needs nothing special of its receiver.
+//! shows that a helped client needs nothing special of its server.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -11,19 +11,22 @@
 //! | `endpoint.rs` | the QUIC endpoint, the admission of connections, an orderly end |
 //! | `connection.rs` | one connection, from its handshake to the end of its last request |
 //! | `transport.rs`, `frames.rs` | h3's interface to quinn, which bounds what h3 keeps |
-//! | `request.rs` | one HTTP request, from headers to answer |
+//! | `request.rs`, `refusal.rs` | one HTTP request, from headers to answer |
+//! | `download.rs` | the answer with a file |
 //! | `name.rs`, `../text.rs` | which names a client's file may have |
 //! | `store.rs` | a directory in which only complete files appear |
 //! | `leftovers.rs` | the unfinished files of a killed server |
 
 mod cli;
 mod connection;
+mod download;
 mod endpoint;
 mod frames;
 mod identity;
 mod leftovers;
 mod limits;
 mod name;
+mod refusal;
 mod request;
 mod store;
 #[path = "../text.rs"]

@@ -1,4 +1,4 @@
-//! Which names a client's file may have.
+//! Which names a file may have.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

@@ -1,27 +1,24 @@
 //! One HTTP request, from its headers to its answer.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use h3::error::Code;
-use h3::server::{RequestResolver, RequestStream};
+use h3::server::RequestResolver;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
-use rustix::io::Errno;
 use serde::Serialize;
-use thiserror::Error;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::connection::Service;
-use crate::limits::{Client, Full};
-use crate::name::{NameError, file_name};
-use crate::store::{StoreError, Upload};
+use crate::download::{self, Stream};
+use crate::limits::Client;
+use crate::name::file_name;
+use crate::refusal::Refusal;
+use crate::store::Upload;
 use crate::transport;
-
-type Stream = RequestStream<transport::BidiStream, Bytes>;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,56 +29,6 @@ pub(crate) enum Ended {
     Broken,
     /// Its headers did not end in time.
     Endless,
-}
-
-/// Why the server refused a file.
-#[derive(Debug, Error)]
-enum Refusal {
-    #[error(transparent)]
-    Name(#[from] NameError),
-    #[error("only PUT and POST store a file")]
-    Method,
-    #[error("content-length is not a number")]
-    LengthHeader,
-    #[error("the client announced {announced} bytes and sent {received}")]
-    Length { announced: u64, received: u64 },
-    #[error(transparent)]
-    Full(#[from] Full),
-    #[error(
-        "the body gained less than {least} bytes in {seconds} s and did not end: send it faster"
-    )]
-    Stalled { least: u64, seconds: u16 },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The client left, so there is no answer.
-    #[error("the upload ended early: {0}")]
-    Broken(#[from] h3::error::StreamError),
-}
-
-impl Refusal {
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::Name(_) | Self::LengthHeader | Self::Length { .. } | Self::Broken(_) => {
-                StatusCode::BAD_REQUEST
-            }
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Full(Full::Client(..)) => StatusCode::TOO_MANY_REQUESTS,
-            Self::Full(Full::Total(..)) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Stalled { .. } => StatusCode::REQUEST_TIMEOUT,
-            Self::Store(StoreError::TooLong(_)) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Store(StoreError::NoRoom(_)) => StatusCode::INSUFFICIENT_STORAGE,
-            Self::Store(StoreError::Io(error)) => of_io(error),
-        }
-    }
-}
-
-/// The status for an error of the file system. Some are temporary.
-fn of_io(error: &io::Error) -> StatusCode {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE) => StatusCode::SERVICE_UNAVAILABLE,
-        Some(Errno::NOSPC | Errno::DQUOT) => StatusCode::INSUFFICIENT_STORAGE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
 }
 
 /// The answer for a stored file.
@@ -111,17 +58,29 @@ pub(crate) async fn serve(
             return Ended::Endless;
         }
     };
+    debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
     let reply = if request.method() == Method::GET && request.uri().path() == "/" {
-        Reply::text(StatusCode::OK, "h3-upload-server: PUT /NAME stores a file\n".to_owned())
+        let usage = "h3-upload-server: PUT /NAME stores a file, GET /NAME returns it\n";
+        Reply::text(StatusCode::OK, usage.to_owned())
     } else {
-        debug!(%peer, method = %request.method(), path = request.uri().path(), "request");
-        match take(&request, &mut stream, &service, client).await {
-            Ok(receipt) => {
+        let done = match request.method() {
+            &Method::GET => {
+                download::give(&request, &mut stream, &service, client).await.map(|()| None)
+            }
+            _ => take(&request, &mut stream, &service, client).await.map(Some),
+        };
+        match done {
+            Ok(Some(receipt)) => {
                 info!(%peer, name = receipt.name, bytes = receipt.bytes, "stored");
                 Reply::receipt(&receipt)
             }
+            Ok(None) => {
+                debug!(%peer, path = request.uri().path(), "a download ended");
+                stream.stop_sending(Code::H3_NO_ERROR);
+                return Ended::Answered;
+            }
             Err(Refusal::Broken(error)) => {
-                info!(%peer, %error, "an upload ended early, nothing was stored");
+                info!(%peer, %error, "a transfer ended early, nothing was stored");
                 return Ended::Answered;
             }
             Err(refusal) => {
@@ -160,7 +119,7 @@ async fn take(
     if let Some(announced) = announced {
         store.check_length(announced)?;
     }
-    let _place = service.uploads().take(client)?;
+    let _place = service.transfers().take(client)?;
     let mut upload = store.begin(announced)?;
     debug!(name = %name.display(), announced, "receiving");
     let limits = service.limits();
@@ -271,7 +230,7 @@ impl Reply {
         headers.insert(CONTENT_TYPE, http::HeaderValue::from_static(self.content_type));
         headers.insert(CONTENT_LENGTH, self.body.len().into());
         if self.status == StatusCode::METHOD_NOT_ALLOWED {
-            headers.insert(ALLOW, http::HeaderValue::from_static("PUT, POST"));
+            headers.insert(ALLOW, http::HeaderValue::from_static("GET, PUT, POST"));
         }
         if let Some(patience) = self.retry_after {
             headers.insert(RETRY_AFTER, patience.as_secs().into());

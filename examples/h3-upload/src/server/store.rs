@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempPath;
 use thiserror::Error;
@@ -100,6 +102,24 @@ impl Store {
     /// Checks whether a file of `bytes` is within the limit.
     pub(crate) fn check_length(&self, bytes: u64) -> Result<(), StoreError> {
         if bytes > self.max_bytes { Err(StoreError::TooLong(self.max_bytes)) } else { Ok(()) }
+    }
+
+    /// Opens the complete file of this name, which must be one that a client may store. `None` if
+    /// there is none. It follows no link, and waits for no pipe.
+    pub(crate) fn open(&self, name: &OsStr) -> io::Result<Option<std::fs::File>> {
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(flags.cast_signed())
+            .open(self.dir.join(name));
+        match opened {
+            Ok(file) => Ok(file.metadata()?.is_file().then_some(file)),
+            Err(error) => match Errno::from_io_error(&error) {
+                // ENXIO is a socket's.
+                Some(Errno::NOENT | Errno::LOOP | Errno::NXIO) => Ok(None),
+                _ => Err(error),
+            },
+        }
     }
 
     /// Begins a file of the `announced` length. If it is dropped without [`Upload::finish`], it
@@ -248,6 +268,22 @@ mod tests {
         upload.finish(OsStr::new("x")).await.unwrap();
         assert_eq!(std::fs::read(outside.path()).unwrap(), b"");
         assert!(dir.path().join("x").symlink_metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn only_complete_regular_files_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(dir.path(), &[]);
+        let at = |name| dir.path().join(name);
+        std::fs::write(at("x"), "abc").unwrap();
+        std::fs::create_dir(at("directory")).unwrap();
+        std::os::unix::fs::symlink("x", at("link")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        assert!(store.open(OsStr::new("x")).unwrap().is_some());
+        for name in ["none", "directory", "link", "pipe", "socket"] {
+            assert!(store.open(OsStr::new(name)).unwrap().is_none(), "{name}");
+        }
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use tokio::time::interval;
 use crate::programs::{assert_complains, file};
 use crate::raw::{DATA, GOAWAY, H3_NO_ERROR, HEADERS, frame, integer, serve, status};
 
-type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub(crate) type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Address space of the client, in KiB. An upload takes half of it.
 const MEMORY: u32 = 256 * 1024;
@@ -53,7 +53,7 @@ where
     command.args(["--insecure", "--quiet", "--stall-timeout", "1"]).output().unwrap()
 }
 
-fn plain() -> TransportConfig {
+pub(crate) fn plain() -> TransportConfig {
     let mut transport = TransportConfig::default();
     // Keeps the connection alive.
     transport.keep_alive_interval(Some(Duration::from_millis(100)));
@@ -67,7 +67,7 @@ async fn read(receive: &mut RecvStream) -> Outcome {
 }
 
 /// Writes `bytes` repeatedly while the client accepts them: `slowly`, or at full speed.
-async fn forever(mut to: SendStream, bytes: &[u8], slowly: bool) -> Outcome {
+pub(crate) async fn forever(mut to: SendStream, bytes: &[u8], slowly: bool) -> Outcome {
     let mut ticks = interval(Duration::from_millis(20));
     while to.write_all(bytes).await.is_ok() {
         if slowly {
@@ -144,8 +144,8 @@ fn servers_whose_answer_has_no_end() {
     for (begin, more, slowly, words) in [
         (status(b"201"), frame(DATA, b"x"), true, "did not complete its answer"),
         (status(b"201"), frame(0x21, b"x"), true, "did not complete its answer"),
-        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
-        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be a receipt"),
+        (status(b"201"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
+        (status(b"500"), frame(DATA, &[b'x'; 1000]), false, "too long to be read"),
         (status(b"100"), status(b"100"), true, "interim answer (status 100)"),
         (status(b"103"), status(b"103"), false, "interim answer (status 103)"),
     ] {
@@ -263,7 +263,7 @@ fn servers_that_abort_an_upload() {
     assert_complains(&output, "out of order");
 }
 
-fn assert_harmless(output: &Output) {
+pub(crate) fn assert_harmless(output: &Output) {
     let said = std::str::from_utf8(&output.stderr).unwrap();
     let controls =
         |c: char| c != '\n' && (c.is_control() || "\u{202e}\u{2066}\u{200b}".contains(c));

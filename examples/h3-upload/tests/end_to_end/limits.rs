@@ -75,7 +75,7 @@ fn a_client_has_only_so_many_uploads() {
             let (refusal, said) = answer(&mut one.begin("PUT", "/c", &[], b"c").await).await;
             assert_eq!(refusal.status(), status, "{said}");
             assert!(refusal.headers().contains_key(RETRY_AFTER));
-            assert!(said.contains("already has 2 uploads"), "{said}");
+            assert!(said.contains("already has 2 transfers"), "{said}");
             assert_eq!(server.stored().len(), 2);
             first.finish().await.unwrap();
             assert_eq!(answer(&mut first).await.0.status(), StatusCode::CREATED);

@@ -1,10 +1,12 @@
-//! The two programs as a user runs them, over loopback, and each of them against peers of these
+//! The programs as a user runs them, over loopback, and each of them against peers of these
 //! tests.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod downloads;
 mod endings;
 mod first_flight;
+mod hostile_downloads;
 mod hostile_servers;
 mod https_records;
 mod leftovers;
@@ -16,6 +18,7 @@ mod programs;
 mod qlog;
 mod raw;
 mod refusals;
+mod refused_downloads;
 mod relay;
 mod trust;
 mod uploads;

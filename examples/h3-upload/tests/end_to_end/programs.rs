@@ -102,11 +102,7 @@ impl Server {
 
     /// Everything in the server's directory, hidden files included.
     pub(crate) fn stored(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(self.dir()).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
+        names(&self.dir())
     }
 
     /// Blocks until the server logs a line with `words` in it.
@@ -124,6 +120,13 @@ impl Server {
             }
             seen.push_str(&line);
         }
+    }
+
+    /// `h3-download` of the file at `path`, which trusts this server and runs in `directory`.
+    pub(crate) fn download(&self, path: &str, directory: &Path) -> Command {
+        let mut command = download(&self.url(path), directory);
+        command.arg("--cafile").arg(self.ca());
+        command
     }
 
     /// An upload client that trusts this server.
@@ -146,6 +149,22 @@ pub(crate) fn client(file: &Path, url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_h3-upload"));
     command.arg(file).arg(url).stdin(Stdio::null());
     command
+}
+
+/// `h3-download URL` in `directory`.
+pub(crate) fn download(url: &str, directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_h3-download"));
+    command.arg(url).current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+/// The names of all files in `directory`, hidden ones included.
+pub(crate) fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// A file of `len` pseudo-random bytes.

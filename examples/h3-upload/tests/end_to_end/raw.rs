@@ -57,6 +57,28 @@ pub(crate) fn status(status: &[u8]) -> Vec<u8> {
     frame(HEADERS, &[vec![0, 0], field(24, status)].concat())
 }
 
+/// The header of an answer with these fields, whose names need not be in the static table (RFC
+/// 9204, section 4.5.6).
+pub(crate) fn answer(status: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut section = [vec![0, 0], field(24, status)].concat();
+    for (name, value) in fields {
+        section.extend(prefixed(0x20, 7, name.as_bytes()));
+        section.extend(prefixed(0, 127, value.as_bytes()));
+    }
+    frame(HEADERS, &section)
+}
+
+/// A string after its length, which is an integer in the lower bits of the first byte, `most` at
+/// most, or in the next byte, too.
+fn prefixed(first: u8, most: u8, text: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(text.len()).unwrap();
+    let length = match len.checked_sub(most) {
+        None => vec![first | len],
+        Some(rest) => vec![first | most, Some(rest).filter(|rest| *rest < 128).unwrap()],
+    };
+    [length, text.to_vec()].concat()
+}
+
 /// A client's connection, kept alive by PINGs. Its control stream must stay open.
 pub(crate) struct Client {
     pub(crate) quic: Connection,

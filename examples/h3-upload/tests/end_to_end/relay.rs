@@ -6,7 +6,9 @@ use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use sidekick_protocol::{Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload};
+use sidekick_protocol::{
+    Addresses, Flow, MAX_DATAGRAM_LEN, Observer, ObserverConfig, Payload, Route,
+};
 use tokio::net::UdpSocket;
 use tokio::runtime::Runtime;
 
@@ -24,8 +26,19 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts a path to the server at this port, whose near segment loses every `nth` packet.
+    /// Starts a path to the server at this port, whose near segment loses every `nth` packet of the
+    /// client.
     pub(crate) fn start(server: u16, nth: u64) -> Self {
+        Self::with_losses(server, Some(nth), None)
+    }
+
+    /// Starts a path to the server at this port, whose near segment loses every `nth` packet of the
+    /// server. The proxy keeps copies.
+    pub(crate) fn for_downloads(server: u16, nth: u64) -> Self {
+        Self::with_losses(server, None, Some(nth))
+    }
+
+    fn with_losses(server: u16, up: Option<u64>, down: Option<u64>) -> Self {
         let runtime = Runtime::new().unwrap();
         let local = (Ipv4Addr::LOCALHOST, 0);
         let (near, far, adjacent) = runtime.block_on(async {
@@ -35,14 +48,17 @@ impl Relay {
         });
         let port = near.local_addr().unwrap().port();
         let proxy = adjacent.local_addr().unwrap();
-        let observer = Observer::new(ObserverConfig::default(), [7; 32]).unwrap();
+        let config = ObserverConfig { keep_bytes: 64 << 20, ..ObserverConfig::default() };
+        let mut observer = Observer::new(config, [7; 32]).unwrap();
+        // A proxy proves the path by an answer along it, which names an address.
+        observer.set_addresses(Addresses::announcing(0, proxy));
         let path = Path {
             near,
             far,
             adjacent,
             observer,
-            nth,
-            packets: 0,
+            up: Losses { nth: up, packets: 0 },
+            down: Losses { nth: down, packets: 0 },
             client: None,
             flying: VecDeque::new(),
         };
@@ -51,13 +67,28 @@ impl Relay {
     }
 }
 
+/// The losses of the near segment in one direction.
+struct Losses {
+    nth: Option<u64>,
+    packets: u64,
+}
+
+impl Losses {
+    fn loses(&mut self, datagram: &[u8]) -> bool {
+        self.packets += 1;
+        let short_header = datagram[0] & 0x80 == 0;
+        let nth = self.nth.is_some_and(|nth| self.packets.is_multiple_of(nth));
+        short_header && self.packets > SPARED && nth
+    }
+}
+
 struct Path {
     near: UdpSocket,
     far: UdpSocket,
     adjacent: UdpSocket,
     observer: Observer,
-    nth: u64,
-    packets: u64,
+    up: Losses,
+    down: Losses,
     client: Option<SocketAddr>,
     /// Datagrams on the far segment: arrival time, whether the server receives it, and bytes.
     flying: VecDeque<(Instant, bool, Vec<u8>)>,
@@ -82,16 +113,19 @@ impl Path {
             }
             let mut out = [0; MAX_DATAGRAM_LEN];
             while let Some(transmit) = self.observer.poll_transmit(&mut out) {
-                let _ = self.adjacent.send_to(&out[..transmit.size], transmit.destination).await;
+                let socket = match transmit.route {
+                    // What has to come along the path comes from the server's address.
+                    Route::Path { .. } => &self.near,
+                    Route::Session | Route::Stranger { .. } => &self.adjacent,
+                };
+                let _ = socket.send_to(&out[..transmit.size], transmit.destination).await;
             }
         }
     }
 
     fn forward(&mut self, datagram: &[u8], from: SocketAddr) {
         self.client = Some(from);
-        self.packets += 1;
-        let short_header = datagram[0] & 0x80 == 0;
-        if short_header && self.packets > SPARED && self.packets.is_multiple_of(self.nth) {
+        if self.up.loses(datagram) {
             return;
         }
         let flow = Flow { source: from, destination: self.near.local_addr().unwrap() };
@@ -101,10 +135,15 @@ impl Path {
 
     async fn arrive(&mut self) {
         let Some((_, at_server, datagram)) = self.flying.pop_front() else { return };
-        let _ = match self.client {
-            Some(client) if !at_server => self.near.send_to(&datagram, client).await,
-            _ => self.far.send(&datagram).await,
+        let Some(client) = self.client.filter(|_| !at_server) else {
+            let _ = self.far.send(&datagram).await;
+            return;
         };
+        let flow = Flow { source: self.near.local_addr().unwrap(), destination: client };
+        self.observer.keep(&flow, 0, &datagram, now());
+        if !self.down.loses(&datagram) {
+            let _ = self.near.send_to(&datagram, client).await;
+        }
     }
 }
 

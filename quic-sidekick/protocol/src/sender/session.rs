@@ -24,7 +24,7 @@ use crate::flow::Flow;
 use crate::keys::PublicKey;
 use crate::terms::Terms;
 use crate::wire::Datagram;
-use crate::wire::discovery::Answer;
+use crate::wire::discovery::{Answer, HANDLE_LEN};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ pub(super) struct ProxySession {
     pub(super) origin: Origin,
     /// The flow in HELLOs.
     flow: Flow,
+    /// What answers on the path repeat.
+    pub(super) handle: [u8; HANDLE_LEN],
     /// The key that the proxy proved to hold.
     pub(super) key: Option<PublicKey>,
     pub(super) state: State,
@@ -82,6 +84,7 @@ impl ProxySession {
             proxy,
             origin,
             flow,
+            handle: [0; HANDLE_LEN],
             key: None,
             state: State::Closed,
             assistance: Assistance::Seeking,
@@ -278,7 +281,7 @@ impl ProxySession {
     /// Asks the proxy to keep copies of the reverse flow, if they are wanted.
     fn ask_to_keep(&mut self, now: Instant) {
         if let (Some(age), State::Established(established)) = (self.config.keep, &mut self.state) {
-            established.ask_to_keep(age, self.numbers.array(), now);
+            established.ask_to_keep(age, self.handle, self.numbers.array(), now);
         }
     }
 

@@ -95,16 +95,17 @@ impl Established {
         self.keeping.is_kept() && !self.keeping.paused
     }
 
-    /// Asks the proxy to keep copies for `age`. `nonce` must be random: it shows that an answer is
-    /// the proxy's.
+    /// Asks the proxy to keep copies for `age`. The answer on the path repeats `handle`. `nonce` must
+    /// be random: it shows that an answer is the proxy's.
     pub(in crate::sender) fn ask_to_keep(
         &mut self,
         age: Duration,
+        handle: [u8; HANDLE_LEN],
         nonce: [u8; NONCE_LEN],
         now: Instant,
     ) {
         let age_ms = u16::try_from(age.as_millis()).unwrap_or(u16::MAX).max(1);
-        let keep = Keep { age_ms, handle: [0; HANDLE_LEN], nonce, cookie: Cookie::NONE };
+        let keep = Keep { age_ms, handle, nonce, cookie: Cookie::NONE };
         self.keep(keep, 1, now);
     }
 

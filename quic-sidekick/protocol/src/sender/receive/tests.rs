@@ -7,7 +7,7 @@ use crate::sender::error::HandleError;
 use crate::sender::session::State;
 use crate::testing::{PEER, PROXY, key, proxy};
 use crate::transmit::Route;
-use crate::wire::discovery::Answer;
+use crate::wire::discovery::{Answer, HANDLE_LEN};
 use crate::wire::{
     Datagram, MAX_DATAGRAM_LEN, Message, Range, Ranges, Repeat, Request, SessionNumber,
 };
@@ -61,6 +61,9 @@ fn datagram(number: u32) -> Vec<u8> {
     datagram
 }
 
+/// The sender's handle.
+const HANDLE: [u8; HANDLE_LEN] = [7; HANDLE_LEN];
+
 fn number(datagram: &[u8]) -> u32 {
     u32::from_be_bytes(*datagram.last_chunk().unwrap())
 }
@@ -79,6 +82,7 @@ impl Download {
         let sender = SenderConfig { keep: Some(200 * MS), ..SenderConfig::default() };
         let mut sender = Sender::new(sender, key(seed));
         sender.set_adjacent_port(5000);
+        sender.set_handle(HANDLE);
         sender.start(flow, now);
         let mut download = Self {
             now,
@@ -130,6 +134,8 @@ impl Download {
                         (source, transmit.destination),
                         (self.flow.destination, self.flow.source)
                     );
+                    // By it, a socket that connections share finds this one.
+                    assert_eq!(Answer::parse(&bytes).unwrap().handle, HANDLE);
                     Event::Answer(bytes)
                 }
                 Route::Session | Route::Stranger { .. } => {
@@ -335,6 +341,7 @@ fn only_the_receiver_of_the_flow_gets_copies() {
         let config =
             SenderConfig { keep: Some(200 * MS), ..SenderConfig::of(PROXY.parse().unwrap()) };
         download.sender = Sender::new(config, key(9));
+        download.sender.set_handle(HANDLE);
         download.sender.start(download.flow, download.now);
         download.proxy.set_addresses(crate::Addresses::default());
         download.events.clear();

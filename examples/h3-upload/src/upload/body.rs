@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
+use h3_client::patience::Activity;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio_quiche::http3::driver::OutboundFrame;
@@ -49,57 +49,38 @@ pub(crate) struct Sent {
     pub(crate) sha256: String,
 }
 
-/// The progress of the body.
-#[derive(Debug, Default)]
-pub(crate) struct Counted {
-    /// Bytes passed to the driver.
-    pub(crate) handed: AtomicU64,
-    /// Counts the beginnings and ends of reads, so it is odd during a read. Reading a pipe can take
-    /// long.
-    pub(crate) reads: AtomicU64,
-}
-
-impl Counted {
-    fn read(&self, file: &mut impl Read) -> io::Result<Bytes> {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        let chunk = read_chunk(file);
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        chunk
-    }
-}
-
 /// The result of sending the body.
 pub(crate) type Done = anyhow::Result<Option<Sent>>;
 
-/// Sends the whole file to `to`, and updates `counted`. The receiver yields what was sent; `None`
+/// Sends the whole file to `to`, and updates `activity`. The receiver yields what was sent; `None`
 /// if the driver stopped reading. The end of the connection, or the server's answer, then gives the
 /// reason.
 pub(crate) fn spawn(
     source: Source,
     to: mpsc::Sender<OutboundFrame>,
-    counted: Arc<Counted>,
+    activity: Arc<Activity>,
 ) -> anyhow::Result<oneshot::Receiver<Done>> {
     let (result, done) = oneshot::channel();
     std::thread::Builder::new()
         .name("read-file".to_owned())
         .spawn(move || {
-            let _ = result.send(send(source, &to, &counted));
+            let _ = result.send(send(source, &to, &activity));
         })
         .context("cannot start a thread to read the file")?;
     Ok(done)
 }
 
-fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> Done {
+fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, activity: &Activity) -> Done {
     let Source { mut file, path, len } = source;
     let cannot = || format!("cannot read {}", path.display());
     let changed = || format!("{} changed during the upload; try again", path.display());
     let mut hash = Sha256::new();
     let mut bytes = 0;
     // Reads one chunk ahead, so that the last one can carry the end of the stream.
-    let mut chunk = counted.read(&mut file).with_context(cannot)?;
+    let mut chunk = activity.reading(|| read_chunk(&mut file)).with_context(cannot)?;
     loop {
         let next = match chunk.len() {
-            CHUNK => counted.read(&mut file).with_context(cannot)?,
+            CHUNK => activity.reading(|| read_chunk(&mut file)).with_context(cannot)?,
             _ => Bytes::new(),
         };
         let last = next.is_empty();
@@ -110,7 +91,7 @@ fn send(source: Source, to: &mpsc::Sender<OutboundFrame>, counted: &Counted) -> 
         if to.blocking_send(OutboundFrame::Body(chunk, last)).is_err() {
             return Ok(None);
         }
-        counted.handed.store(bytes, Ordering::Relaxed);
+        activity.set_bytes(bytes);
         if last {
             return Ok(Some(Sent { bytes, sha256: hex(&hash.finalize()) }));
         }
@@ -142,7 +123,7 @@ mod tests {
         let mut source = Source::open(file.path()).unwrap();
         source.len = len.or(source.len);
         let (to, mut frames) = mpsc::channel(64);
-        let done = send(source, &to, &Counted::default());
+        let done = send(source, &to, &Activity::default());
         drop(to);
         let mut got = Vec::new();
         while let Ok(frame) = frames.try_recv() {
@@ -194,7 +175,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let (to, frames) = mpsc::channel(1);
         drop(frames);
-        let done = send(Source::open(file.path()).unwrap(), &to, &Counted::default());
+        let done = send(Source::open(file.path()).unwrap(), &to, &Activity::default());
         assert_eq!(done.unwrap(), None);
     }
 

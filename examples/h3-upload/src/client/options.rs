@@ -1,48 +1,27 @@
-//! The command line, and the [`Plan`] that results from checking all of it.
+//! The options that both programs have, and the [`Plan`] that results from checking all of them.
 
-use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use clap::{Parser, ValueEnum};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use clap::{Args, ValueEnum};
 use quic_sidekick::{Config, Mode, PublicKey};
-use url::{Host, Url};
+use url::Host;
 
-use crate::resolver::DNS_PORT;
+use crate::target::Target;
 
-/// What the first screen of the help has.
-const ABOUT: &str = "\
-Upload a file over HTTP/3.
+/// The port of name servers.
+pub(crate) const DNS_PORT: u16 = 53;
 
-Without --sidekick the upload is plain QUIC. With --sidekick auto, a Sidekick proxy helps if there
-is one on the path:
-    h3-upload --sidekick auto video.mp4 https://upload.example/
-    h3-upload --sidekick auto --proxy 192.0.2.1 --proxy-key HEX video.mp4 https://upload.example/
-To try it with h3-upload-server and its own certificate, add --cafile ca.pem.";
-
-/// The command line.
-#[derive(Debug, Parser)]
-#[command(
-    name = "h3-upload",
-    version,
-    about = ABOUT,
-    override_usage = "h3-upload [OPTIONS] <FILE> <URL>",
-    max_term_width = 100
-)]
-pub(crate) struct Cli {
-    /// The file to upload
-    file: PathBuf,
-    /// The destination: https://HOST:PORT/NAME, or https://HOST:PORT/ to keep the file's own name
-    #[arg(value_parser = parse_url)]
-    url: Url,
-
-    /// How to use a proxy's reports: off, auto, reinject, path-aware-bbr, pacubic or early-loss.
-    /// If the bottleneck is before the proxy, ack-reduction: it requests fewer acknowledgements
-    /// from servers that offer that
+/// The options of the command line.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// How to use a Sidekick proxy: off, auto, reinject, path-aware-bbr, pacubic or early-loss. All
+    /// of them help what this program sends; receive also helps what it receives, if the proxy keeps
+    /// copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
+    /// acknowledgements from servers that offer that
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,
     /// The Sidekick proxy on the path [default: any that is discovered there; default port: 5252]
@@ -51,13 +30,15 @@ pub(crate) struct Cli {
     /// Accept only the proxy with this public key, which sidekick-proxy prints at its start
     #[arg(long, value_name = "HEX")]
     proxy_key: Option<PublicKey>,
-    /// Congestion control, by these names or quiche's [default: the mode's own, otherwise cubic]
+    /// Congestion control of what this program sends, by these names or quiche's [default: the
+    /// mode's own, otherwise cubic]
     #[arg(long, value_enum)]
     cc: Option<Cc>,
     /// Request a quACK every N packets
     #[arg(long, value_name = "N")]
     quack_every_packets: Option<NonZeroU16>,
-    /// Request a quACK every MS milliseconds; 0 disables that. auto and reinject use at most 5
+    /// Request a quACK every MS milliseconds; 0 disables that. auto, reinject and receive use at
+    /// most 5
     #[arg(long, value_name = "MS", default_value_t = 30)]
     quack_every_ms: u16,
     /// The most missing packets that a quACK can identify
@@ -76,8 +57,7 @@ pub(crate) struct Cli {
     /// The longest wait for the connection, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds)]
     timeout: Duration,
-    /// Abort after this many seconds in which the server accepts nothing of the file and sends no
-    /// answer
+    /// Abort after this many seconds in which nothing of the file moves because of the server
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = parse_seconds)]
     stall_timeout: Duration,
     /// Query this name server for the addresses of the URL's host, and for its HTTPS record, which
@@ -105,9 +85,11 @@ enum Sidekick {
 
 /// `--proxy`, before its name is resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProxyName {
-    pub(crate) host: String,
-    pub(crate) port: u16,
+pub struct ProxyName {
+    /// A name or an address.
+    pub host: String,
+    /// Its UDP port.
+    pub port: u16,
 }
 
 impl std::fmt::Display for ProxyName {
@@ -127,19 +109,23 @@ enum OnOff {
 
 /// The congestion controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Cc {
+pub enum Cc {
+    /// CUBIC as quiche has it
     Cubic,
     /// CUBIC exactly as in RFC 9438, without quiche's own rollback
     #[value(name = "cubic-rfc9438")]
     CubicRfc9438,
+    /// Reno
     Reno,
+    /// BBR, version 2
     #[value(alias = "bbr2_gcongestion")]
     Bbr2,
 }
 
 impl Cc {
     /// The name for users.
-    pub(crate) fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Cubic => "cubic",
             Self::CubicRfc9438 => "cubic-rfc9438",
@@ -149,7 +135,8 @@ impl Cc {
     }
 
     /// quiche's name.
-    pub(crate) fn quiche_name(self) -> &'static str {
+    #[must_use]
+    pub fn quiche_name(self) -> &'static str {
         match self {
             Self::Bbr2 => "bbr2_gcongestion",
             other => other.name(),
@@ -161,70 +148,68 @@ impl Cc {
     }
 }
 
-/// The destination of the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
-    pub(crate) host: Host<String>,
-    pub(crate) port: u16,
-    /// `host:port`, for the request.
-    pub(crate) authority: String,
-    /// The path of the request, percent-encoded.
-    pub(crate) path: String,
-}
-
-impl Target {
-    /// The whole URL.
-    pub(crate) fn url(&self) -> String {
-        format!("https://{}{}", self.authority, self.path)
-    }
-}
-
 /// The plugin's configuration, and its proxy.
 #[derive(Clone, Debug)]
-pub(crate) struct Assistance {
+pub struct Assistance {
     /// `None` to discover proxies on the path.
-    pub(crate) proxy: Option<ProxyName>,
+    pub proxy: Option<ProxyName>,
     /// Without the proxy's address, which is not resolved yet.
-    pub(crate) config: Config,
+    pub config: Config,
 }
 
 /// Which certificates to accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub enum Trust {
     /// Those under the system's roots, and under those of a file.
-    Roots { cafile: Option<PathBuf> },
+    Roots {
+        /// The file, in PEM.
+        cafile: Option<PathBuf>,
+    },
     /// Any certificate.
     Any,
 }
 
 /// A checked command line.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) file: PathBuf,
-    pub(crate) target: Target,
-    pub(crate) cc: Cc,
-    pub(crate) assistance: Option<Assistance>,
-    pub(crate) trust: Trust,
-    pub(crate) timeout: Duration,
-    pub(crate) stall_timeout: Duration,
+pub struct Plan {
+    /// The program's name, for its messages.
+    pub program: &'static str,
+    /// The server, and the path of the request.
+    pub target: Target,
+    /// The congestion controller.
+    pub cc: Cc,
+    /// The plugin's configuration; `None` without a mode.
+    pub assistance: Option<Assistance>,
+    /// Which certificates to accept.
+    pub trust: Trust,
+    /// The longest wait for the connection.
+    pub timeout: Duration,
+    /// The longest wait for progress of the file.
+    pub stall_timeout: Duration,
     /// The name server to query; `None` for the system's.
-    pub(crate) resolver: Option<SocketAddr>,
-    pub(crate) qlog: Option<PathBuf>,
-    pub(crate) json: bool,
-    pub(crate) quiet: bool,
+    pub resolver: Option<SocketAddr>,
+    /// Where to write the connection's events.
+    pub qlog: Option<PathBuf>,
+    /// Whether to print a JSON object instead of the summary.
+    pub json: bool,
+    /// Whether to show neither progress nor a summary.
+    pub quiet: bool,
 }
 
 impl Plan {
     /// The mode's name in the report.
-    pub(crate) fn mode(&self) -> String {
+    #[must_use]
+    pub fn mode(&self) -> String {
         self.assistance.as_ref().map_or_else(|| "off".to_owned(), |a| a.config.mode.to_string())
     }
 }
 
-impl Cli {
-    /// Checks the combination of the options.
-    pub(crate) fn plan(self) -> anyhow::Result<Plan> {
-        let target = target(&self.url, &self.file)?;
+impl Options {
+    /// Checks the combination of the options of `program`, for a request to `target`.
+    ///
+    /// # Errors
+    /// They contradict each other.
+    pub fn plan(self, program: &'static str, target: Target) -> anyhow::Result<Plan> {
         ensure!(
             self.resolver.is_none() || matches!(target.host, Host::Domain(_)),
             "--resolver is of no use, because the URL has an address: leave it out, or use a host \
@@ -264,7 +249,7 @@ impl Cli {
             false => Trust::Roots { cafile: self.cafile },
         };
         Ok(Plan {
-            file: self.file,
+            program,
             target,
             cc,
             assistance,
@@ -304,43 +289,12 @@ fn congestion_control(mode: Mode, asked: Option<Cc>) -> anyhow::Result<Cc> {
     }
 }
 
-/// The characters to encode in a path segment: all but the unreserved ones of RFC 3986.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
-fn target(url: &Url, file: &Path) -> anyhow::Result<Target> {
-    let host = url.host().context("the URL names no host")?.to_owned();
-    let port = url.port_or_known_default().unwrap_or(443);
-    let mut path = url.path().to_owned();
-    if path.ends_with('/') {
-        let name = file.file_name().with_context(|| {
-            format!("{} has no file name: add a name for it to the URL, {url}NAME", file.display())
-        })?;
-        path.push_str(&encode(name));
-    }
-    Ok(Target { authority: format!("{host}:{port}"), host, port, path })
-}
-
-fn encode(name: &OsStr) -> String {
-    use std::os::unix::ffi::OsStrExt as _;
-    percent_encode(name.as_bytes(), SEGMENT).to_string()
-}
-
-fn parse_url(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|e| format!("{e}; use the form https://HOST:PORT/NAME"))?;
-    match url.scheme() {
-        "https" => Ok(url),
-        other => {
-            Err(format!("HTTP/3 needs https, not {other}; use the form https://HOST:PORT/NAME"))
-        }
-    }
-}
-
 fn parse_sidekick(text: &str) -> Result<Sidekick, String> {
     match text {
         "off" => Ok(Sidekick::Off),
         mode => mode.parse().map(Sidekick::On).map_err(|_| {
-            "choose off, auto, reinject, path-aware-bbr, pacubic, early-loss, ack-reduction or receive"
-                .to_owned()
+            let modes: Vec<_> = Mode::ALL.iter().map(ToString::to_string).collect();
+            format!("choose off or one of {}", modes.join(", "))
         }),
     }
 }
@@ -387,10 +341,23 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::target::parse_url;
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn plan_of(url: &str, args: &[&str]) -> anyhow::Result<Plan> {
+        use clap::Parser as _;
+        let only = Only::try_parse_from(["program"].iter().chain(args))?;
+        let target = Target::new(&parse_url(url).unwrap(), "/x".to_owned())?;
+        only.options.plan("program", target)
+    }
 
     fn plan(args: &[&str]) -> anyhow::Result<Plan> {
-        let all = ["h3-upload", "dir/a file.bin", "https://example.org:4433/"].iter().chain(args);
-        Cli::try_parse_from(all)?.plan()
+        plan_of("https://example.org:4433/", args)
     }
 
     fn complaint(args: &[&str]) -> String {
@@ -442,16 +409,6 @@ mod tests {
             assert_eq!(Cc::from_str(cc.quiche_name(), false).as_ref(), Ok(cc));
             assert_eq!(Cc::from_str(cc.name(), false).as_ref(), Ok(cc));
         }
-    }
-
-    #[test]
-    fn the_help_begins_with_the_default() {
-        use clap::CommandFactory as _;
-        let help = Cli::command().render_help().to_string();
-        let place = |text: &str| help.find(text).unwrap_or_else(|| panic!("{text} in {help}"));
-        assert!(place("plain QUIC") < place("--sidekick auto"));
-        assert!(place("--sidekick auto") < place("Usage:"));
-        assert!(place("Usage:") < place("[default: off]"));
     }
 
     #[test]
@@ -513,9 +470,7 @@ mod tests {
 
     #[test]
     fn a_name_server_is_for_names() {
-        let with = |url: &str| {
-            Cli::try_parse_from(["h3-upload", "x", url, "--resolver", "192.0.2.1"]).unwrap().plan()
-        };
+        let with = |url: &str| plan_of(url, &["--resolver", "192.0.2.1"]);
         let server = Some(SocketAddr::from(([192, 0, 2, 1], 53)));
         assert_eq!(with("https://example.org/").unwrap().resolver, server);
         for url in ["https://192.0.2.2/", "https://[2001:db8::2]:4433/"] {
@@ -525,29 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_the_urls_or_the_files() {
-        let of = |url: &str, file: &str| {
-            target(&Url::parse(url).unwrap(), Path::new(file)).map(|t| t.path)
-        };
-        assert_eq!(of("https://h/", "dir/a file.bin").unwrap(), "/a%20file.bin");
-        assert_eq!(of("https://h", "50%?#.bin").unwrap(), "/50%25%3F%23.bin");
-        assert_eq!(of("https://h/other", "x").unwrap(), "/other");
-        assert_eq!(of("https://h/other name", "x").unwrap(), "/other%20name");
-        assert!(of("https://h/", "..").is_err());
-        assert_eq!(of("https://h/parent", "..").unwrap(), "/parent");
-    }
-
-    #[test]
-    fn the_authority_always_has_its_port() {
-        let of = |url: &str| target(&Url::parse(url).unwrap(), Path::new("x")).unwrap();
-        assert_eq!(of("https://example.org/").url(), "https://example.org:443/x");
-        assert_eq!(of("https://[::1]:4433/").url(), "https://[::1]:4433/x");
-    }
-
-    #[test]
-    fn only_https_and_sane_timeouts() {
-        assert!(parse_url("http://h/").is_err());
-        assert!(parse_url("h:4433").is_err());
+    fn only_sane_timeouts() {
         for bad in ["0", "-1", "nan", "inf", "ten", "1e9"] {
             assert!(parse_seconds(bad).is_err(), "{bad} passed");
         }

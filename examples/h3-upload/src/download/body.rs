@@ -1,0 +1,149 @@
+//! Hashes and writes the body. It uses a thread of its own, because writing a file blocks, and
+//! hashing keeps a core busy.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use bytes::BytesMut;
+use h3_client::now;
+use h3_client::patience::Activity;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::oneshot;
+use tokio_quiche::http3::driver::{InboundFrame, InboundFrameStream};
+
+use crate::output::Writer;
+
+/// A body that is to be received.
+#[derive(Debug)]
+pub(crate) struct Body {
+    pub(crate) frames: InboundFrameStream,
+    /// Whether it ended with the headers.
+    pub(crate) ended: bool,
+    /// The length that the server announced.
+    pub(crate) announced: Option<u64>,
+}
+
+/// The complete body that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
+    pub(crate) sha256: [u8; 32],
+    /// When its last byte arrived.
+    pub(crate) ended: Instant,
+}
+
+/// The result of receiving the body.
+pub(crate) type Done = anyhow::Result<Option<Received>>;
+
+/// Writes the whole body to `writer`, and updates `activity`. The receiver yields what was received
+/// once it is stored; `None` if the body has no end. The end of the connection or of the stream
+/// then gives the reason.
+pub(crate) fn spawn(
+    writer: Writer,
+    body: Body,
+    activity: Arc<Activity>,
+) -> anyhow::Result<oneshot::Receiver<Done>> {
+    let (result, done) = oneshot::channel();
+    std::thread::Builder::new()
+        .name("write-file".to_owned())
+        .spawn(move || {
+            let _ = result.send(receive(writer, body, &activity));
+        })
+        .context("cannot start a thread to write the file")?;
+    Ok(done)
+}
+
+fn receive(mut writer: Writer, body: Body, activity: &Activity) -> Done {
+    let Body { mut frames, ended, announced } = body;
+    let mut next = ended.then(|| InboundFrame::Body(BytesMut::new(), true));
+    let mut hash = Sha256::new();
+    let mut bytes = 0;
+    loop {
+        let (piece, last) = match next.take().or_else(|| frames.blocking_recv()) {
+            Some(InboundFrame::Body(piece, last)) => (piece, last),
+            Some(InboundFrame::Datagram(_)) => continue,
+            // The driver does not mark the end if the server also stopped reading the request.
+            None if announced == Some(bytes) => (BytesMut::new(), true),
+            None => return Ok(None),
+        };
+        let ended = now();
+        bytes += piece.len() as u64;
+        if let Some(announced) = announced {
+            ensure!(
+                bytes <= announced,
+                "the server sent more than the {announced} bytes that it announced: check its log"
+            );
+            ensure!(
+                bytes == announced || !last,
+                "the server sent only {bytes} of {announced} bytes: download the file again"
+            );
+        }
+        hash.update(&piece);
+        activity.writing(|| writer.write(&piece))?;
+        activity.set_bytes(bytes);
+        if last {
+            activity.writing(|| writer.finish())?;
+            return Ok(Some(Received { bytes, sha256: hash.finalize().into(), ended }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::{Output, Place};
+    use tokio::sync::mpsc;
+
+    /// Receives these pieces, of which the last ends the body if it does.
+    fn received(pieces: &[&[u8]], ends: bool, announced: Option<u64>) -> (Done, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let output = Output { place: Place::File(path.clone()), replace: false };
+        let (writer, part) = output.begin().unwrap();
+        let (to, frames) = mpsc::channel(16);
+        for (index, piece) in pieces.iter().enumerate() {
+            let last = ends && index + 1 == pieces.len();
+            to.blocking_send(InboundFrame::Body((*piece).into(), last)).unwrap();
+        }
+        drop(to);
+        let body = Body { frames, ended: pieces.is_empty() && ends, announced };
+        let done = receive(writer, body, &Activity::default());
+        part.keep().unwrap();
+        (done, std::fs::read(path).unwrap())
+    }
+
+    #[test]
+    fn a_body_arrives_whole() {
+        for announced in [None, Some(6)] {
+            let (done, content) = received(&[b"abc", b"def", b""], true, announced);
+            let done = done.unwrap().unwrap();
+            assert_eq!((done.bytes, content.as_slice()), (6, &b"abcdef"[..]));
+            assert_eq!(done.sha256, <[u8; 32]>::from(Sha256::digest(b"abcdef")));
+        }
+    }
+
+    #[test]
+    fn an_answer_may_end_with_its_headers() {
+        for announced in [None, Some(0)] {
+            let (done, content) = received(&[], true, announced);
+            assert_eq!((done.unwrap().unwrap().bytes, content.len()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_body_of_another_length_is_an_error() {
+        let said = |done: Done| done.unwrap_err().to_string();
+        assert!(said(received(&[b"abc", b""], true, Some(4)).0).contains("only 3 of 4 bytes"));
+        assert!(said(received(&[b"abc"], false, Some(2)).0).contains("more than the 2 bytes"));
+        assert!(said(received(&[], true, Some(1)).0).contains("only 0 of 1 bytes"));
+    }
+
+    #[test]
+    fn a_body_without_an_end_is_none() {
+        assert_eq!(received(&[b"abc"], false, None).0.unwrap(), None);
+        assert_eq!(received(&[b"abc"], false, Some(4)).0.unwrap(), None);
+        // Its length shows that it is complete.
+        assert!(received(&[b"abc"], false, Some(3)).0.unwrap().is_some());
+    }
+}

@@ -1,0 +1,100 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use clap::Parser;
+use h3_client::options::{Options, Plan};
+use h3_client::target::{Target, parse_url};
+use url::Url;
+
+use crate::PROGRAM;
+use crate::name::file_name;
+use crate::output::{Output, Place};
+
+/// Download a file over HTTP/3.
+///
+/// Without --sidekick the download is plain QUIC. With --sidekick receive, a Sidekick proxy helps if
+/// there is one on the path that keeps copies.
+///
+/// The file appears under its name only when it is complete, and matches the length and the SHA-256
+/// that the server announces (Content-Length; Repr-Digest, Content-Digest or Digest).
+#[derive(Debug, Parser)]
+#[command(name = PROGRAM, version)]
+pub(crate) struct Cli {
+    /// The file's address: https://HOST:PORT/NAME
+    #[arg(value_parser = parse_url)]
+    url: Url,
+    /// Where to write the file; - is standard output [default: the last part of the URL's path]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, short)]
+    force: bool,
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Cli {
+    /// Checks the command line. Returns where to write the file, and how to download it.
+    pub(crate) fn plan(self) -> anyhow::Result<(Output, Plan)> {
+        let place = match self.output {
+            Some(path) if path.as_os_str() == "-" => Place::Stdout,
+            Some(path) => Place::File(path),
+            None => Place::File(file_name(&self.url)?),
+        };
+        // A query belongs to the request, a fragment does not.
+        let query = self.url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let target = Target::new(&self.url, self.url.path().to_owned() + &query)?;
+        let plan = self.options.plan(PROGRAM, target)?;
+        ensure!(
+            !(plan.json && place == Place::Stdout),
+            "-o - and --json both write to standard output: leave one of them out"
+        );
+        if let (Place::File(path), Some(qlog)) = (&place, &plan.qlog) {
+            ensure!(path != qlog, "--qlog and the download name the same file: rename one of them");
+        }
+        Ok((Output { place, replace: self.force }, plan))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(args: &[&str]) -> anyhow::Result<(Output, Plan)> {
+        Cli::try_parse_from([PROGRAM].iter().chain(args))?.plan()
+    }
+
+    #[test]
+    fn the_name_is_the_options_or_the_urls() {
+        let place = |args: &[&str]| plan(args).unwrap().0.place;
+        let url = "https://example.org/some/file.bin?version=2#part";
+        assert_eq!(place(&[url]), Place::File("file.bin".into()));
+        assert_eq!(place(&[url, "-o", "dir/x"]), Place::File("dir/x".into()));
+        assert_eq!(place(&[url, "--output", "-"]), Place::Stdout);
+        // Below a directory it is a file like any other.
+        assert_eq!(place(&[url, "-o", "./-"]), Place::File("./-".into()));
+        let said = plan(&["https://example.org/"]).unwrap_err().to_string();
+        assert!(said.contains("-o FILE"), "{said}");
+        assert_eq!(place(&["https://example.org/", "-o", "x"]), Place::File("x".into()));
+    }
+
+    #[test]
+    fn the_request_has_path_and_query() {
+        let path = |url: &str| plan(&[url, "-o", "x"]).unwrap().1.target.path;
+        assert_eq!(path("https://h/a%20b/c?d=e&f#g"), "/a%20b/c?d=e&f");
+        assert_eq!(path("https://h"), "/");
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let complaint = |args: &[&str]| plan(args).unwrap_err().to_string();
+        let said = complaint(&["https://h/x", "-o", "-", "--json"]);
+        assert!(said.contains("standard output"), "{said}");
+        let said = complaint(&["https://h/x", "--qlog", "x"]);
+        assert!(said.contains("the same file"), "{said}");
+        let said = complaint(&["http://h/x"]);
+        assert!(said.contains("https"), "{said}");
+    }
+}

@@ -1,0 +1,43 @@
+//! `h3-download`: downloads a file from an HTTP/3 server, with or without a Sidekick proxy's help.
+//!
+//! With `--sidekick receive`, a proxy that keeps copies repeats what the near segment lost. The
+//! server knows nothing of it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `../client/` | what it shares with `h3-upload`: options, connection, help, report |
+//! | `cli.rs` | the command line |
+//! | `name.rs` | the file's name, from the URL |
+//! | `output.rs` | the file, which has its name only once it is complete |
+//! | `body.rs` | hashes and writes the file on a thread of its own |
+//! | `digest.rs` | the server's hashes of the file |
+//! | `request.rs` | one request: headers, the server's answer, the checks |
+//! | `report.rs` | the summary and the JSON object |
+
+mod body;
+mod cli;
+mod digest;
+mod name;
+mod output;
+mod report;
+mod request;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use h3_client::program;
+
+const PROGRAM: &str = "h3-download";
+
+fn main() -> ExitCode {
+    program::exit(PROGRAM, run(cli::Cli::parse()))
+}
+
+fn run(cli: cli::Cli) -> anyhow::Result<ExitCode> {
+    program::log();
+    let (output, plan) = cli.plan()?;
+    program::run(PROGRAM, async |stop| {
+        let outcome = request::download(&output, &plan, stop).await?;
+        report::show(&output, &plan, &outcome)
+    })
+}

@@ -1,0 +1,230 @@
+//! The file of a download. It has its name only once it is complete.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow, ensure};
+use tempfile::TempPath;
+
+/// The beginning and the end of an unfinished file's name. It is hidden.
+const TEMPORARY: &str = ".h3-download-";
+const PART: &str = ".part";
+
+/// Where to write the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) place: Place,
+    /// Whether to replace an existing file.
+    pub(crate) replace: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Output {
+    /// The name for users.
+    pub(crate) fn name(&self) -> String {
+        match &self.place {
+            Place::Stdout => "standard output".to_owned(),
+            Place::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Checks whether the file can have its name, and begins it under another one in the same
+    /// directory. Standard output, a device or a pipe is written at once.
+    ///
+    /// # Errors
+    /// It exists, is a directory, or cannot be written.
+    pub(crate) fn begin(&self) -> anyhow::Result<(Writer, Part)> {
+        let cannot = || format!("cannot write {}", self.name());
+        let path = match &self.place {
+            Place::Stdout => {
+                let stdout = io::stdout().as_fd().try_clone_to_owned().with_context(cannot)?;
+                return Ok((self.writer(stdout.into(), false), Part(None)));
+            }
+            Place::File(path) => path,
+        };
+        if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+            return Err(anyhow!("it is a directory, so name a file in it").context(cannot()));
+        }
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let file = OpenOptions::new().write(true).open(path).with_context(cannot)?;
+            return Ok((self.writer(file, false), Part(None)));
+        }
+        // A link to nowhere exists, too.
+        ensure!(
+            self.replace || fs::symlink_metadata(path).is_err(),
+            "{} exists: choose another name with -o FILE, or replace it with --force",
+            self.name()
+        );
+        ensure!(path.file_name().is_some(), "{}: it has no file name", cannot());
+        // The umask applies, as for any new file.
+        let open =
+            |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o666).open(path);
+        let (file, temporary) = tempfile::Builder::new()
+            .prefix(TEMPORARY)
+            .suffix(PART)
+            .make_in(directory(path), open)
+            .with_context(cannot)?
+            .into_parts();
+        let unfinished = Unfinished { temporary, path: path.clone(), replace: self.replace };
+        Ok((self.writer(file, true), Part(Some(unfinished))))
+    }
+
+    fn writer(&self, file: File, stored: bool) -> Writer {
+        Writer { file, stored, name: self.name() }
+    }
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes the content of the file.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    file: File,
+    /// Whether it has to reach a disk.
+    stored: bool,
+    name: String,
+}
+
+impl Writer {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.file.write_all(bytes).with_context(|| format!("cannot write {}", self.name))
+    }
+
+    /// Waits until the content is stored.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        if self.stored {
+            self.file.sync_all().with_context(|| format!("cannot write {}", self.name))?;
+        }
+        Ok(())
+    }
+}
+
+/// The name of an unfinished file. If it is dropped without [`Part::keep`], the file is removed.
+#[derive(Debug)]
+pub(crate) struct Part(Option<Unfinished>);
+
+#[derive(Debug)]
+struct Unfinished {
+    temporary: TempPath,
+    path: PathBuf,
+    replace: bool,
+}
+
+impl Part {
+    /// Renames the complete file to its name, atomically.
+    pub(crate) fn keep(self) -> anyhow::Result<()> {
+        let Some(Unfinished { temporary, path, replace }) = self.0 else { return Ok(()) };
+        let renamed = match replace {
+            true => temporary.persist(&path),
+            false => temporary.persist_noclobber(&path),
+        };
+        renamed
+            .map_err(|error| error.error)
+            .with_context(|| format!("cannot rename the download to {}", path.display()))?;
+        // Otherwise a crash could leave the file without its name. Some file systems cannot do it.
+        let _ = File::open(directory(&path)).and_then(|directory| directory.sync_all());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(path: &Path, replace: bool) -> Output {
+        Output { place: Place::File(path.to_owned()), replace }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_has_its_name_once_it_is_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let (mut writer, part) = output(&path, false).begin().unwrap();
+        writer.write(b"abc").unwrap();
+        let name = names(dir.path());
+        assert!(name.len() == 1 && name[0].starts_with(TEMPORARY) && name[0].ends_with(PART));
+        writer.finish().unwrap();
+        part.keep().unwrap();
+        assert_eq!(names(dir.path()), ["x"]);
+        assert_eq!(fs::read(&path).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn an_unfinished_file_leaves_no_trace() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut writer, part) = output(&dir.path().join("x"), false).begin().unwrap();
+        writer.write(b"abc").unwrap();
+        drop(part);
+        // The thread that writes may live a little longer.
+        writer.write(b"def").unwrap();
+        assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn an_existing_file_is_replaced_only_on_demand() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "old").unwrap();
+        let said = output(&path, false).begin().unwrap_err().to_string();
+        assert!(said.contains("--force"), "{said}");
+        let (mut writer, part) = output(&path, true).begin().unwrap();
+        writer.write(b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        part.keep().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let (_, part) = output(&path, false).begin().unwrap();
+        fs::write(&path, "another's").unwrap();
+        assert!(part.keep().is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"another's");
+        assert_eq!(names(dir.path()), ["x"]);
+    }
+
+    #[test]
+    fn a_link_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (dir.path().join("x"), dir.path().join("elsewhere"));
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(output(&path, false).begin().is_err());
+        output(&path, true).begin().unwrap().1.keep().unwrap();
+        assert!(fs::symlink_metadata(&path).unwrap().is_file() && !elsewhere.exists());
+    }
+
+    #[test]
+    fn places_that_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        for bad in [dir.path(), Path::new("/proc/x"), &dir.path().join("none/x"), Path::new("..")] {
+            let error = output(bad, true).begin().unwrap_err();
+            assert!(format!("{error:#}").contains("cannot write"), "{error:#}");
+        }
+        assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn a_device_is_written_at_once() {
+        let (mut writer, part) = output(Path::new("/dev/null"), false).begin().unwrap();
+        writer.write(b"abc").unwrap();
+        writer.finish().unwrap();
+        part.keep().unwrap();
+    }
+}

@@ -1,0 +1,222 @@
+//! One download: the request, the server's answer, and the checks of the file.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use h3_client::connect::{self, Link, Needs};
+use h3_client::exchange::{self, answer, fields, lost};
+use h3_client::options::Plan;
+use h3_client::patience::{Activity, stalled};
+use h3_client::progress::Progress;
+use h3_client::report::{Measured, remark};
+use h3_client::words::sentence;
+use tokio::sync::oneshot;
+use tokio_quiche::http3::driver::{ClientEventStream, IncomingH3Headers, NewClientRequest};
+use tokio_quiche::quiche::h3::Header;
+
+use crate::body::{self, Body, Done, Received};
+use crate::digest::{self, hex};
+use crate::output::{Output, Part, Place, Writer};
+
+/// What the program does, for errors.
+const DOWNLOAD: &str = "download";
+/// What a server does that makes no progress.
+const FAULT: &str = "sent hardly anything";
+/// Flow control credit for the file, in bytes: 200 Mbit/s at a round trip of 0.6 s. A server can
+/// make this program keep as much.
+const WINDOW: u64 = 16 * 1024 * 1024;
+
+/// A finished download.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) received: Received,
+    /// Whether the server announced the SHA-256, which then is the file's.
+    pub(crate) announced_digest: bool,
+    pub(crate) measured: Measured,
+}
+
+/// Downloads the plan's file. When `stop` fires, it closes the connection and returns an error.
+pub(crate) async fn download(
+    output: &Output,
+    plan: &Plan,
+    mut stop: oneshot::Receiver<()>,
+) -> anyhow::Result<Outcome> {
+    // Opening a named pipe waits for its reader, and this thread must react to Ctrl-C meanwhile.
+    let begin = output.clone();
+    let (writer, part) = tokio::select! {
+        begun = tokio::task::spawn_blocking(move || begin.begin()) => {
+            begun.context("the thread that opens the file died")??
+        }
+        _ = &mut stop => bail!("stopped"),
+    };
+    let files: &[_] = match &output.place {
+        Place::File(path) => &[path.as_path()],
+        Place::Stdout => &[],
+    };
+    // Before the handshake there is no connection to close.
+    let mut link = tokio::select! {
+        link = connect::connect(plan, Needs { window: WINDOW, files }) => link?,
+        _ = &mut stop => bail!("stopped"),
+    };
+    let activity = Arc::<Activity>::default();
+    let file = Begun { writer, part };
+    exchange::on(&mut link, DOWNLOAD, async |link, events| {
+        tokio::select! {
+            outcome = request(plan, file, link, events, Arc::clone(&activity)) => outcome,
+            _ = &mut stop => Err(anyhow!("stopped")),
+            error = stalled(plan.stall_timeout, &activity, || activity.bytes(), FAULT) => {
+                Err(error)
+            }
+        }
+    })
+    .await
+}
+
+/// The file before its content.
+struct Begun {
+    writer: Writer,
+    part: Part,
+}
+
+/// Sends the request and receives the file.
+async fn request(
+    plan: &Plan,
+    file: Begun,
+    link: &Link,
+    events: &mut ClientEventStream,
+    activity: Arc<Activity>,
+) -> anyhow::Result<Outcome> {
+    let mut headers = exchange::headers(plan, "GET");
+    // The file as it is: this program cannot decode it.
+    headers.push(Header::new(b"accept-encoding", b"identity"));
+    headers.push(Header::new(b"want-repr-digest", digest::WANTED.as_bytes()));
+    exchange::send(link, NewClientRequest { request_id: 0, headers, body_writer: None })?;
+    let mut head = loop {
+        if let Some(head) = answer(events.recv().await, DOWNLOAD)? {
+            break head;
+        }
+    };
+    let status = exchange::status(&head.headers);
+    if status != "200" {
+        return Err(refusal(plan, &status, &mut head, events).await);
+    }
+    let IncomingH3Headers { headers, recv, read_fin, .. } = head;
+    let announced = length(&headers)?;
+    let progress = Progress::new(plan, announced);
+    let body = Body { frames: recv, ended: read_fin, announced };
+    let writing = body::spawn(file.writer, body, Arc::clone(&activity))?;
+    let received = tokio::select! {
+        received = receive(writing, events) => received,
+        never = progress.watch(|| (activity.bytes(), remark(link.status()))) => match never {},
+    };
+    drop(progress);
+    let received = received?;
+    let announced_digest = check(&headers, &received)?;
+    let measured = exchange::measure(link, received.ended).await;
+    file.part.keep()?;
+    Ok(Outcome { received, announced_digest, measured })
+}
+
+/// Waits for the thread that writes the body. A server may end the connection as soon as it has
+/// sent the file. So the thread, and no event, decides whether the file is complete.
+async fn receive(
+    mut writing: oneshot::Receiver<Done>,
+    events: &mut ClientEventStream,
+) -> anyhow::Result<Received> {
+    let (done, reason) = tokio::select! {
+        biased;
+        done = &mut writing => (done, None),
+        error = exchange::end(events, DOWNLOAD) => (writing.await, Some(error)),
+    };
+    match (done.context("the thread that wrote the file died")??, reason) {
+        (Some(received), _) => Ok(received),
+        (None, Some(error)) => Err(error),
+        (None, None) => {
+            Err(exchange::soon(exchange::end(events, DOWNLOAD)).await.unwrap_or_else(lost))
+        }
+    }
+}
+
+/// Why there is no file in an answer of this status.
+async fn refusal(
+    plan: &Plan,
+    status: &str,
+    head: &mut IncomingH3Headers,
+    events: &mut ClientEventStream,
+) -> anyhow::Error {
+    if status.starts_with('3')
+        && let Some(location) = fields(&head.headers, "location").next()
+    {
+        let location = sentence(&location);
+        return anyhow!(
+            "the server redirects (status {status}), which this program does not follow: download \
+             {location}"
+        );
+    }
+    if status.starts_with('2') {
+        return anyhow!("the server answered without the whole file (status {status})");
+    }
+    match exchange::text(plan, head, events).await {
+        Ok(text) => {
+            let reason = sentence(&String::from_utf8_lossy(&text));
+            anyhow!("the server refused the download (status {status}): {reason}")
+        }
+        Err(error) => error.context(format!("the server refused the download (status {status})")),
+    }
+}
+
+/// The length that the server announces, if any. Several fields must agree.
+fn length(headers: &[Header]) -> anyhow::Result<Option<u64>> {
+    let mut announced = None;
+    for value in fields(headers, "content-length") {
+        // `parse` would accept a sign.
+        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        let length = value.parse().ok().filter(|_| digits);
+        ensure!(
+            length.is_some() && (announced.is_none() || announced == length),
+            "the server announced a length that is no number: check its log"
+        );
+        announced = length;
+    }
+    Ok(announced)
+}
+
+/// Compares the file with the digests that the server announced. Returns whether there were any.
+fn check(headers: &[Header], received: &Received) -> anyhow::Result<bool> {
+    let mut announced = false;
+    for name in digest::FIELDS {
+        let values: Vec<_> = fields(headers, name).collect();
+        if let Some(sha256) = digest::sha256(name, &values) {
+            ensure!(
+                sha256 == received.sha256,
+                "the received file differs from the server's (its SHA-256 is {}, the received \
+                 one's {}): download it again",
+                hex(&sha256),
+                hex(&received.sha256)
+            );
+            announced = true;
+        }
+    }
+    Ok(announced)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn length_of(values: &[&str]) -> Option<Option<u64>> {
+        let field = |value: &&str| Header::new(b"content-length", value.as_bytes());
+        length(&values.iter().map(field).collect::<Vec<_>>()).ok()
+    }
+
+    #[test]
+    fn lengths_are_numbers_and_agree() {
+        assert_eq!(length_of(&[]), Some(None));
+        assert_eq!(length_of(&["0"]), Some(Some(0)));
+        assert_eq!(length_of(&["7", "7"]), Some(Some(7)));
+        for bad in [&["7", "8"][..], &["-1"], &["+1"], &[""], &["1, 1"], &["18446744073709551616"]]
+        {
+            assert_eq!(length_of(bad), None, "{bad:?}");
+        }
+    }
+}

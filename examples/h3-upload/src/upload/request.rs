@@ -1,0 +1,202 @@
+//! One upload: the request, its body, and the server's answer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use h3_client::connect::{self, Link, Needs};
+use h3_client::exchange::{self, answer, lost};
+use h3_client::now;
+use h3_client::options::Plan;
+use h3_client::patience::{Activity, stalled};
+use h3_client::progress::Progress;
+use h3_client::report::{Measured, remark};
+use h3_client::words::sentence;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio_quiche::http3::driver::{ClientEventStream, NewClientRequest, OutboundFrameSender};
+use tokio_quiche::quiche::h3::Header;
+
+use crate::body::{self, Sent, Source};
+
+/// What the program does, for errors.
+const UPLOAD: &str = "upload";
+/// Flow control credit for the answer, in bytes. It is short, and anything more would only fill the
+/// memory.
+const ANSWER_WINDOW: u64 = 128 * 1024;
+/// The acknowledged bytes beyond the file that count as progress: those of the handshake, and of
+/// small files.
+const SLACK: u64 = 64 * 1024;
+
+/// The server's receipt for the stored file.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(crate) struct Receipt {
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
+}
+
+/// A finished upload.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) sent: Sent,
+    pub(crate) receipt: Receipt,
+    pub(crate) measured: Measured,
+}
+
+impl Outcome {
+    /// Checks that the server stored what was sent.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.receipt.bytes == self.sent.bytes,
+            "the server stored {} of {} bytes: upload the file again",
+            self.receipt.bytes,
+            self.sent.bytes
+        );
+        ensure!(
+            self.receipt.sha256.eq_ignore_ascii_case(&self.sent.sha256),
+            "the server stored other content than was sent (its SHA-256 is {}, ours {}): upload \
+             the file again",
+            self.receipt.sha256,
+            self.sent.sha256
+        );
+        Ok(())
+    }
+}
+
+/// Uploads the file. When `stop` fires, it closes the connection and returns an error.
+pub(crate) async fn upload(
+    file: &Path,
+    plan: &Plan,
+    mut stop: oneshot::Receiver<()>,
+) -> anyhow::Result<Outcome> {
+    // Opening a named pipe waits for its writer, and this thread must react to Ctrl-C meanwhile.
+    let path = file.to_owned();
+    let source = tokio::select! {
+        source = tokio::task::spawn_blocking(move || Source::open(&path)) => {
+            source.context("the thread that opens the file died")??
+        }
+        _ = &mut stop => bail!("stopped"),
+    };
+    let needs = Needs { window: ANSWER_WINDOW, files: &[file] };
+    // Before the handshake there is no connection to close.
+    let mut link = tokio::select! {
+        link = connect::connect(plan, needs) => link?,
+        _ = &mut stop => bail!("stopped"),
+    };
+    let activity = Arc::<Activity>::default();
+    let progress = Progress::new(plan, source.len());
+    exchange::on(&mut link, UPLOAD, async |link, events| {
+        // Acknowledged bytes, because bytes that the connection has read from the file may wait for
+        // minutes. Acknowledged packets contain a few bytes more than the file.
+        let shown = || (link.acknowledged().min(activity.bytes()), remark(link.status()));
+        let fault = "accepted nothing and sent no answer";
+        tokio::select! {
+            outcome = request(plan, source, link, events, Arc::clone(&activity)) => outcome,
+            _ = &mut stop => Err(anyhow!("stopped")),
+            error = stalled(plan.stall_timeout, &activity, || taken(link, &activity), fault) => {
+                Err(error)
+            }
+            never = progress.watch(shown) => match never {},
+        }
+    })
+    .await
+}
+
+/// Bytes that the server took. They are bounded: the file is read once, and acknowledgements count
+/// up to a little more than the bytes read from it.
+fn taken(link: &Link, activity: &Activity) -> u64 {
+    at_most(link.taken(), activity.bytes())
+}
+
+fn at_most(taken: u64, read: u64) -> u64 {
+    taken.min(read.saturating_add(read / 2).saturating_add(SLACK))
+}
+
+/// Sends the request and reads the answer.
+async fn request(
+    plan: &Plan,
+    source: Source,
+    link: &Link,
+    events: &mut ClientEventStream,
+    activity: Arc<Activity>,
+) -> anyhow::Result<Outcome> {
+    let (body_writer, body) = oneshot::channel::<OutboundFrameSender>();
+    let headers = headers(plan, source.len());
+    exchange::send(
+        link,
+        NewClientRequest { request_id: 0, headers, body_writer: Some(body_writer) },
+    )?;
+    // The driver drops the sender if the connection ends before the request could be sent.
+    let body = body.await.map_err(|_| lost())?;
+    let frames = body.get_ref().cloned().ok_or_else(lost)?;
+    let mut reading = body::spawn(source, frames, activity)?;
+
+    let mut sent = None;
+    let mut head = loop {
+        tokio::select! {
+            biased;
+            done = &mut reading, if sent.is_none() => {
+                // `None` means that the driver stopped reading the body. The events give the
+                // reason.
+                sent = Some(done.context("the thread that read the file died")??);
+            }
+            event = events.recv() => if let Some(head) = answer(event, UPLOAD)? { break head }
+        }
+    };
+    let text = exchange::text(plan, &mut head, events).await?;
+    let status = exchange::status(&head.headers);
+    if status != "201" && status != "200" {
+        let reason = sentence(&String::from_utf8_lossy(&text));
+        bail!("the server refused the upload (status {status}): {reason}");
+    }
+    let measured = exchange::measure(link, now()).await;
+    let sent = match sent {
+        Some(sent) => sent,
+        // The thread may deliver its result a little after the last frame.
+        None => exchange::soon(reading).await.and_then(Result::ok).transpose()?.flatten(),
+    };
+    let sent =
+        sent.context("the server answered before it received the whole file: check its log")?;
+    let receipt = serde_json::from_slice(&text).context(
+        "the server accepted the file without a receipt, because it is not an h3-upload-server: \
+         check the file there",
+    )?;
+    Ok(Outcome { sent, receipt, measured })
+}
+
+fn headers(plan: &Plan, len: Option<u64>) -> Vec<Header> {
+    let mut headers = exchange::headers(plan, "PUT");
+    headers.push(Header::new(b"content-type", b"application/octet-stream"));
+    if let Some(len) = len {
+        headers.push(Header::new(b"content-length", len.to_string().as_bytes()));
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn a_pipe_without_a_writer_can_be_interrupted() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let arguments = ["h3-upload", pipe.to_str().unwrap(), "https://127.0.0.1:1/x"];
+        let (file, plan) = crate::cli::Cli::parse_from(arguments).plan().unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        stop.send(()).unwrap();
+        let error = runtime.block_on(upload(&file, &plan, stopped)).err().unwrap();
+        assert_eq!(error.to_string(), "stopped");
+        runtime.shutdown_background();
+    }
+
+    #[test]
+    fn acknowledgements_of_more_than_the_file_are_no_progress() {
+        let of_ten_bytes = |taken| at_most(taken, 10);
+        assert_eq!(of_ten_bytes(20), 20);
+        assert_eq!(of_ten_bytes(SLACK + 1_000_000), of_ten_bytes(SLACK + 20));
+    }
+}

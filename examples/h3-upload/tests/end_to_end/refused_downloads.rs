@@ -1,0 +1,195 @@
+//! Downloads that cannot be: one sentence explains it, and no file appears.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use http::StatusCode;
+use nix::sys::signal::Signal;
+use tempfile::tempdir;
+
+use crate::peer::{Client, answer};
+use crate::programs::{Server, assert_complains, bytes, download, names, send};
+
+#[test]
+fn names_that_the_server_does_not_return() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join(".hidden"), "secret").unwrap();
+    std::fs::write(server.dir().parent().unwrap().join("outside"), "secret").unwrap();
+    for (path, words) in [
+        ("/none", "no such file"),
+        ("/.hidden", "status 400"),
+        ("/..%2foutside", "status 400"),
+        ("/a%2Fb", "status 400"),
+    ] {
+        let output = server.download(path, scratch.path()).args(["-o", "x"]).output().unwrap();
+        assert_complains(&output, words);
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
+    }
+    assert!(names(scratch.path()).is_empty());
+}
+
+#[test]
+fn the_server_announces_length_and_digest() {
+    let server = Server::start(&[]);
+    std::fs::write(server.dir().join("x"), "abc").unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut client = Client::connect(server.port, &server.ca()).await;
+        let mut request = client.begin("GET", "/x", &[], b"").await;
+        let _ = request.finish().await;
+        let (head, body) = answer(&mut request).await;
+        assert_eq!((head.status(), body.as_str()), (StatusCode::OK, "abc"));
+        assert_eq!(head.headers()["content-length"], "3");
+        let digest = "sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:";
+        assert_eq!(head.headers()["repr-digest"], digest);
+    });
+}
+
+/// Downloads occupy places as uploads do, and a client that does not read loses its own.
+#[test]
+fn a_client_must_take_the_file() {
+    let options = ["--max-uploads-per-client", "1", "--stall-timeout", "1", "--window", "65536"];
+    let mut server = Server::start(&options);
+    std::fs::write(server.dir().join("x"), bytes(3_000_000)).unwrap();
+    let scratch = tempdir().unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut client = Client::connect(server.port, &server.ca()).await;
+        // Nothing reads the body.
+        let mut request = client.begin("GET", "/x", &[], b"").await;
+        let _ = request.finish().await;
+        assert_eq!(request.recv_response().await.unwrap().status(), StatusCode::OK);
+        let refused = server.download("/x", scratch.path()).output().unwrap();
+        assert_complains(&refused, "already has 1 transfers");
+        server.wait_for("takes the file too slowly");
+        let mut again = server.download("/x", scratch.path());
+        assert!(again.arg("--quiet").status().unwrap().success());
+    });
+}
+
+#[test]
+fn an_existing_file_stays() {
+    let scratch = tempdir().unwrap();
+    std::fs::write(scratch.path().join("x"), "precious").unwrap();
+    // The program does not even connect.
+    let output = download("https://127.0.0.1:1/x", scratch.path()).output().unwrap();
+    assert_complains(&output, "--force");
+    assert_eq!(std::fs::read(scratch.path().join("x")).unwrap(), b"precious");
+    // A download that fails leaves the file that it would replace.
+    let server = Server::start(&[]);
+    let output = server.download("/x", scratch.path()).arg("--force").output().unwrap();
+    assert_complains(&output, "status 404");
+    assert_eq!(std::fs::read(scratch.path().join("x")).unwrap(), b"precious");
+    assert_eq!(names(scratch.path()), ["x"]);
+}
+
+#[test]
+fn places_that_cannot_be_written() {
+    let scratch = tempdir().unwrap();
+    let to = |place: &str| {
+        download("https://127.0.0.1:1/x", scratch.path()).args(["-o", place]).output().unwrap()
+    };
+    assert_complains(&to("."), "it is a directory");
+    assert_complains(&to("none/x"), "cannot write none/x");
+    assert_complains(&to("/proc/x"), "cannot write /proc/x");
+    assert!(names(scratch.path()).is_empty());
+}
+
+#[test]
+fn full_disks() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(3_000_000)).unwrap();
+    let output = server.download("/x", scratch.path()).args(["-o", "/dev/full"]).output().unwrap();
+    assert_complains(&output, "No space left on device");
+    // A file system of 1 MB, in a namespace of its own.
+    let mut shell = Command::new("unshare");
+    shell.args(["--map-root-user", "--mount", "sh", "-c"]);
+    shell.arg(
+        "mount -t tmpfs -o size=1m none . && cd \"$PWD\" && \"$@\"; code=$?; ls -A; exit $code",
+    );
+    shell.args(["sh", env!("CARGO_BIN_EXE_h3-download"), &server.url("/x"), "--quiet"]);
+    shell.arg("--cafile").arg(server.ca()).current_dir(scratch.path());
+    // `ls` prints nothing.
+    assert_complains(&shell.output().unwrap(), "No space left on device");
+}
+
+#[test]
+fn a_reader_that_leaves() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(3_000_000)).unwrap();
+    let mut command = server.download("/x", scratch.path());
+    command.args(["-q", "-o", "-"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    assert_complains(&child.wait_with_output().unwrap(), "cannot write standard output");
+}
+
+#[test]
+fn servers_that_do_not_answer() {
+    let scratch = tempdir().unwrap();
+    // An open socket that is never read is a black hole. The system refuses a closed port.
+    let hole = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/x", hole.local_addr().unwrap());
+    let ask = |timeout| {
+        let mut command = download(&url, scratch.path());
+        command.args(["--insecure", "--timeout", timeout]).output().unwrap()
+    };
+    assert_complains(&ask("0.3"), "no answer from");
+    drop(hole);
+    assert_complains(&ask("60"), "no program listens");
+    let nowhere = download("https://nowhere.invalid/x", scratch.path()).output().unwrap();
+    assert_complains(&nowhere, "nowhere.invalid");
+    let server = Server::start(&[]);
+    let untrusted = download(&server.url("/x"), scratch.path()).output().unwrap();
+    assert_complains(&untrusted, "not trusted");
+    assert!(names(scratch.path()).is_empty());
+}
+
+#[test]
+fn command_lines_that_make_no_sense() {
+    let scratch = tempdir().unwrap();
+    let with =
+        |url: &str, args: &[&str]| download(url, scratch.path()).args(args).output().unwrap();
+    let url = "https://127.0.0.1:1/x";
+    assert_complains(&with("https://127.0.0.1:1/", &[]), "-o FILE");
+    assert_complains(&with(url, &["--proxy", "gw"]), "--sidekick");
+    assert_complains(&with(url, &["-o", "-", "--json"]), "standard output");
+    for (url, args, words) in [
+        ("http://127.0.0.1/x", &[][..], "needs https"),
+        ("127.0.0.1", &[], "https://HOST:PORT/NAME"),
+        (url, &["--sidekick", "on"], "receive"),
+        (url, &["--upload"], "--upload"),
+    ] {
+        let output = with(url, args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(words), "{url} {args:?}");
+    }
+    assert!(names(scratch.path()).is_empty());
+}
+
+/// The download waits for its reader, so it does not end by itself.
+#[test]
+fn an_interrupted_download_leaves_nothing() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let scratch = tempdir().unwrap();
+        let (mut child, _server, _lines) = stalled_download(scratch.path());
+        assert!(names(scratch.path()).iter().all(|name| name.starts_with('.')));
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        assert!(names(scratch.path()).is_empty());
+    }
+}
+
+/// Starts a download of which the server sends a part, and then nothing. Returns once the part
+/// has arrived.
+fn stalled_download(directory: &Path) -> (Child, crate::raw::Server, impl Sized) {
+    let server = crate::hostile_downloads::server_that_stops();
+    let mut command = download(&format!("https://127.0.0.1:{}/x", server.port), directory);
+    let mut child = command.arg("--insecure").stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("50 %")), "the half did not arrive");
+    (child, server, lines)
+}

@@ -1,0 +1,99 @@
+//! The third table: a download from a server that knows nothing of a Sidekick, to a client with and
+//! without a proxy.
+
+use super::{COLUMN_COUNT, Plan, Row, goodput, ratio};
+use crate::figures::palette::{GREY, VERMILION};
+use crate::figures::sender::Sender;
+use crate::record::Repeats;
+use crate::report::{Column, seconds, short_hash};
+
+const PLAIN: Sender =
+    Sender { name: "CUBIC, stock quinn", colour: GREY, settings: &["sidekick.mode=off"] };
+const HELPED: Sender =
+    Sender { name: "Sidekick, receive", colour: VERMILION, settings: &["sidekick.mode=receive"] };
+
+/// What the table compares.
+pub(super) fn plan() -> Plan<'static> {
+    Plan {
+        scenario: "download-paper",
+        loss: "4",
+        runs: 1,
+        senders: &[PLAIN, HELPED],
+        slow: PLAIN,
+        fast: HELPED,
+        wanted: 3.0,
+        sentence,
+    }
+}
+
+fn repeats(row: &Row) -> Repeats {
+    row.record.repeats.unwrap_or_default()
+}
+
+fn sentence(rows: &[Row]) -> String {
+    let (plain, helped) = (goodput(rows, PLAIN), goodput(rows, HELPED));
+    let repeats =
+        rows.iter().find(|row| row.sender == HELPED.name).map(repeats).unwrap_or_default();
+    format!(
+        "The server is the same, and knows nothing of the proxy: alone it comes to {plain:.2} Mbit/s, and to {helped:.2} \
+         with a client that requests from the proxy what its last hop lost: {:.1} times as fast. Copies closed {} gaps \
+         before the server heard of them; its acknowledgements waited {:.0} ms for that, at most {:.0}.",
+        ratio(rows, HELPED, PLAIN),
+        repeats.repaired_near,
+        repeats.held_ms.p50,
+        repeats.held_ms.max,
+    )
+}
+
+pub(super) const COLUMNS: [Column<Row>; COLUMN_COUNT] = [
+    ("server, client", |row| row.sender.to_owned()),
+    ("time", |row| seconds(row.record.time_s)),
+    ("Mbit/s", Row::goodput),
+    ("packets sent", |row| row.record.packets.sent.to_string()),
+    ("lost near", |row| row.record.packets.lost_near.to_string()),
+    ("gaps repaired near", |row| repeats(row).repaired_near.to_string()),
+    ("copies", |row| repeats(row).repeats_received.to_string()),
+    ("SHA-256", |row| short_hash(&row.record.sha256)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::tests::{file, record_of};
+    use crate::demo::{Comparison, check, print};
+    use crate::record::HeldMs;
+
+    fn rows(plain: f64, helped: f64) -> Vec<Row> {
+        let row = |sender: Sender, goodput| {
+            let mut record = record_of("download-paper", sender, goodput, "ab");
+            record.repeats = (sender == HELPED).then_some(Repeats {
+                repeats_requested: 350,
+                repeats_received: 345,
+                repaired_near: 340,
+                held_ms: HeldMs { p50: 3.1, p99: 9.0, max: 17.2 },
+            });
+            Row::of(sender, vec![record], &file()).unwrap()
+        };
+        vec![row(PLAIN, plain), row(HELPED, helped)]
+    }
+
+    #[test]
+    fn the_words_follow_the_figures() {
+        let said = sentence(&rows(1.5, 9.0));
+        assert!(said.contains("comes to 1.50 Mbit/s, and to 9.00"), "{said}");
+        assert!(said.contains("6.0 times as fast. Copies closed 340 gaps"), "{said}");
+        assert!(said.contains("waited 3 ms for that, at most 17."), "{said}");
+    }
+
+    #[test]
+    fn the_print_has_columns_of_its_own() {
+        let rows = rows(1.5, 9.0);
+        let Plan { slow, fast, wanted, .. } = plan();
+        let check = check(&rows, slow, fast, wanted, &file());
+        assert!(check.passed, "{check:?}");
+        let says = sentence(&rows);
+        let text = print(&Comparison { near_loss_percent: 4.0, rows, says, check }, &file());
+        assert!(text.contains("1000 bytes downloaded") && text.contains("gaps repaired near"));
+        assert!(!text.contains("losses found early"), "{text}");
+    }
+}
