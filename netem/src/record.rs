@@ -27,6 +27,9 @@ pub struct Packets {
     pub lost_early: u64,
     /// Losses the sender learned of from the receiver.
     pub lost_end_to_end: u64,
+    /// Times that the data sender's probe timeout expired; backend `sim`.
+    #[serde(default)]
+    pub probe_timeouts: u64,
 }
 
 /// What the proxy told the sender.
@@ -171,6 +174,24 @@ pub struct FaultCounts {
     pub nat_drops: u64,
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
+    /// Copies that the proxy kept with other bytes than passed.
+    #[serde(default)]
+    pub copies_falsified: u64,
+    /// Datagrams that a session asked for copies of, and that passed without any.
+    #[serde(default)]
+    pub copies_withheld: u64,
+    /// Copies that the proxy kept of what did not pass then.
+    #[serde(default)]
+    pub copies_invented: u64,
+    /// Copies that were lost as they left the proxy.
+    #[serde(default)]
+    pub repeats_lost: u64,
+    /// Messages to the proxy that were lost as they reached it.
+    #[serde(default)]
+    pub messages_lost: u64,
+    /// Times that the client went on from another port.
+    #[serde(default)]
+    pub migrations: u64,
 }
 
 /// The data sender's window at one time.

@@ -44,6 +44,15 @@ impl Scenario {
             let instead = "the splitting proxy stands in the other's place; leave one of them out";
             return clash(setting, "flow.split = on", instead);
         }
+        if self.faults.migrates() && (flow.split || kind == FlowKind::Audio) {
+            let (other, instead) = if flow.split {
+                ("flow.split = on".to_owned(), "the splitting proxy does not migrate")
+            } else {
+                (of_kind, "a call does not migrate")
+            };
+            let instead = format!("{instead}; leave one of them out");
+            return clash("faults.events with migration", other, instead);
+        }
         if let Some(setting) = self.competitor_setting() {
             if flow.limit.is_none() {
                 let instead =
@@ -127,6 +136,7 @@ impl Scenario {
             return Some(format!("flow.kind = {}", kind.name()));
         }
         let unusual = [
+            ("flow.window_bytes", flow.window_bytes != usual.window_bytes),
             ("flow.payload_bytes", flow.payload_bytes != usual.payload_bytes),
             ("flow.pmtud", flow.pmtud),
             ("flow.whole_packets", flow.whole_packets),
@@ -163,6 +173,7 @@ mod tests {
             ("flow.seconds=5", "flow.seconds of an upload"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
             ("flow.cipher=chacha20", "flow.cipher"),
+            ("flow.window_bytes=65536", "flow.window_bytes"),
             ("flow.ack_packets=1", "flow.ack_packets"),
             ("sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
             ("faults.events=proxy-restart at 100", "faults.events with proxy-restart"),
@@ -190,6 +201,7 @@ mod tests {
             ["flow.split=on", "competitor.cc=reno"],
             ["flow.split=on", "faults.events=proxy-restart at 500"],
             ["flow.split=on", "faults.events=quack-loss 50 at 0"],
+            ["flow.split=on", "faults.events=migration at 5"],
         ] {
             let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
@@ -200,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_call_takes_no_settings_of_a_transfer() {
-        for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2"] {
+        let migrates = "faults.events=migration at 5";
+        for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
             let error =
                 Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");
