@@ -13,15 +13,17 @@ use crate::namespace::Namespace;
 use crate::path::{Backend, Path, PathCounters, PathError};
 use crate::programs::{Ended, Program, ProgramError, Programs};
 use crate::progress::Progress;
-use crate::record::{Packets, Quacks, RunRecord};
+use crate::record::{Packets, Quacks, Repeats, RunRecord};
 use crate::scenario::{Mode, ProxyFate, Scenario, Sidekick};
 use crate::source::{SourceFile, sha256};
 use crate::topology::{NEAR, PROXY_NEAR, PROXY_PORT, RECEIVER, SERVER_PORT, Topology};
 use crate::words;
 
 mod audio;
+mod download;
 
 pub use audio::{AUDIO_PROGRAMS, Call, Sound};
+pub use download::DOWNLOAD_PROGRAMS;
 
 /// The programs that an upload needs.
 pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sidekick-proxy"];
@@ -46,6 +48,9 @@ struct ClientReport {
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: Option<f64>,
+    /// What the help repaired of what the client received.
+    #[serde(flatten)]
+    repeats: Option<Repeats>,
 }
 
 /// Why a run came to nothing.

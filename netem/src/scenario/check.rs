@@ -132,8 +132,13 @@ impl Scenario {
         }
         let (flow, usual) = (&self.flow, Flow::default());
         let kind = flow.kind;
-        if !matches!(kind, FlowKind::Upload | FlowKind::Audio) {
+        if kind == FlowKind::Messages {
             return Some(format!("flow.kind = {}", kind.name()));
+        }
+        let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        // The real server has CUBIC without rollback.
+        if receives && flow.cc.is_some_and(|cc| cc != CubicRfc9438) {
+            return Some(format!("flow.cc = {} of a server", self.congestion_control().name()));
         }
         let unusual = [
             ("flow.window_bytes", flow.window_bytes != usual.window_bytes),
@@ -147,7 +152,9 @@ impl Scenario {
             ("flow.split", flow.split),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
             ("flow.sample_ms", flow.sample.is_some()),
-            ("flow.seconds of an upload", kind == FlowKind::Upload && flow.limit.is_some()),
+            ("flow.seconds of a transfer", kind != FlowKind::Audio && flow.limit.is_some()),
+            ("flow.requests", flow.requests != 1),
+            ("flow.replayable", receives && !flow.replayable),
             ("competitor.cc", self.competitor.cc.is_some()),
         ];
         unusual.into_iter().find(|&(_, set)| set).map(|(setting, _)| setting.to_owned())
@@ -166,11 +173,10 @@ mod tests {
             scenario.only_in_virtual_time()
         };
         for (setting, named) in [
-            ("flow.kind=download", "flow.kind = download"),
             ("flow.kind=messages", "flow.kind = messages"),
             ("flow.whole_packets=on", "flow.whole_packets"),
             ("flow.split=on", "flow.split"),
-            ("flow.seconds=5", "flow.seconds of an upload"),
+            ("flow.seconds=5", "flow.seconds of a transfer"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
             ("flow.cipher=chacha20", "flow.cipher"),
             ("flow.window_bytes=65536", "flow.window_bytes"),
@@ -185,7 +191,18 @@ mod tests {
         {
             assert_eq!(with(fine), None, "{fine}");
         }
-        assert_eq!(Scenario::load("audio-paper").unwrap().only_in_virtual_time(), None);
+        for scenario in ["audio-paper", "download-paper"] {
+            assert_eq!(Scenario::load(scenario).unwrap().only_in_virtual_time(), None);
+        }
+        for (setting, named) in [
+            ("flow.cc=bbr2", "flow.cc = bbr2 of a server"),
+            ("flow.requests=2", "flow.requests"),
+            ("flow.replayable=off", "flow.replayable"),
+        ] {
+            let mut scenario = Scenario::load("download-paper").unwrap();
+            scenario.apply(&[setting]).unwrap();
+            assert_eq!(scenario.only_in_virtual_time().as_deref(), Some(named));
+        }
     }
 
     #[test]
