@@ -107,7 +107,8 @@ enum Links {
         /// Where the relays' ends are; held for them.
         _lab: Namespace,
     },
-    Tc,
+    /// The namespace with the bridges.
+    Tc(Namespace),
 }
 
 impl Path {
@@ -162,16 +163,18 @@ impl Path {
             }
             Backend::Tc if directory.is_some() => Err(PathError::NoPcap),
             Backend::Tc => {
-                let topology = Topology::direct()?;
+                let lab = Namespace::create("lab")?;
+                let topology = Topology::through_lab(&lab)?;
+                Topology::bridge(&lab)?;
                 for (host, interface, segment, direction) in [
                     (&topology.sender, NEAR, &near_segment, Direction::ToReceiver),
-                    (&topology.proxy, NEAR, &near_segment, Direction::ToSender),
+                    (&lab, NEAR_ENDS.0, &near_segment, Direction::ToSender),
                     (&topology.proxy, FAR, &far_segment, Direction::ToReceiver),
                     (&topology.receiver, FAR, &far_segment, Direction::ToSender),
                 ] {
                     tc::apply(host, interface, &segment.link(direction))?;
                 }
-                Ok(Self { links: Links::Tc, topology })
+                Ok(Self { links: Links::Tc(lab), topology })
             }
         }
     }
@@ -193,7 +196,7 @@ impl Path {
                 let far = self.counters()?.far.to_receiver.link;
                 Ok((far.delivered, far.delivered_bytes))
             }
-            Links::Tc => Ok(tc::received(&self.topology.receiver, FAR)?),
+            Links::Tc(_) => Ok(tc::received(&self.topology.receiver, FAR)?),
         }
     }
 
@@ -209,17 +212,17 @@ impl Path {
                 far.check()?;
                 Ok(PathCounters { near: near.counters(), far: far.counters() })
             }
-            Links::Tc => {
+            Links::Tc(lab) => {
                 let Topology { sender, proxy, receiver } = &self.topology;
-                let ask = |to_receiver, to_sender, interface| -> Result<_, TcError> {
+                let ask = |to_receiver: (_, _), to_sender: (_, _)| -> Result<_, TcError> {
                     Ok(SegmentCounters {
-                        to_receiver: tc::counters(to_receiver, interface)?.into(),
-                        to_sender: tc::counters(to_sender, interface)?.into(),
+                        to_receiver: tc::counters(to_receiver.0, to_receiver.1)?.into(),
+                        to_sender: tc::counters(to_sender.0, to_sender.1)?.into(),
                     })
                 };
                 Ok(PathCounters {
-                    near: ask(sender, proxy, NEAR)?,
-                    far: ask(proxy, receiver, FAR)?,
+                    near: ask((sender, NEAR), (&*lab, NEAR_ENDS.0))?,
+                    far: ask((proxy, FAR), (receiver, FAR))?,
                 })
             }
         }
