@@ -18,7 +18,7 @@ use sidekick_netem::path::Backend;
 use sidekick_netem::programs::Programs;
 use sidekick_netem::progress::Progress;
 use sidekick_netem::record::RunRecord;
-use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, UPLOAD_PROGRAMS};
+use sidekick_netem::run::{AUDIO_PROGRAMS, Bench, DOWNLOAD_PROGRAMS, UPLOAD_PROGRAMS};
 use sidekick_netem::scenario::{FlowKind, Scenario, built_in, settings};
 use sidekick_netem::source::SourceFile;
 use sidekick_netem::{demo, enclosure, report, sim};
@@ -127,7 +127,11 @@ fn list() -> Result<()> {
 }
 
 fn programs_of(scenario: &Scenario) -> [&'static str; 3] {
-    if scenario.flow.kind == FlowKind::Audio { AUDIO_PROGRAMS } else { UPLOAD_PROGRAMS }
+    match scenario.flow.kind {
+        FlowKind::Audio => AUDIO_PROGRAMS,
+        FlowKind::Download | FlowKind::Requests => DOWNLOAD_PROGRAMS,
+        FlowKind::Upload | FlowKind::Messages => UPLOAD_PROGRAMS,
+    }
 }
 
 fn prepare_run(run: &cli::Run) -> Result<Scenario> {
@@ -164,7 +168,7 @@ fn source(file: Option<&Path>, directory: &Path, bytes: u64, seed: u64) -> Resul
             SourceFile::open(path).with_context(|| format!("cannot read {}", path.display()))
         }
         None => SourceFile::generate(&directory.join("file"), bytes, seed)
-            .context("cannot make the file to upload"),
+            .context("cannot make the file to carry"),
     }
 }
 
@@ -284,7 +288,13 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
         } else {
             let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
             let mut progress = Progress::begin(label, file.bytes);
-            (bench.upload(&scenario, seed, &file, &mut progress)?, progress)
+            let receives = matches!(scenario.flow.kind, FlowKind::Download | FlowKind::Requests);
+            let record = if receives {
+                bench.download(&scenario, seed, &file, &mut progress)?
+            } else {
+                bench.upload(&scenario, seed, &file, &mut progress)?
+            };
+            (record, progress)
         };
         progress.end(&report::outcome(&record));
         for remark in report::remarks(&record) {

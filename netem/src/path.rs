@@ -107,7 +107,8 @@ enum Links {
         /// Where the relays' ends are; held for them.
         _lab: Namespace,
     },
-    Tc,
+    /// The namespace with the bridges.
+    Tc(Namespace),
 }
 
 impl Path {
@@ -161,16 +162,18 @@ impl Path {
             }
             Backend::Tc if directory.is_some() => Err(PathError::NoPcap),
             Backend::Tc => {
-                let topology = Topology::direct()?;
+                let lab = Namespace::create("lab")?;
+                let topology = Topology::through_lab(&lab)?;
+                Topology::bridge(&lab)?;
                 for (host, interface, segment, direction) in [
                     (&topology.sender, NEAR, &near_segment, Direction::ToReceiver),
-                    (&topology.proxy, NEAR, &near_segment, Direction::ToSender),
+                    (&lab, NEAR_ENDS.0, &near_segment, Direction::ToSender),
                     (&topology.proxy, FAR, &far_segment, Direction::ToReceiver),
                     (&topology.receiver, FAR, &far_segment, Direction::ToSender),
                 ] {
                     tc::apply(host, interface, &segment.link(direction))?;
                 }
-                Ok(Self { links: Links::Tc, topology })
+                Ok(Self { links: Links::Tc(lab), topology })
             }
         }
     }
@@ -194,8 +197,8 @@ impl Path {
                 let last = if down { near.to_sender.link } else { far.to_receiver.link };
                 Ok((last.delivered, last.delivered_bytes))
             }
-            Links::Tc if down => Ok(tc::received(&self.topology.sender, NEAR)?),
-            Links::Tc => Ok(tc::received(&self.topology.receiver, FAR)?),
+            Links::Tc(_) if down => Ok(tc::received(&self.topology.sender, NEAR)?),
+            Links::Tc(_) => Ok(tc::received(&self.topology.receiver, FAR)?),
         }
     }
 
@@ -211,17 +214,17 @@ impl Path {
                 far.check()?;
                 Ok(PathCounters { near: near.counters(), far: far.counters() })
             }
-            Links::Tc => {
+            Links::Tc(lab) => {
                 let Topology { sender, proxy, receiver } = &self.topology;
-                let ask = |to_receiver, to_sender, interface| -> Result<_, TcError> {
+                let ask = |to_receiver: (_, _), to_sender: (_, _)| -> Result<_, TcError> {
                     Ok(SegmentCounters {
-                        to_receiver: tc::counters(to_receiver, interface)?.into(),
-                        to_sender: tc::counters(to_sender, interface)?.into(),
+                        to_receiver: tc::counters(to_receiver.0, to_receiver.1)?.into(),
+                        to_sender: tc::counters(to_sender.0, to_sender.1)?.into(),
                     })
                 };
                 Ok(PathCounters {
-                    near: ask(sender, proxy, NEAR)?,
-                    far: ask(proxy, receiver, FAR)?,
+                    near: ask((sender, NEAR), (&*lab, NEAR_ENDS.0))?,
+                    far: ask((proxy, FAR), (receiver, FAR))?,
                 })
             }
         }

@@ -29,6 +29,9 @@ pub struct Packets {
     pub lost_early: u64,
     /// Losses the sender learned of from the receiver.
     pub lost_end_to_end: u64,
+    /// Times that the data sender's probe timeout expired; backend `sim`.
+    #[serde(default)]
+    pub probe_timeouts: u64,
 }
 
 /// What the proxy told the sender.
@@ -173,6 +176,24 @@ pub struct FaultCounts {
     pub nat_drops: u64,
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
+    /// Copies that the proxy kept with other bytes than passed.
+    #[serde(default)]
+    pub copies_falsified: u64,
+    /// Datagrams that a session asked for copies of, and that passed without any.
+    #[serde(default)]
+    pub copies_withheld: u64,
+    /// Copies that the proxy kept of what did not pass then.
+    #[serde(default)]
+    pub copies_invented: u64,
+    /// Copies that were lost as they left the proxy.
+    #[serde(default)]
+    pub repeats_lost: u64,
+    /// Messages to the proxy that were lost as they reached it.
+    #[serde(default)]
+    pub messages_lost: u64,
+    /// Times that the client went on from another port.
+    #[serde(default)]
+    pub migrations: u64,
 }
 
 impl Add for FaultCounts {
@@ -193,6 +214,12 @@ impl Add for FaultCounts {
             nat_rebindings: self.nat_rebindings + other.nat_rebindings,
             nat_drops: self.nat_drops + other.nat_drops,
             path_changes: self.path_changes + other.path_changes,
+            copies_falsified: self.copies_falsified + other.copies_falsified,
+            copies_withheld: self.copies_withheld + other.copies_withheld,
+            copies_invented: self.copies_invented + other.copies_invented,
+            repeats_lost: self.repeats_lost + other.repeats_lost,
+            messages_lost: self.messages_lost + other.messages_lost,
+            migrations: self.migrations + other.migrations,
         }
     }
 }

@@ -65,6 +65,14 @@ const FOUND: [Column<RunRecord>; 4] = [
     ("quACKs", |run| run.quacks.received.to_string()),
 ];
 const ACKS: Column<RunRecord> = ("ACK packets", |run| run.ack_packets.to_string());
+const TIMEOUTS: Column<RunRecord> = ("PTOs", |run| run.packets.probe_timeouts.to_string());
+/// Of a flow whose receiver is helped.
+const REPEATS: [Column<RunRecord>; 4] = [
+    ("requests", |run| run.repeats.unwrap_or_default().repeats_requested.to_string()),
+    ("repeats", |run| run.repeats.unwrap_or_default().repeats_received.to_string()),
+    ("filled near", |run| run.repeats.unwrap_or_default().repaired_near.to_string()),
+    ("held p99 ms", |run| format!("{:.1}", run.repeats.unwrap_or_default().held_ms.p99)),
+];
 
 fn waits(run: &RunRecord) -> Percentiles {
     let of_call = run.audio.map(|call| call.dejitter_ms);
@@ -88,11 +96,18 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
             print(format!("head-of-line delay, sidekick {mode}, {cc}"), &columns)
         }
         FlowKind::Upload | FlowKind::Download | FlowKind::Requests => {
-            let columns = [&UPLOAD[..], &[LOST_NEAR, LOST_FAR], &FOUND, &[ACKS]].concat();
+            let helped = records.iter().any(|record| record.repeats.is_some());
+            let repeats = if helped { &REPEATS[..] } else { &[] };
+            let rest = [ACKS, TIMEOUTS];
+            let columns = [&UPLOAD[..], &[LOST_NEAR, LOST_FAR], &FOUND, repeats, &rest].concat();
             let text = print(format!("sidekick {mode}, {cc}"), &columns);
             let goodput = median(records.iter().map(|record| record.goodput_mbit_s));
+            let time =
+                |percent| percentile(records.iter().map(|record| record.time_s * 1e3), percent);
             text + &goodput.map_or_else(String::new, |(median, least, most)| {
                 format!("Median goodput {median:.2} Mbit/s (from {least:.2} to {most:.2}).\n")
+            }) + &time(50).zip(time(99)).map_or_else(String::new, |(p50, p99)| {
+                format!("Time p50 {p50:.0} ms, p99 {p99:.0} ms.\n")
             })
         }
     }
@@ -129,6 +144,14 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)>
     let upper = *figures.get(figures.len() / 2)?;
     let lower = *figures.get((figures.len() - 1) / 2)?;
     Some(((lower + upper) / 2.0, least, most))
+}
+
+/// The figure above so many percent of the others; `None` of no figures.
+pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Option<f64> {
+    let mut figures: Vec<f64> = figures.into_iter().collect();
+    figures.sort_by(f64::total_cmp);
+    let last = figures.len().checked_sub(1)?;
+    figures.get((figures.len() * percent / 100).min(last)).copied()
 }
 
 /// The share of packets that this machine delayed, in percent, where a run is about delays: a call.

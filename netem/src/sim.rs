@@ -31,6 +31,7 @@ mod client;
 mod faults;
 mod host;
 mod messages;
+mod migration;
 mod packet;
 mod proxy;
 mod quic;

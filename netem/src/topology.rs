@@ -5,7 +5,8 @@
 //!   sender [near] -- [near-s] lab [near-p] -- [near] proxy
 //!   proxy [far] -- [far-p] lab [far-r] -- [far] receiver
 //! backend tc:
-//!   sender [near] -- [near] proxy [far] -- [far] receiver
+//!   sender [near] -- [near-s bridge near-p] -- [near] proxy
+//!   proxy [far] -- [far-p bridge far-r] -- [far] receiver
 //! ```
 //!
 //! The proxy forwards with the kernel's own routing. Addresses and neighbours are fixed, and no
@@ -98,18 +99,18 @@ impl Topology {
         Ok(hosts)
     }
 
-    /// Three hosts, joined directly.
-    pub(crate) fn direct() -> Result<Self, NamespaceError> {
-        let hosts = Self::hosts()?;
-        let [sender, proxy_near, proxy_far, receiver] = hosts.ports();
-        for (one, other) in [(sender, proxy_near), (proxy_far, receiver)] {
-            let [end, peer] = [&one, &other]
-                .map(|port| format!("{} address {}", port.interface, mac(port.address)));
-            let command = format!("ip link add {end} type veth peer name {peer} netns {OTHER}");
-            one.host.run_beside(other.host, &command)?;
+    /// Lets the kernel carry the frames across the lab's namespace: a bridge for each segment. So
+    /// no segment's loss is at the proxy's own interface: a proxy sees only what its interface
+    /// really sends.
+    pub(crate) fn bridge(lab: &Namespace) -> Result<(), NamespaceError> {
+        for (name, ends) in [(NEAR, NEAR_ENDS), (FAR, FAR_ENDS)] {
+            lab.run(&format!("ip link add {name} type bridge"))?;
+            for end in [ends.0, ends.1] {
+                lab.run(&format!("ip link set {end} master {name}"))?;
+            }
+            lab.run(&format!("ip link set {name} up"))?;
         }
-        hosts.configure()?;
-        Ok(hosts)
+        Ok(())
     }
 
     fn hosts() -> Result<Self, NamespaceError> {

@@ -30,6 +30,7 @@ pub(super) fn record_of(scenario: &str, sender: Sender, goodput: f64, hash: &str
             spurious: 0,
             lost_early: 70,
             lost_end_to_end: 10,
+            probe_timeouts: 0,
         },
         quacks: Quacks { received: 300, bytes: 30_000, undecodable: 0, epochs: 0, polls: 5 },
         ack_packets: 4000,

@@ -10,6 +10,7 @@ use crate::words;
 mod ack_reduction;
 mod audio;
 mod backends;
+mod download;
 mod fairness;
 mod first_byte;
 mod heat;
@@ -43,6 +44,9 @@ pub fn all(scope: Scope, others: &[RunRecord]) -> Vec<Experiment> {
     vec![
         upload::by_loss(scope),
         upload::by_size(scope),
+        download::by_loss(scope),
+        download::by_size(scope),
+        download::packrat(scope),
         audio::experiment(scope),
         ack_reduction::experiment(scope),
         fairness::experiment(scope),

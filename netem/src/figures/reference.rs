@@ -5,6 +5,7 @@ const AUDIO: &str = include_str!("../../reference/nsdi24-audio-dejitter.csv");
 const UPLOAD_BY_SIZE: &str = include_str!("../../reference/nsdi24-upload-by-size.csv");
 const UPLOAD_BY_LOSS: &str = include_str!("../../reference/nsdi24-upload-by-loss.csv");
 const ACK_REDUCTION: &str = include_str!("../../reference/nsdi24-ack-reduction.csv");
+const DOWNLOAD_BY_LOSS: &str = include_str!("../../reference/packrat26-download-by-loss.csv");
 
 /// De-jitter delay in milliseconds by percentile. Series: `base`, `sidekick_2p_t8`,
 /// `sidekick_4p_t16`, `sidekick_8p_t32`.
@@ -29,6 +30,14 @@ pub fn upload_by_loss(series: &str) -> Vec<(f64, f64)> {
 /// Series: `quic`, `sidekick_15ms_50`, `sidekick_30ms_100`, `sidekick_60ms_200`.
 pub fn ack_reduction(series: &str, column: &str) -> Vec<(f64, f64)> {
     read(ACK_REDUCTION, &[("series", series)], "min_ack_delay_ms", column)
+}
+
+/// Goodput in Mbit/s of a download by near loss in percent. Networks: `wifi`, `cellular`,
+/// `satellite`, `satellite_long`. Controllers of the server: `cubic`, `bbr3`. Series: `packrat`,
+/// `end_to_end`, `split`, and with CUBIC `tunnel_unordered` and `tunnel_ordered_32`.
+pub fn download_by_loss(network: &str, controller: &str, series: &str) -> Vec<(f64, f64)> {
+    let rows = [("network", network), ("server_cc", controller), ("series", series)];
+    read(DOWNLOAD_BY_LOSS, &rows, "near_loss_percent", "goodput_mbit_s_median")
 }
 
 /// The columns `x` and `y` of those rows that have `wanted` in other columns. The files are ours,
@@ -72,5 +81,16 @@ mod tests {
             assert_eq!(ack_reduction("sidekick_15ms_50", column).len(), 27);
         }
         assert_eq!(upload_by_loss("nobody"), []);
+        for (network, controller, series, points) in [
+            ("wifi", "cubic", "packrat", 17),
+            ("wifi", "bbr3", "end_to_end", 10),
+            ("cellular", "cubic", "tunnel_ordered_32", 17),
+            ("satellite", "cubic", "split", 10),
+            ("satellite_long", "bbr3", "packrat", 10),
+        ] {
+            let curve = download_by_loss(network, controller, series);
+            assert_eq!(curve.len(), points, "{network} {controller} {series}");
+        }
+        assert!(download_by_loss("wifi", "cubic", "packrat").contains(&(10.0, 17.174)));
     }
 }

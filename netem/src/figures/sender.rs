@@ -24,6 +24,7 @@ impl Sender {
 }
 
 const OFF: &str = "sidekick.mode=off";
+const RECEIVE: &str = "sidekick.mode=receive";
 
 /// CUBIC as quiche ships it.
 pub const CUBIC: Sender =
@@ -66,7 +67,29 @@ pub const SPLIT: Sender = Sender {
     settings: &["flow.split=on", OFF, "flow.cc=cubic-rfc9438"],
 };
 
-/// All of them, but [`ACK_REDUCTION`], which is for another path.
+/// A server on CUBIC as quiche ships it, whose client is helped.
+pub const RECEIVE_CUBIC: Sender = Sender {
+    name: "Sidekick, receive, CUBIC, stock quiche",
+    colour: VERMILION,
+    settings: &[RECEIVE, "flow.cc=cubic"],
+};
+/// A server on CUBIC without the rollback, whose client is helped.
+pub const RECEIVE_CUBIC_RFC9438: Sender = Sender {
+    name: "Sidekick, receive, CUBIC, RFC 9438",
+    colour: OLIVE,
+    settings: &[RECEIVE, "flow.cc=cubic-rfc9438"],
+};
+/// A server on NewReno, whose client is helped.
+pub const RECEIVE_RENO: Sender = Sender {
+    name: "Sidekick, receive, Reno",
+    colour: VIOLET,
+    settings: &[RECEIVE, "flow.cc=reno"],
+};
+/// A server on BBR2, whose client is helped.
+pub const RECEIVE_BBR2: Sender =
+    Sender { name: "Sidekick, receive, BBR2", colour: BLUE, settings: &[RECEIVE, "flow.cc=bbr2"] };
+
+/// All senders of uploads, but [`ACK_REDUCTION`], which is for another path.
 pub const ALL: [Sender; 9] =
     [CUBIC, CUBIC_RFC9438, RENO, BBR2, EARLY_LOSS, PACUBIC, PATH_AWARE_BBR2, AUTO, SPLIT];
 

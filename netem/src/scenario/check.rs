@@ -44,6 +44,15 @@ impl Scenario {
             let instead = "the splitting proxy stands in the other's place; leave one of them out";
             return clash(setting, "flow.split = on", instead);
         }
+        if self.faults.migrates() && (flow.split || kind == FlowKind::Audio) {
+            let (other, instead) = if flow.split {
+                ("flow.split = on".to_owned(), "the splitting proxy does not migrate")
+            } else {
+                (of_kind, "a call does not migrate")
+            };
+            let instead = format!("{instead}; leave one of them out");
+            return clash("faults.events with migration", other, instead);
+        }
         if let Some(setting) = self.competitor_setting() {
             if flow.limit.is_none() {
                 let instead =
@@ -123,10 +132,16 @@ impl Scenario {
         }
         let (flow, usual) = (&self.flow, Flow::default());
         let kind = flow.kind;
-        if !matches!(kind, FlowKind::Upload | FlowKind::Audio) {
+        if kind == FlowKind::Messages {
             return Some(format!("flow.kind = {}", kind.name()));
         }
+        let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        // The real server has CUBIC without rollback.
+        if receives && flow.cc.is_some_and(|cc| cc != CubicRfc9438) {
+            return Some(format!("flow.cc = {} of a server", self.congestion_control().name()));
+        }
         let unusual = [
+            ("flow.window_bytes", flow.window_bytes != usual.window_bytes),
             ("flow.payload_bytes", flow.payload_bytes != usual.payload_bytes),
             ("flow.pmtud", flow.pmtud),
             ("flow.whole_packets", flow.whole_packets),
@@ -137,7 +152,9 @@ impl Scenario {
             ("flow.split", flow.split),
             ("sidekick.repeat_handshake", self.sidekick.repeat_handshake),
             ("flow.sample_ms", flow.sample.is_some()),
-            ("flow.seconds of an upload", kind == FlowKind::Upload && flow.limit.is_some()),
+            ("flow.seconds of a transfer", kind != FlowKind::Audio && flow.limit.is_some()),
+            ("flow.requests", flow.requests != 1),
+            ("flow.replayable", receives && !flow.replayable),
             ("competitor.cc", self.competitor.cc.is_some()),
         ];
         unusual.into_iter().find(|&(_, set)| set).map(|(setting, _)| setting.to_owned())
@@ -156,13 +173,13 @@ mod tests {
             scenario.only_in_virtual_time()
         };
         for (setting, named) in [
-            ("flow.kind=download", "flow.kind = download"),
             ("flow.kind=messages", "flow.kind = messages"),
             ("flow.whole_packets=on", "flow.whole_packets"),
             ("flow.split=on", "flow.split"),
-            ("flow.seconds=5", "flow.seconds of an upload"),
+            ("flow.seconds=5", "flow.seconds of a transfer"),
             ("flow.payload_bytes=1200", "flow.payload_bytes"),
             ("flow.cipher=chacha20", "flow.cipher"),
+            ("flow.window_bytes=65536", "flow.window_bytes"),
             ("flow.ack_packets=1", "flow.ack_packets"),
             ("sidekick.repeat_handshake=on", "sidekick.repeat_handshake"),
             ("faults.events=proxy-restart at 100", "faults.events with proxy-restart"),
@@ -174,7 +191,18 @@ mod tests {
         {
             assert_eq!(with(fine), None, "{fine}");
         }
-        assert_eq!(Scenario::load("audio-paper").unwrap().only_in_virtual_time(), None);
+        for scenario in ["audio-paper", "download-paper"] {
+            assert_eq!(Scenario::load(scenario).unwrap().only_in_virtual_time(), None);
+        }
+        for (setting, named) in [
+            ("flow.cc=bbr2", "flow.cc = bbr2 of a server"),
+            ("flow.requests=2", "flow.requests"),
+            ("flow.replayable=off", "flow.replayable"),
+        ] {
+            let mut scenario = Scenario::load("download-paper").unwrap();
+            scenario.apply(&[setting]).unwrap();
+            assert_eq!(scenario.only_in_virtual_time().as_deref(), Some(named));
+        }
     }
 
     #[test]
@@ -190,6 +218,7 @@ mod tests {
             ["flow.split=on", "competitor.cc=reno"],
             ["flow.split=on", "faults.events=proxy-restart at 500"],
             ["flow.split=on", "faults.events=quack-loss 50 at 0"],
+            ["flow.split=on", "faults.events=migration at 5"],
         ] {
             let error = Scenario::load("upload-paper").unwrap().apply(&settings).unwrap_err();
             assert!(matches!(error, ScenarioError::Contradiction { .. }), "{settings:?}: {error}");
@@ -200,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_call_takes_no_settings_of_a_transfer() {
-        for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2"] {
+        let migrates = "faults.events=migration at 5";
+        for setting in ["flow.split=on", "flow.cc=reno", "competitor.cc=bbr2", migrates] {
             let error =
                 Scenario::load("audio-paper").unwrap().apply(&[setting]).unwrap_err().to_string();
             assert!(error.contains("does not go with flow.kind = audio"), "{error}");

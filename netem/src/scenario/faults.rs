@@ -30,7 +30,7 @@ pub struct Event {
     /// When it begins, since the start of the run.
     pub at: Duration,
     /// How long it lasts; `None` is to the end of the run, but see [`Fault::ProxyRestart`] and
-    /// [`Fault::NatRebinding`].
+    /// [`Fault::NatRebinding`]. [`Fault::Migration`] happens once.
     pub length: Option<Duration>,
 }
 
@@ -66,6 +66,13 @@ pub enum Fault {
     /// A NAT between the sender and the near segment forgets its mappings, and gives a new port to
     /// each socket.
     NatRebinding,
+    /// Chance of each message to the proxy, a request for copies among them, to be lost as it
+    /// arrives there.
+    MessageLoss(Percent),
+    /// Chance of each copy to be lost as it leaves the proxy.
+    RepeatLoss(Percent),
+    /// The client goes on from another port, as RFC 9000, section 9, lets it.
+    Migration,
 }
 
 /// A segment of the path, by its name.
@@ -97,6 +104,14 @@ pub enum Lie {
     TooLittle(Percent),
     /// It counts the share under random identifiers in place of its own. The usual share is 100 %.
     Garbage(Percent),
+    /// The copies that it keeps of the share have wrong bytes. The usual share is 100 %.
+    WrongCopies(Percent),
+    /// It keeps no copies of the share, and so claims that nothing passed. The usual share is 25
+    /// %.
+    NoCopies(Percent),
+    /// Before each of the share it keeps a copy of what nobody sent, or of what passed before, and
+    /// repeats it with the others. The usual share is 25 %.
+    UnaskedCopies(Percent),
 }
 
 impl Event {
@@ -125,10 +140,19 @@ impl Faults {
         let of_the_path = |fault| {
             matches!(
                 fault,
-                Fault::Outage(_) | Fault::Delay(..) | Fault::Rate(..) | Fault::NatRebinding
+                Fault::Outage(_)
+                    | Fault::Delay(..)
+                    | Fault::Rate(..)
+                    | Fault::NatRebinding
+                    | Fault::Migration
             )
         };
         self.events.iter().find(|event| !of_the_path(event.fault)).map(|event| event.fault.name())
+    }
+
+    /// Whether the client is to migrate.
+    pub(super) fn migrates(&self) -> bool {
+        self.events.iter().any(|event| event.fault == Fault::Migration)
     }
 
     /// The name of a fault that only virtual time has, if there is one: other backends have none

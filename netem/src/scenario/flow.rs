@@ -57,6 +57,9 @@ pub struct Flow {
     pub limit: Option<Duration>,
     /// The data sender's congestion controller; `None` takes what the Sidekick mode goes with.
     pub cc: Option<CongestionControl>,
+    /// Room for a stream at either end, in bytes: its flow-control window. A connection has
+    /// room for four.
+    pub window_bytes: u32,
     /// Largest UDP payload that an endpoint sends, in bytes.
     pub payload_bytes: u16,
     /// Whether the data sender looks for a larger payload.
@@ -122,6 +125,7 @@ impl Default for Flow {
             bytes: 10 * 1024 * 1024,
             limit: None,
             cc: None,
+            window_bytes: 16 * 1024 * 1024,
             payload_bytes: 1350,
             pmtud: false,
             cipher: Cipher::Aes,
@@ -150,6 +154,9 @@ settings! { Flow, value;
         limit = seconds(value).map(Some);
     "cc", "cubic, cubic-rfc9438, reno or bbr2", "the data sender's congestion controller" =>
         cc = CongestionControl::of_name(value).map(Some);
+    "window_bytes", "bytes from 4096 to 1000000000",
+        "flow-control window of a stream; a connection's is four times as large" =>
+        window_bytes = whole(value, 4096..=1_000_000_000);
     "payload_bytes", "bytes from 1200 to 1452", "largest UDP payload that is sent" =>
         payload_bytes = whole(value, 1200..=1452);
     "pmtud", SWITCH, "whether the data sender looks for a larger payload" => pmtud = switch(value);

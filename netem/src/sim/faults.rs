@@ -13,11 +13,13 @@ use crate::path::streams;
 use crate::scenario::{Fault, Faults};
 use crate::units::Percent;
 
+mod copies;
 mod egress;
 mod lies;
 mod nat;
 mod restarts;
 
+pub(super) use copies::Copies;
 pub(super) use egress::Egress;
 pub(super) use lies::Lies;
 pub(super) use nat::Nat;
@@ -54,7 +56,7 @@ impl Schedule {
     }
 
     /// When each event of this fault begins, and how long it lasts, in the order of time.
-    fn times(&self, fault: Fault) -> Vec<(Instant, Option<Duration>)> {
+    pub(super) fn times(&self, fault: Fault) -> Vec<(Instant, Option<Duration>)> {
         let events = self.faults.events.iter().filter(|event| event.fault == fault);
         let mut times: Vec<_> = events.map(|event| (self.start + event.at, event.length)).collect();
         times.sort();

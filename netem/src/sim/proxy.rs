@@ -8,7 +8,7 @@ use sidekick_protocol::{
 };
 
 use super::chain::{Node, Outbox, Side};
-use super::faults::{Egress, Lies, Power, Restarts, Schedule};
+use super::faults::{Copies, Egress, Lies, Power, Restarts, Schedule};
 use super::packet::Packet;
 use super::seed_bytes;
 use super::styles::Tally;
@@ -35,6 +35,7 @@ pub(super) struct Proxy {
     /// How often the observer was started anew.
     restarted: u64,
     lies: Lies,
+    copies: Copies,
     egress: Egress,
 }
 
@@ -62,6 +63,7 @@ impl Proxy {
             restarts: Restarts::new(schedule),
             restarted: 0,
             lies: Lies::new(schedule.clone(), seed),
+            copies: Copies::new(schedule.clone(), seed),
             egress: Egress::new(schedule.clone(), seed),
         };
         proxy.observer = proxy.observer()?;
@@ -136,7 +138,11 @@ impl Proxy {
         let Some(observer) = &mut self.observer else { return };
         let mut buffer = [0; MAX_DATAGRAM_LEN];
         loop {
-            let before = observer.stats().quacks_sent;
+            let sent = |observer: &Observer| {
+                let stats = observer.stats();
+                (stats.quacks_sent, stats.repeats_sent)
+            };
+            let (quacks, repeats) = sent(observer);
             let Some(transmit) = observer.poll_transmit(&mut buffer) else { break };
             let payload = buffer.get(..transmit.size).unwrap_or_default();
             // The answer to a marker that has to come along the path pretends to be the receiver's.
@@ -146,7 +152,12 @@ impl Proxy {
             };
             let packet = Packet::new(source, transmit.destination, payload);
             // What is sealed does not show what it is.
-            if observer.stats().quacks_sent == before {
+            let after = sent(observer);
+            if after.1 > repeats {
+                if !self.copies.loses_repeat(now) {
+                    leave(packet);
+                }
+            } else if after.0 == quacks {
                 leave(packet);
             } else {
                 self.lies.told();
@@ -164,12 +175,16 @@ impl Node for Proxy {
             Side::Right => {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     let flow = Flow { source: packet.source, destination: packet.destination };
-                    observer.keep(&flow, NEAR_INTERFACE, &packet.payload, now);
+                    self.copies.keep(&packet.payload, now, |copy| {
+                        observer.keep(&flow, NEAR_INTERFACE, copy, now)
+                    });
                 }
                 out.push((Side::Left, packet));
             }
             Side::Left if packet.destination == self.address => {
-                if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
+                let lost = self.copies.loses_message(now);
+                if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged && !lost)
+                {
                     // What it cannot use it counts.
                     let _ = observer.handle_input(packet.source, &packet.payload, now);
                 }
@@ -204,7 +219,7 @@ impl Node for Proxy {
 
     fn fault_counts(&self) -> FaultCounts {
         let restarts = FaultCounts { proxy_restarts: self.restarted, ..FaultCounts::default() };
-        self.lies.counts + self.egress.counts + restarts
+        self.lies.counts + self.egress.counts + self.copies.counts + restarts
     }
 }
 

@@ -10,6 +10,7 @@ use quic_sidekick::quiche::{self, Connection, ConnectionId, RecvInfo, h3};
 use quic_sidekick::{AdjacentSocket, Driver, Status};
 
 use super::host::Endpoint;
+use super::migration::Migration;
 use super::packet::Packet;
 use super::tls::SERVER_NAME;
 
@@ -119,6 +120,7 @@ pub(super) struct Quic<A> {
     acknowledge_at: Option<Instant>,
     release: Option<Instant>,
     help: Option<Help>,
+    migration: Option<Migration>,
     failure: Option<String>,
     buffer: Box<[u8; ROOM]>,
 }
@@ -167,6 +169,7 @@ impl<A: App> Quic<A> {
             // The first flight.
             release: Some(begin),
             help: None,
+            migration: None,
             failure: None,
             buffer: Box::new([0; ROOM]),
         }
@@ -184,6 +187,17 @@ impl<A: App> Quic<A> {
         help.attach_with(&mut self.conn, socket);
         self.help = Some(help);
         self
+    }
+
+    /// Lets the connection migrate.
+    pub(super) fn migrate(mut self, migration: Migration) -> Self {
+        self.migration = Some(migration);
+        self
+    }
+
+    /// How often the connection has migrated.
+    pub(super) fn migrations(&self) -> u64 {
+        self.migration.as_ref().map_or(0, Migration::count)
     }
 
     /// What became of the help.
@@ -215,6 +229,11 @@ impl<A: App> Quic<A> {
     }
 
     fn work(&mut self, now: Instant) -> Work {
+        if let Some(migration) = &mut self.migration
+            && let Some(local) = migration.work(&mut self.conn, self.local, now)
+        {
+            self.local = local;
+        }
         self.app.work(&mut self.conn, now).unwrap_or_else(|error| {
             self.fail(error);
             Work::default()
@@ -292,19 +311,22 @@ impl<A: App> Quic<A> {
 impl<A: App> Endpoint for Quic<A> {
     fn owns(&self, destination: SocketAddr) -> bool {
         destination == self.local
+            || self.migration.as_ref().is_some_and(|migration| migration.owns(destination))
             || self.adjacent().is_some_and(|adjacent| adjacent.address == destination)
     }
 
     fn receive(&mut self, packet: Packet, now: Instant, out: &mut Vec<Packet>) {
-        if packet.destination == self.local {
+        if let Some(adjacent) =
+            self.adjacent().filter(|adjacent| adjacent.address == packet.destination)
+        {
+            adjacent.received.borrow_mut().push_back(packet);
+            self.help_receives(now);
+        } else {
             self.take(packet);
             let work = self.work(now);
             if self.may_wait(work, now) {
                 return;
             }
-        } else if let Some(adjacent) = self.adjacent() {
-            adjacent.received.borrow_mut().push_back(packet);
-            self.help_receives(now);
         }
         self.work_and_send(now, out);
     }
@@ -316,6 +338,7 @@ impl<A: App> Endpoint for Quic<A> {
             self.acknowledge_at,
             self.app.poll_timeout(),
             self.help.as_ref().and_then(Driver::poll_timeout),
+            self.migration.as_ref().and_then(Migration::poll_timeout),
         ];
         deadlines.into_iter().flatten().min().map(|deadline| deadline.max(self.begin))
     }

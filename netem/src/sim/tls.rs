@@ -14,9 +14,8 @@ use crate::scenario::{Cipher, CongestionControl, Flow};
 const CERTIFICATE: &[u8] = include_bytes!("identity/cert.pem");
 const KEY: &[u8] = include_bytes!("identity/key.pem");
 
-/// Room for 100 Mbit/s at 200 ms several times over, as the real programs have.
-const STREAM_WINDOW: u64 = 16 * 1024 * 1024;
-const CONNECTION_WINDOW: u64 = 64 * 1024 * 1024;
+/// A connection has room for so many streams.
+const STREAMS_OF_ROOM: u64 = 4;
 /// As the real programs have.
 const IDLE_TIMEOUT_MS: u64 = 30_000;
 const STREAMS: u64 = 100;
@@ -45,6 +44,8 @@ pub(super) fn controller_name(cc: CongestionControl) -> &'static str {
 
 /// What a connection of this flow is set up with.
 pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<Config, String> {
+    // The usual one is room for 100 Mbit/s at 200 ms several times over, as the real programs have.
+    let window = u64::from(flow.window_bytes);
     let tls = context(flow.cipher, role).map_err(|error| error.to_string())?;
     let build = || -> quiche::Result<Config> {
         let mut config = Config::with_boring_ssl_ctx_builder(quiche::PROTOCOL_VERSION, tls)?;
@@ -55,12 +56,12 @@ pub(super) fn config(flow: &Flow, role: Role, cc: CongestionControl) -> Result<C
         config.set_max_recv_udp_payload_size(1500);
         config.set_max_send_udp_payload_size(flow.payload_bytes.into());
         config.discover_pmtu(flow.pmtud);
-        config.set_initial_max_data(CONNECTION_WINDOW);
-        config.set_max_connection_window(CONNECTION_WINDOW);
-        config.set_initial_max_stream_data_bidi_local(STREAM_WINDOW);
-        config.set_initial_max_stream_data_bidi_remote(STREAM_WINDOW);
-        config.set_initial_max_stream_data_uni(STREAM_WINDOW);
-        config.set_max_stream_window(STREAM_WINDOW);
+        config.set_initial_max_data(STREAMS_OF_ROOM * window);
+        config.set_max_connection_window(STREAMS_OF_ROOM * window);
+        config.set_initial_max_stream_data_bidi_local(window);
+        config.set_initial_max_stream_data_bidi_remote(window);
+        config.set_initial_max_stream_data_uni(window);
+        config.set_max_stream_window(window);
         config.set_initial_max_streams_bidi(STREAMS);
         config.set_initial_max_streams_uni(STREAMS);
         let ack_delay_ms = u64::try_from(flow.ack_delay.as_millis()).unwrap_or(u64::MAX);

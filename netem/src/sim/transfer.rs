@@ -10,14 +10,16 @@ use quic_sidekick::{
 
 use super::chain::Side;
 use super::client::Client;
+use super::faults::Schedule;
 use super::host::{Endpoint, Host, Sample};
+use super::migration::{CONNECTION_IDS, Migration};
 use super::quic::{AckPolicy, App, Help, Quic};
 use super::server::Server;
 use super::split::{Half, Spliced, SplitProxy};
 use super::tls::{self, Role};
 use super::{Middle, Run, SimError, seed_bytes};
 use crate::record::{CompetitorRecord, HeldMs, Quacks, Repeats, RunRecord, WindowSample};
-use crate::scenario::{CongestionControl, Flow, FlowKind, Mode, ProxyFate, Scenario};
+use crate::scenario::{CongestionControl, Fault, Flow, FlowKind, Mode, ProxyFate, Scenario};
 use crate::topology::{RECEIVER, SENDER, SERVER_PORT};
 use crate::units::mbit_s;
 
@@ -31,11 +33,21 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let (flow, competitor) = (&scenario.flow, &scenario.competitor);
     let first = (scenario.congestion_control(), Duration::ZERO);
     let second = competitor.cc.map(|cc| (cc, competitor.start));
+    let migrations: Vec<_> = Schedule::new(start, scenario.faults.clone())
+        .times(Fault::Migration)
+        .into_iter()
+        .map(|(at, _)| at)
+        .collect();
+    let ids = (!migrations.is_empty()).then_some(CONNECTION_IDS);
     let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
         let begin = start + delay;
         let (mut client, mut server) =
-            ends(flow, seed, number, cc, begin).map_err(SimError::SetUp)?;
+            ends(flow, seed, number, cc, begin, ids).map_err(SimError::SetUp)?;
+        if number == 0 && !migrations.is_empty() {
+            client = client.migrate(Migration::new(migrations.iter().copied()));
+            server = server.migrate(Migration::new([]));
+        }
         if number == 0 && scenario.sidekick.mode == Mode::AckReduction {
             // Gaps wait, too: that is the receiver's side of the mode.
             server.conn.sidekick_acknowledge(flow.ack_packets.into(), flow.ack_delay);
@@ -81,6 +93,9 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let mut record = middle.record(scenario, seed);
     if let Some((client, server)) = sender.endpoints.first().zip(receiver.endpoints.first()) {
         describe(&mut record, scenario, client, server, end);
+        if let Some(what) = over_acknowledged(scenario, client, server) {
+            return Err(SimError::Failed { what, at: end, seed });
+        }
     }
     let (windows, had) = match flow.kind {
         FlowKind::Upload | FlowKind::Messages => (&sender.samples, &receiver.samples),
@@ -105,17 +120,24 @@ fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
     ((SENDER, CLIENT_PORT + number).into(), (RECEIVER, SERVER_PORT + number).into())
 }
 
-/// Both ends of one flow.
+/// Both ends of one flow. `ids` is how many connection IDs each lets the other have, if more than
+/// usual.
 fn ends(
     flow: &Flow,
     seed: u64,
     number: u16,
     cc: CongestionControl,
     begin: Instant,
+    ids: Option<u64>,
 ) -> Result<(Quic<Client>, Quic<Server>), String> {
     let (client, server) = addresses(number);
     let mut client_config = tls::config(flow, Role::Client, cc)?;
     let mut server_config = tls::config(flow, Role::Server, cc)?;
+    for config in [&mut client_config, &mut server_config] {
+        if let Some(ids) = ids {
+            config.set_active_connection_id_limit(ids);
+        }
+    }
     let lazy = AckPolicy { packets: flow.ack_packets, delay: flow.ack_delay };
     // The receiver of data is the one whose acknowledgements the scenario is about.
     let (client_acks, server_acks) = match flow.kind {
@@ -194,8 +216,13 @@ fn describe(
     record.packets.sent = stats.sent as u64;
     record.packets.retransmitted = stats.retrans as u64;
     record.packets.lost_end_to_end = stats.lost as u64;
+    let timeouts = data_sender.path_stats().map(|path| path.total_pto_count as u64);
+    record.packets.probe_timeouts = timeouts.sum();
     let path = client.conn.path_stats().find(|path| path.active);
     record.rtt_ms = path.map(|path| path.rtt.as_secs_f64() * 1e3);
+    if let Some(faults) = &mut record.faults {
+        faults.migrations = client.migrations();
+    }
     record.assistance = "not asked for".to_owned();
     if let Some(status) = client.status() {
         record.assisted = status.assistance == Assistance::Assisted;
@@ -221,6 +248,21 @@ fn describe(
             }
         });
     }
+}
+
+/// What is wrong if the client of a download has acknowledged more than it has received.
+fn over_acknowledged(
+    scenario: &Scenario,
+    client: &Quic<Client>,
+    server: &Quic<Server>,
+) -> Option<String> {
+    if !matches!(scenario.flow.kind, FlowKind::Download | FlowKind::Requests) {
+        return None;
+    }
+    let (acknowledged, received) =
+        (server.conn.stats().acked_bytes, client.conn.stats().recv_bytes);
+    (acknowledged > received)
+        .then(|| format!("the client acknowledged {acknowledged} bytes and had {received}"))
 }
 
 /// The two flows' shares of the time from `from` to `end`.

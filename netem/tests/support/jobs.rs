@@ -1,13 +1,14 @@
 //! Many runs in virtual time.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sidekick_netem::record::RunRecord;
 use sidekick_netem::report::median;
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::sim;
+
+#[path = "many.rs"]
+mod many;
 
 /// One run of a scenario with some settings.
 #[derive(Clone, Debug)]
@@ -28,27 +29,9 @@ fn run(job: &Job) -> RunRecord {
         .unwrap_or_else(|error| panic!("{job:?}: {error}"))
 }
 
-/// Runs all of them, on as many threads as there are processors, and returns the records in the
-/// order of the jobs.
+/// Runs all of them, and returns the records in the order of the jobs.
 pub(crate) fn run_all(jobs: &[Job]) -> Vec<RunRecord> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((index, job)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .and_then(|index| jobs.get(index).map(|job| (index, job)))
-                {
-                    let record = run(job);
-                    done.lock().unwrap().push((index, record));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap();
-    done.sort_by_key(|&(index, _)| index);
-    done.into_iter().map(|(_, record)| record).collect()
+    many::run(jobs.iter().collect(), |job| run(job))
 }
 
 pub(crate) fn median_of(records: &[RunRecord], figure: impl Fn(&RunRecord) -> f64) -> f64 {

@@ -14,7 +14,8 @@ pub(super) const TAKES: &str = "none, or events such as near-outage at 2000 for 
     WHAT [VALUE] at MS [for MS], without `for` to the end of the run; WHAT [VALUE] is near-outage, far-outage, \
     near-delay MS, far-delay MS, near-rate MBIT, far-rate MBIT, quack-loss PERCENT, quack-duplicate PERCENT, \
     quack-reorder PERCENT, quack-corrupt PERCENT, quack-delay MS, proxy-restart (`for` how long it is away), \
-    proxy-lies too-much|too-little|garbage [PERCENT], capture-drops PERCENT or nat-rebinding (without `for`)";
+    proxy-lies too-much|too-little|garbage|wrong-copies|no-copies|unasked-copies [PERCENT], capture-drops PERCENT, \
+    message-loss PERCENT, repeat-loss PERCENT, nat-rebinding or migration (both without `for`)";
 
 /// A fault that an event can name.
 struct Kind {
@@ -25,9 +26,10 @@ struct Kind {
     read: fn(&str) -> Option<Fault>,
 }
 
-const LIES: &str =
-    "too-much, too-little or garbage, and percent from 0 to 100 if not the usual share";
+const LIES: &str = "too-much, too-little, garbage, wrong-copies, no-copies or unasked-copies, and \
+    percent from 0 to 100 if not the usual share";
 const NAT_REBINDING: &str = "nat-rebinding";
+const MIGRATION: &str = "migration";
 
 /// All kinds. An event begins with one of their names.
 const KINDS: &[Kind] = &[
@@ -53,7 +55,10 @@ const KINDS: &[Kind] = &[
     Kind { name: "proxy-restart", takes: "", read: |_| Some(Fault::ProxyRestart) },
     Kind { name: "proxy-lies", takes: LIES, read: |value| lie(value).map(Fault::ProxyLies) },
     Kind { name: "capture-drops", takes: PERCENT, read: |of| percent(of).map(Fault::CaptureDrops) },
+    Kind { name: "message-loss", takes: PERCENT, read: |of| percent(of).map(Fault::MessageLoss) },
+    Kind { name: "repeat-loss", takes: PERCENT, read: |of| percent(of).map(Fault::RepeatLoss) },
     Kind { name: NAT_REBINDING, takes: "", read: |_| Some(Fault::NatRebinding) },
+    Kind { name: MIGRATION, takes: "", read: |_| Some(Fault::Migration) },
 ];
 
 fn delay(place: Place, ms: &str) -> Option<Fault> {
@@ -69,6 +74,9 @@ fn lie(value: &str) -> Option<Lie> {
         "too-much" => share_or(25.0).map(Lie::TooMuch),
         "too-little" => share_or(25.0).map(Lie::TooLittle),
         "garbage" => share_or(100.0).map(Lie::Garbage),
+        "wrong-copies" => share_or(100.0).map(Lie::WrongCopies),
+        "no-copies" => share_or(25.0).map(Lie::NoCopies),
+        "unasked-copies" => share_or(25.0).map(Lie::UnaskedCopies),
         _ => None,
     }
 }
@@ -92,6 +100,9 @@ impl Fault {
             Self::ProxyLies(_) => "proxy-lies",
             Self::CaptureDrops(_) => "capture-drops",
             Self::NatRebinding => NAT_REBINDING,
+            Self::MessageLoss(_) => "message-loss",
+            Self::RepeatLoss(_) => "repeat-loss",
+            Self::Migration => MIGRATION,
         }
     }
 }
@@ -135,7 +146,7 @@ fn read(text: &str) -> Result<Event, String> {
     let duration = "what comes last is `for` and how long, in milliseconds above 0 to 3600000";
     let length = match words.next() {
         None => None,
-        Some("for") if name == NAT_REBINDING => {
+        Some("for") if [NAT_REBINDING, MIGRATION].contains(&name) => {
             return Err(format!("{name} has no duration; leave `for` out"));
         }
         Some("for") => {

@@ -48,6 +48,18 @@ fn events_are_short_sentences() {
         ("far-rate unlimited at 4000", event(Fault::Rate(Place::Far, None), 4000, None)),
         ("nat-rebinding at 3000", event(Fault::NatRebinding, 3000, None)),
         ("capture-drops 5 at 0", event(Fault::CaptureDrops(share(5.0)), 0, None)),
+        ("message-loss 20 at 5", event(Fault::MessageLoss(share(20.0)), 5, None)),
+        ("repeat-loss 20 at 5 for 6", event(Fault::RepeatLoss(share(20.0)), 5, Some(6))),
+        ("migration at 700", event(Fault::Migration, 700, None)),
+        (
+            "proxy-lies wrong-copies at 1",
+            event(Fault::ProxyLies(Lie::WrongCopies(share(100.0))), 1, None),
+        ),
+        ("proxy-lies no-copies at 1", event(Fault::ProxyLies(Lie::NoCopies(share(25.0))), 1, None)),
+        (
+            "proxy-lies unasked-copies 9 at 1",
+            event(Fault::ProxyLies(Lie::UnaskedCopies(share(9.0))), 1, None),
+        ),
     ] {
         let events = upload(text).unwrap().faults.events;
         assert_eq!(events, [expected], "{text}");
@@ -74,15 +86,15 @@ fn what_is_wrong_with_an_event_is_said() {
         ("near-rate 0 at 1", ": near-rate takes Mbit/s from 0.001 to 100000, or unlimited"),
         (
             "proxy-lies often at 1",
-            ": proxy-lies takes too-much, too-little or garbage, and percent",
+            ": proxy-lies takes too-much, too-little, garbage, wrong-copies, no-copies or",
         ),
         (
             "proxy-lies too-little 101 at 1",
-            ": proxy-lies takes too-much, too-little or garbage, and percent",
+            ": proxy-lies takes too-much, too-little, garbage, wrong-copies, no-copies or",
         ),
         (
             "proxy-lies 5 too-little at 1",
-            ": proxy-lies takes too-much, too-little or garbage, and percent",
+            ": proxy-lies takes too-much, too-little, garbage, wrong-copies, no-copies or",
         ),
         (
             "near-outage 5 at 1",
@@ -101,6 +113,7 @@ fn what_is_wrong_with_an_event_is_said() {
             ": what comes last is `for` and how long, in milliseconds above 0",
         ),
         ("nat-rebinding at 1 for 5", ": nat-rebinding has no duration; leave `for` out"),
+        ("migration at 1 for 5", ": migration has no duration; leave `for` out"),
         (
             "near-outage at 1 for 5 proxy-restart",
             ": nothing comes after it, but `proxy-restart` does",
@@ -144,7 +157,7 @@ fn the_list_names_every_form() {
             ms if ms.starts_with("milliseconds") => "MS",
             rate if rate.starts_with("Mbit/s") => "MBIT",
             percent if percent.starts_with("percent") => "PERCENT",
-            _ => "too-much|too-little|garbage",
+            _ => "too-much|too-little|garbage|wrong-copies|no-copies|unasked-copies",
         };
         assert!(grammar::TAKES.contains(&format!("{name} {value}")), "{name}");
     }

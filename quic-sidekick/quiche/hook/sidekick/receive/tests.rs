@@ -269,3 +269,40 @@ fn a_server_and_a_client_that_did_not_ask_hold_nothing() {
     assert_eq!(events(&mut pipe), []);
     assert!(pipe.server.sidekick.receive.hold.is_none());
 }
+
+/// Lets the server go on with the next keys (RFC 9001, section 6), as other stacks do.
+fn update_keys(pipe: &mut Pipe) {
+    let server = &mut pipe.server;
+    let context = &mut server.crypto_ctx[Epoch::Application];
+    let next = context.crypto_seal.as_ref().unwrap().derive_next_packet_key().unwrap();
+    context.crypto_seal = Some(next);
+    server.key_phase = !server.key_phase;
+}
+
+#[test]
+fn copies_of_both_sides_of_a_key_update_are_read() {
+    // The last packet before the update is lost, and the first one behind it.
+    for lost in [1, 2] {
+        let mut pipe = pipe();
+        let mut sent = datagrams(&mut pipe, 2);
+        update_keys(&mut pipe);
+        sent.extend(datagrams(&mut pipe, 3));
+        receive(&mut pipe, &sent[0]);
+        let first = latest(&pipe);
+        let _ = acknowledged(&mut pipe);
+        for (number, datagram) in sent.iter().enumerate().skip(1) {
+            if number != lost {
+                receive(&mut pipe, datagram);
+            }
+        }
+        let [GapEvent::Found(gap)] = events(&mut pipe)[..] else { panic!("{lost}: one gap") };
+        assert_eq!(gap.missing, 1);
+        copy(&mut pipe, &sent[lost]);
+        let closed = events(&mut pipe);
+        let [GapEvent::Closed { end: GapEnd::Filled, .. }] = closed[..] else {
+            panic!("{lost}: it is filled, and not {closed:?}")
+        };
+        assert_eq!(latest(&pipe), first + 4);
+        assert_eq!(pipe.client.key_phase, pipe.server.key_phase);
+    }
+}

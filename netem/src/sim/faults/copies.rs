@@ -1,0 +1,213 @@
+//! A proxy that keeps other copies than passed, and loses what is said about them.
+
+use std::time::Instant;
+
+use super::{Chance, Schedule, in_force};
+use crate::record::FaultCounts;
+use crate::scenario::{Fault, Lie};
+
+/// Where a kept datagram has the bytes that identify it: at its end.
+const IDENTIFIER_LEN: usize = 4;
+
+/// What the observer keeps, and which messages about it are lost.
+#[derive(Debug)]
+pub(in crate::sim) struct Copies {
+    schedule: Schedule,
+    wrong: Chance,
+    place: Chance,
+    withheld: Chance,
+    unasked: Chance,
+    invention: Chance,
+    message: Chance,
+    repeat: Chance,
+    /// A datagram that passed before.
+    earlier: Vec<u8>,
+    scratch: Vec<u8>,
+    /// What has happened so far.
+    pub(in crate::sim) counts: FaultCounts,
+}
+
+impl Copies {
+    /// The faults of a run with this schedule, which draw from streams 16 to 22 of the faults.
+    pub(in crate::sim) fn new(schedule: Schedule, seed: u64) -> Self {
+        let chance = |number| Chance::new(seed, number);
+        Self {
+            schedule,
+            wrong: chance(16),
+            place: chance(17),
+            withheld: chance(18),
+            unasked: chance(19),
+            invention: chance(20),
+            message: chance(21),
+            repeat: chance(22),
+            earlier: Vec::new(),
+            scratch: Vec::new(),
+            counts: FaultCounts::default(),
+        }
+    }
+
+    /// Hands to `keep` what the observer takes for the datagram that passes now, in its order.
+    /// `keep` returns whether a session asked for copies.
+    pub(in crate::sim) fn keep(
+        &mut self,
+        datagram: &[u8],
+        now: Instant,
+        mut keep: impl FnMut(&[u8]) -> bool,
+    ) {
+        let lie = in_force!(self.schedule, now, Fault::ProxyLies);
+        let share = |pick: fn(Lie) -> Option<_>| lie.and_then(pick);
+        let wrong = self.wrong.strikes(share(|lie| match lie {
+            Lie::WrongCopies(share) => Some(share),
+            _ => None,
+        }));
+        let withheld = self.withheld.strikes(share(|lie| match lie {
+            Lie::NoCopies(share) => Some(share),
+            _ => None,
+        }));
+        let unasked = self.unasked.strikes(share(|lie| match lie {
+            Lie::UnaskedCopies(share) => Some(share),
+            _ => None,
+        }));
+        let (place, invention) = (self.place.next(), self.invention.next());
+        if unasked {
+            self.counts.copies_invented +=
+                u64::from(self.keep_another(datagram, invention, &mut keep));
+        }
+        if withheld {
+            self.counts.copies_withheld += 1;
+            return;
+        }
+        if wrong {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(datagram);
+            damage(&mut self.scratch, place);
+            self.counts.copies_falsified += u64::from(keep(&self.scratch));
+        } else {
+            keep(datagram);
+        }
+        if invention % 64 == 0 {
+            self.earlier.clear();
+            self.earlier.extend_from_slice(datagram);
+        }
+    }
+
+    /// Keeps a datagram that passed before, or one that nobody sent.
+    fn keep_another(
+        &mut self,
+        datagram: &[u8],
+        random: u64,
+        keep: &mut impl FnMut(&[u8]) -> bool,
+    ) -> bool {
+        if random & 1 == 0 && !self.earlier.is_empty() {
+            return keep(&self.earlier);
+        }
+        self.scratch.clear();
+        self.scratch.resize(datagram.len(), 0);
+        self.invention.fill(&mut self.scratch);
+        if let Some(first) = self.scratch.first_mut() {
+            // A short header.
+            *first = *first & 0x7f | 0x40;
+        }
+        keep(&self.scratch)
+    }
+
+    /// Whether a message to the proxy is lost as it arrives.
+    pub(in crate::sim) fn loses_message(&mut self, now: Instant) -> bool {
+        let lost = self.message.strikes(in_force!(self.schedule, now, Fault::MessageLoss));
+        self.counts.messages_lost += u64::from(lost);
+        lost
+    }
+
+    /// Whether a copy is lost as it leaves the proxy.
+    pub(in crate::sim) fn loses_repeat(&mut self, now: Instant) -> bool {
+        let lost = self.repeat.strikes(in_force!(self.schedule, now, Fault::RepeatLoss));
+        self.counts.repeats_lost += u64::from(lost);
+        lost
+    }
+}
+
+/// Flips a bit of a datagram, and leaves those that identify it.
+fn damage(datagram: &mut [u8], random: u64) {
+    let bits = datagram.len().saturating_sub(IDENTIFIER_LEN) as u64 * 8;
+    if let Some(bit) = random.checked_rem(bits)
+        && let Some(byte) = usize::try_from(bit / 8).ok().and_then(|at| datagram.get_mut(at))
+    {
+        *byte ^= 1 << (bit % 8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+    use crate::sim::faults::tests::schedule;
+
+    const DATAGRAMS: u32 = 10_000;
+
+    /// A datagram that passed, and what was kept with it.
+    type Pair = (Vec<u8>, Vec<u8>);
+
+    /// What is kept of so many datagrams, each beside the one that passed.
+    fn kept(events: &str) -> (Vec<Pair>, FaultCounts) {
+        let (schedule, now) = schedule(&Scenario::load("download-paper").unwrap(), events);
+        let mut copies = Copies::new(schedule, 3);
+        let mut kept = Vec::new();
+        for number in 0..DATAGRAMS {
+            let datagram = [[0x40; 100].as_slice(), &number.to_be_bytes()].concat();
+            copies.keep(&datagram, now, |copy| {
+                kept.push((datagram.clone(), copy.to_vec()));
+                true
+            });
+        }
+        (kept, copies.counts)
+    }
+
+    #[test]
+    fn without_a_lie_all_is_kept_as_it_is() {
+        let (kept, counts) = kept("proxy-restart at 0");
+        assert!(kept.len() == 10_000 && kept.iter().all(|(passed, copy)| passed == copy));
+        assert_eq!(counts, FaultCounts::default());
+    }
+
+    #[test]
+    fn a_wrong_copy_has_one_wrong_bit_and_its_identifier() {
+        let (kept, counts) = kept("proxy-lies wrong-copies 50 at 0");
+        let wrong = kept.iter().filter(|(passed, copy)| passed != copy).count();
+        assert_eq!((kept.len(), counts.copies_falsified), (10_000, wrong as u64));
+        assert!((4700..5300).contains(&wrong), "{wrong}");
+        for (passed, copy) in &kept {
+            assert_eq!(passed[100..], copy[100..]);
+            let differing = passed.iter().zip(copy).map(|(a, b)| (a ^ b).count_ones());
+            assert!(differing.sum::<u32>() <= 1);
+        }
+    }
+
+    #[test]
+    fn what_is_withheld_is_not_kept_and_what_is_unasked_is_beside_the_rest() {
+        let (without, counts) = kept("proxy-lies no-copies at 0");
+        assert_eq!(without.len() as u64 + counts.copies_withheld, 10_000);
+        assert!((2300..2700).contains(&counts.copies_withheld), "{counts:?}");
+        let (with, counts) = kept("proxy-lies unasked-copies at 0");
+        assert_eq!(with.len() as u64, 10_000 + counts.copies_invented);
+        assert!((2300..2700).contains(&counts.copies_invented), "{counts:?}");
+        let others: Vec<_> = with.iter().filter(|(passed, copy)| passed != copy).collect();
+        let earlier = |copy: &[u8]| copy.starts_with(&[0x40; 100]);
+        let repeated = others.iter().filter(|(_, copy)| earlier(copy)).count();
+        assert!((900..1500).contains(&repeated) && others.len() > repeated, "{repeated}");
+        assert_eq!(with.iter().filter(|(passed, copy)| passed == copy).count(), 10_000);
+    }
+
+    #[test]
+    fn messages_and_copies_are_lost_as_said() {
+        let events = "message-loss 20 at 0; repeat-loss 40 at 0";
+        let (schedule, now) = schedule(&Scenario::load("download-paper").unwrap(), events);
+        let mut copies = Copies::new(schedule, 3);
+        for _ in 0..10_000 {
+            copies.loses_message(now);
+            copies.loses_repeat(now);
+        }
+        let FaultCounts { messages_lost, repeats_lost, .. } = copies.counts;
+        assert!((1800..2200).contains(&messages_lost), "{messages_lost}");
+        assert!((3800..4200).contains(&repeats_lost), "{repeats_lost}");
+    }
+}

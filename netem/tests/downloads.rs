@@ -1,0 +1,191 @@
+//! Downloads in virtual time from servers that know nothing of a Sidekick: what help gains, and
+//! what it costs others. `docs/results.md` has the figures.
+//!
+//! `INSTA_UPDATE=always` takes a new table over, as for `tables.rs`.
+
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are outside what clippy takes for tests")]
+
+#[path = "support/jobs.rs"]
+mod jobs;
+
+use std::fmt::Write;
+
+use jobs::{job, median_of, run_all};
+use sidekick_netem::record::RunRecord;
+use sidekick_netem::report::percentile;
+
+virtual_time::in_force!();
+
+/// The server's controllers: a name and the setting.
+const SERVERS: [(&str, &str); 4] = [
+    ("stock CUBIC", "flow.cc=cubic"),
+    ("RFC 9438 CUBIC", "flow.cc=cubic-rfc9438"),
+    ("Reno", "flow.cc=reno"),
+    ("BBR2", "flow.cc=bbr2"),
+];
+const HELP: [(&str, &str); 2] = [("", "sidekick.mode=off"), ("helped, ", "sidekick.mode=receive")];
+/// At more, some downloads without help never end.
+const LOSSES: [&str; 6] = ["0", "1", "2", "4", "8", "15"];
+
+fn goodput(records: &[RunRecord]) -> f64 {
+    median_of(records, |record| record.goodput_mbit_s)
+}
+
+/// Copies that arrived, in percent of the payload's packets.
+fn copies(record: &RunRecord) -> f64 {
+    const PAYLOAD: f64 = 1350.0;
+    let repeats = record.repeats.unwrap_or_default().repeats_received as f64;
+    100.0 * repeats * PAYLOAD / record.bytes.max(1) as f64
+}
+
+#[test]
+fn goodput_of_downloads_against_near_loss() {
+    const SEEDS: u64 = 5;
+    let rows = || HELP.into_iter().flat_map(|help| SERVERS.map(|server| (help, server)));
+    let mut jobs = Vec::new();
+    for ((_, help), (_, server)) in rows() {
+        for loss in LOSSES {
+            let loss = format!("near.loss_percent={loss}");
+            let settings = [help, server, loss.as_str(), "flow.bytes=4194304"];
+            jobs.extend((1..=SEEDS).map(|seed| job("download-paper", &settings, seed)));
+        }
+    }
+    let records = run_all(&jobs);
+    let mut cells = records.chunks(usize::try_from(SEEDS).unwrap());
+    let mut table = format!("{:28}", "near loss, percent");
+    for loss in LOSSES {
+        write!(table, "{loss:>7}").unwrap();
+    }
+    for ((help, _), (server, _)) in rows() {
+        write!(table, "\n{:28}", format!("{help}{server}")).unwrap();
+        for cell in cells.by_ref().take(LOSSES.len()) {
+            write!(table, "{:7.2}", goodput(cell)).unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
+
+/// Small downloads are handshakes and tails, where a loss costs a timeout.
+#[test]
+fn small_downloads_wait_for_fewer_timeouts() {
+    const SEEDS: u64 = 200;
+    for bytes in [10_000, 100_000, 1_000_000] {
+        let times = |help: &str| {
+            let bytes = format!("flow.bytes={bytes}");
+            let settings = [help, &bytes, "near.loss_percent=4", "flow.cc=cubic"];
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+            let records = run_all(&jobs);
+            let at = |percent| {
+                percentile(records.iter().map(|record| record.time_s * 1e3), percent).unwrap()
+            };
+            println!("{settings:?}: {:.0} ms, 99th percentile {:.0} ms", at(50), at(99));
+            (at(50), at(99))
+        };
+        let (plain, helped) = (times(HELP[0].1), times(HELP[1].1));
+        assert!(
+            helped.0 <= 1.01 * plain.0,
+            "{bytes} bytes: {helped:?}, and {plain:?} without help"
+        );
+        assert!(helped.1 <= 0.75 * plain.1, "{bytes} bytes: {helped:?}, {plain:?} without help");
+    }
+}
+
+/// A fast path whose far queue has room for one round trip: what is released must not come in
+/// bursts.
+#[test]
+fn a_fast_path_is_filled() {
+    const SEEDS: u64 = 5;
+    let path = [
+        "near.delay_ms=2",
+        "near.rate_mbit=500",
+        "near.queue_bytes=1000000",
+        "near.loss_percent=4",
+        "far.delay_ms=10",
+        "far.rate_mbit=100",
+        "far.queue_bytes=300000",
+        "flow.bytes=50000000",
+        "sidekick.mode=receive",
+    ];
+    for server in ["flow.cc=cubic", "flow.cc=bbr2"] {
+        let settings = [&path[..], &[server]].concat();
+        let jobs: Vec<_> = (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+        let goodput = goodput(&run_all(&jobs));
+        println!("{settings:?}: {goodput:.2} Mbit/s");
+        assert!(goodput >= 85.0, "{settings:?}: {goodput} Mbit/s");
+    }
+}
+
+/// Where the near segment is the longer one, a repair would hold acknowledgements for too long.
+#[test]
+fn a_long_near_segment_costs_nothing() {
+    const SEEDS: u64 = 10;
+    for delay in ["near.delay_ms=50", "near.delay_ms=100"] {
+        let run = |help: &str| {
+            let settings = [
+                delay,
+                help,
+                "flow.cc=bbr2",
+                "near.loss_percent=2",
+                "near.queue_bytes=500000",
+                "far.rate_mbit=20",
+                "far.queue_bytes=500000",
+            ];
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+            goodput(&run_all(&jobs))
+        };
+        let (plain, helped) = (run(HELP[0].1), run(HELP[1].1));
+        println!("{delay}: {helped:.2} Mbit/s, and {plain:.2} without help");
+        assert!(helped >= 0.98 * plain, "{delay}: {helped} Mbit/s, and {plain} without help");
+    }
+}
+
+/// A queue before the proxy is congestion, and the server has to hear of it. Beside a plain flow
+/// the shares are as even as two plain ones make them, and copies are few.
+#[test]
+fn a_helped_download_shares_a_congested_near_segment() {
+    const SEEDS: u64 = 6;
+    let path = ["near.loss_percent=0", "near.rate_mbit=10", "far.rate_mbit=100"];
+    let run = ["flow.bytes=1000000000", "flow.seconds=40", "competitor.start_ms=5000"];
+    for cc in ["cubic-rfc9438", "reno", "bbr2"] {
+        let (server, beside) = (format!("flow.cc={cc}"), format!("competitor.cc={cc}"));
+        let flows = |help: &str| {
+            let settings = [&path[..], &run, &[&server, &beside, help]].concat();
+            let jobs: Vec<_> =
+                (1..=SEEDS).map(|seed| job("download-paper", &settings, seed)).collect();
+            let records = run_all(&jobs);
+            let jain = median_of(&records, |record| record.competitor.as_ref().unwrap().jain);
+            (jain, median_of(&records, copies))
+        };
+        let ((plain, _), (helped, copies)) = (flows(HELP[0].1), flows(HELP[1].1));
+        println!("{cc}: {helped:.3} with {copies:.2} % copies, and {plain:.3} without help");
+        assert!(helped >= 0.95 * plain && copies <= 5.0, "{cc}: {helped}, {copies} %, {plain}");
+    }
+}
+
+/// docs/results.md has the table.
+#[test]
+fn the_document_shows_the_table_as_it_is() {
+    let snapshot = include_str!("snapshots/downloads__goodput_of_downloads_against_near_loss.snap");
+    let results = include_str!("../../docs/results.md");
+    for (name, server) in [
+        ("CUBIC, stock quiche", "stock CUBIC"),
+        ("CUBIC, RFC 9438", "RFC 9438 CUBIC"),
+        ("Reno", "Reno"),
+        ("BBR2", "BBR2"),
+        ("**CUBIC, stock quiche, helped**", "helped, stock CUBIC"),
+        ("**CUBIC, RFC 9438, helped**", "helped, RFC 9438 CUBIC"),
+        ("**Reno, helped**", "helped, Reno"),
+        ("**BBR2, helped**", "helped, BBR2"),
+    ] {
+        let row = snapshot.lines().find_map(|line| {
+            let (name, figures) = line.split_at_checked(28)?;
+            (name.trim() == server)
+                .then(|| figures.split_whitespace().collect::<Vec<_>>().join(" | "))
+        });
+        let row = format!("| {name} | {} |\n", row.unwrap());
+        assert!(results.contains(&row), "docs/results.md lacks {row}");
+    }
+}
