@@ -1,0 +1,29 @@
+//! A download with the real programs: the proxy repeats what the client's hop loses, and the server
+//! (quinn) knows nothing of it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use support::number;
+
+#[test]
+fn a_proxy_repeats_what_a_download_loses() {
+    let settings = ["flow.bytes=4000000", "near.loss_percent=4", "sidekick.mode=receive"];
+    let record = support::record("download-paper", &settings);
+    assert_eq!(record["assisted"].as_bool(), Some(true), "{record}");
+    let [lost, repaired, repeats] = ["/packets/lost_near", "/repaired_near", "/repeats_received"]
+        .map(|pointer| number(&record, pointer));
+    // Several packets may be lost in one gap, and messages of the proxy are lost as well.
+    assert!(repaired >= lost / 3 && repaired <= repeats, "{record}");
+}
+
+#[test]
+fn a_download_without_a_proxy_arrives_as_well() {
+    for settings in [
+        &["flow.bytes=1000000", "sidekick.mode=off"][..],
+        &["flow.bytes=1000000", "sidekick.mode=receive", "sidekick.proxy=absent"],
+    ] {
+        let record = support::record("download-paper", settings);
+        assert_eq!(record["assisted"].as_bool(), Some(false), "{record}");
+    }
+}
