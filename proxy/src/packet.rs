@@ -146,7 +146,7 @@ impl<'a> Part<'a> {
 ///
 /// # Errors
 /// [`Skip`] says why there is none.
-#[inline]
+#[inline(always)]
 pub fn parse(link: Link, frame: &[u8], len: usize) -> Result<Datagram<'_>, Skip> {
     let frame = Part { kept: frame.get(..len).unwrap_or(frame), len };
     match link {
@@ -159,7 +159,7 @@ pub fn parse(link: Link, frame: &[u8], len: usize) -> Result<Datagram<'_>, Skip>
     }
 }
 
-#[inline]
+#[inline(always)]
 fn ethernet(frame: Part<'_>) -> Result<Datagram<'_>, Skip> {
     // Two addresses, then the EtherType.
     let header: &[u8; ETHERNET_LEN] = frame.header()?;
@@ -181,7 +181,7 @@ fn ethernet(frame: Part<'_>) -> Result<Datagram<'_>, Skip> {
 }
 
 /// RFC 791, section 3.1.
-#[inline]
+#[inline(always)]
 fn ipv4(packet: Part<'_>) -> Result<Datagram<'_>, Skip> {
     let header: &[u8; IPV4_LEN] = packet.header()?;
     if header[0] >> 4 != 4 {

@@ -3,8 +3,10 @@
 use crate::{Config, MAX_DATAGRAM_LEN, Sidekick, Status, Transmit};
 use quiche::{BufFactory, Connection};
 use sidekick_protocol::is_network_error;
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 /// The most datagrams that one call of [`Driver::receive`] reads. So a flood at the adjacent socket
@@ -56,7 +58,7 @@ impl AdjacentSocket for UdpSocket {
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
 #[derive(Debug)]
 pub struct Driver<S = UdpSocket> {
-    sidekick: Sidekick,
+    sidekick: Timed,
     proxy: Option<SocketAddr>,
     socket: Option<S>,
     socket_errors: u64,
@@ -96,6 +98,7 @@ impl<S: AdjacentSocket> Driver<S> {
 
     fn of(sidekick: Sidekick, proxy: Option<SocketAddr>) -> Self {
         let buffer = Box::new([0; MAX_DATAGRAM_LEN + 1]);
+        let sidekick = Timed { sidekick, timeout: Cell::default() };
         Self { sidekick, proxy, socket: None, socket_errors: 0, unread: None, buffer }
     }
 
@@ -111,7 +114,7 @@ impl<S: AdjacentSocket> Driver<S> {
     /// `Connection::send`. Returns whether `Connection::send` has something to send because of it,
     /// such as the frames of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
-        let is_due = |sidekick: &Sidekick| sidekick.poll_timeout().is_some_and(|at| at <= now);
+        let is_due = |sidekick: &Timed| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);
         let mut again = self.read(conn, now);
         // A datagram may have stopped the timer that was due. A timer that it started waits for the
@@ -214,6 +217,40 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 }
 
+/// The plugin, and its timeout since it last changed. A loop asks for the timeout before it waits,
+/// and the next [`Driver::receive`] asks again.
+#[derive(Debug)]
+struct Timed {
+    sidekick: Sidekick,
+    /// `None` until it is computed.
+    timeout: Cell<Option<Option<Instant>>>,
+}
+
+impl Timed {
+    /// As [`Sidekick::poll_timeout`].
+    fn poll_timeout(&self) -> Option<Instant> {
+        let timeout = self.timeout.get().unwrap_or_else(|| self.sidekick.poll_timeout());
+        self.timeout.set(Some(timeout));
+        timeout
+    }
+}
+
+impl Deref for Timed {
+    type Target = Sidekick;
+
+    fn deref(&self) -> &Sidekick {
+        &self.sidekick
+    }
+}
+
+impl DerefMut for Timed {
+    /// Whoever changes the plugin may change its timeout.
+    fn deref_mut(&mut self) -> &mut Sidekick {
+        self.timeout.set(None);
+        &mut self.sidekick
+    }
+}
+
 /// Binds the adjacent socket to the source address of the connection's packets, because the proxy
 /// looks for the flow there. If the proxy's address is of the other family, the system chooses.
 pub(crate) fn bind<F: BufFactory>(
@@ -229,4 +266,23 @@ pub(crate) fn bind<F: BufFactory>(
     let socket = UdpSocket::bind((ip, 0))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Mode;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "any instant will do")]
+    fn a_timeout_is_kept_until_the_plugin_changes() {
+        let proxy = SocketAddr::from(([192, 0, 2, 254], 5252));
+        let mut driver: Driver = Driver::with_seed(Config::new(proxy, Mode::Auto), [7; 32]);
+        assert_eq!(driver.sidekick.poll_timeout(), None);
+        assert_eq!(driver.sidekick.timeout.get(), Some(None));
+        driver.sidekick.timeout.set(Some(Some(Instant::now())));
+        assert_ne!(driver.sidekick.poll_timeout(), None);
+        driver.stop();
+        assert_eq!(driver.sidekick.poll_timeout(), None);
+    }
 }

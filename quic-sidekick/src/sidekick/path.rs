@@ -58,7 +58,9 @@ impl AssistedPath {
         if migrated || unanswered {
             sender.start(flow, now);
         }
-        self.current = path;
+        if migrated {
+            self.current = path;
+        }
         self.has_sent = true;
         migrated
     }

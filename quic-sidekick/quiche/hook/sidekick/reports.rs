@@ -84,6 +84,18 @@ impl EarlyLosses {
         self.declared += 1;
     }
 
+    /// Whether any report awaits the receiver's confirmation.
+    #[inline]
+    pub(crate) fn has_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Whether the acknowledgement of any early loss may still arrive.
+    #[inline]
+    pub(crate) fn has_declared(&self) -> bool {
+        self.has_open() || !self.confirmed.is_empty()
+    }
+
     /// Whether this packet awaits confirmation, so that its record must stay.
     pub(crate) fn is_open(&self, packet_number: u64) -> bool {
         self.open.contains_key(&packet_number)
@@ -170,9 +182,6 @@ impl EarlyLosses {
     /// had not confirmed it.
     pub(crate) fn take_acknowledged(&mut self, ranges: &RangeSet) -> Vec<(u64, Option<Report>)> {
         let mut acknowledged = Vec::new();
-        if self.open.is_empty() && self.confirmed.is_empty() {
-            return acknowledged;
-        }
         for range in ranges.iter() {
             while let Some((&packet_number, _)) = self.open.range(range.clone()).next() {
                 acknowledged.push((packet_number, self.close(packet_number)));

@@ -190,6 +190,10 @@ impl LegacyRecovery {
     /// Reports the losses that the receiver confirmed to the controller. Runs where quiche's code
     /// does so for the losses that it just detected end to end.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
+        // This runs for each ACK frame, and a connection without a proxy has no reports.
+        if !self.epochs[epoch].sidekick.has_open() {
+            return;
+        }
         let delay = self.rtt_stats.latest_rtt.max(self.rtt_stats.rtt()).mul_f64(self.time_thresh);
         let sent_before = now.checked_sub(delay.max(GRANULARITY));
         let RecoveryEpoch { sidekick, sent_packets, largest_acked_packet, .. } = &mut self.epochs[epoch];
@@ -222,6 +226,9 @@ impl LegacyRecovery {
     /// reduction of the window is undone as quiche's code would.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, in_flight_count, .. } = &mut self.epochs[epoch];
+        if !sidekick.has_declared() {
+            return;
+        }
         let mut undo = false;
         for (number, report) in sidekick.take_acknowledged(ranges) {
             let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);

@@ -108,6 +108,10 @@ impl GRecovery {
     /// Adds the losses that the receiver confirmed to those just detected end to end, or neuters
     /// the packets. Runs when these have left the flight, before BBR2 learns of them.
     pub(super) fn sidekick_confirm(&mut self, epoch: Epoch, now: Instant) {
+        // This runs for each ACK frame, and a connection without a proxy has no reports.
+        if !self.epochs[epoch].sidekick.has_open() {
+            return;
+        }
         let sent_before = now.checked_sub(self.rtt_stats.loss_delay(self.loss_thresh.time_thresh()));
         let packets = self.loss_thresh.pkt_thresh();
         let RecoveryEpoch { sidekick, pkts_in_flight, largest_acked_packet, .. } = &mut self.epochs[epoch];
@@ -137,6 +141,9 @@ impl GRecovery {
     /// report is no evidence of reordering on the path.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, pkts_in_flight, .. } = &mut self.epochs[epoch];
+        if !sidekick.has_declared() {
+            return;
+        }
         for (number, report) in sidekick.take_acknowledged(ranges) {
             let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
             let Some(packet) = index.ok().and_then(|index| sent_packets.get_mut(index)) else { continue };
