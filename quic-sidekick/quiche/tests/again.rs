@@ -231,6 +231,44 @@ fn small_uploads_do_not_wait_for_a_lost_first_flight() {
     assert!(repeated * 3 < once * 2, "{repeated} ns on average, {once} when nothing is repeated");
 }
 
+/// The datagrams that a connection has to send.
+fn flight(from: &mut Connection) -> Vec<(Vec<u8>, quiche::SendInfo)> {
+    let mut datagrams = Vec::new();
+    let mut buffer = [0; 1500];
+    while let Ok((len, info)) = from.send(&mut buffer) {
+        datagrams.push((buffer[..len].to_vec(), info));
+    }
+    datagrams
+}
+
+fn hand_over(datagrams: &mut [(Vec<u8>, quiche::SendInfo)], to: &mut Connection) {
+    for (datagram, info) in datagrams {
+        to.recv(datagram, quiche::RecvInfo { from: info.from, to: info.to }).unwrap();
+    }
+}
+
+/// The client's Finished may share a datagram with its acknowledgement of the server's hello. That
+/// datagram begins with an Initial packet, which the server no longer needs.
+#[test]
+fn a_finished_behind_an_initial_packet_is_repeated() {
+    let world = virtual_time::World::enter(1).unwrap();
+    let (mut client, mut server) = transfer::ends("cubic");
+    client.sidekick_repeat_handshake(true);
+    hand_over(&mut flight(&mut client), &mut server);
+    world.set(Duration::from_millis(60));
+    hand_over(&mut flight(&mut server), &mut client);
+    assert!(client.is_established());
+    let said = flight(&mut client);
+    let (finished, _) = &said[0];
+    assert_eq!(finished[0] >> 4, 0b1100, "an Initial packet");
+    for ms in [65, 80, 140] {
+        world.set(Duration::from_millis(ms));
+        client.on_timeout();
+        let again = flight(&mut client);
+        assert!(again.iter().any(|(datagram, _)| datagram == finished), "{ms} ms");
+    }
+}
+
 /// A server without an acknowledgement doubles the time before it retransmits its answer. So the
 /// client's acknowledgement of a part of the answer must arrive, although the client can read the
 /// server's hello.
@@ -239,19 +277,6 @@ fn what_is_said_to_a_part_of_the_answer_is_repeated() {
     let world = virtual_time::World::enter(1).unwrap();
     let (mut client, mut server) = transfer::ends("cubic");
     client.sidekick_repeat_handshake(true);
-    let flight = |from: &mut Connection| {
-        let mut datagrams = Vec::new();
-        let mut buffer = [0; 1500];
-        while let Ok((len, info)) = from.send(&mut buffer) {
-            datagrams.push((buffer[..len].to_vec(), info));
-        }
-        datagrams
-    };
-    let hand_over = |datagrams: &mut [(Vec<u8>, quiche::SendInfo)], to: &mut Connection| {
-        for (datagram, info) in datagrams {
-            to.recv(datagram, quiche::RecvInfo { from: info.from, to: info.to }).unwrap();
-        }
-    };
     hand_over(&mut flight(&mut client), &mut server);
     let mut answer = flight(&mut server);
     assert!(answer.len() > 1, "the certificate fills more than one datagram");

@@ -36,6 +36,8 @@ pub(super) struct NearRtt {
     /// From a retransmitted message to an answer that may belong to an earlier one: a rough value.
     guess: Option<Duration>,
     recent: Recent,
+    /// When a quACK last gave a sample.
+    sampled: Option<Instant>,
     /// The shortest recent sample of quACKs alone.
     recent_quacks: Recent,
     last: VecDeque<Duration>,
@@ -84,6 +86,7 @@ impl NearRtt {
         self.latest = sample;
         self.recent.note(sample, now);
         if of_quack {
+            self.sampled = Some(now);
             self.recent_quacks.note(sample, now);
             self.last.truncate(LAST - 1);
             self.last.push_front(sample);
@@ -113,6 +116,11 @@ impl NearRtt {
 
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// When a quACK last gave a sample.
+    pub(super) fn sampled(&self) -> Option<Instant> {
+        self.sampled
     }
 
     /// The excess of the smoothed value over the shortest recent sample.

@@ -67,6 +67,9 @@ struct Flight {
     path_id: usize,
     /// Sent before anything arrived from the server.
     first: bool,
+    /// Sent when the server's answer was complete. So it has the client's Finished, perhaps behind
+    /// an Initial packet (RFC 9000, section 12.2).
+    last: bool,
     sent: Instant,
     repeats: usize,
 }
@@ -168,13 +171,14 @@ impl<F: BufFactory> Connection<F> {
     /// Keeps a datagram that begins with a long header, to repeat it. Early data and probes are not
     /// repeated.
     pub(super) fn sidekick_keep_flight(&mut self, path_id: usize, datagram: &[u8], now: Instant) {
-        let heard = self.sidekick_heard_of_server();
+        let (heard, answered) = (self.sidekick_heard_of_server(), self.is_established());
         let again = &mut self.sidekick.again;
         let repeated = matches!(long_type(datagram), Some(INITIAL | HANDSHAKE));
         let probe = !heard && again.flight.first().is_some_and(|first| now >= first.sent + REPEATS[2]);
         if again.repeat_handshake && repeated && !probe && !self.is_server && again.flight.len() < MAX_FLIGHT {
             let datagram = datagram.to_vec();
-            again.flight.push(Flight { datagram, path_id, first: !heard, sent: now, repeats: 0 });
+            let (first, last) = (!heard, answered);
+            again.flight.push(Flight { datagram, path_id, first, last, sent: now, repeats: 0 });
         }
     }
 
@@ -202,7 +206,7 @@ impl<F: BufFactory> Connection<F> {
         let Again { waiting, flight, .. } = &mut self.sidekick.again;
         flight.retain_mut(|sent| {
             // Do not repeat what the server has or no longer needs.
-            let settled = (heard && sent.first) || (answered && sent.is_initial());
+            let settled = (heard && sent.first) || (answered && !sent.last);
             if confirmed || settled || sent.due().is_none() {
                 return false;
             }

@@ -62,7 +62,7 @@ impl Keeping {
         earlier(keep, self.fetcher.poll_timeout())
     }
 
-    /// When the near RTT is to be measured again, if it was measured at `last`.
+    /// When the near RTT is to be measured again, if the latest sample or poll was at `last`.
     pub(super) fn measure_at(&self, last: Instant) -> Option<Instant> {
         let (latest, _) = self.latest?;
         let at = last + MEASURE;

@@ -80,7 +80,7 @@ impl Established {
     /// When to poll for a sample of the near RTT, while the reverse flow has datagrams.
     pub(super) fn measure_at(&self) -> Option<Instant> {
         self.near_rtt.smoothed()?;
-        self.keeping.measure_at(self.epoch.probe.last_polled?)
+        self.keeping.measure_at(self.near_rtt.sampled().max(self.epoch.probe.last_polled)?)
     }
 
     /// When to poll so that the proxy keeps the session.
