@@ -204,9 +204,9 @@ impl Receiver {
         whole: Option<Duration>,
         now: Instant,
     ) -> ReceiveState {
-        let minimum = near.saturating_sub(sender.near_queueing().unwrap_or_default());
+        let minimum = near.saturating_sub(sender.keeper_queueing().unwrap_or_default());
         let most = minimum.mul_f64(QUEUE_FACTOR) + QUEUE_MORE;
-        if sender.near_rtt_of_late().is_some_and(|latest| latest > most) {
+        if sender.keeper_rtt_of_late().is_some_and(|latest| latest > most) {
             self.congested_until = Some(now + PAUSE);
         }
         if self.congested_until.is_some_and(|until| now < until) {

@@ -78,13 +78,6 @@ impl Sender {
         self.leading()?.near_rtt()?.standing()
     }
 
-    /// The least of the near segment's last three round-trip times that quACKs gave. It follows a
-    /// queue sooner than the smoothed one.
-    #[must_use]
-    pub fn near_rtt_of_late(&self) -> Option<Duration> {
-        self.leading()?.near_rtt()?.of_late()
-    }
-
     /// The terms granted, during a session.
     #[must_use]
     pub fn granted(&self) -> Option<&Terms> {

@@ -1,6 +1,7 @@
 //! The sender's side for the reverse flow, which it receives (SPEC.md, section 7.10).
 
 use super::Sender;
+use super::rtt::NearRtt;
 use super::session::State;
 use crate::wire::Range;
 use std::time::{Duration, Instant};
@@ -16,11 +17,25 @@ impl Sender {
     /// flow's datagrams; `None` if none does. Until the first measurement this is a rough value.
     #[must_use]
     pub fn keeper_rtt(&self) -> Option<Duration> {
-        self.sessions
-            .iter()
-            .filter_map(|session| session.established())
-            .find(|session| session.keeps())
-            .map(|session| session.near_rtt.smoothed().unwrap_or_else(|| session.near_rtt.rough()))
+        self.keeper().map(|rtt| rtt.smoothed().unwrap_or_else(|| rtt.rough()))
+    }
+
+    /// The excess of [`keeper_rtt`](Self::keeper_rtt) over the shortest of the last ten seconds.
+    #[must_use]
+    pub fn keeper_queueing(&self) -> Option<Duration> {
+        self.keeper()?.queueing()
+    }
+
+    /// The least of the last three round-trip times that the quACKs of the proxy gave which keeps
+    /// copies. It follows a queue sooner than the smoothed one.
+    #[must_use]
+    pub fn keeper_rtt_of_late(&self) -> Option<Duration> {
+        self.keeper()?.of_late()
+    }
+
+    fn keeper(&self) -> Option<&NearRtt> {
+        let mut established = self.sessions.iter().filter_map(|session| session.established());
+        established.find(|session| session.keeps()).map(|session| &session.near_rtt)
     }
 
     /// Notes the newest datagram of the reverse flow that arrived, original or copy, by its
