@@ -1,4 +1,5 @@
-//! The characters of a peer's text that are safe to show or store. The clients and the server use it.
+//! The characters of a peer's text that are safe to show or store. The clients and the server use
+//! it.
 
 /// Whether `c` controls a terminal, or changes how the text around it looks.
 ///

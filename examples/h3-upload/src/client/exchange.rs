@@ -142,8 +142,8 @@ pub async fn measure(link: &Link, ended: Instant) -> Measured {
     Measured { time, counters, server, found, sidekick, socket_errors }
 }
 
-/// quiche's own counters, from the connection's worker. A server may have closed the connection, and
-/// the worker then left its last ones.
+/// quiche's own counters, from the connection's worker. A server may have closed the connection,
+/// and the worker then left its last ones.
 async fn counters(link: &Link) -> Counters {
     let (sender, receiver) = oneshot::channel();
     let command = QuicCommand::ConnectionStats(Box::new(move |stats| {

@@ -19,8 +19,8 @@ pub(crate) const DNS_PORT: u16 = 53;
 #[derive(Debug, Args)]
 pub struct Options {
     /// How to use a Sidekick proxy: off, auto, reinject, path-aware-bbr, pacubic or early-loss. All
-    /// of them help what this program sends; receive also helps what it receives, if the proxy keeps
-    /// copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
+    /// of them help what this program sends; receive also helps what it receives, if the proxy
+    /// keeps copies. If the bottleneck is before the proxy, ack-reduction: it requests fewer
     /// acknowledgements from servers that offer that
     #[arg(long, value_name = "MODE", default_value = "off", value_parser = parse_sidekick)]
     sidekick: Sidekick,

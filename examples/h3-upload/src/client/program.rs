@@ -63,7 +63,10 @@ pub fn run<F: Future<Output = anyhow::Result<()>>>(
             _ = terminate.recv() => TERMINATED,
         };
         let _ = stop.send(());
-        let _ = transfer.await;
+        // It may have ended before the signal reached it.
+        if transfer.await.is_ok() {
+            return Ok(ExitCode::SUCCESS);
+        }
         say(&format!("{program}: interrupted"));
         Ok(ExitCode::from(code))
     });

@@ -101,6 +101,7 @@ async fn request(
         return Err(refusal(plan, &status, &mut head, events).await);
     }
     let IncomingH3Headers { headers, recv, read_fin, .. } = head;
+    ensure_plain(&headers)?;
     let announced = length(&headers)?;
     let progress = Progress::new(plan, announced);
     let body = Body { frames: recv, ended: read_fin, announced };
@@ -163,6 +164,20 @@ async fn refusal(
         }
         Err(error) => error.context(format!("the server refused the download (status {status})")),
     }
+}
+
+/// Refuses a file that the server encoded although the request excludes that: under the file's
+/// name, nobody would expect the encoded one.
+fn ensure_plain(headers: &[Header]) -> anyhow::Result<()> {
+    for encoding in fields(headers, "content-encoding") {
+        ensure!(
+            encoding.trim().eq_ignore_ascii_case("identity"),
+            "the server sent the file encoded as {}, although it was asked not to: check its \
+             configuration",
+            encoding.escape_debug()
+        );
+    }
+    Ok(())
 }
 
 /// The length that the server announces, if any. Several fields must agree.

@@ -117,5 +117,5 @@ async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<()
             .map_err(slow)?
             .map_err(Unsent::Client)?;
     }
-    stream.finish().await.map_err(Unsent::Client)
+    timeout(patience, stream.finish()).await.map_err(slow)?.map_err(Unsent::Client)
 }

@@ -48,8 +48,8 @@ pub(crate) struct Limits {
     /// See --stall-timeout
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) min_progress: u64,
-    /// Close a connection without a request for this long, unless it still carries a file. Request headers must end, and the client
-    /// must read its answer, within the same time
+    /// Close a connection without a request for this long, unless it still carries a file. Request
+    /// headers must end, and the client must read its answer, within the same time
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) request_timeout: u16,
     /// Flow control window of a connection, and the most bytes of downloads that wait for

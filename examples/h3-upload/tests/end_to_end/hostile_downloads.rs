@@ -120,6 +120,7 @@ fn answers_without_the_file() {
         (b"204", &[], "without the whole file (status 204)"),
         (b"103", &[], "interim answer"),
         (b"no", &[], "status no"),
+        (b"200", &[("content-encoding", "gzip")], "encoded as gzip"),
     ] {
         assert_refused([answer(status, fields), frame(DATA, b"<html>")].concat(), words);
     }
