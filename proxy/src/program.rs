@@ -108,8 +108,8 @@ fn print(text: &str) -> Result<()> {
 }
 
 /// Checks a configuration file and its key. Prints the effective settings to standard output, and
-/// remarks to standard error. What would keep a proxy from starting on any machine is an error; what
-/// may differ when it starts, such as a missing interface, is a remark.
+/// remarks to standard error. What would keep a proxy from starting on any machine is an error;
+/// what may differ when it starts, such as a missing interface, is a remark.
 fn check(file: &Path) -> Result<()> {
     let (config, remarks) = read_file(file)?;
     for remark in remarks {

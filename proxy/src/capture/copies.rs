@@ -2,10 +2,10 @@
 //! 6.8).
 //!
 //! A packet to a client leaves by the interface on which the client's own packets arrive. The
-//! kernel shows a leaving packet behind the interface's queueing discipline. So a datagram that this
-//! queue drops is not copied, and its sender learns of the congestion. Loopback shows each packet
-//! twice: only the arrival counts. On a mirror port nothing leaves: with promiscuous mode, packets
-//! to other machines count, too.
+//! kernel shows a leaving packet behind the interface's queueing discipline. So a datagram that
+//! this queue drops is not copied, and its sender learns of the congestion. Loopback shows each
+//! packet twice: only the arrival counts. On a mirror port nothing leaves: with promiscuous mode,
+//! packets to other machines count, too.
 //!
 //! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients. So
 //! other traffic costs no more than this filter.

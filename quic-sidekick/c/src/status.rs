@@ -29,8 +29,8 @@ pub struct sidekick_status {
     pub epochs: u64,
     /// Polls sent.
     pub polls: u64,
-    /// Ranges of datagrams that were requested of the proxy, because the connection lacks them; with
-    /// repetitions.
+    /// Ranges of datagrams that were requested of the proxy, because the connection lacks them;
+    /// with repetitions.
     pub repeats_requested: u64,
     /// Copies of such datagrams that arrived.
     pub repeats_received: u64,

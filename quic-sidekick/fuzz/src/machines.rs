@@ -246,8 +246,8 @@ impl World {
                 _ => {}
             }
         }
-        // A sender that fetches copies may have many ranges to request, and a proxy may have nothing
-        // for each.
+        // A sender that fetches copies may have many ranges to request, and a proxy may have
+        // nothing for each.
         let most = if self.sender.is_kept() { 16 + MAX_REQUESTS } else { 16 };
         assert!(messages < 16, "{messages} messages of the proxy at once");
         assert!(requests < most, "{requests} messages of the sender at once");

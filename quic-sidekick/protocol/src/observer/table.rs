@@ -265,8 +265,8 @@ impl Table {
 
     /// Whether another session holds the flow, or will once confirmed, with a stronger proof than
     /// that of a sender at `peer`. That one proved the path if `path_proven`, or else its address.
-    /// A session that keeps copies gives way only to a sender at its own address and port, which may
-    /// have lost its state.
+    /// A session that keeps copies gives way only to a sender at its own address and port, which
+    /// may have lost its state.
     pub(super) fn is_taken(&self, flow: &Key, path_proven: bool, peer: SocketAddr) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
         let proven = || {
@@ -384,9 +384,9 @@ impl Table {
         self.reschedule_at(index);
     }
 
-    /// Begins to keep copies for a confirmed session, if it does not yet. Its sender has proven that
-    /// it receives the reverse flow. So the session takes the flow from any other, and no other
-    /// sender at its address ends it.
+    /// Begins to keep copies for a confirmed session, if it does not yet. Its sender has proven
+    /// that it receives the reverse flow. So the session takes the flow from any other, and no
+    /// other sender at its address ends it.
     pub(super) fn begin_keeping(
         &mut self,
         index: usize,

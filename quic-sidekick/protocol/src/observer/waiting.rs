@@ -4,7 +4,8 @@ use super::pacer::{Pacer, Passed};
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// The most ranges of a session that wait. Further ones are dropped; the sender requests them again.
+/// The most ranges of a session that wait. Further ones are dropped; the sender requests them
+/// again.
 const MAX_RANGES_WAITING: usize = 128;
 
 /// The copies for one range of a request.

@@ -95,8 +95,8 @@ impl Established {
         self.keeping.is_kept() && !self.keeping.paused
     }
 
-    /// Asks the proxy to keep copies for `age`. The answer on the path repeats `handle`. `nonce` must
-    /// be random: it shows that an answer is the proxy's.
+    /// Asks the proxy to keep copies for `age`. The answer on the path repeats `handle`. `nonce`
+    /// must be random: it shows that an answer is the proxy's.
     pub(in crate::sender) fn ask_to_keep(
         &mut self,
         age: Duration,
