@@ -66,8 +66,8 @@ typedef struct sidekick_status {
    */
   uint64_t polls;
   /*
-   Ranges of datagrams that were requested of the proxy, because the connection lacks them; with
-   repetitions.
+   Ranges of datagrams that were requested of the proxy, because the connection lacks them;
+   with repetitions.
    */
   uint64_t repeats_requested;
   /*
