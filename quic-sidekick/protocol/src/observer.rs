@@ -27,6 +27,7 @@ mod repeating;
 mod session;
 mod setup;
 mod shard;
+mod site;
 mod table;
 mod transmit;
 mod waiting;

@@ -1,6 +1,7 @@
 //! Rate limits on the work and bytes that unproven peers can cause (SPEC.md, sections 6.1 and 6.2):
 //! one for all sources together, and one for each.
 
+use super::site::site;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -76,7 +77,7 @@ impl<const CLASSES: usize> Limiter<CLASSES> {
     /// Admits an event of this source and class (below `CLASSES`), or returns false.
     pub(super) fn admit(&mut self, source: IpAddr, class: usize, now: Instant) -> bool {
         let mut hasher = DefaultHasher::new();
-        (self.key, super::table::site(source)).hash(&mut hasher);
+        (self.key, site(source)).hash(&mut hasher);
         let index = usize::try_from(hasher.finish()).unwrap_or(0) % SLOTS;
         let Some(Class { all, each }) = self.classes.get_mut(class) else { return false };
         let Some(each) = each.get_mut(index) else { return false };

@@ -7,6 +7,7 @@ use super::flow_counter::FlowCounter;
 use super::keeping::{Keeping, REQUEST_BURST, REQUESTS_OF_SOURCE};
 use super::limiter::Occupancy;
 use super::session::{Agreement, Session};
+use super::site::site;
 use crate::flow::Flow;
 use crate::wire::SessionNumber;
 use foldhash::quality::FixedState;
@@ -57,18 +58,6 @@ impl Hash for Key {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for word in self.0 {
             state.write_u64(word);
-        }
-    }
-}
-
-/// The unit of the limit per source: an IPv4 address, or the IPv6 /64 of which one host can use any
-/// address.
-pub(super) fn site(source: IpAddr) -> IpAddr {
-    match source {
-        IpAddr::V4(_) => source,
-        IpAddr::V6(ip) => {
-            let [a, b, c, d, ..] = ip.segments();
-            [a, b, c, d, 0, 0, 0, 0].into()
         }
     }
 }
