@@ -50,7 +50,7 @@ pub fn send(link: &Link, request: NewClientRequest) -> anyhow::Result<()> {
 /// program does, for errors.
 ///
 /// # Errors
-/// The connection or the stream ended, or the answer is none that the programs can use.
+/// The connection or the stream ended, or the programs cannot use the answer.
 pub fn answer(
     event: Option<ClientH3Event>,
     transfer: &str,

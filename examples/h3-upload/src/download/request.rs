@@ -166,8 +166,7 @@ async fn refusal(
     }
 }
 
-/// Refuses a file that the server encoded although the request excludes that: under the file's
-/// name, nobody would expect the encoded one.
+/// Refuses an encoded file. The request excludes encodings, and the file's name does not show one.
 fn ensure_plain(headers: &[Header]) -> anyhow::Result<()> {
     for encoding in fields(headers, "content-encoding") {
         ensure!(

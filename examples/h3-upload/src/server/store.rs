@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// Opens the complete file of this name, which must be one that a client may store. `None` if
-    /// there is none. It follows no link, and waits for no pipe.
+    /// no such file exists. The call follows no link, and does not block on a pipe.
     pub(crate) fn open(&self, name: &OsStr) -> io::Result<Option<std::fs::File>> {
         let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
         let opened = OpenOptions::new()
