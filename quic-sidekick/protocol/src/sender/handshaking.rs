@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender reports that nothing answers.
 const HELLO_ATTEMPTS: u32 = 6;
-/// The interval after the first HELLO while the near RTT is unknown. It doubles with each
-/// retransmission.
+/// The interval after the first HELLO while the near RTT is unknown. A lost HELLO must not cost the
+/// help for the connection's handshake.
+const FIRST_INTERVAL: Duration = Duration::from_millis(10);
+/// The interval after the second. It doubles with each retransmission.
 const HELLO_INTERVAL: Duration = Duration::from_millis(50);
 /// HELLOs at equal intervals to a proxy whose near RTT is known: the proxy exists, and the path
 /// loses messages.
@@ -250,9 +252,9 @@ impl Handshaking {
         }
     }
 
-    /// The number of HELLOs before their intervals double: none to a proxy without an answer yet.
+    /// The number of HELLOs before their intervals double: one to a proxy without an answer yet.
     fn quick_hellos(&self) -> u32 {
-        if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 0 }
+        if self.near_rtt.is_known_roughly() { QUICK_HELLOS } else { 1 }
     }
 
     /// Sends the next HELLO if it is due.
@@ -282,7 +284,12 @@ impl Handshaking {
     ) {
         let quick = self.quick_hellos();
         let doublings = self.attempts.saturating_sub(quick);
-        self.retry_at = now + seeking_interval(self.hello_interval(), doublings, self.missed);
+        self.retry_at = now
+            + if self.attempts == 0 && !self.near_rtt.is_known_roughly() {
+                FIRST_INTERVAL
+            } else {
+                seeking_interval(self.hello_interval(), doublings, self.missed)
+            };
         self.attempts = self.attempts.saturating_add(1);
         // An epoch can only begin with a packet sent from now on.
         if self.attempts > HELLO_ATTEMPTS + quick || self.attempts == 1 {

@@ -62,6 +62,9 @@ pub(super) struct Reconciler {
     pub(super) work: usize,
     /// The sums of both sides begin with the same packet.
     aligned: bool,
+    /// When the sender learned that the proxy counts in this epoch, before it counted any packet.
+    /// No packet sent later can have passed before the epoch began.
+    runs_since: Option<Instant>,
     /// Until the epoch's first quACK decodes: the number of pending packets that may have passed
     /// the proxy before the epoch began. The first `lead` of them precede the epoch's first packet,
     /// which may have overtaken them.
@@ -83,6 +86,7 @@ impl Default for Reconciler {
             #[cfg(test)]
             work: 0,
             aligned: false,
+            runs_since: None,
             blurred: 0,
             lead: 0,
         }
@@ -115,7 +119,18 @@ impl Reconciler {
         self.settled =
             Settled { sums: PowerSums::new(usize::from(kept_sums)).unwrap_or_default(), first: 0 };
         self.aligned = false;
+        self.runs_since = None;
         (self.blurred, self.lead) = (0, 0);
+    }
+
+    /// Records at `now` a quACK of this epoch that counts no packet. The proxy counts from now on.
+    pub(super) fn on_empty(&mut self, now: Instant) {
+        self.runs_since.get_or_insert(now);
+    }
+
+    /// Whether a packet sent at `sent` cannot have passed the proxy before the epoch began.
+    fn is_in_epoch(&self, sent: Instant) -> bool {
+        self.runs_since.is_some_and(|since| sent > since)
     }
 
     /// Loads at most `most` sums of a quACK.
@@ -258,7 +273,10 @@ impl Reconciler {
         let Some(start) = history.pending.iter().position(|entry| entry.identifier == first) else {
             return false;
         };
-        self.lead = start.min(REORDERING);
+        // Packets that the proxy counts, if they reach it, may precede the first one that did.
+        let in_epoch = history.pending.partition_point(|entry| !self.is_in_epoch(entry.time_sent));
+        let begin = start.min(in_epoch);
+        self.lead = begin.min(REORDERING);
         let soon = |from: Instant| {
             history
                 .pending
@@ -267,8 +285,9 @@ impl Reconciler {
                 .take_while(move |entry| entry.time_sent <= from + overtaking)
         };
         let after = history.pending.get(start).map_or(0, |first| soon(first.time_sent).count());
-        self.blurred = self.lead + 1 + after.max(BLUR);
-        history.pending.drain(..start - self.lead);
+        let before_the_epoch = in_epoch - begin;
+        self.blurred = self.lead + before_the_epoch.min(1 + after.max(BLUR));
+        history.pending.drain(..begin - self.lead);
         self.settled.clear();
         self.aligned = true;
         true

@@ -21,6 +21,8 @@ const FRUITLESS_LIMIT: u32 = 3;
 const TAIL_LIMIT: usize = 16;
 /// The limit if nothing was reported for [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
+/// The session's first epoch, which begins before any packet could be dropped at the proxy.
+const FIRST_EPOCH: u16 = 1;
 
 impl Established {
     /// Completes a short quACK. If the epoch's first packet is unknown, or the last one matches
@@ -68,6 +70,10 @@ impl Established {
             context.effects.quack = Some(self.reconciler.loaded());
             if let Some(polled_at) = answered {
                 self.on_empty_answer(polled_at, context);
+            }
+            // A later epoch may follow drops at the proxy, and they may go on.
+            if quack.epoch == FIRST_EPOCH {
+                self.reconciler.on_empty(context.now);
             }
         } else {
             self.reconcile(quack, answered, grace, context);

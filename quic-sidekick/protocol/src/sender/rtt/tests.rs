@@ -19,14 +19,24 @@ fn stream_while_messages_are_lost(s: &mut Simulation, millis: u32, lost: u32) {
     }
 }
 
-/// After two HELLOs it is unclear which one RETRY and ACCEPT answer, and the next quACK does not
-/// answer the first poll.
+/// The help for a handshake of the connection cannot wait.
+#[test]
+fn a_lost_first_hello_is_repeated_soon() {
+    let mut s = Simulation::new(configured(), ObserverConfig::default(), near(1, 100), 3);
+    s.run(5 * MS);
+    s.near.loss_percent = 0;
+    s.run(10 * MS);
+    assert_eq!(s.sender.stats().epochs, 1);
+}
+
+/// After several HELLOs it is unclear which one RETRY and ACCEPT answer, and the next quACK does
+/// not answer the first poll.
 #[test]
 fn the_near_rtt_is_measured_although_the_first_answer_is_lost() {
     for poll in [true, false] {
         let config = SenderConfig { poll, ..configured() };
         let mut s = Simulation::new(config, ObserverConfig::default(), near(1, 100), 3);
-        stream_while_messages_are_lost(&mut s, 51, 49);
+        stream_while_messages_are_lost(&mut s, 61, 59);
         stream_while_messages_are_lost(&mut s, 23, 20);
         assert_eq!(
             (s.sender.stats().epochs, s.sender.stats().polls),

@@ -164,3 +164,21 @@ fn an_epoch_never_goes_back() {
     assert_eq!(say(epoch(5), 11), Err(HandleError::Outdated));
     assert_eq!(say(epoch(6), 12), Ok(()));
 }
+
+/// A flow begins after the session did, as a connection's requests do. The sender knows that the
+/// proxy counts, so the loss of the first packets is no mystery.
+#[test]
+fn the_first_packets_after_an_empty_quack_are_declared_lost() {
+    let near = Near { delay: 2 * MS, jitter: Duration::ZERO, loss_percent: 0 };
+    for (lost, followers) in [(1, 1), (1, 5), (3, 5), (5, 1)] {
+        let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 1);
+        s.run(50 * MS);
+        let first: Vec<_> = (0..lost).map(|_| s.send(Some(true))).collect();
+        (0..followers).for_each(|_| drop(s.send(Some(false))));
+        s.run(60 * MS);
+        for packet in first {
+            assert_eq!(s.overlooked(packet), NONE, "{lost} lost, {followers} after them");
+        }
+        assert_eq!(s.false_alarms(), NONE, "{lost} lost, {followers} after them");
+    }
+}
