@@ -269,6 +269,23 @@ fn a_finished_behind_an_initial_packet_is_repeated() {
     }
 }
 
+/// A server without the client's Finished has no keys for the client's requests, and drops them.
+#[test]
+fn no_request_waits_for_a_finished_that_was_lost() {
+    let world = virtual_time::World::enter(1).unwrap();
+    let (mut client, mut server) = transfer::ends("cubic");
+    client.sidekick_repeat_handshake(true);
+    hand_over(&mut flight(&mut client), &mut server);
+    world.set(Duration::from_millis(60));
+    hand_over(&mut flight(&mut server), &mut client);
+    client.stream_send(0, b"a request", true).unwrap();
+    let mut said = flight(&mut client);
+    said.remove(0);
+    hand_over(&mut said, &mut server);
+    assert!(server.is_established());
+    assert_eq!(server.readable().collect::<Vec<_>>(), [0]);
+}
+
 /// A server without an acknowledgement doubles the time before it retransmits its answer. So the
 /// client's acknowledgement of a part of the answer must arrive, although the client can read the
 /// server's hello.

@@ -8,8 +8,9 @@
 //! *The handshake*: a lost first flight costs a second, because the round-trip time is still
 //! unknown (RFC 9002, section 6.2.2). A client can send each datagram of its handshake again a few
 //! milliseconds later, and twice more ([`Connection::sidekick_repeat_handshake`],
-//! [`with_repeated_handshakes`]). The receiver drops a second copy by its packet number. A server
-//! that answers first flights with Retry answers each copy.
+//! [`with_repeated_handshakes`]). It sends its Finished twice before the first 1-RTT packets. The
+//! receiver drops a second copy by its packet number. A server that answers first flights with
+//! Retry answers each copy.
 //!
 //! Either is encrypted once and sent several times. A network may do the same to any datagram (RFC
 //! 9000, section 21.9), so a receiver must handle it.
@@ -82,6 +83,15 @@ impl Flight {
     fn due(&self) -> Option<Instant> {
         REPEATS.get(self.repeats).map(|after| self.sent + *after)
     }
+
+    fn repetition(&self) -> Waiting {
+        let mut datagram = self.datagram.clone();
+        if self.is_initial() && datagram.len() < MIN_CLIENT_INITIAL_LEN {
+            // The padding was added after the record (RFC 9000, section 14.1).
+            datagram.resize(MIN_CLIENT_INITIAL_LEN, 0);
+        }
+        Waiting { path_id: self.path_id, datagram, packet_number: None }
+    }
 }
 
 /// The datagrams that are sent again.
@@ -118,7 +128,8 @@ impl<F: BufFactory> Connection<F> {
     /// Makes a client send the datagrams of its handshake again after 5, 20 and 80 ms, unless
     /// something shows that they arrived. It repeats the first flight until the server answers,
     /// acknowledgements of an incomplete answer until that is complete, and the rest until the
-    /// server confirms the handshake. (A server without an acknowledgement doubles the time before
+    /// server confirms the handshake. It repeats the Finished at once, too, ahead of the first
+    /// 1-RTT packets. (A server without an acknowledgement doubles the time before
     /// it retransmits its answer.) Call it before the first `send`. A server never repeats: before
     /// it knows the client's address it must not (RFC 9000, section 8.1).
     pub fn sidekick_repeat_handshake(&mut self, repeat: bool) {
@@ -178,7 +189,13 @@ impl<F: BufFactory> Connection<F> {
         if again.repeat_handshake && repeated && !probe && !self.is_server && again.flight.len() < MAX_FLIGHT {
             let datagram = datagram.to_vec();
             let (first, last) = (!heard, answered);
-            again.flight.push(Flight { datagram, path_id, first, last, sent: now, repeats: 0 });
+            let flight = Flight { datagram, path_id, first, last, sent: now, repeats: 0 };
+            // Without the Finished, the server drops the requests behind it: it has no keys for
+            // them. No proxy misses them, so they would wait for a probe timeout.
+            if last && again.waiting.len() < MAX_WAITING {
+                again.waiting.push_back(flight.repetition());
+            }
+            again.flight.push(flight);
         }
     }
 
@@ -212,12 +229,7 @@ impl<F: BufFactory> Connection<F> {
             }
             if sent.due().is_some_and(|due| due <= now) && waiting.len() < MAX_WAITING {
                 sent.repeats += 1;
-                let mut datagram = sent.datagram.clone();
-                if sent.is_initial() && datagram.len() < MIN_CLIENT_INITIAL_LEN {
-                    // The padding was added after the record (RFC 9000, section 14.1).
-                    datagram.resize(MIN_CLIENT_INITIAL_LEN, 0);
-                }
-                waiting.push_back(Waiting { path_id: sent.path_id, datagram, packet_number: None });
+                waiting.push_back(sent.repetition());
             }
             true
         });
