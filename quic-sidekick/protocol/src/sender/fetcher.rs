@@ -116,8 +116,9 @@ impl Fetcher {
                 self.want_since(since, gap, Range { after: identifier, before }, now);
             }
         }
-        // The receiver reports a gap in what a TAIL showed.
-        if skipped > 0 && gap.is_some() {
+        // The receiver may report a gap in what a TAIL showed, too, but not in a handshake whose keys
+        // are among the missing copies.
+        if skipped > 0 {
             self.want_since(since, gap, Range { after, before: identifier }, now);
         }
         self.note_if_done(gap);

@@ -174,7 +174,9 @@ fn the_first_packets_after_an_empty_quack_are_declared_lost() {
         let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 1);
         s.run(50 * MS);
         let first: Vec<_> = (0..lost).map(|_| s.send(Some(true))).collect();
-        (0..followers).for_each(|_| drop(s.send(Some(false))));
+        for _ in 0..followers {
+            s.send(Some(false));
+        }
         s.run(60 * MS);
         for packet in first {
             assert_eq!(s.overlooked(packet), NONE, "{lost} lost, {followers} after them");
