@@ -36,7 +36,9 @@ pub enum Mode {
     /// use it over BBR2, which measures by acknowledgements.
     AckReduction,
     /// Either [`Reinject`](Self::Reinject) or [`EarlyLoss`](Self::EarlyLoss), by the measurements
-    /// of the path, over BBR2. A client also repeats its handshake ([`Config::repeat_handshake`]).
+    /// of the path, over BBR2. What the connection receives is helped as in
+    /// [`Receive`](Self::Receive). A client also repeats its handshake
+    /// ([`Config::repeat_handshake`]).
     /// [`Status::chosen`](crate::Status::chosen) names the present choice and its reason.
     Auto,
     /// Help for what a client receives. A proxy repeats the datagrams that were lost behind it, and
@@ -183,7 +185,7 @@ impl Config {
 
     /// Whether what the connection receives is helped.
     pub(crate) fn receives(&self) -> bool {
-        self.mode == Mode::Receive
+        matches!(self.mode, Mode::Receive | Mode::Auto)
     }
 
     pub(crate) fn sender(&self) -> SenderConfig {

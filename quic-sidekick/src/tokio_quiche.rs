@@ -205,17 +205,23 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     }
 
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
-        // The worker has just sent. It sends the rest after the next round.
-        let again = self.driver.on_sent(conn, clock());
-        self.handle.publish(&self.driver);
-        if again {
-            return Ok(());
-        }
-        let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
-        tokio::select! {
-            result = self.app.wait_for_data(conn) => result,
-            // The worker calls `process_writes` next, which reads the adjacent socket.
-            () = wake(socket, deadline) => Ok(()),
+        loop {
+            // The worker has just sent. It sends the rest after the next round.
+            let again = self.driver.on_sent(conn, clock());
+            self.handle.publish(&self.driver);
+            if again {
+                return Ok(());
+            }
+            let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
+            tokio::select! {
+                result = self.app.wait_for_data(conn) => return result,
+                () = wake(socket, deadline) => {}
+            }
+            // Each round of the worker delays a paced packet. Most messages of a proxy need none.
+            let timeout = conn.timeout_instant();
+            if self.driver.receive(conn, clock()) || conn.timeout_instant() != timeout {
+                return Ok(());
+            }
         }
     }
 

@@ -66,8 +66,8 @@ impl Scenario {
         }
         let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
         if receives {
-            if !matches!(mode, Mode::Off | Mode::Receive) {
-                let instead = "the client receives the data: set it to off or receive";
+            if !matches!(mode, Mode::Off | Mode::Receive | Mode::Auto) {
+                let instead = "the client receives the data: set it to off, receive or auto";
                 return clash(of_kind, of_mode, instead);
             }
             return Ok(());

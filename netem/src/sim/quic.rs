@@ -250,14 +250,11 @@ impl<A: App> Quic<A> {
         }
         (self.unacknowledged, self.acknowledge_at) = (0, None);
         self.send_packets(now, out);
-        while self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now)) {
+        while self.help_sends(now, out) {
             self.send_packets(now, out);
         }
         if self.conn.is_closed() && !self.app.is_done() {
             self.fail(last_words(&self.conn));
-        }
-        if let Some(adjacent) = self.adjacent() {
-            out.append(&mut adjacent.sent.borrow_mut());
         }
     }
 
@@ -286,10 +283,22 @@ impl<A: App> Quic<A> {
         }
     }
 
-    fn help_receives(&mut self, now: Instant) {
-        if let Some(help) = &mut self.help {
-            help.receive(&mut self.conn, now);
+    /// Lets the help read what its socket has, and serve its timers. Returns whether the connection
+    /// has something to do because of it. If not, pacing goes on undisturbed.
+    fn help_receives(&mut self, now: Instant) -> bool {
+        let Some(help) = &mut self.help else { return false };
+        let timeout = self.conn.timeout_instant();
+        help.receive(&mut self.conn, now) || self.conn.timeout_instant() != timeout
+    }
+
+    /// Sends what the help has to say to a proxy. Returns whether the connection has something to
+    /// send.
+    fn help_sends(&mut self, now: Instant, out: &mut Vec<Packet>) -> bool {
+        let again = self.help.as_mut().is_some_and(|help| help.on_sent(&mut self.conn, now));
+        if let Some(adjacent) = self.adjacent() {
+            out.append(&mut adjacent.sent.borrow_mut());
         }
+        again
     }
 
     /// Whether an acknowledgement may wait: nothing else is to be sent, nothing is amiss, and the
@@ -320,7 +329,9 @@ impl<A: App> Endpoint for Quic<A> {
             self.adjacent().filter(|adjacent| adjacent.address == packet.destination)
         {
             adjacent.received.borrow_mut().push_back(packet);
-            self.help_receives(now);
+            if !self.help_receives(now) && !self.help_sends(now, out) {
+                return;
+            }
         } else {
             self.take(packet);
             let work = self.work(now);
@@ -344,10 +355,21 @@ impl<A: App> Endpoint for Quic<A> {
     }
 
     fn on_timeout(&mut self, now: Instant, out: &mut Vec<Packet>) {
-        if self.conn.timeout_instant().is_some_and(|at| at <= now) {
+        let own = [
+            self.conn.timeout_instant(),
+            self.release,
+            self.acknowledge_at,
+            self.app.poll_timeout(),
+            self.migration.as_ref().and_then(Migration::poll_timeout),
+        ];
+        if own[0].is_some_and(|at| at <= now) {
             self.conn.on_timeout();
         }
-        self.help_receives(now);
+        let again = self.help_receives(now);
+        let due = own.into_iter().flatten().any(|at| at <= now);
+        if !due && !again && !self.help_sends(now, out) {
+            return;
+        }
         self.work_and_send(now, out);
     }
 

@@ -42,6 +42,11 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
     let (mut clients, mut servers, mut spliced) = (Vec::new(), Vec::new(), Vec::new());
     for (number, (cc, delay)) in (0_u16..).zip([Some(first), second].into_iter().flatten()) {
         let begin = start + delay;
+        let cc = match scenario.sidekick.mode {
+            // A client goes with its mode, whatever its server's controller is.
+            Mode::Auto if number == 0 => [CongestionControl::Bbr2, cc],
+            _ => [cc; 2],
+        };
         let (mut client, mut server) =
             ends(flow, seed, number, cc, begin, ids).map_err(SimError::SetUp)?;
         if number == 0 && !migrations.is_empty() {
@@ -65,7 +70,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<RunRecord, SimError> {
         clients.push(client);
         servers.push(server);
         if flow.split {
-            spliced.push(splice(flow, number, cc, begin).map_err(SimError::SetUp)?);
+            spliced.push(splice(flow, number, cc[1], begin).map_err(SimError::SetUp)?);
         }
     }
     let every = flow.sample;
@@ -120,19 +125,19 @@ fn addresses(number: u16) -> (SocketAddr, SocketAddr) {
     ((SENDER, CLIENT_PORT + number).into(), (RECEIVER, SERVER_PORT + number).into())
 }
 
-/// Both ends of one flow. `ids` is how many connection IDs each lets the other have, if more than
-/// usual.
+/// Both ends of one flow, the client's controller first. `ids` is how many connection IDs each lets
+/// the other have, if more than usual.
 fn ends(
     flow: &Flow,
     seed: u64,
     number: u16,
-    cc: CongestionControl,
+    [client_cc, server_cc]: [CongestionControl; 2],
     begin: Instant,
     ids: Option<u64>,
 ) -> Result<(Quic<Client>, Quic<Server>), String> {
     let (client, server) = addresses(number);
-    let mut client_config = tls::config(flow, Role::Client, cc)?;
-    let mut server_config = tls::config(flow, Role::Server, cc)?;
+    let mut client_config = tls::config(flow, Role::Client, client_cc)?;
+    let mut server_config = tls::config(flow, Role::Server, server_cc)?;
     for config in [&mut client_config, &mut server_config] {
         if let Some(ids) = ids {
             config.set_active_connection_id_limit(ids);
@@ -145,7 +150,7 @@ fn ends(
         _ => (lazy, AckPolicy::AT_ONCE),
     };
     let app = Client::new(flow, seed, begin);
-    let session = if flow.zero_rtt { Some(tls::session(flow, cc)?) } else { None };
+    let session = if flow.zero_rtt { Some(tls::session(flow, client_cc)?) } else { None };
     let client_end =
         Quic::connect(app, client, server, &mut client_config, session.as_deref(), begin)?;
     let server_end =
