@@ -156,6 +156,11 @@ impl Copies {
         self.kept.len()
     }
 
+    /// The position of the oldest datagram that is kept, or of the next to pass.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
     /// The number of datagrams that passed since keeping began.
     pub(super) fn passed(&self) -> u64 {
         self.first + u64::try_from(self.kept.len()).unwrap_or(0)

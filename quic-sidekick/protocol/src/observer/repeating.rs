@@ -246,14 +246,14 @@ impl Observer {
             let peer_number = session.agreed.peer_number;
             let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
             keeping.waiting.set_queued(false);
-            let len = match keeping.next_copy() {
+            let (len, withheld) = match keeping.next_copy() {
                 Next::Copy(copy, datagram) => {
                     let Repeats { number, range, index, total, .. } = copy;
                     let session = peer_number;
                     let repeat = Repeat { session, number, range, index, total, datagram };
-                    Datagram::Repeat(repeat).emit(out).ok()
+                    (Datagram::Repeat(repeat).emit(out).ok(), 1)
                 }
-                Next::Withheld => None,
+                Next::Withheld(copies) => (None, copies),
                 Next::Later | Next::Nothing => {
                     self.table.reschedule_at(place);
                     continue;
@@ -270,7 +270,7 @@ impl Observer {
                 self.stats.repeat_bytes += u64::try_from(len).unwrap_or(0);
                 return Some(session.transmit(len));
             }
-            self.stats.repeats_withheld += 1;
+            self.stats.repeats_withheld += withheld;
         }
         None
     }
