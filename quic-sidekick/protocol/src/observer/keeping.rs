@@ -1,8 +1,9 @@
 //! What a session keeps of the reverse flow: copies, their share, and when a TAIL is due (SPEC.md,
 //! section 6.8).
 
-use super::copies::{Copies, Pool};
+use super::copies::Copies;
 use super::limiter::Occupancy;
+use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
 use crate::wire::REPEAT_HEADER_LEN;

@@ -3,7 +3,7 @@
 
 use super::Observer;
 use super::answers::OutgoingAnswer;
-use super::copies::{BLOCK, Found};
+use super::copies::Found;
 use super::error::HandleError;
 use super::keeping::{Keeping, Kept, MAX_AGE, Next};
 use super::observed::Seen;
@@ -117,9 +117,7 @@ impl Observer {
         keep: &Keep,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let max_bytes = self.config.keep_bytes_per_session.min(self.config.keep_bytes);
-        // Less than a block holds nothing.
-        let max_bytes = if max_bytes < BLOCK { 0 } else { max_bytes };
+        let max_bytes = self.config.copies_of_session();
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (flow, peer) = (session.agreed.flow, session.agreed.peer);
         if max_bytes > 0 && !self.cookies.verify(&keep.cookie, Proof::Flow(&flow), now) {

@@ -96,6 +96,13 @@ impl Fetcher {
         self.unfilled.clear();
     }
 
+    /// Gives up all gaps, since the proxy keeps nothing any more.
+    pub(super) fn give_up(&mut self) {
+        while let Some(wanted) = self.wanted.pop() {
+            self.note_if_done(wanted.gap);
+        }
+    }
+
     /// Whether a copy belongs to a recent request, and what follows from it. `retry` is the time
     /// after which a copy that stays away is requested again.
     pub(super) fn on_repeat(&mut self, copy: &Repeat<'_>, retry: Duration, now: Instant) -> bool {

@@ -2,6 +2,7 @@
 
 mod neighbours;
 mod pace;
+mod reload;
 
 use super::*;
 use crate::wire::{Keep, Range, Ranges, Request};

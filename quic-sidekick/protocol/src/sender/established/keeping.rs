@@ -164,13 +164,17 @@ impl Established {
         }
     }
 
-    /// Handles the answer to a KEEP. A proxy that was not asked changes nothing.
+    /// Handles the answer to a KEEP, or a change of it. A proxy that was not asked changes nothing.
     pub(super) fn on_kept(&mut self, age_ms: u16) {
         self.keeping.agreement = match (self.keeping.agreement, age_ms) {
             (Agreement::Unwanted, _) => Agreement::Unwanted,
             (_, 0) => Agreement::Refused,
             _ => Agreement::Kept,
         };
+        if !self.keeping.is_kept() {
+            self.keeping.fetcher.give_up();
+            self.keeping.requests.clear();
+        }
     }
 
     /// Handles a copy.

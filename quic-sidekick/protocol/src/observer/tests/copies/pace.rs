@@ -148,19 +148,3 @@ fn a_keep_of_an_impossible_flow_draws_no_answer() {
         assert_eq!(b.keep_cookie(peer(), 1), None, "{destination}");
     }
 }
-
-/// A limit that a reload lowers applies to what is kept from then on.
-#[test]
-fn a_reload_changes_the_memory_for_copies() {
-    let mut b = bench(keeping());
-    b.open_keeping(1);
-    assert!(b.pass(0..1000) == 1000 && b.observer.copies_bytes() == 1 << 20);
-    b.observer.reconfigure(ObserverConfig { keep_bytes: 0, ..keeping() }).unwrap();
-    b.now += Duration::from_secs(2);
-    b.observer.on_timeout(b.now);
-    assert_eq!(b.observer.copies_bytes(), 0);
-    assert_eq!(b.pass(0..10), 0, "there is no memory any more");
-    b.send(1, keep(Cookie::NONE, 9)).unwrap();
-    b.observer.reconfigure(keeping()).unwrap();
-    assert_eq!(b.pass(0..10), 10);
-}
