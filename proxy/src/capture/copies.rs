@@ -10,7 +10,6 @@
 //! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients. So
 //! other traffic costs no more than this filter.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
@@ -95,8 +94,10 @@ impl CopyCapture {
     ///
     /// # Errors
     /// When the kernel does not accept the filter.
-    pub(crate) fn select(&self, clients: &Clients) -> io::Result<()> {
-        socket::filter_by(&self.capture.as_fd(), &mut filter(self.link, self.side, clients))
+    pub(crate) fn select(&self, clients: &Clients) -> Result<(), CaptureError> {
+        let mut filter = filter(self.link, self.side, clients);
+        let refused = |cause| CaptureError::Filter { name: self.capture.name().to_owned(), cause };
+        socket::filter_by(&self.capture.as_fd(), &mut filter).map_err(refused)
     }
 }
 

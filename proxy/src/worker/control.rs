@@ -102,7 +102,7 @@ pub enum WorkerEvent {
     },
     /// A worker needs these captures no more. The daemon closes them, so that the worker does not
     /// wait for the kernel.
-    CopiesUnused(Vec<Box<CopyCapture>>),
+    CopiesUnused(Vec<CopyCapture>),
     /// The port, or the wait for events, has failed. The worker has ended.
     Failed(io::Error),
 }
