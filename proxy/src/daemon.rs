@@ -2,6 +2,7 @@
 
 mod missing;
 mod progress;
+mod rings;
 
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -33,6 +34,7 @@ use crate::signals::Signals;
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
 use progress::Progress;
+use rings::StuckRings;
 
 /// How often the daemon reads the machine's interfaces and addresses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -156,13 +158,13 @@ fn serve<E: ProtocolEngine>(
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
-    let mut missing = MissingInterfaces::default();
+    let (mut missing, mut rings) = (MissingInterfaces::default(), StuckRings::default());
     for OpenedInterface { number, captures } in captures {
         match captures {
             Ok(captures) => pool.capture(number, captures),
             Err(error) => {
                 warn!("{error}; capture starts when the interface appears");
-                missing.add(number, &error);
+                missing.add(number);
             }
         }
     }
@@ -203,13 +205,15 @@ fn serve<E: ProtocolEngine>(
                 notify_manager(&[NotifyState::Ready]);
             }
             Ok(Event::Worker(WorkerEvent::CaptureEnded { interface, cause })) => {
-                if missing.add(interface, &cause) {
+                rings.note(interface, matches!(cause, CaptureError::Stuck { .. }));
+                if missing.add(interface) {
                     error!("{cause}; capture resumes when that is possible");
                     pool.close_capture(interface);
                 }
             }
-            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface })) => {
-                let opened = open_copies(config, interface);
+            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface, stuck })) => {
+                rings.note(interface, stuck);
+                let opened = open_copies(config, interface, &rings);
                 pool.capture_copies(worker, interface, opened);
             }
             Ok(Event::Worker(WorkerEvent::CopiesUnused(captures))) => drop(captures),
@@ -219,7 +223,7 @@ fn serve<E: ProtocolEngine>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
-        missing.reopen(&config.interfaces, config.capture(), &pool);
+        missing.reopen(config, &rings, &pool);
         network.refresh(&current, |found| pool.set_network(found));
         progress.log(&pool);
     };
@@ -234,12 +238,16 @@ fn serve<E: ProtocolEngine>(
 }
 
 /// Opens a capture of what travels towards clients on the interface with this number.
-fn open_copies(config: &Config, interface: u32) -> Result<Box<CopyCapture>, CaptureError> {
+fn open_copies(
+    config: &Config,
+    interface: u32,
+    rings: &StuckRings,
+) -> Result<Box<CopyCapture>, CaptureError> {
     let (_, name) = config
         .numbered_interfaces()
         .find(|(number, _)| *number == interface)
         .unwrap_or((interface, ""));
-    CopyCapture::open(name, config.capture()).map(Box::new)
+    CopyCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
 /// Reads the configuration again, and applies its limits. `None` if nothing can be read again.

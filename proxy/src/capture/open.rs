@@ -126,7 +126,12 @@ fn open_one(
         }
         Backend::Auto => Memory::under(&socket, settings.buffer)
             .inspect_err(|error| {
-                warn!("no ring on {name} ({error}): each packet takes system calls");
+                if copies {
+                    // It may be opened many times.
+                    debug!("no ring for copies on {name} ({error})");
+                } else {
+                    warn!("no ring on {name} ({error}): each packet takes system calls");
+                }
             })
             .ok(),
     };

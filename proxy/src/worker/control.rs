@@ -99,6 +99,8 @@ pub enum WorkerEvent {
         worker: u16,
         /// The daemon's number of the interface.
         interface: u32,
+        /// The last capture had a ring that got stuck.
+        stuck: bool,
     },
     /// A worker needs these captures no more. The daemon closes them, so that the worker does not
     /// wait for the kernel.

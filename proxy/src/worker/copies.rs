@@ -68,6 +68,7 @@ impl CopyState {
     /// Ends the use of a capture that failed.
     fn fail(&mut self, source: &mut CopySource, error: &CaptureError) {
         self.warn(error);
+        source.is_stuck |= matches!(error, CaptureError::Stuck { .. });
         self.put_aside(source.fail(clock()));
     }
 }
@@ -97,7 +98,8 @@ impl<E: ProtocolEngine> Worker<E> {
         let (worker, _) = self.copies.shard;
         for NumberedCapture { interface, copies, .. } in &mut self.captures {
             if copies.capture().is_none() && copies.request(clock()) {
-                (self.notify)(WorkerEvent::CopiesWanted { worker, interface: *interface });
+                let (interface, stuck) = (*interface, copies.is_stuck);
+                (self.notify)(WorkerEvent::CopiesWanted { worker, interface, stuck });
             }
         }
     }

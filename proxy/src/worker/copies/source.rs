@@ -19,6 +19,8 @@ pub(in crate::worker) struct CopySource<T> {
     state: State<T>,
     /// Failures one after another.
     failures: u32,
+    /// The kernel left the ring of one stuck, so the next is to have none.
+    pub(super) is_stuck: bool,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ enum State<T> {
 
 impl<T> Default for CopySource<T> {
     fn default() -> Self {
-        Self { state: State::Closed, failures: 0 }
+        Self { state: State::Closed, failures: 0, is_stuck: false }
     }
 }
 
@@ -101,7 +103,8 @@ impl<T> CopySource<T> {
     /// Ends the use of the open capture, which is not needed any more. Returns it.
     pub(in crate::worker) fn close(&mut self) -> Option<T> {
         self.capture()?;
-        taken(mem::take(self).state)
+        self.failures = 0;
+        taken(mem::replace(&mut self.state, State::Closed))
     }
 }
 
