@@ -15,6 +15,7 @@ use std::time::Duration;
 use common::download::{Addresses, Client, V4, V6, near, now, numbered, router};
 use common::link::{bind, connected, send};
 use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 const KEEP: Option<Duration> = Some(Duration::from_millis(900));
@@ -219,6 +220,37 @@ fn what_the_interface_s_own_queue_drops_is_not_kept() {
         client.run_until("answered", |client| client.unfilled.contains(&gap));
         assert!(client.copies.is_empty());
         daemon.stop();
+    });
+}
+
+/// More datagrams than the capture holds pass while the proxy does nothing, for longer than it waits
+/// between questions about drops. It keeps those that the capture has.
+#[test]
+fn what_a_full_capture_holds_is_kept() {
+    in_namespace("what_a_full_capture_holds_is_kept", || {
+        for capture in ["ring", "pnet"] {
+            let (mut sockets, server) = router(V4, 1);
+            let daemon = Daemon::start(&format!("-i near0 --json --buffer 1 --capture {capture}"));
+            let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+            let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+            client.begin(&server);
+            daemon.hold();
+            let begun = now();
+            let sent: Vec<_> = (1..=6).map(|number| numbered(number, 1000)).collect();
+            let send =
+                |datagram: &Vec<u8>| assert!(server.send_to(datagram, client.address()).is_ok());
+            sent.iter().for_each(send);
+            while begun.elapsed() < Duration::from_millis(1300) {
+                send(&sent[5]);
+            }
+            daemon.signal(Signal::SIGCONT);
+            client.request(&sent[3], &sent[5]);
+            client.run_until("repeated", |client| client.copies.contains(&sent[4]));
+            let summary = daemon.stop().summary();
+            assert!(summary["uncopied"].as_u64() > Some(0), "{capture}: {summary}");
+            run("ip link delete near0");
+            run("ip link delete far0");
+        }
     });
 }
 
