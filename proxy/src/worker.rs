@@ -134,6 +134,7 @@ impl<E: ProtocolEngine> Worker<E> {
     }
 
     fn work(&mut self, mut port: Option<&mut PortReader<'_>>) -> io::Result<()> {
+        self.grant_copies();
         loop {
             let ready = self.wait()?;
             if ready.capture_error || self.next_check() <= clock() {

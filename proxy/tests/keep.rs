@@ -186,10 +186,10 @@ fn a_stranger_gets_silence() {
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
         client.begin(&server);
         stranger.send_keep(300);
-        for round in 0..50_u16 {
+        for round in 1..=50_u16 {
             stranger.request_all(round);
             // The answer to the poll is the next message: there is none to KEEP or request.
-            let report = stranger.poll(round + 2);
+            let report = stranger.poll(round + 1);
             assert_eq!(report.count, 0);
         }
         let summary = daemon.stop().summary();
@@ -223,8 +223,8 @@ fn what_the_interface_s_own_queue_drops_is_not_kept() {
     });
 }
 
-/// More datagrams than the capture holds pass while the proxy does nothing, for longer than it waits
-/// between questions about drops. It keeps those that the capture has.
+/// More datagrams than the capture holds pass while the proxy does nothing, for longer than it
+/// waits between questions about drops. It keeps those that the capture has.
 #[test]
 fn what_a_full_capture_holds_is_kept() {
     in_namespace("what_a_full_capture_holds_is_kept", || {

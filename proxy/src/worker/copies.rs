@@ -1,7 +1,7 @@
 //! The captures that a worker has only while a session keeps copies.
 //!
-//! The daemon opens and closes them, since either can take milliseconds. Until one is open, the
-//! proxy keeps nothing of that interface, and senders continue without copies.
+//! The daemon opens and closes them, since either can take milliseconds. Until they are open, the
+//! engine grants no copies, and senders continue without.
 
 mod source;
 
@@ -29,6 +29,8 @@ pub(super) struct CopyState {
     /// The engine's version of the clients whose datagrams the captures show.
     shown: Option<u64>,
     idleness: Idleness,
+    /// The engine grants copies.
+    granting: bool,
     /// Packets for which captures that are of no use any more had no room.
     missed: u64,
     /// Captures for the daemon to close. The worker gives them to it at the end of a turn.
@@ -43,6 +45,7 @@ impl CopyState {
             shard,
             shown: None,
             idleness: Idleness::default(),
+            granting: true,
             missed: 0,
             unused: Vec::new(),
             warned: false,
@@ -88,6 +91,7 @@ impl<E: ProtocolEngine> Worker<E> {
             self.copies.idleness.end();
         }
         self.show_clients();
+        self.grant_copies();
         if !self.copies.unused.is_empty() {
             (self.notify)(WorkerEvent::CopiesUnused(mem::take(&mut self.copies.unused)));
         }
@@ -101,6 +105,17 @@ impl<E: ProtocolEngine> Worker<E> {
                 let (interface, stuck) = (*interface, copies.is_stuck);
                 (self.notify)(WorkerEvent::CopiesWanted { worker, interface, stuck });
             }
+        }
+    }
+
+    /// Lets the engine grant copies while a capture is open, and none is being opened.
+    pub(super) fn grant_copies(&mut self) {
+        let mut sources = self.captures.iter().map(|it| &it.copies);
+        let any = sources.clone().any(|source| source.capture().is_some());
+        let granting = any && !sources.any(CopySource::is_requested);
+        if mem::replace(&mut self.copies.granting, granting) != granting {
+            self.engine.set_copying(granting);
+            self.outbox.send_all(&mut self.engine);
         }
     }
 

@@ -80,6 +80,8 @@ pub struct Observer {
     waiting: VecDeque<Outgoing>,
     /// Sessions whose copies leave when all messages are sent.
     repeating: VecDeque<SessionNumber>,
+    /// The caller passes datagrams of the reverse flows to [`Observer::keep`].
+    copying: bool,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -114,6 +116,7 @@ impl Observer {
             ),
             waiting: VecDeque::with_capacity(MAX_WAITING),
             repeating: VecDeque::new(),
+            copying: true,
             closing: false,
             stats: ObserverStats::default(),
             config,

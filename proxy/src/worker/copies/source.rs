@@ -58,6 +58,11 @@ impl<T> CopySource<T> {
         }
     }
 
+    /// Whether the daemon is opening one.
+    pub(super) fn is_requested(&self) -> bool {
+        matches!(self.state, State::Requested(_))
+    }
+
     /// Whether the worker must ask the daemon for a capture now. It does so then.
     pub(super) fn request(&mut self, now: Instant) -> bool {
         let wanted = match self.state {
@@ -141,12 +146,12 @@ mod tests {
     #[test]
     fn a_capture_is_asked_for_once_and_again_without_an_answer() {
         let (mut source, mut now) = (CopySource::default(), clock());
-        assert!(source.request(now));
+        assert!(source.request(now) && source.is_requested());
         assert!(!source.request(now + PATIENCE - SECOND), "the daemon is at it");
         now += PATIENCE;
         assert!(source.request(now), "the answer is lost");
         assert_eq!(source.open("first", now), None);
-        assert!(!source.request(now + 1000 * SECOND));
+        assert!(!source.request(now + 1000 * SECOND) && !source.is_requested());
         // Both requests are answered in the end. None of the captures is lost, nor its socket.
         assert_eq!(source.open("second", now), Some("first"));
         source.refuse(now);

@@ -42,6 +42,8 @@ pub(super) struct Keeping {
     tails: usize,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
+    /// A KEPT was sent, or waits.
+    pub(super) granted: bool,
     /// The requests answered so far.
     pub(super) requests: Occupancy,
 }
@@ -57,6 +59,7 @@ impl Keeping {
             tail_due: None,
             tails: 0,
             age_ms: 0,
+            granted: false,
             requests: Occupancy::default(),
         }
     }

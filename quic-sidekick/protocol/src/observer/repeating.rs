@@ -48,6 +48,20 @@ impl Observer {
         self.table.clients.sessions()
     }
 
+    /// Sets whether the caller passes datagrams to [`Observer::keep`] at present; at first it does.
+    /// A caller that does so only while [`Observer::keeps_copies`] sets false before the first
+    /// session. Until it is true, the observer answers no proof by KEPT. Then it answers all that
+    /// wait: call [`Observer::poll_transmit`].
+    pub fn set_copying(&mut self, copying: bool) {
+        self.copying = copying;
+        if copying {
+            for number in self.table.grant() {
+                self.stats.keeps += 1;
+                self.queue(Outgoing::Kept(number));
+            }
+        }
+    }
+
     /// The bytes of memory that hold copies, in whole blocks.
     #[must_use]
     pub fn copies_bytes(&self) -> usize {
@@ -131,6 +145,11 @@ impl Observer {
             if let Some(keeping) = keeping {
                 keeping.age_ms = u16::try_from(age.as_millis()).unwrap_or(u16::MAX);
                 keeping.copies.set_max_age(age);
+                keeping.granted |= self.copying;
+            }
+            if !self.copying {
+                // The sender asks again, and `set_copying` answers.
+                return Ok(());
             }
         }
         self.stats.keeps += 1;

@@ -405,6 +405,15 @@ impl Table {
         session.keeping.as_deref_mut()
     }
 
+    /// Grants copies to all sessions that wait for that. Returns them.
+    pub(super) fn grant(&mut self) -> Vec<SessionNumber> {
+        let waits = |session: &mut Session| {
+            let keeping = session.keeping.as_mut()?;
+            (!std::mem::replace(&mut keeping.granted, true)).then_some(session.agreed.number)
+        };
+        self.sessions_mut().filter_map(waits).collect()
+    }
+
     /// Applies limits of the memory for copies, of all sessions and of each. Frees what exceeds
     /// them. The sessions give their oldest copies, in turns. Without memory they stop keeping:
     /// returns these sessions.

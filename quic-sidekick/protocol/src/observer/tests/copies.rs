@@ -1,5 +1,6 @@
 //! Copies of the reverse flow: who may ask for them, and what bounds them (SPEC.md, section 6.8).
 
+mod grant;
 mod neighbours;
 mod pace;
 mod reload;
