@@ -85,6 +85,7 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }
+    warn_of_copies(config);
     let captures = open_captures(config)?;
     let port = Port::open(config.listen)?;
     let metrics = listener::open(config.metrics)?;
@@ -189,11 +190,12 @@ fn serve<E: ProtocolEngine>(
                 let mut states = vec![NotifyState::Reloading];
                 states.extend(NotifyState::monotonic_usec_now());
                 notify_manager(&states);
-                match reload(reread, &pool) {
+                match reload(reread, config.threads, &pool) {
                     Ok(Some(new)) => {
                         limits.set(&new);
                         print(&format!("reloaded: {}", changes(&current, &new)));
                         warn_unapplied(config, &new);
+                        warn_of_copies(&Config { threads: config.threads, ..new.clone() });
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };
                         // Before the service manager learns that the reload is complete.
@@ -250,11 +252,13 @@ fn open_copies(
     CopyCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
-/// Reads the configuration again, and applies its limits. `None` if nothing can be read again.
-fn reload(reread: Option<Reread<'_>>, pool: &WorkerPool) -> Result<Option<Config>> {
+/// Reads the configuration again, and applies its limits to so many threads. `None` if nothing can
+/// be read again.
+fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result<Option<Config>> {
     let Some(reread) = reread else { return Ok(None) };
     let new = reread()?;
-    pool.reload(&new.observer())?;
+    // Another number of threads takes effect at a restart.
+    pool.reload(&Config { threads, ..new.clone() }.observer())?;
     Ok(Some(new))
 }
 
@@ -283,6 +287,13 @@ fn changes(old: &Config, new: &Config) -> String {
     // A line without a value is that of a key which the file has no more.
     lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
     if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
+}
+
+/// Logs that the memory for copies is too little for any.
+fn warn_of_copies(config: &Config) {
+    if let Some(sentence) = config.copies_shortage() {
+        warn!("{sentence}");
+    }
 }
 
 /// Logs which of the new settings differ from those of the start, and require a restart.

@@ -31,8 +31,8 @@ pub struct ObserverConfig {
     /// The most bytes of memory for copies of datagrams, of all sessions together. The default is
     /// 0: the observer keeps none, since the caller must capture whole datagrams for them.
     pub keep_bytes: usize,
-    /// The most of these bytes that one session can use. If this or `keep_bytes` is less than 64
-    /// KiB, no session keeps copies.
+    /// The most of these bytes that one session can use. If this or `keep_bytes` is less than
+    /// [`ObserverConfig::LEAST_KEEP_BYTES`], no session keeps copies.
     pub keep_bytes_per_session: usize,
     /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
     /// while it sends.
@@ -71,6 +71,9 @@ pub enum ConfigError {
 }
 
 impl ObserverConfig {
+    /// With less than so many `keep_bytes` or `keep_bytes_per_session`, no session keeps copies.
+    pub const LEAST_KEEP_BYTES: usize = BLOCK;
+
     /// Whether there is enough memory for a session's copies.
     #[must_use]
     pub fn keeps_copies(&self) -> bool {
