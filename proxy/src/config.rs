@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 use thiserror::Error;
 
+use crate::capture::CopyCapture;
 use crate::capture::settings::{Backend, Settings};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
@@ -223,7 +224,10 @@ impl Config {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let captures = interfaces.saturating_mul(self.threads.into());
         let copies = self.keep().get() >> 20;
-        [captures.saturating_mul(self.buffer.into()), copies]
+        // A capture for copies has a buffer, too, while a session keeps copies.
+        let bytes = CopyCapture::buffer(self.capture());
+        let for_copies = if self.observer().keeps_copies() { bytes as u64 >> 20 } else { 0 };
+        [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies]
     }
 
     /// A sentence if the operator grants memory for copies, and it is too little for any.
@@ -344,6 +348,16 @@ mod tests {
             let config = Config { keep, keep_per_session, threads, ..Config::default() };
             assert_eq!(config.observer().keeps_copies(), config.copies_shortage().is_none());
         }
+    }
+
+    #[test]
+    fn captures_for_copies_need_memory_too() {
+        let interfaces = ["eth0".to_owned(), "eth1".to_owned()].to_vec();
+        let keep = |mebibytes| Some(Size::mebibytes(mebibytes));
+        let config = Config { interfaces, threads: 3, keep: keep(7), ..Config::default() };
+        assert_eq!(config.memory(), [2 * 3 * (8 + 2), 7]);
+        assert_eq!(Config { buffer: 1, ..config.clone() }.memory(), [2 * 3 * (1 + 1), 7]);
+        assert_eq!(Config { keep: keep(0), ..config }.memory(), [2 * 3 * 8, 0]);
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn more_room_than_there_is_memory_is_refused() {
-    for (flags, amount) in [("--threads 64 --buffer 1024", "65536"), ("--keep 1024G", "1048576")] {
+    for (flags, amount) in [("--threads 64 --buffer 1024", "65664"), ("--keep 1024G", "1048576")] {
         let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
         if !stderr.contains("CAP_NET_RAW") {
             let amount = format!("{amount} MiB");

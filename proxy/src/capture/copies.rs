@@ -80,7 +80,7 @@ impl CopyCapture {
     /// # Errors
     /// As for [`open`](super::open).
     pub(crate) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
-        let settings = Settings { buffer: settings.buffer.min(BUFFER), ..settings };
+        let settings = Settings { buffer: Self::buffer(settings), ..settings };
         let (interface, link, source) = open::for_copies(name, settings)?;
         let side = match (interface.is_loopback(), settings.promiscuous) {
             (true, _) => Side::Looped,
@@ -88,6 +88,11 @@ impl CopyCapture {
             (false, false) => Side::Leaving,
         };
         Ok(Self { capture: Capture::new(&interface, link, source), link, side })
+    }
+
+    /// The bytes of packets that may wait in each such capture.
+    pub(crate) fn buffer(settings: Settings) -> usize {
+        settings.buffer.min(BUFFER)
     }
 
     /// Shows the datagrams of these clients alone from now on.
