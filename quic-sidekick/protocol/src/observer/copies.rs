@@ -5,7 +5,7 @@
 //! once, and allocates nothing once the pool has grown.
 
 use super::pacer::{self, Passed};
-use super::pool::{BLOCK, Pool};
+use super::pool::{BLOCK, Block, Pool};
 use crate::wire::MAX_KEPT_LEN;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,10 +44,9 @@ pub(super) struct Copies {
     /// The session's share of the pool, in blocks.
     max_blocks: usize,
     max_age: Duration,
-    blocks: VecDeque<Box<[u8]>>,
-    /// The number of the first block, and the bytes used of the last.
+    blocks: VecDeque<Block>,
+    /// The number of the first block.
     first_block: u64,
-    filled: usize,
     kept: VecDeque<Kept>,
     /// The identifiers of `kept`, apart so that a search reads little memory.
     identifiers: VecDeque<u32>,
@@ -68,7 +67,6 @@ impl Copies {
             max_age,
             blocks: VecDeque::new(),
             first_block: 0,
-            filled: BLOCK,
             kept: VecDeque::new(),
             identifiers: VecDeque::new(),
             first: 0,
@@ -140,18 +138,16 @@ impl Copies {
         if self.kept.len() >= MAX_KEPT {
             self.forget_first(pool);
         }
-        if self.filled + datagram.len() > BLOCK && !self.add_block(pool) {
+        let has_room = |block: &Block| block.len() + datagram.len() <= BLOCK;
+        if !self.blocks.back().is_some_and(has_room) && !self.add_block(pool) {
             return false;
         }
-        let (offset, end) = (self.filled, self.filled + datagram.len());
-        let room = self.blocks.back_mut().and_then(|block| block.get_mut(offset..end));
-        let (Some(room), Ok(offset), Ok(len)) =
-            (room, u32::try_from(offset), u16::try_from(datagram.len()))
+        let Some(block) = self.blocks.back_mut() else { return false };
+        let (Ok(offset), Ok(len)) = (u32::try_from(block.len()), u16::try_from(datagram.len()))
         else {
             return false;
         };
-        room.copy_from_slice(datagram);
-        self.filled = end;
+        block.extend_from_slice(datagram);
         let block = self.first_block + u64::try_from(self.blocks.len() - 1).unwrap_or(0);
         self.kept.push_back(Kept { at: now, block, offset, len, repeats: 0 });
         self.identifiers.push_back(identifier);
@@ -163,28 +159,19 @@ impl Copies {
     fn add_block(&mut self, pool: &mut Pool) -> bool {
         let has_room = self.blocks.len() < self.max_blocks;
         let new = has_room.then(|| pool.take(self.source, self.max_blocks)).flatten();
-        let block = match new {
-            Some(block) => block,
-            None => {
-                let Some(block) = self.forget_block() else { return false };
-                block
-            }
-        };
+        let Some(mut block) = new.or_else(|| self.forget_block()) else { return false };
+        block.clear();
         self.blocks.push_back(block);
-        self.filled = 0;
         true
     }
 
     /// Takes the first block from the session, and forgets the datagrams in it.
-    fn forget_block(&mut self) -> Option<Box<[u8]>> {
+    fn forget_block(&mut self) -> Option<Block> {
         while self.kept.front().is_some_and(|kept| kept.block == self.first_block) {
             self.forget_one();
         }
         let block = self.blocks.pop_front()?;
         self.first_block += 1;
-        if self.blocks.is_empty() {
-            self.filled = BLOCK;
-        }
         Some(block)
     }
 
@@ -224,9 +211,6 @@ impl Copies {
             pool.give(self.source, block);
             self.first_block += 1;
         }
-        if self.blocks.is_empty() {
-            self.filled = BLOCK;
-        }
     }
 
     /// Forgets what is too old.
@@ -247,15 +231,13 @@ impl Copies {
             pool.give(self.source, block);
             self.first_block += 1;
         }
-        self.filled = BLOCK;
         self.interface = None;
     }
 
     /// Reads what [`Copies::keep`] needs, to have it in the cache.
     #[inline]
     pub(super) fn touch(&self) -> u8 {
-        let next = self.filled.min(BLOCK - 1);
-        let memory = self.blocks.back().and_then(|block| block.get(next)).copied();
+        let memory = self.blocks.back().and_then(|block| block.last()).copied();
         let repeats = self.kept.back().map_or(0, |kept| kept.repeats);
         let oldest = self.kept.front().map_or(0, |kept| kept.repeats);
         let identifier = self.identifiers.back().map_or(0, |id| id.to_be_bytes()[0]);

@@ -9,10 +9,14 @@ pub(super) const BLOCK: usize = 64 << 10;
 /// if that is more.
 const SOURCE_PART: usize = 4;
 
+/// A part of the memory, with capacity for [`BLOCK`] bytes. It grows within this capacity, and is
+/// never filled with zeros first: that would take as long as filling it with datagrams.
+pub(super) type Block = Vec<u8>;
+
 /// The blocks that all sessions share. Those of one source prefix have a part of them.
 #[derive(Debug)]
 pub(super) struct Pool {
-    free: Vec<Box<[u8]>>,
+    free: Vec<Block>,
     /// The most blocks.
     max: usize,
     /// Blocks that hold copies.
@@ -45,12 +49,12 @@ impl Pool {
     }
 
     /// A block for a source prefix, which may have `at_least` of them in any case.
-    pub(super) fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Box<[u8]>> {
+    pub(super) fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Block> {
         let of_source = self.of_source.get(&source).copied().unwrap_or(0);
         if self.used >= self.max || of_source >= (self.max / SOURCE_PART).max(at_least) {
             return None;
         }
-        let block = self.free.pop().unwrap_or_else(|| vec![0; BLOCK].into_boxed_slice());
+        let block = self.free.pop().unwrap_or_else(|| Block::with_capacity(BLOCK));
         self.used += 1;
         self.of_source.insert(source, of_source + 1);
         Some(block)
@@ -64,7 +68,7 @@ impl Pool {
     }
 
     /// Returns a block of a source prefix.
-    pub(super) fn give(&mut self, source: IpAddr, block: Box<[u8]>) {
+    pub(super) fn give(&mut self, source: IpAddr, block: Block) {
         self.used -= 1;
         if let Some(of_source) = self.of_source.get_mut(&source) {
             *of_source -= 1;
