@@ -79,8 +79,8 @@ impl Keeping {
             return Some(Message::Keep(keep));
         }
         let asked = asked.insert(self.requests.pop_front()?);
-        let ranges = asked.ranges.get(..asked.len).unwrap_or_default();
-        Some(Message::Request(Request { number: asked.number, ranges: Ranges::new(ranges) }))
+        let ranges = Ranges::new(asked.ranges());
+        Some(Message::Request(Request { number: asked.number, ranges }))
     }
 }
 
@@ -155,12 +155,10 @@ impl Established {
         while self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
-            stats.repeats_requested += u64::try_from(asked.len).unwrap_or(0);
+            stats.repeats_requested += u64::try_from(asked.ranges().len()).unwrap_or(0);
             self.last_spoke = now;
-            if asked.twice {
-                self.keeping.requests.push_back(asked);
-            }
             self.keeping.requests.push_back(asked);
+            self.keeping.requests.extend(asked.again());
         }
     }
 
