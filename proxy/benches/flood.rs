@@ -51,6 +51,16 @@ struct Outcome {
     hellos_a_second: f64,
 }
 
+/// Ends the threads that watch this flag, also when the benchmark panics: it would wait for them
+/// otherwise.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sends HELLOs until it is told to stop, and counts them.
 fn flood(socket: &UdpSocket, hello: &[u8], (stop, sent): (&AtomicBool, &AtomicU64)) {
     let train = hello.repeat(60);
@@ -74,6 +84,7 @@ fn measure(flooded: bool) -> Outcome {
     setsockopt(&flooder, sockopt::UdpGsoSegment, &i32::try_from(hello.len()).unwrap()).unwrap();
     let (stop, sent, done) = (AtomicBool::new(!flooded), AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
+        let (flood_ends, health_ends) = (Ends(&stop), Ends(&done));
         scope.spawn(|| flood(&flooder, &hello, (&stop, &sent)));
         let health = scope.spawn(|| {
             let mut slowest = Duration::ZERO;
@@ -98,13 +109,13 @@ fn measure(flooded: bool) -> Outcome {
             pause_until(begun + INTERVAL * (number + 1));
         }
         let (quacks, took) = quacks.join().unwrap();
-        done.store(true, Ordering::Relaxed);
+        drop(health_ends);
         let slowest = health.join().unwrap();
         let hellos = sent.load(Ordering::Relaxed);
         let asked = now();
         let summary = daemon.stop().summary();
         let end = asked.elapsed();
-        stop.store(true, Ordering::Relaxed);
+        drop(flood_ends);
         assert_eq!(
             (&summary["counted"], &summary["sessions"]),
             (&PACKETS.into(), &1.into()),

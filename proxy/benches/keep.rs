@@ -1,14 +1,22 @@
 //! The cost of a copy, from the captured frame to the session's memory, compared with naive code.
 //!
-//! Datagrams of 1200 bytes to a thousand clients, in random order, lie in memory as in a capture's
-//! ring. The proxy's code parses each, finds the client's session, and keeps a copy. All sessions
-//! keep copies, and all are at their limit of memory, so each copy replaces old ones. The baseline
-//! uses the same parser, and a `HashMap` of queues with a vector for each datagram.
+//! Datagrams of 1200 bytes to the clients, in random order, lie in memory as in a capture's ring.
+//! The proxy's code parses each, finds the client's session, and keeps a copy. The baseline uses
+//! the same parser, and a `HashMap` of queues with a vector for each datagram.
 //!
-//! Both run in turns on one processor, and the best turn of each counts.
+//! There are three loads, which differ in the memory that copies fill. With a thousand clients all
+//! sessions are at their limit, so each copy replaces an old one, which is in no cache. With 64
+//! clients at 1 Gbit/s the default budget is full. With 16 clients at 100 Mbit/s, for 200 ms, the
+//! copies fit into a processor's own cache.
 //!
-//! With a number as its argument, it keeps so many copies and measures nothing. `valgrind
-//! --tool=callgrind` with two numbers shows by the difference what a copy takes in instructions.
+//! No code can be faster than the copy of the bytes itself. So the benchmark also prints what this
+//! takes alone: the payloads of the same frames in the same order, to as much memory.
+//!
+//! All run in turns on one processor, and the best turn of each counts.
+//!
+//! With a number as its argument, it keeps so many copies of the first load and measures nothing.
+//! `valgrind --tool=callgrind` with two numbers shows by the difference what a copy takes in
+//! instructions.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
 #[path = "../../quic-sidekick/quack/benches/quack/figures.rs"]
@@ -17,6 +25,7 @@ mod figures;
 use std::collections::{HashMap, VecDeque};
 use std::hint::black_box;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -28,25 +37,74 @@ use sidekick_protocol::{
 use sidekick_proxy::testing::BATCH;
 use sidekick_proxy::testing::packet::{self, Link};
 
-const FLOWS: u16 = 1_000;
 /// Frames in memory. All pass several times in each turn.
 const FRAMES: usize = 8_192;
 const DATAGRAMS: usize = 400_000;
 const TURNS: usize = 7;
 const LEN: u16 = 1_200;
-/// Bytes that a session keeps.
-const SHARE: usize = 128 << 10;
+
+/// Clients, and how much of what they receive is kept.
+struct Load {
+    figure: &'static str,
+    clients: u16,
+    /// The most bytes of all sessions, and of each.
+    keep: usize,
+    share: usize,
+    /// The time from one datagram to the next.
+    interval: Duration,
+    age: Duration,
+    /// The bytes that hold copies in the end.
+    held: RangeInclusive<usize>,
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const SECOND: Duration = Duration::from_secs(1);
+
+const LOADS: [Load; 3] = [
+    Load {
+        figure: "proxy/keep",
+        clients: 1000,
+        keep: 1 << 30,
+        share: 128 * KIB,
+        interval: Duration::from_micros(1),
+        age: SECOND,
+        // A client that few frames are for may have room left.
+        held: 900 * 128 * KIB..=1000 * 128 * KIB,
+    },
+    Load {
+        figure: "proxy/keep/64-clients",
+        clients: 64,
+        keep: 64 * MIB,
+        share: 4 * MIB,
+        interval: Duration::from_nanos(9_600),
+        age: SECOND,
+        held: 60 * MIB..=64 * MIB,
+    },
+    Load {
+        figure: "proxy/keep/16-clients",
+        clients: 16,
+        keep: 64 * MIB,
+        share: 4 * MIB,
+        interval: Duration::from_micros(96),
+        age: Duration::from_millis(200),
+        held: 2 * MIB..=5 * MIB,
+    },
+];
 
 fn main() -> ExitCode {
     let number = std::env::args().skip(1).find_map(|argument| argument.parse::<usize>().ok());
-    let frames = frames();
-    let mut ours = Keeper::new();
     if let Some(number) = number {
-        ours.keep(&frames, number);
+        let load = &LOADS[0];
+        let mut ours = Keeper::new(load);
+        ours.keep(&frames(load), number);
         println!("kept {}", ours.observer.stats().kept);
         return ExitCode::SUCCESS;
     }
-    match measure(&mut ours, &frames) {
+    match Figures::begin().and_then(|mut figures| {
+        LOADS.iter().for_each(|load| measure(load, &mut figures));
+        figures.write()
+    }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the figures cannot be kept: {error}");
@@ -55,25 +113,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure(ours: &mut Keeper, frames: &[Vec<u8>]) -> std::io::Result<()> {
-    let mut figures = Figures::begin()?;
-    let mut naive = Naive::default();
-    let (mut best, mut baseline) = (f64::INFINITY, f64::INFINITY);
+fn measure(load: &Load, figures: &mut Figures) {
+    let frames = frames(load);
+    let (mut ours, mut naive, mut bare) = (Keeper::new(load), Naive::new(load), Bare::new(load));
+    let mut best = [f64::INFINITY; 3];
     // The first turn fills the memory.
     for turn in 0..=TURNS {
-        let took = ours.keep(frames, DATAGRAMS);
-        let naive = naive.keep(frames, DATAGRAMS);
+        let took = [
+            ours.keep(&frames, DATAGRAMS),
+            naive.keep(&frames, DATAGRAMS),
+            bare.copy(&frames, DATAGRAMS),
+        ];
         if turn > 0 {
-            (best, baseline) = (best.min(took), baseline.min(naive));
+            best = std::array::from_fn(|which| best[which].min(took[which]));
         }
     }
     let stats = ours.observer.stats();
     assert_eq!(stats.kept, ((TURNS + 1) * DATAGRAMS) as u64);
-    let full = usize::from(FLOWS) * SHARE;
-    // A client that few frames are for may have room left.
-    assert!((full * 9 / 10..=full).contains(&ours.observer.copies_bytes()));
-    figures.add("proxy/keep", "ns", (best, baseline), baseline / best);
-    figures.write()
+    let held = ours.observer.copies_bytes();
+    assert!(load.held.contains(&held), "{held}");
+    let [best, baseline, floor] = best;
+    println!("{}: {floor:.0} ns to copy the bytes alone", load.figure);
+    figures.add(load.figure, "ns", (best, baseline), baseline / best);
 }
 
 #[allow(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -89,11 +150,11 @@ fn client(number: u16) -> SocketAddr {
 const SERVER: ([u8; 4], u16) = ([198, 51, 100, 7], 443);
 
 /// Ethernet frames to clients in random order.
-fn frames() -> Vec<Vec<u8>> {
+fn frames(load: &Load) -> Vec<Vec<u8>> {
     let mut state = 7_u32;
     let frame = |number: usize| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let flow = u16::try_from((state >> 8) % u32::from(FLOWS)).unwrap();
+        let flow = u16::try_from((state >> 8) % u32::from(load.clients)).unwrap();
         let SocketAddr::V4(to) = client(flow) else { panic!("an IPv4 address") };
         let mut frame = vec![2; 12];
         frame.extend([0x08, 0x00, 0x45, 0]);
@@ -115,25 +176,26 @@ fn frames() -> Vec<Vec<u8>> {
 struct Keeper {
     observer: Observer,
     now: Instant,
+    interval: Duration,
 }
 
 impl Keeper {
     /// Opens the sessions as senders do, in virtual time.
-    fn new() -> Self {
+    fn new(load: &Load) -> Self {
         let proxy: SocketAddr = "192.0.2.254:5252".parse().unwrap();
         let limits = ObserverConfig {
-            keep_bytes: 1 << 30,
-            keep_bytes_per_session: SHARE,
+            keep_bytes: load.keep,
+            keep_bytes_per_session: load.share,
             idle_timeout: Duration::from_secs(1_000_000),
             ..ObserverConfig::default()
         };
         let mut observer = Observer::new(limits, [1; 32]).unwrap();
         observer.set_addresses(Addresses::announcing(0, proxy));
         let mut now = now();
-        for number in 0..FLOWS {
+        for number in 0..load.clients {
             let source = client(number);
             let adjacent = Peer::from(SocketAddr::new(source.ip(), 5000));
-            let keep = Some(Duration::from_secs(1));
+            let keep = Some(load.age);
             let mut sender = Sender::new(
                 SenderConfig { keep, ..SenderConfig::of(proxy) },
                 [number.to_be_bytes()[1]; 32],
@@ -157,10 +219,10 @@ impl Keeper {
                 sender.on_timeout(now);
             }
         }
-        Self { observer, now }
+        Self { observer, now, interval: load.interval }
     }
 
-    /// Keeps so many datagrams, a microsecond apart. Returns the nanoseconds for each.
+    /// Keeps so many datagrams. Returns the nanoseconds for each.
     fn keep(&mut self, frames: &[Vec<u8>], number: usize) -> f64 {
         let begun = now();
         let batches = frames.chunks(BATCH).cycle();
@@ -170,7 +232,7 @@ impl Keeper {
                 Seen { flow: datagram.flow, payload: datagram.payload() }
             });
             let seen: [Seen<'_>; BATCH] = collect(parsed);
-            self.now += Duration::from_micros(BATCH as u64);
+            self.now += self.interval * u32::try_from(BATCH).unwrap();
             self.observer.keep_all(&seen, 0, self.now);
         }
         per_datagram(begun, number)
@@ -183,22 +245,61 @@ fn collect<'a>(mut seen: impl Iterator<Item = Seen<'a>>) -> [Seen<'a>; BATCH] {
 }
 
 /// The naive code.
-#[derive(Default)]
-struct Naive(HashMap<Flow, (usize, VecDeque<Vec<u8>>)>);
+struct Naive<'a> {
+    load: &'a Load,
+    now: Instant,
+    /// The bytes of each flow's copies, and the copies with their times.
+    kept: HashMap<Flow, (usize, Queue)>,
+}
 
-impl Naive {
+type Queue = VecDeque<(Instant, Vec<u8>)>;
+
+impl<'a> Naive<'a> {
+    fn new(load: &'a Load) -> Self {
+        Self { load, now: now(), kept: HashMap::new() }
+    }
+
     fn keep(&mut self, frames: &[Vec<u8>], number: usize) -> f64 {
         let begun = now();
+        // Its sessions have as much memory as the proxy's, without a pool that they share.
+        let share = self.load.share.min(self.load.keep / usize::from(self.load.clients));
         for frame in frames.iter().cycle().take(number) {
             let datagram = packet::parse(Link::Ethernet, frame, frame.len()).unwrap();
-            let (bytes, queue) = self.0.entry(datagram.flow).or_default();
+            self.now += self.load.interval;
+            let (bytes, queue) = self.kept.entry(datagram.flow).or_default();
             *bytes += datagram.payload.len();
-            queue.push_back(datagram.payload.to_vec());
-            while *bytes > SHARE
-                && let Some(oldest) = queue.pop_front()
+            queue.push_back((self.now, datagram.payload.to_vec()));
+            let is_old = |at: Instant| self.now - at >= self.load.age;
+            while (*bytes > share || queue.front().is_some_and(|(at, _)| is_old(*at)))
+                && let Some((_, oldest)) = queue.pop_front()
             {
                 *bytes -= oldest.len();
             }
+        }
+        black_box(&self.kept);
+        per_datagram(begun, number)
+    }
+}
+
+/// The copy of the bytes alone: each client's payloads go round a buffer.
+struct Bare(Vec<(usize, Vec<u8>)>);
+
+impl Bare {
+    fn new(load: &Load) -> Self {
+        let kept = load.age.as_nanos() / load.interval.as_nanos() * u128::from(LEN);
+        let all = usize::try_from(kept).unwrap().min(load.keep);
+        let share = load.share.min(all / usize::from(load.clients));
+        Self(vec![(0, vec![0; share.next_multiple_of(LEN.into())]); load.clients.into()])
+    }
+
+    fn copy(&mut self, frames: &[Vec<u8>], number: usize) -> f64 {
+        let begun = now();
+        for frame in frames.iter().cycle().take(number) {
+            let [high, low] = [frame[32], frame[33]];
+            let (next, buffer) = &mut self.0[usize::from(u16::from_be_bytes([high, low]))];
+            let payload = &frame[frame.len() - usize::from(LEN)..];
+            buffer[*next..*next + payload.len()].copy_from_slice(payload);
+            *next = (*next + payload.len()) % buffer.len();
         }
         black_box(&self.0);
         per_datagram(begun, number)

@@ -347,6 +347,7 @@ pub(crate) fn read_file(path: &Path) -> Result<(Config, Vec<String>), FileError>
         }
     }
     remarks.extend(config.memory_shortage());
+    remarks.extend(config.copies_shortage());
     if !config.discovery && !config.announce.is_empty() {
         remarks.push("announce has no effect while discovery is false".to_owned());
     }

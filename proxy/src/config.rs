@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 use thiserror::Error;
 
+use crate::capture::CopyCapture;
 use crate::capture::settings::{Backend, Settings};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
@@ -207,16 +208,49 @@ impl Config {
     /// A sentence if waiting packets and copies could fill more than half of the machine's memory.
     #[must_use]
     pub fn memory_shortage(&self) -> Option<String> {
-        let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
-        let buffers =
-            u64::from(self.buffer).saturating_mul(interfaces).saturating_mul(self.threads.into());
         let memory = sysinfo().ok()?.ram_total() >> 20;
-        let copies = self.keep().get() >> 20;
+        let [buffers, copies] = self.memory();
         (buffers.saturating_add(copies) > memory / 2).then(|| {
             format!(
                 "waiting packets can fill {buffers} MiB (buffer for each interface and thread), \
                  copies {copies} MiB (keep), and this machine has {memory} MiB: make buffer, \
                  threads or keep less"
+            )
+        })
+    }
+
+    /// The most mebibytes of waiting packets, and of copies.
+    fn memory(&self) -> [u64; 2] {
+        let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
+        let captures = interfaces.saturating_mul(self.threads.into());
+        let copies = self.keep().get() >> 20;
+        // A capture for copies has a buffer, too, while a session keeps copies.
+        let bytes = CopyCapture::buffer(self.capture());
+        let for_copies = if self.observer().keeps_copies() { bytes as u64 >> 20 } else { 0 };
+        [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies]
+    }
+
+    /// A sentence if the operator grants memory for copies, and it is too little for any.
+    #[must_use]
+    pub fn copies_shortage(&self) -> Option<String> {
+        const LEAST: u64 = ObserverConfig::LEAST_KEEP_BYTES as u64;
+
+        let (keep, threads) = (self.keep(), u64::from(self.threads.max(1)));
+        if keep.get() == 0 || self.nsdi24.is_some() {
+            return None;
+        }
+        let (each, enough) = (Size::bytes(LEAST), Size::bytes(LEAST * threads));
+        if keep < enough {
+            return Some(format!(
+                "keep = {keep} is less than {each} for each thread, so the proxy keeps no copies: \
+                 write at least {enough}, or 0"
+            ));
+        }
+        (self.keep_per_session < each).then(|| {
+            format!(
+                "keep-per-session = {} is less than {each}, so the proxy keeps no copies: write at \
+                 least {each}, or keep = 0",
+                self.keep_per_session
             )
         })
     }
@@ -286,6 +320,44 @@ mod tests {
         assert_eq!((observer.keep_bytes, observer.keep_bytes_per_session), (2 << 20, 4 << 20));
         let default = Config::default().keep();
         assert!(default > Size::bytes(0) && default <= KEEP, "{default}");
+    }
+
+    #[test]
+    fn too_little_memory_for_copies_is_named_with_what_is_enough() {
+        let says = |keep: u64, per_session: u64, threads| {
+            let keep_per_session = Size::bytes(per_session << 10);
+            let keep = Some(Size::bytes(keep << 10));
+            Config { keep, keep_per_session, threads, ..Config::default() }.copies_shortage()
+        };
+        for fine in [(0, 0, 3), (64, 64, 1), (192, 4096, 3)] {
+            assert_eq!(says(fine.0, fine.1, fine.2), None, "{fine:?}");
+        }
+        assert_eq!(
+            says(191, 4096, 3).unwrap(),
+            "keep = 191K is less than 64K for each thread, so the proxy keeps no copies: write at \
+             least 192K, or 0"
+        );
+        assert_eq!(
+            says(1024, 63, 1).unwrap(),
+            "keep-per-session = 63K is less than 64K, so the proxy keeps no copies: write at least \
+             64K, or keep = 0"
+        );
+        for (keep, per_session, threads) in [(191, 4096, 3), (192, 4096, 3), (1024, 63, 1)] {
+            let keep_per_session = Size::bytes(per_session << 10);
+            let keep = Some(Size::bytes(keep << 10));
+            let config = Config { keep, keep_per_session, threads, ..Config::default() };
+            assert_eq!(config.observer().keeps_copies(), config.copies_shortage().is_none());
+        }
+    }
+
+    #[test]
+    fn captures_for_copies_need_memory_too() {
+        let interfaces = ["eth0".to_owned(), "eth1".to_owned()].to_vec();
+        let keep = |mebibytes| Some(Size::mebibytes(mebibytes));
+        let config = Config { interfaces, threads: 3, keep: keep(7), ..Config::default() };
+        assert_eq!(config.memory(), [2 * 3 * (8 + 2), 7]);
+        assert_eq!(Config { buffer: 1, ..config.clone() }.memory(), [2 * 3 * (1 + 1), 7]);
+        assert_eq!(Config { keep: keep(0), ..config }.memory(), [2 * 3 * 8, 0]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod missing;
 mod progress;
+mod rings;
 
 use std::io::{self, Write};
 use std::net::TcpListener;
@@ -33,6 +34,7 @@ use crate::signals::Signals;
 use crate::worker::{Sockets, WorkerEvent};
 use missing::MissingInterfaces;
 use progress::Progress;
+use rings::StuckRings;
 
 /// How often the daemon reads the machine's interfaces and addresses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
@@ -83,6 +85,7 @@ pub(crate) fn run(config: &Config, reread: Option<Reread<'_>>) -> Result<()> {
     if let Some(sentence) = config.memory_shortage() {
         bail!("{sentence}");
     }
+    warn_of_copies(config);
     let captures = open_captures(config)?;
     let port = Port::open(config.listen)?;
     let metrics = listener::open(config.metrics)?;
@@ -156,13 +159,13 @@ fn serve<E: ProtocolEngine>(
     let address = sockets.port.address();
     let mut network = NetworkMonitor::new(config, address);
     let pool = WorkerPool::start(engines, sockets, network.known(), &events)?;
-    let mut missing = MissingInterfaces::default();
+    let (mut missing, mut rings) = (MissingInterfaces::default(), StuckRings::default());
     for OpenedInterface { number, captures } in captures {
         match captures {
             Ok(captures) => pool.capture(number, captures),
             Err(error) => {
                 warn!("{error}; capture starts when the interface appears");
-                missing.add(number, &error);
+                missing.add(number);
             }
         }
     }
@@ -187,11 +190,12 @@ fn serve<E: ProtocolEngine>(
                 let mut states = vec![NotifyState::Reloading];
                 states.extend(NotifyState::monotonic_usec_now());
                 notify_manager(&states);
-                match reload(reread, &pool) {
+                match reload(reread, config.threads, &pool) {
                     Ok(Some(new)) => {
                         limits.set(&new);
                         print(&format!("reloaded: {}", changes(&current, &new)));
                         warn_unapplied(config, &new);
+                        warn_of_copies(&Config { threads: config.threads, ..new.clone() });
                         // The captures keep their numbers, by which the addresses name them.
                         current = Config { interfaces: config.interfaces.clone(), ..new };
                         // Before the service manager learns that the reload is complete.
@@ -203,13 +207,15 @@ fn serve<E: ProtocolEngine>(
                 notify_manager(&[NotifyState::Ready]);
             }
             Ok(Event::Worker(WorkerEvent::CaptureEnded { interface, cause })) => {
-                if missing.add(interface, &cause) {
+                rings.note(interface, matches!(cause, CaptureError::Stuck { .. }));
+                if missing.add(interface) {
                     error!("{cause}; capture resumes when that is possible");
                     pool.close_capture(interface);
                 }
             }
-            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface })) => {
-                let opened = open_copies(config, interface);
+            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface, stuck })) => {
+                rings.note(interface, stuck);
+                let opened = open_copies(config, interface, &rings);
                 pool.capture_copies(worker, interface, opened);
             }
             Ok(Event::Worker(WorkerEvent::CopiesUnused(captures))) => drop(captures),
@@ -219,7 +225,7 @@ fn serve<E: ProtocolEngine>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break Ok(()),
         }
-        missing.reopen(&config.interfaces, config.capture(), &pool);
+        missing.reopen(config, &rings, &pool);
         network.refresh(&current, |found| pool.set_network(found));
         progress.log(&pool);
     };
@@ -234,19 +240,25 @@ fn serve<E: ProtocolEngine>(
 }
 
 /// Opens a capture of what travels towards clients on the interface with this number.
-fn open_copies(config: &Config, interface: u32) -> Result<Box<CopyCapture>, CaptureError> {
+fn open_copies(
+    config: &Config,
+    interface: u32,
+    rings: &StuckRings,
+) -> Result<Box<CopyCapture>, CaptureError> {
     let (_, name) = config
         .numbered_interfaces()
         .find(|(number, _)| *number == interface)
         .unwrap_or((interface, ""));
-    CopyCapture::open(name, config.capture()).map(Box::new)
+    CopyCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
-/// Reads the configuration again, and applies its limits. `None` if nothing can be read again.
-fn reload(reread: Option<Reread<'_>>, pool: &WorkerPool) -> Result<Option<Config>> {
+/// Reads the configuration again, and applies its limits to so many threads. `None` if nothing can
+/// be read again.
+fn reload(reread: Option<Reread<'_>>, threads: u16, pool: &WorkerPool) -> Result<Option<Config>> {
     let Some(reread) = reread else { return Ok(None) };
     let new = reread()?;
-    pool.reload(&new.observer())?;
+    // Another number of threads takes effect at a restart.
+    pool.reload(&Config { threads, ..new.clone() }.observer())?;
     Ok(Some(new))
 }
 
@@ -275,6 +287,13 @@ fn changes(old: &Config, new: &Config) -> String {
     // A line without a value is that of a key which the file has no more.
     lines.iter_mut().filter(|line| !line.contains(" = ")).for_each(|key| *key += " left out");
     if lines.is_empty() { "no setting changed".to_owned() } else { lines.join(", ") }
+}
+
+/// Logs that the memory for copies is too little for any.
+fn warn_of_copies(config: &Config) {
+    if let Some(sentence) = config.copies_shortage() {
+        warn!("{sentence}");
+    }
 }
 
 /// Logs which of the new settings differ from those of the start, and require a restart.

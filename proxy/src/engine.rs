@@ -41,6 +41,10 @@ pub trait ProtocolEngine: Send + 'static {
         false
     }
 
+    /// Sets whether the caller passes such datagrams to [`ProtocolEngine::keep`] at present. Call
+    /// [`ProtocolEngine::poll_transmit`] then.
+    fn set_copying(&mut self, _copying: bool) {}
+
     /// The addresses of the clients to which such datagrams travel.
     fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {
         std::iter::empty()
@@ -119,6 +123,10 @@ impl ProtocolEngine for Observer {
 
     fn keeps_copies(&self) -> bool {
         Self::keeps_copies(self)
+    }
+
+    fn set_copying(&mut self, copying: bool) {
+        Self::set_copying(self, copying);
     }
 
     fn copy_clients(&self) -> impl ExactSizeIterator<Item = IpAddr> {

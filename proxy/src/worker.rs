@@ -10,6 +10,11 @@
 //! captures when the worker reads it. So the worker drains the captures first. It reads as many
 //! frames as can wait there, and no more, so a flood does not delay messages forever. It reads a
 //! few messages at a time, so a flood of them does not delay packets, due quACKs or commands.
+//!
+//! While a session keeps copies, the worker has a second capture on each interface, of what travels
+//! towards clients ([`copies`]). Counting goes first: in a turn of the loop, the worker copies at
+//! most half as many frames as it counts. Only before a message it reads all that wait, because the
+//! message may request them.
 
 mod control;
 mod copies;
@@ -129,6 +134,7 @@ impl<E: ProtocolEngine> Worker<E> {
     }
 
     fn work(&mut self, mut port: Option<&mut PortReader<'_>>) -> io::Result<()> {
+        self.grant_copies();
         loop {
             let ready = self.wait()?;
             if ready.capture_error || self.next_check() <= clock() {
@@ -197,7 +203,7 @@ impl<E: ProtocolEngine> Worker<E> {
         let ended =
             checks.filter_map(|(interface, check)| Some((interface, check.err()?))).collect();
         self.end_captures(ended);
-        self.retry_copies();
+        self.check_copies();
     }
 
     /// Closes captures that have ended, and reports why.
@@ -212,7 +218,7 @@ impl<E: ProtocolEngine> Worker<E> {
     fn close_capture(&mut self, interface: u32) {
         let Self { captures, closed, copies, .. } = self;
         for mut it in captures.extract_if(.., |it| it.interface == interface) {
-            copies.add_missed(it.missed_copies());
+            copies.put_aside(it.copies.close());
             let mut capture = it.capture;
             capture.update_drops();
             closed.add(&capture.counters());
@@ -320,7 +326,7 @@ impl<E: ProtocolEngine> Worker<E> {
         let inbox = || PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN);
         let mut fds = [(); 2 + 2 * MAX_INTERFACES].map(|()| inbox());
         let port = self.reads_port().then(|| self.outbox.port().as_fd());
-        let copies = self.captures.iter().filter_map(NumberedCapture::open_copies);
+        let copies = self.captures.iter().filter_map(|it| it.copies.capture());
         let copies = copies.map(|it| it.capture.as_fd());
         let captures = self.captures.iter().map(|it| it.capture.as_fd()).chain(copies);
         let mut used = 1;

@@ -8,12 +8,14 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::Duration;
 
 use common::download::{Addresses, Client, V4, V6, near, now, numbered, router};
 use common::link::{bind, connected, send};
 use common::{Daemon, Peer, every_packets, get, in_namespace, number, run};
+use nix::sys::signal::Signal;
 use nix::sys::socket::{setsockopt, sockopt};
 
 const KEEP: Option<Duration> = Some(Duration::from_millis(900));
@@ -41,12 +43,10 @@ fn download(addresses: Addresses, flags: &str) -> serde_json::Value {
     for (before, after) in sent.iter().zip(sent.iter().skip(2)).step_by(7) {
         client.request(before, after);
     }
-    client.run_until("repaired", |client| client.copies.len() >= lost.len());
-    let mut copies = client.copies.clone();
-    copies.sort();
-    let mut expected = lost;
-    expected.sort();
-    assert_eq!(copies, expected, "byte for byte, and each once");
+    client.run_until("repaired", |client| lost.iter().all(|it| client.copies.contains(it)));
+    // On a busy machine, the client requests some twice.
+    let set = |datagrams: Vec<Vec<u8>>| datagrams.into_iter().collect::<BTreeSet<_>>();
+    assert!(set(client.copies.clone()) == set(lost), "byte for byte");
     daemon.stop().summary()
 }
 
@@ -114,8 +114,9 @@ fn the_datagrams_of_merged_frames_are_kept_one_by_one() {
         server.send_to(&sent.concat(), client.address()).unwrap();
         client.run_until("arrived", |client| client.arrived.len() == sent.len());
         client.request(&sent[0], &sent[19]);
-        client.run_until("repeated", |client| client.copies.len() == 18);
-        assert_eq!(client.copies, sent[1..19]);
+        let repeated = |client: &Client| client.copies.iter().cloned().collect::<BTreeSet<_>>();
+        client.run_until("repeated", |client| repeated(client).len() == 18);
+        assert!(repeated(&client).into_iter().eq(sent[1..19].iter().cloned()));
         daemon.stop();
     });
 }
@@ -185,10 +186,10 @@ fn a_stranger_gets_silence() {
         let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
         client.begin(&server);
         stranger.send_keep(300);
-        for round in 0..50_u16 {
+        for round in 1..=50_u16 {
             stranger.request_all(round);
             // The answer to the poll is the next message: there is none to KEEP or request.
-            let report = stranger.poll(round + 2);
+            let report = stranger.poll(round + 1);
             assert_eq!(report.count, 0);
         }
         let summary = daemon.stop().summary();
@@ -219,6 +220,37 @@ fn what_the_interface_s_own_queue_drops_is_not_kept() {
         client.run_until("answered", |client| client.unfilled.contains(&gap));
         assert!(client.copies.is_empty());
         daemon.stop();
+    });
+}
+
+/// More datagrams than the capture holds pass while the proxy does nothing, for longer than it
+/// waits between questions about drops. It keeps those that the capture has.
+#[test]
+fn what_a_full_capture_holds_is_kept() {
+    in_namespace("what_a_full_capture_holds_is_kept", || {
+        for capture in ["ring", "pnet"] {
+            let (mut sockets, server) = router(V4, 1);
+            let daemon = Daemon::start(&format!("-i near0 --json --buffer 1 --capture {capture}"));
+            let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+            let mut client = Client::new(sockets.pop().unwrap(), address, proxy, KEEP);
+            client.begin(&server);
+            daemon.hold();
+            let begun = now();
+            let sent: Vec<_> = (1..=6).map(|number| numbered(number, 1000)).collect();
+            let send =
+                |datagram: &Vec<u8>| assert!(server.send_to(datagram, client.address()).is_ok());
+            sent.iter().for_each(send);
+            while begun.elapsed() < Duration::from_millis(1300) {
+                send(&sent[5]);
+            }
+            daemon.signal(Signal::SIGCONT);
+            client.request(&sent[3], &sent[5]);
+            client.run_until("repeated", |client| client.copies.contains(&sent[4]));
+            let summary = daemon.stop().summary();
+            assert!(summary["uncopied"].as_u64() > Some(0), "{capture}: {summary}");
+            run("ip link delete near0");
+            run("ip link delete far0");
+        }
     });
 }
 
@@ -256,6 +288,11 @@ fn datagrams_with_vlan_tags_are_kept() {
     });
 }
 
+/// The packet sockets that are open in this network namespace.
+fn packet_sockets() -> usize {
+    std::fs::read_to_string("/proc/net/packet").unwrap().lines().skip(1).count()
+}
+
 /// The capture for copies ends with the interface, and begins again when the interface is back.
 #[test]
 fn an_interface_that_comes_back_is_copied_from_again() {
@@ -264,7 +301,13 @@ fn an_interface_that_comes_back_is_copied_from_again() {
         let daemon = Daemon::start("-i near0 --json --threads 2");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
         Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
+        // Each thread has a socket to count, and the client's thread one to copy.
+        assert_eq!(packet_sockets(), 3);
         run("ip link delete near0");
+        let end = now() + common::PATIENCE;
+        while packet_sockets() > 0 {
+            assert!(now() < end, "{} stay open", packet_sockets());
+        }
         let mut sockets = near(V4, 1);
         Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
         daemon.stop();

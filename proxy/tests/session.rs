@@ -183,7 +183,9 @@ fn a_changed_file_is_taken_over_without_losing_a_session() {
         let (first, second, third) = (proxy(), proxy(), proxy());
         let peer = Peer::open(first, 4000, destination, every_packets(2, 20));
         assert!(common::is_refused(&second, 4001, destination), "one session only");
-        reload(&daemon, "interfaces = [\"lo\"]\nmax-sessions = 2\nmax-threshold = 3\n");
+        // More threads would share the sessions, after a restart.
+        let text = "interfaces = [\"lo\"]\nmax-sessions = 2\nmax-threshold = 3\nthreads = 2\n";
+        reload(&daemon, text);
         assert_eq!(peer.poll(5).sums.len(), 20, "a session is as it was agreed");
         let other = Peer::open(second, 4001, destination, every_packets(2, 20));
         assert_eq!(other.poll(6).sums.len(), 3);

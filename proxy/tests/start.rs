@@ -15,6 +15,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sidekick_protocol::PublicKey;
 
+#[test]
+fn too_little_memory_for_copies_is_logged() {
+    in_namespace("too_little_memory_for_copies_is_logged", || {
+        let ended = Daemon::start("-i lo --keep-per-session 9K").stop();
+        assert!(ended.stderr.contains("keep-per-session = 9K is less than 64K"), "{ended:?}");
+        assert_eq!(Daemon::start("-i lo --keep 0").stop().stderr, "");
+    });
+}
+
 /// Expects one sentence on stderr, and nothing on stdout.
 fn assert_sentence((stdout, stderr): (&str, &str), parts: &[&str]) {
     assert_eq!(stdout, "");
@@ -57,7 +66,7 @@ fn an_interface_may_come_later() {
 
 #[test]
 fn more_room_than_there_is_memory_is_refused() {
-    for (flags, amount) in [("--threads 64 --buffer 1024", "65536"), ("--keep 1024G", "1048576")] {
+    for (flags, amount) in [("--threads 64 --buffer 1024", "65664"), ("--keep 1024G", "1048576")] {
         let (_, stdout, stderr) = fails(&mut proxy(&format!("-i lo {flags} --listen 127.0.0.1:0")));
         if !stderr.contains("CAP_NET_RAW") {
             let amount = format!("{amount} MiB");
@@ -301,6 +310,7 @@ fn a_file_is_looked_over_without_starting_anything() {
         ("interfaces = [\"nonesuch0\"]\n", 0, "there is no interface nonesuch0"),
         ("log = \"info\"\n", 1, "no interface to capture on"),
         ("interfaces = []\n", 1, "interfaces = [\"IF\"]"),
+        ("interfaces = [\"lo\"]\nkeep = \"99K\"\nthreads = 2\n", 0, "write at least 128K"),
     ] {
         std::fs::write(&path, text).unwrap();
         let (checked, out, error) = check(&path);

@@ -56,6 +56,9 @@ impl AdjacentSocket for UdpSocket {
 /// [`on_sent`](Self::on_sent). Then wait for the connection's socket, for
 /// [`socket`](Self::socket), and until the earlier of `Connection::timeout_instant` and
 /// [`poll_timeout`](Self::poll_timeout). The crate's page shows the loop.
+///
+/// A driver may move to another thread with its connection (it is `Send`). Threads cannot share it
+/// by reference (it is not `Sync`): it caches the next timeout in a cell.
 #[derive(Debug)]
 pub struct Driver<S = UdpSocket> {
     sidekick: Timed,
@@ -216,6 +219,12 @@ impl<S: AdjacentSocket> Driver<S> {
         self.socket = None;
     }
 }
+
+// Compiles only if a driver may move to another thread.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Driver>();
+};
 
 /// The plugin, and its timeout since it last changed. A loop asks for the timeout before it waits,
 /// and the next [`Driver::receive`] asks again.

@@ -9,8 +9,11 @@
 //!
 //! A filter in the kernel passes the datagrams of few clients alone, or of one thread's clients. So
 //! other traffic costs no more than this filter.
+//!
+//! The worker copies each datagram out of the ring. The ring cannot hold the copies for their time:
+//! its slots are reused in the order of arrival, so a busy client would push out the copies of
+//! others. A slot is also as long for a short datagram as for a full one.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 
@@ -81,7 +84,7 @@ impl CopyCapture {
     /// # Errors
     /// As for [`open`](super::open).
     pub(crate) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
-        let settings = Settings { buffer: settings.buffer.min(BUFFER), ..settings };
+        let settings = Settings { buffer: Self::buffer(settings), ..settings };
         let (interface, link, source) = open::for_copies(name, settings)?;
         let side = match (interface.is_loopback(), settings.promiscuous) {
             (true, _) => Side::Looped,
@@ -91,12 +94,19 @@ impl CopyCapture {
         Ok(Self { capture: Capture::new(&interface, link, source), link, side })
     }
 
+    /// The bytes of packets that may wait in each such capture.
+    pub(crate) fn buffer(settings: Settings) -> usize {
+        settings.buffer.min(BUFFER)
+    }
+
     /// Shows the datagrams of these clients alone from now on.
     ///
     /// # Errors
     /// When the kernel does not accept the filter.
-    pub(crate) fn select(&self, clients: &Clients) -> io::Result<()> {
-        socket::filter_by(&self.capture.as_fd(), &mut filter(self.link, self.side, clients))
+    pub(crate) fn select(&self, clients: &Clients) -> Result<(), CaptureError> {
+        let mut filter = filter(self.link, self.side, clients);
+        let refused = |cause| CaptureError::Filter { name: self.capture.name().to_owned(), cause };
+        socket::filter_by(&self.capture.as_fd(), &mut filter).map_err(refused)
     }
 }
 

@@ -53,6 +53,14 @@ pub enum CaptureError {
         /// The interface.
         name: String,
     },
+    /// The kernel refuses the filter that selects what to copy.
+    #[error("the kernel refuses the filter of what to copy on {name}: {cause}")]
+    Filter {
+        /// The interface.
+        name: String,
+        /// The error of the system.
+        cause: io::Error,
+    },
     /// The packet socket failed in another way.
     #[error("capturing on {name} failed: {cause}")]
     Socket {

@@ -95,8 +95,8 @@ impl Capture {
         Counters { dropped, ..self.interface.counters }
     }
 
-    /// Asks the kernel how many packets it dropped. If there are more, the capture discards all
-    /// frames that wait now.
+    /// Asks the kernel how many packets it dropped. If there are more, a capture that counts
+    /// discards all frames that wait now.
     pub(crate) fn update_drops(&mut self) {
         self.source.update_drops();
     }

@@ -11,7 +11,7 @@ use super::interface::Capture;
 use super::portable::Portable;
 use super::ring::{Memory, Ring};
 use super::settings::{Backend, Settings};
-use super::source::Source;
+use super::source::{Holes, Source};
 use super::{fanout, socket};
 use crate::offload;
 use crate::packet::Link;
@@ -126,7 +126,12 @@ fn open_one(
         }
         Backend::Auto => Memory::under(&socket, settings.buffer)
             .inspect_err(|error| {
-                warn!("no ring on {name} ({error}): each packet takes system calls");
+                if copies {
+                    // It may be opened many times.
+                    debug!("no ring for copies on {name} ({error})");
+                } else {
+                    warn!("no ring on {name} ({error}): each packet takes system calls");
+                }
             })
             .ok(),
     };
@@ -136,9 +141,10 @@ fn open_one(
     if !copies && let Err(error) = socket::keep_udp(&socket, link) {
         debug!("no filter on {name}: {error}");
     }
+    let holes = if copies { Holes::Harmless } else { Holes::Matter };
     let source: Box<dyn Source> = match ring {
-        Some(memory) => Box::new(Ring::new(socket, memory, granted.vnet_header)),
-        None => Box::new(Portable::new(socket, receiver, granted.vnet_header)),
+        Some(memory) => Box::new(Ring::new(socket, memory, granted.vnet_header, holes)),
+        None => Box::new(Portable::new(socket, receiver, granted.vnet_header, holes)),
     };
     Ok((link, source))
 }

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use pnet_datalink::DataLinkReceiver;
 
 use super::socket;
-use super::source::{Frame, Frames, Read, Source};
+use super::source::{Frame, Frames, Holes, Read, Source};
 use crate::offload::{self, Merging};
 
 /// More packets than this wait in no socket's queue, however short they are.
@@ -23,6 +23,8 @@ pub(super) struct Portable {
     socket: OwnedFd,
     receiver: Box<dyn DataLinkReceiver>,
     vnet_header: bool,
+    /// Whether a hole among the lent frames does harm.
+    holes: Holes,
     /// Packets that the kernel had no room for.
     dropped: u64,
     /// Frames to read before the next question about drops.
@@ -37,8 +39,10 @@ impl Portable {
         socket: OwnedFd,
         receiver: Box<dyn DataLinkReceiver>,
         vnet_header: bool,
+        holes: Holes,
     ) -> Self {
-        Self { socket, receiver, vnet_header, dropped: 0, until_question: 0, discarding: false }
+        let (dropped, until_question, discarding) = (0, 0, false);
+        Self { socket, receiver, vnet_header, holes, dropped, until_question, discarding }
     }
 }
 
@@ -91,7 +95,7 @@ impl Source for Portable {
 
     fn update_drops(&mut self) {
         let more = socket::drops(&self.socket);
-        self.discarding |= more > 0;
+        self.discarding |= more > 0 && self.holes == Holes::Matter;
         self.dropped += more;
     }
 

@@ -12,7 +12,8 @@
 //! Where packets found no slot, the kernel marks the frames that come after, until it is asked how
 //! many packets that were. By then there may be more drops among the waiting frames, with no marks
 //! behind them. So the ring discards all frames that wait when the kernel reports drops, and lends
-//! no frames with an unreported hole between them.
+//! no frames with an unreported hole between them. A ring for copies lends them all: each frame is
+//! whole, and a hole among them is a datagram that is not repeated.
 //!
 //! The kernel also puts a frame that is longer than a slot, such as a merged one, into the socket's
 //! queue, where it is whole. The ring reads it from there. The queue can be full before the ring
@@ -40,7 +41,7 @@ use nix::sys::socket::{MsgFlags, recv, setsockopt};
 
 use super::socket;
 use super::socket::options::{CopyThreshold, RingRequest, RingVersion};
-use super::source::{BATCH, Frame, Frames, LONGEST_READ, Read, Source};
+use super::source::{BATCH, Frame, Frames, Holes, LONGEST_READ, Read, Source};
 use crate::offload::{self, HEADER_LEN, Merging};
 
 /// Bytes of a slot: room for the kernel's header and a packet of 1,500 bytes, and a power of two,
@@ -55,6 +56,8 @@ pub(super) struct Ring {
     socket: OwnedFd,
     slots: Slots,
     long: LongFrames,
+    /// Whether a hole among the lent frames does harm.
+    holes: Holes,
     /// Packets that the kernel had no room for.
     dropped: u64,
     /// Waiting frames to discard.
@@ -260,11 +263,12 @@ impl LongFrames {
 
 impl Ring {
     /// A reader of the ring of a socket, which must be bound by now.
-    pub(super) fn new(socket: OwnedFd, memory: Memory, vnet_header: bool) -> Self {
+    pub(super) fn new(socket: OwnedFd, memory: Memory, vnet_header: bool, holes: Holes) -> Self {
         Self {
             socket,
             slots: Slots { memory, next: 0, vnet_header },
             long: LongFrames { buffer: vec![0; LONGEST_READ], vnet_header, error: None },
+            holes,
             dropped: 0,
             doomed: 0,
             lent: 0,
@@ -308,8 +312,10 @@ impl Source for Ring {
 
     fn read<'a>(&'a mut self, frames: &mut Frames<'a>) -> io::Result<Read> {
         self.release();
+        let (holes, losing) = (self.holes, libc::TP_STATUS_LOSING);
+        let follows_hole = |filled: &Filled| holes == Holes::Matter && filled.is(losing);
         let head = self.slots.memory.filled(self.slots.next);
-        if self.doomed == 0 && head.is_some_and(|head| head.is(libc::TP_STATUS_LOSING)) {
+        if self.doomed == 0 && head.is_some_and(|head| follows_hole(&head)) {
             self.update_drops();
         }
         if self.doomed > 0 {
@@ -323,7 +329,7 @@ impl Source for Ring {
             let Some(filled) = slots.memory.filled(slot) else { break };
             let long = filled.is(libc::TP_STATUS_COPY);
             let cut = slots.is_cut(slot, &filled);
-            if !long && !cut && (frames.len() == 0 || !filled.is(libc::TP_STATUS_LOSING)) {
+            if !long && !cut && (frames.len() == 0 || !follows_hole(&filled)) {
                 frames.push(slots.frame(slot, &filled));
                 continue;
             }
@@ -354,13 +360,14 @@ impl Source for Ring {
     fn update_drops(&mut self) {
         self.release();
         let more = socket::drops(&self.socket);
-        if more > 0 {
-            self.dropped += more;
-            self.doomed = self.slots.waiting();
+        let waiting = if more > 0 { self.slots.waiting() } else { 0 };
+        self.dropped += more;
+        if more > 0 && self.holes == Holes::Matter {
+            self.doomed = waiting;
         }
         if std::mem::take(&mut self.active) {
             self.starved = 0;
-        } else if more > 0 && self.doomed == 0 {
+        } else if more > 0 && waiting == 0 {
             self.starved += 1;
         }
     }

@@ -77,6 +77,16 @@ pub(super) enum Read {
     },
 }
 
+/// Whether missing frames between those that a source lends do harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holes {
+    /// The reader counts frames. It must know where some are missing, so the source discards all
+    /// frames among which the kernel may have dropped others.
+    Matter,
+    /// The reader copies frames. Each of them is of use without the others.
+    Harmless,
+}
+
 /// A packet socket, and the way in which frames are read from it.
 pub(super) trait Source: AsFd + Send {
     /// The source's name in logs and metrics.
@@ -100,8 +110,8 @@ pub(super) trait Source: AsFd + Send {
 
     /// Asks the kernel how many packets it dropped, which changes [`dropped`](Self::dropped).
     ///
-    /// If there are more, the next calls of [`read`](Self::read) discard all frames that wait now:
-    /// the question clears the marks that show where among them the hole is.
+    /// If there are more, and [`Holes::Matter`], the next calls of [`read`](Self::read) discard all
+    /// frames that wait now: the question clears the marks that show where among them the hole is.
     fn update_drops(&mut self);
 
     /// Packets that the kernel had no room for, as of the last question.

@@ -99,10 +99,12 @@ pub enum WorkerEvent {
         worker: u16,
         /// The daemon's number of the interface.
         interface: u32,
+        /// The last capture had a ring that got stuck.
+        stuck: bool,
     },
     /// A worker needs these captures no more. The daemon closes them, so that the worker does not
     /// wait for the kernel.
-    CopiesUnused(Vec<Box<CopyCapture>>),
+    CopiesUnused(Vec<CopyCapture>),
     /// The port, or the wait for events, has failed. The worker has ended.
     Failed(io::Error),
 }

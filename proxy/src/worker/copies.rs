@@ -1,10 +1,11 @@
 //! The captures that a worker has only while a session keeps copies.
 //!
-//! The daemon opens and closes them, since either can take milliseconds. Until one is open, the
-//! proxy keeps nothing of that interface, and senders continue without copies.
+//! The daemon opens and closes them, since either can take milliseconds. Until they are open, the
+//! engine grants no copies, and senders continue without.
+
+mod source;
 
 use std::mem;
-use std::time::{Duration, Instant};
 
 use tracing::warn;
 
@@ -12,25 +13,13 @@ use super::{NumberedCapture, Worker, WorkerEvent};
 use crate::capture::{Batch, CaptureError, Captured, Clients, CopyCapture, Frames};
 use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
+use source::Idleness;
+
+/// The capture for copies on an interface.
+pub(super) type CopySource = source::CopySource<Box<CopyCapture>>;
 
 /// Most frames that the worker copies from a capture in one turn of its loop.
 const FRAMES_PER_TURN: usize = 128;
-/// How long the captures stay open after the last session that kept copies.
-const LINGER: Duration = Duration::from_secs(30);
-
-/// The capture for copies on an interface.
-#[derive(Debug, Default)]
-pub(super) enum CopySource {
-    /// None was needed.
-    #[default]
-    Closed,
-    /// The daemon is opening one.
-    Requested,
-    /// There is one.
-    Open(Box<CopyCapture>),
-    /// There cannot be one at present. The worker retries when it checks its captures.
-    Failed,
-}
 
 /// What a worker knows of its captures for copies.
 #[derive(Debug)]
@@ -39,17 +28,28 @@ pub(super) struct CopyState {
     shard: (u16, u16),
     /// The engine's version of the clients whose datagrams the captures show.
     shown: Option<u64>,
-    /// Since when no session keeps copies, while captures are open.
-    unused_since: Option<Instant>,
-    /// Packets for which closed captures had no room.
+    idleness: Idleness,
+    /// The engine grants copies.
+    granting: bool,
+    /// Packets for which captures that are of no use any more had no room.
     missed: u64,
+    /// Captures for the daemon to close. The worker gives them to it at the end of a turn.
+    unused: Vec<CopyCapture>,
     /// The log has the first error.
     warned: bool,
 }
 
 impl CopyState {
     pub(super) fn new(shard: (u16, u16)) -> Self {
-        Self { shard, shown: None, unused_since: None, missed: 0, warned: false }
+        Self {
+            shard,
+            shown: None,
+            idleness: Idleness::default(),
+            granting: true,
+            missed: 0,
+            unused: Vec::new(),
+            warned: false,
+        }
     }
 
     /// Logs why a capture ended or cannot be opened, the first time.
@@ -59,57 +59,78 @@ impl CopyState {
         }
     }
 
-    /// Adds packets for which a closed capture had no room.
-    pub(super) fn add_missed(&mut self, missed: u64) {
-        self.missed += missed;
+    /// Puts a capture aside that is of no use any more. The totals keep what it missed.
+    pub(super) fn put_aside(&mut self, capture: Option<Box<CopyCapture>>) {
+        self.unused.extend(capture.map(|mut capture| {
+            capture.capture.update_drops();
+            self.missed += capture.capture.counters().dropped;
+            *capture
+        }));
+    }
+
+    /// Ends the use of a capture that failed.
+    fn fail(&mut self, source: &mut CopySource, error: &CaptureError) {
+        self.warn(error);
+        source.is_stuck |= matches!(error, CaptureError::Stuck { .. });
+        self.put_aside(source.fail(clock()));
     }
 }
 
 impl<E: ProtocolEngine> Worker<E> {
     /// Requests, adapts and returns captures for copies, as the sessions need them.
     pub(super) fn adapt_copies(&mut self) {
-        let version = self.engine.copy_clients_version();
         if self.engine.keeps_copies() {
-            self.copies.unused_since = None;
-            let (worker, _) = self.copies.shard;
-            for NumberedCapture { interface, copies, .. } in &mut self.captures {
-                if matches!(copies, CopySource::Closed) {
-                    *copies = CopySource::Requested;
-                    (self.notify)(WorkerEvent::CopiesWanted { worker, interface: *interface });
-                }
-            }
-        } else if self.is_open() {
-            let since = *self.copies.unused_since.get_or_insert_with(clock);
-            if clock().saturating_duration_since(since) >= LINGER {
-                self.close_copies();
-            }
-        }
-        if self.copies.shown != Some(version) {
-            self.copies.shown = Some(version);
-            let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
+            self.copies.idleness.end();
+            self.request_copies();
+        } else if self.captures.iter().any(|it| it.copies.capture().is_some())
+            && self.copies.idleness.is_long(clock())
+        {
             for NumberedCapture { copies, .. } in &mut self.captures {
-                if let CopySource::Open(capture) = copies {
-                    show(capture, &clients);
-                }
+                self.copies.put_aside(copies.close());
+            }
+            self.copies.idleness.end();
+        }
+        self.show_clients();
+        self.grant_copies();
+        if !self.copies.unused.is_empty() {
+            (self.notify)(WorkerEvent::CopiesUnused(mem::take(&mut self.copies.unused)));
+        }
+    }
+
+    /// Requests the captures that are missing.
+    fn request_copies(&mut self) {
+        let (worker, _) = self.copies.shard;
+        for NumberedCapture { interface, copies, .. } in &mut self.captures {
+            if copies.capture().is_none() && copies.request(clock()) {
+                let (interface, stuck) = (*interface, copies.is_stuck);
+                (self.notify)(WorkerEvent::CopiesWanted { worker, interface, stuck });
             }
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.captures.iter().any(|it| matches!(it.copies, CopySource::Open(_)))
+    /// Lets the engine grant copies while a capture is open, and none is being opened.
+    pub(super) fn grant_copies(&mut self) {
+        let mut sources = self.captures.iter().map(|it| &it.copies);
+        let any = sources.clone().any(|source| source.capture().is_some());
+        let granting = any && !sources.any(CopySource::is_requested);
+        if mem::replace(&mut self.copies.granting, granting) != granting {
+            self.engine.set_copying(granting);
+            self.outbox.send_all(&mut self.engine);
+        }
     }
 
-    /// Returns all captures for copies to the daemon, which closes them.
-    fn close_copies(&mut self) {
-        self.copies.unused_since = None;
-        let mut unused = Vec::new();
+    /// Makes the captures show the datagrams of the present clients.
+    fn show_clients(&mut self) {
+        let version = self.engine.copy_clients_version();
+        if self.copies.shown.replace(version) == Some(version) {
+            return;
+        }
+        let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
         for NumberedCapture { copies, .. } in &mut self.captures {
-            if let CopySource::Open(mut capture) = mem::take(copies) {
-                self.copies.missed += missed(&mut capture);
-                unused.push(capture);
+            if let Some(Err(error)) = copies.capture().map(|capture| capture.select(&clients)) {
+                self.copies.fail(copies, &error);
             }
         }
-        (self.notify)(WorkerEvent::CopiesUnused(unused));
     }
 
     /// Takes the capture that the daemon has opened on an interface, or not.
@@ -118,34 +139,33 @@ impl<E: ProtocolEngine> Worker<E> {
         interface: u32,
         opened: Result<Box<CopyCapture>, CaptureError>,
     ) {
-        let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
-        // The interface may be gone.
         let Some(it) = self.captures.iter_mut().find(|it| it.interface == interface) else {
+            // The interface is gone.
+            self.copies.put_aside(opened.ok());
             return;
         };
-        it.copies = match opened {
+        match opened {
             Ok(capture) => {
-                show(&capture, &clients);
-                CopySource::Open(capture)
+                let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
+                let selected = capture.select(&clients);
+                self.copies.put_aside(it.copies.open(capture, clock()));
+                if let Err(error) = selected {
+                    self.copies.fail(&mut it.copies, &error);
+                }
             }
             Err(error) => {
                 self.copies.warn(&error);
-                CopySource::Failed
+                it.copies.refuse(clock());
             }
-        };
+        }
     }
 
-    /// Requests captures again that could not be opened.
-    pub(super) fn retry_copies(&mut self) {
+    /// Checks each capture for errors.
+    pub(super) fn check_copies(&mut self) {
         for NumberedCapture { copies, .. } in &mut self.captures {
-            if let CopySource::Open(capture) = copies
-                && let Err(error) = capture.capture.check()
-            {
-                self.copies.warn(&error);
-                self.copies.missed += missed(capture);
-                *copies = CopySource::Failed;
-            } else if matches!(copies, CopySource::Failed) {
-                *copies = CopySource::Closed;
+            let checked = copies.capture_mut().map(|capture| capture.capture.check());
+            if let Some(Err(error)) = checked {
+                self.copies.fail(copies, &error);
             }
         }
     }
@@ -163,7 +183,7 @@ impl<E: ProtocolEngine> Worker<E> {
     /// Reads frames that wait, at most `most` of each capture and no more than can wait there.
     fn read_copies(&mut self, most: usize) {
         for NumberedCapture { interface, copies, .. } in &mut self.captures {
-            let CopySource::Open(capture) = copies else { continue };
+            let Some(capture) = copies.capture_mut() else { continue };
             let most = most.min(capture.capture.most_waiting());
             let mut read = 0;
             while read < most {
@@ -171,9 +191,7 @@ impl<E: ProtocolEngine> Worker<E> {
                     Ok(0) => break,
                     Ok(frames) => read += frames,
                     Err(error) => {
-                        self.copies.warn(&error);
-                        self.copies.missed += missed(capture);
-                        *copies = CopySource::Failed;
+                        self.copies.fail(copies, &error);
                         break;
                     }
                 }
@@ -183,40 +201,9 @@ impl<E: ProtocolEngine> Worker<E> {
 
     /// Packets that were not copied, because the captures had no room for them.
     pub(super) fn uncopied(&self) -> u64 {
-        let open = self.captures.iter().filter_map(|it| match &it.copies {
-            CopySource::Open(capture) => Some(capture.capture.counters().dropped),
-            _ => None,
-        });
-        self.copies.missed + open.sum::<u64>()
-    }
-}
-
-impl NumberedCapture {
-    /// Packets for which its capture for copies had no room.
-    pub(super) fn missed_copies(&mut self) -> u64 {
-        match &mut self.copies {
-            CopySource::Open(capture) => missed(capture),
-            _ => 0,
-        }
-    }
-
-    /// The capture for copies, if it is open.
-    pub(super) fn open_copies(&self) -> Option<&CopyCapture> {
-        match &self.copies {
-            CopySource::Open(capture) => Some(capture),
-            _ => None,
-        }
-    }
-}
-
-fn missed(capture: &mut CopyCapture) -> u64 {
-    capture.capture.update_drops();
-    capture.capture.counters().dropped
-}
-
-fn show(capture: &CopyCapture, clients: &Clients) {
-    if let Err(error) = capture.select(clients) {
-        warn!("cannot filter what the proxy copies on {}: {error}", capture.capture.name());
+        let open = self.captures.iter().filter_map(|it| it.copies.capture());
+        let dropped = open.map(|capture| capture.capture.counters().dropped);
+        self.copies.missed + dropped.sum::<u64>()
     }
 }
 

@@ -23,6 +23,7 @@ mod observed;
 mod outgoing;
 mod pacer;
 mod peer;
+mod pool;
 mod repeating;
 mod session;
 mod setup;
@@ -79,6 +80,8 @@ pub struct Observer {
     waiting: VecDeque<Outgoing>,
     /// Sessions whose copies leave when all messages are sent.
     repeating: VecDeque<SessionNumber>,
+    /// The caller passes datagrams of the reverse flows to [`Observer::keep`].
+    copying: bool,
     /// All sessions are ending with a BYE.
     closing: bool,
     stats: ObserverStats,
@@ -113,6 +116,7 @@ impl Observer {
             ),
             waiting: VecDeque::with_capacity(MAX_WAITING),
             repeating: VecDeque::new(),
+            copying: true,
             closing: false,
             stats: ObserverStats::default(),
             config,
@@ -121,7 +125,8 @@ impl Observer {
 
     /// Replaces the limits for future sessions. Existing sessions keep their terms, even if there
     /// are more than the new limit. Addresses, key and shard stay. The memory for copies changes at
-    /// once, but copies that are beyond it remain until their age.
+    /// once, and the oldest copies beyond it are dropped. If it holds none any more, call
+    /// [`Observer::poll_transmit`], which informs the senders.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is invalid; nothing changes then.
@@ -130,7 +135,11 @@ impl Observer {
         self.config =
             ObserverConfig { key: self.config.key.take(), shard: self.config.shard, ..config };
         self.table.make_room(self.config.max_sessions);
-        self.table.pool.resize(self.config.keep_bytes);
+        let of_session = self.config.copies_of_session();
+        for number in self.table.limit_copies(self.config.keep_bytes, of_session) {
+            self.table.reschedule(number);
+            self.queue(Outgoing::Kept(number));
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! An observer's limits and counters.
 
+use super::pool::BLOCK;
 use super::shard::Shard;
 use crate::keys::SecretKey;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub struct ObserverConfig {
     /// The most bytes of memory for copies of datagrams, of all sessions together. The default is
     /// 0: the observer keeps none, since the caller must capture whole datagrams for them.
     pub keep_bytes: usize,
-    /// The most of these bytes that one session can use.
+    /// The most of these bytes that one session can use. If this or `keep_bytes` is less than
+    /// [`ObserverConfig::LEAST_KEEP_BYTES`], no session keeps copies.
     pub keep_bytes_per_session: usize,
     /// A session ends when its sender is silent for this long. A sender polls at least every 20 s
     /// while it sends.
@@ -69,6 +71,21 @@ pub enum ConfigError {
 }
 
 impl ObserverConfig {
+    /// With less than so many `keep_bytes` or `keep_bytes_per_session`, no session keeps copies.
+    pub const LEAST_KEEP_BYTES: usize = BLOCK;
+
+    /// Whether there is enough memory for a session's copies.
+    #[must_use]
+    pub fn keeps_copies(&self) -> bool {
+        self.copies_of_session() > 0
+    }
+
+    /// The most bytes of one session's copies: at least a block, or 0.
+    pub(super) fn copies_of_session(&self) -> usize {
+        let most = self.keep_bytes_per_session.min(self.keep_bytes);
+        if most < BLOCK { 0 } else { most }
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if !(1..=MAX_SESSIONS).contains(&self.max_sessions) || self.max_sessions_per_source == 0 {
             return Err(ConfigError::Sessions);

@@ -1,85 +1,20 @@
 //! Copies of datagrams that passed, for a while and within a budget (SPEC.md, section 6.8).
 //!
-//! All sessions share a [`Pool`] of blocks, and those of one source prefix a part of it. A
-//! session's [`Copies`] fill blocks in the order in which datagrams pass, and return each block
-//! when all datagrams in it are too old. Keeping a datagram copies its bytes once, and allocates
-//! nothing once the pool has grown.
+//! A session's [`Copies`] fill blocks of the [`Pool`] in the order in which datagrams pass. They
+//! return each block when all datagrams in it are too old. Keeping a datagram copies its bytes
+//! once, and allocates nothing once the pool has grown.
 
 use super::pacer::{self, Passed};
+use super::pool::{BLOCK, Block, Pool};
 use crate::wire::MAX_KEPT_LEN;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-/// The size of a block in bytes: some forty datagrams. A session with less memory keeps nothing.
-pub(super) const BLOCK: usize = 64 << 10;
 /// The most datagrams that a session keeps.
 const MAX_KEPT: usize = 8192;
-/// The sessions of one source prefix use this part of the pool at most, or the share of one session
-/// if that is more.
-const SOURCE_PART: usize = 4;
 /// How often a datagram is repeated at most.
 const MAX_REPEATS: u8 = 16;
-
-/// The bytes that all sessions share.
-#[derive(Debug)]
-pub(super) struct Pool {
-    free: Vec<Box<[u8]>>,
-    /// The most blocks.
-    max: usize,
-    /// Blocks that hold copies.
-    used: usize,
-    /// Those of each source prefix that has any.
-    of_source: BTreeMap<IpAddr, usize>,
-}
-
-impl Pool {
-    /// A pool of at most `max_bytes`, in whole blocks. Nothing is allocated before it is needed.
-    pub(super) fn new(max_bytes: usize) -> Self {
-        Self { free: Vec::new(), max: max_bytes / BLOCK, used: 0, of_source: BTreeMap::new() }
-    }
-
-    /// Changes the limit. Blocks beyond it are freed as they are returned.
-    pub(super) fn resize(&mut self, max_bytes: usize) {
-        self.max = max_bytes / BLOCK;
-        self.free.truncate(self.max.saturating_sub(self.used));
-    }
-
-    /// Returns all free blocks to the system.
-    pub(super) fn release(&mut self) {
-        self.free = Vec::new();
-    }
-
-    /// The bytes of blocks that hold copies.
-    pub(super) fn used_bytes(&self) -> usize {
-        self.used * BLOCK
-    }
-
-    /// A block for a source prefix, which may have `at_least` of them in any case.
-    fn take(&mut self, source: IpAddr, at_least: usize) -> Option<Box<[u8]>> {
-        let of_source = self.of_source.get(&source).copied().unwrap_or(0);
-        if self.used >= self.max || of_source >= (self.max / SOURCE_PART).max(at_least) {
-            return None;
-        }
-        let block = self.free.pop().unwrap_or_else(|| vec![0; BLOCK].into_boxed_slice());
-        self.used += 1;
-        self.of_source.insert(source, of_source + 1);
-        Some(block)
-    }
-
-    fn give(&mut self, source: IpAddr, block: Box<[u8]>) {
-        self.used -= 1;
-        if let Some(of_source) = self.of_source.get_mut(&source) {
-            *of_source -= 1;
-            if *of_source == 0 {
-                self.of_source.remove(&source);
-            }
-        }
-        if self.used < self.max {
-            self.free.push(block);
-        }
-    }
-}
 
 /// A kept datagram. Its bytes are in the block with the number `block`.
 #[derive(Clone, Copy, Debug)]
@@ -109,10 +44,9 @@ pub(super) struct Copies {
     /// The session's share of the pool, in blocks.
     max_blocks: usize,
     max_age: Duration,
-    blocks: VecDeque<Box<[u8]>>,
-    /// The number of the first block, and the bytes used of the last.
+    blocks: VecDeque<Block>,
+    /// The number of the first block.
     first_block: u64,
-    filled: usize,
     kept: VecDeque<Kept>,
     /// The identifiers of `kept`, apart so that a search reads little memory.
     identifiers: VecDeque<u32>,
@@ -133,7 +67,6 @@ impl Copies {
             max_age,
             blocks: VecDeque::new(),
             first_block: 0,
-            filled: BLOCK,
             kept: VecDeque::new(),
             identifiers: VecDeque::new(),
             first: 0,
@@ -154,6 +87,11 @@ impl Copies {
     /// The number of datagrams that are kept.
     pub(super) fn count(&self) -> usize {
         self.kept.len()
+    }
+
+    /// The position of the oldest datagram that is kept, or of the next to pass.
+    pub(super) fn first(&self) -> u64 {
+        self.first
     }
 
     /// The number of datagrams that passed since keeping began.
@@ -200,18 +138,16 @@ impl Copies {
         if self.kept.len() >= MAX_KEPT {
             self.forget_first(pool);
         }
-        if self.filled + datagram.len() > BLOCK && !self.add_block(pool) {
+        let has_room = |block: &Block| block.len() + datagram.len() <= BLOCK;
+        if !self.blocks.back().is_some_and(has_room) && !self.add_block(pool) {
             return false;
         }
-        let (offset, end) = (self.filled, self.filled + datagram.len());
-        let room = self.blocks.back_mut().and_then(|block| block.get_mut(offset..end));
-        let (Some(room), Ok(offset), Ok(len)) =
-            (room, u32::try_from(offset), u16::try_from(datagram.len()))
+        let Some(block) = self.blocks.back_mut() else { return false };
+        let (Ok(offset), Ok(len)) = (u32::try_from(block.len()), u16::try_from(datagram.len()))
         else {
             return false;
         };
-        room.copy_from_slice(datagram);
-        self.filled = end;
+        block.extend_from_slice(datagram);
         let block = self.first_block + u64::try_from(self.blocks.len() - 1).unwrap_or(0);
         self.kept.push_back(Kept { at: now, block, offset, len, repeats: 0 });
         self.identifiers.push_back(identifier);
@@ -223,20 +159,38 @@ impl Copies {
     fn add_block(&mut self, pool: &mut Pool) -> bool {
         let has_room = self.blocks.len() < self.max_blocks;
         let new = has_room.then(|| pool.take(self.source, self.max_blocks)).flatten();
-        let block = match new {
-            Some(block) => block,
-            None => {
-                while self.kept.front().is_some_and(|kept| kept.block == self.first_block) {
-                    self.forget_one();
-                }
-                let Some(block) = self.blocks.pop_front() else { return false };
-                self.first_block += 1;
-                block
-            }
-        };
+        let Some(mut block) = new.or_else(|| self.forget_block()) else { return false };
+        block.clear();
         self.blocks.push_back(block);
-        self.filled = 0;
         true
+    }
+
+    /// Takes the first block from the session, and forgets the datagrams in it.
+    fn forget_block(&mut self) -> Option<Block> {
+        while self.kept.front().is_some_and(|kept| kept.block == self.first_block) {
+            self.forget_one();
+        }
+        let block = self.blocks.pop_front()?;
+        self.first_block += 1;
+        Some(block)
+    }
+
+    /// Changes the session's share of the pool. Returns the first blocks beyond it.
+    pub(super) fn resize(&mut self, max_bytes: usize, pool: &mut Pool) {
+        self.max_blocks = max_bytes / BLOCK;
+        while self.blocks.len() > self.max_blocks
+            && let Some(block) = self.forget_block()
+        {
+            pool.give(self.source, block);
+        }
+    }
+
+    /// Returns the first block if the pool has lent more than its limits. Returns false if it has
+    /// not, or the session has no block.
+    pub(super) fn return_excess(&mut self, pool: &mut Pool) -> bool {
+        let exceeds = pool.exceeds(self.source, self.max_blocks);
+        let block = exceeds.then(|| self.forget_block()).flatten();
+        block.map(|block| pool.give(self.source, block)).is_some()
     }
 
     fn forget_one(&mut self) {
@@ -256,9 +210,6 @@ impl Copies {
         {
             pool.give(self.source, block);
             self.first_block += 1;
-        }
-        if self.blocks.is_empty() {
-            self.filled = BLOCK;
         }
     }
 
@@ -280,15 +231,13 @@ impl Copies {
             pool.give(self.source, block);
             self.first_block += 1;
         }
-        self.filled = BLOCK;
         self.interface = None;
     }
 
     /// Reads what [`Copies::keep`] needs, to have it in the cache.
     #[inline]
     pub(super) fn touch(&self) -> u8 {
-        let next = self.filled.min(BLOCK - 1);
-        let memory = self.blocks.back().and_then(|block| block.get(next)).copied();
+        let memory = self.blocks.back().and_then(|block| block.last()).copied();
         let repeats = self.kept.back().map_or(0, |kept| kept.repeats);
         let oldest = self.kept.front().map_or(0, |kept| kept.repeats);
         let identifier = self.identifiers.back().map_or(0, |id| id.to_be_bytes()[0]);
@@ -423,7 +372,7 @@ mod tests {
                 }
             }
             assert!(copies.blocks.len() <= 4);
-            assert_eq!(pool.used, copies.blocks.len());
+            assert_eq!(pool.used_bytes(), copies.blocks.len() * BLOCK);
         }
         assert!(found > 5_000, "{found}");
         copies.clear(&mut pool);
@@ -468,11 +417,11 @@ mod tests {
         let blocks = sessions.each_ref().map(|session| session.blocks.len());
         assert_eq!(blocks.iter().take(5).sum::<usize>(), 4, "a quarter: {blocks:?}");
         assert_eq!((blocks[5], kept[5]), (2, 500), "another source has its own part");
-        assert_eq!(pool.used, 6);
+        assert_eq!(pool.used_bytes(), 6 * BLOCK);
         for session in &mut sessions {
             session.clear(&mut pool);
         }
-        assert!(pool.of_source.is_empty() && pool.used == 0);
+        assert_eq!((pool.used_bytes(), pool.sources()), (0, 0));
     }
 
     #[test]

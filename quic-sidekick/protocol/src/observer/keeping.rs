@@ -1,8 +1,9 @@
 //! What a session keeps of the reverse flow: copies, their share, and when a TAIL is due (SPEC.md,
 //! section 6.8).
 
-use super::copies::{Copies, Pool};
+use super::copies::Copies;
 use super::limiter::Occupancy;
+use super::pool::Pool;
 use super::waiting::{Repeats, Waiting};
 use crate::allowance::{Allowance, INITIAL_ALLOWANCE};
 use crate::wire::REPEAT_HEADER_LEN;
@@ -41,6 +42,8 @@ pub(super) struct Keeping {
     tails: usize,
     /// The age that KEPT reports, in milliseconds.
     pub(super) age_ms: u16,
+    /// A KEPT was sent, or waits.
+    pub(super) granted: bool,
     /// The requests answered so far.
     pub(super) requests: Occupancy,
 }
@@ -56,6 +59,7 @@ impl Keeping {
             tail_due: None,
             tails: 0,
             age_ms: 0,
+            granted: false,
             requests: Occupancy::default(),
         }
     }
@@ -99,22 +103,25 @@ impl Keeping {
         self.waiting.clear();
     }
 
-    /// The next copy to send.
+    /// The next copy to send. Copies that are too old are passed over together, so they are free.
+    /// One that was repeated too often is work for each request that names it. So it costs the
+    /// pacer as much as a short datagram.
     pub(super) fn next_copy(&mut self) -> Next<'_> {
         let Some(copy) = self.waiting.front() else { return Next::Nothing };
-        let Some(len) = self.copies.len_at(copy.position()) else {
-            self.waiting.advance();
-            return Next::Withheld;
-        };
-        let size = len + REPEAT_HEADER_LEN;
-        if !self.waiting.spend(size) {
+        let gone = self.waiting.skip_to(self.copies.first());
+        if gone > 0 {
+            return Next::Withheld(gone);
+        }
+        let size = self.copies.len_at(copy.position()).map(|len| len + REPEAT_HEADER_LEN);
+        if !self.waiting.spend(size.unwrap_or(0)) {
             return Next::Later;
         }
         self.waiting.advance();
-        if !self.allowance.spend(size) {
-            return Next::Withheld;
+        if !size.is_some_and(|size| self.allowance.spend(size)) {
+            return Next::Withheld(1);
         }
-        self.copies.repeat(copy.position()).map_or(Next::Withheld, |bytes| Next::Copy(copy, bytes))
+        let bytes = self.copies.repeat(copy.position());
+        bytes.map_or(Next::Withheld(1), |bytes| Next::Copy(copy, bytes))
     }
 
     /// Does what is due. Returns whether a TAIL is.
@@ -144,8 +151,9 @@ impl Keeping {
 pub(super) enum Next<'a> {
     /// A copy, and its bytes.
     Copy(Repeats, &'a [u8]),
-    /// Not this copy: it is too old, was repeated too often or is beyond the share.
-    Withheld,
+    /// Not the next copies, so many: they are too old, or one was repeated too often or is beyond
+    /// the share.
+    Withheld(u64),
     /// Nothing before the pacer is refilled.
     Later,
     /// No copy waits.

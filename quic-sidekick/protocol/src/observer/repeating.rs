@@ -3,7 +3,7 @@
 
 use super::Observer;
 use super::answers::OutgoingAnswer;
-use super::copies::{BLOCK, Found};
+use super::copies::Found;
 use super::error::HandleError;
 use super::keeping::{Keeping, Kept, MAX_AGE, Next};
 use super::observed::Seen;
@@ -46,6 +46,20 @@ impl Observer {
     #[must_use]
     pub fn keeping_sessions(&self) -> usize {
         self.table.clients.sessions()
+    }
+
+    /// Sets whether the caller passes datagrams to [`Observer::keep`] at present; at first it does.
+    /// A caller that does so only while [`Observer::keeps_copies`] sets false before the first
+    /// session. Until it is true, the observer answers no proof by KEPT. Then it answers all that
+    /// wait: call [`Observer::poll_transmit`].
+    pub fn set_copying(&mut self, copying: bool) {
+        self.copying = copying;
+        if copying {
+            for number in self.table.grant() {
+                self.stats.keeps += 1;
+                self.queue(Outgoing::Kept(number));
+            }
+        }
     }
 
     /// The bytes of memory that hold copies, in whole blocks.
@@ -117,9 +131,7 @@ impl Observer {
         keep: &Keep,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let max_bytes = self.config.keep_bytes_per_session.min(self.config.keep_bytes);
-        // Less than a block holds nothing.
-        let max_bytes = if max_bytes < BLOCK { 0 } else { max_bytes };
+        let max_bytes = self.config.copies_of_session();
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
         let (flow, peer) = (session.agreed.flow, session.agreed.peer);
         if max_bytes > 0 && !self.cookies.verify(&keep.cookie, Proof::Flow(&flow), now) {
@@ -133,6 +145,11 @@ impl Observer {
             if let Some(keeping) = keeping {
                 keeping.age_ms = u16::try_from(age.as_millis()).unwrap_or(u16::MAX);
                 keeping.copies.set_max_age(age);
+                keeping.granted |= self.copying;
+            }
+            if !self.copying {
+                // The sender asks again, and `set_copying` answers.
+                return Ok(());
             }
         }
         self.stats.keeps += 1;
@@ -246,14 +263,14 @@ impl Observer {
             let peer_number = session.agreed.peer_number;
             let Some((keeping, _)) = self.table.keeping_of(place) else { continue };
             keeping.waiting.set_queued(false);
-            let len = match keeping.next_copy() {
+            let (len, withheld) = match keeping.next_copy() {
                 Next::Copy(copy, datagram) => {
                     let Repeats { number, range, index, total, .. } = copy;
                     let session = peer_number;
                     let repeat = Repeat { session, number, range, index, total, datagram };
-                    Datagram::Repeat(repeat).emit(out).ok()
+                    (Datagram::Repeat(repeat).emit(out).ok(), 1)
                 }
-                Next::Withheld => None,
+                Next::Withheld(copies) => (None, copies),
                 Next::Later | Next::Nothing => {
                     self.table.reschedule_at(place);
                     continue;
@@ -270,7 +287,7 @@ impl Observer {
                 self.stats.repeat_bytes += u64::try_from(len).unwrap_or(0);
                 return Some(session.transmit(len));
             }
-            self.stats.repeats_withheld += 1;
+            self.stats.repeats_withheld += withheld;
         }
         None
     }

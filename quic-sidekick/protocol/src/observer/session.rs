@@ -73,7 +73,9 @@ pub(super) struct Session {
     pub(super) last_heard: Instant,
     /// quACKs sent.
     pub(super) quacks: u64,
-    /// Copies of the reverse flow, if the sender asked for them.
+    /// The sender proved that it receives the reverse flow, by a KEEP.
+    pub(super) receives: bool,
+    /// Copies of the reverse flow, if the sender asked for them and the observer keeps any.
     pub(super) keeping: Option<Box<Keeping>>,
 }
 
@@ -87,6 +89,7 @@ impl Session {
             local_ip: None,
             last_heard: now,
             quacks: 0,
+            receives: false,
             keeping: None,
         })
     }

@@ -1,11 +1,11 @@
 //! The sessions of an observer, indexed by flow, number and peer, and ordered by deadline.
 
 use super::clients::Clients;
-use super::copies::Pool;
 use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
 use super::keeping::{Keeping, REQUEST_BURST, REQUESTS_OF_SOURCE};
 use super::limiter::Occupancy;
+use super::pool::Pool;
 use super::session::{Agreement, Session};
 use super::site::site;
 use crate::flow::Flow;
@@ -94,6 +94,17 @@ pub(super) struct Table {
     /// The memory of all copies, and the clients whose sessions keep some.
     pub(super) pool: Pool,
     pub(super) clients: Clients,
+}
+
+/// Drops a session's copies. Returns false if it keeps none.
+fn stop_keeping(session: &mut Session, pool: &mut Pool, clients: &mut Clients) -> bool {
+    let Some(mut keeping) = session.keeping.take() else { return false };
+    keeping.copies.clear(pool);
+    clients.remove(session.agreed.flow.source.ip());
+    if clients.sessions() == 0 {
+        pool.release();
+    }
+    true
 }
 
 /// The sessions of one source.
@@ -254,14 +265,13 @@ impl Table {
 
     /// Whether another session holds the flow, or will once confirmed, with a stronger proof than
     /// that of a sender at `peer`. That one proved the path if `path_proven`, or else its address.
-    /// A session that keeps copies gives way only to a sender at its own address and port, which
-    /// may have lost its state.
+    /// One whose sender receives the reverse flow gives way only to a sender at its own address and
+    /// port, which may have lost its state.
     pub(super) fn is_taken(&self, flow: &Key, path_proven: bool, peer: SocketAddr) -> bool {
         let owner = || self.slots.get(*self.by_flow.get(flow)?)?.as_ref();
         let proven = || {
             owner().is_some_and(|Slot { session, .. }| {
-                session.agreed.path_proven
-                    || session.keeping.is_some() && session.agreed.peer != peer
+                session.agreed.path_proven || session.receives && session.agreed.peer != peer
             })
         };
         !path_proven && (self.awaited.contains_key(flow) || proven())
@@ -316,13 +326,7 @@ impl Table {
 
     pub(super) fn remove(&mut self, index: usize) -> Option<Session> {
         let mut slot = self.slots.get_mut(index)?.take()?;
-        if let Some(mut keeping) = slot.session.keeping.take() {
-            keeping.copies.clear(&mut self.pool);
-            self.clients.remove(slot.session.agreed.flow.source.ip());
-            if self.clients.sessions() == 0 {
-                self.pool.release();
-            }
-        }
+        stop_keeping(&mut slot.session, &mut self.pool, &mut self.clients);
         self.free.push(index);
         self.deadlines.remove(index);
         let Agreement { peer, peer_number, number, flow, .. } = slot.session.agreed;
@@ -383,20 +387,56 @@ impl Table {
     ) -> Option<&mut Keeping> {
         let Slot { flow, session, age, .. } = self.slots.get_mut(index)?.as_mut()?;
         let client = session.agreed.flow.source.ip();
+        if !std::mem::replace(&mut session.receives, true)
+            && let Some(source) = self.sources.get_mut(&site(client))
+        {
+            source.unproven.remove(age);
+        }
         if session.keeping.is_none() {
             self.clients.add(client);
             let mut keeping = new();
             keeping.copies.set_source(site(client));
             session.keeping = Some(Box::new(keeping));
-            if let Some(source) = self.sources.get_mut(&site(client)) {
-                source.unproven.remove(age);
-            }
         }
         if self.by_flow.insert(*flow, index) != Some(index) {
             // Another session counted the packets in between.
             session.counter.missed = true;
         }
         session.keeping.as_deref_mut()
+    }
+
+    /// Grants copies to all sessions that wait for that. Returns them.
+    pub(super) fn grant(&mut self) -> Vec<SessionNumber> {
+        let waits = |session: &mut Session| {
+            let keeping = session.keeping.as_mut()?;
+            (!std::mem::replace(&mut keeping.granted, true)).then_some(session.agreed.number)
+        };
+        self.sessions_mut().filter_map(waits).collect()
+    }
+
+    /// Applies limits of the memory for copies, of all sessions and of each. Frees what exceeds
+    /// them. The sessions give their oldest copies, in turns. Without memory they stop keeping:
+    /// returns these sessions.
+    pub(super) fn limit_copies(
+        &mut self,
+        keep_bytes: usize,
+        of_session: usize,
+    ) -> Vec<SessionNumber> {
+        let Self { pool, clients, slots, .. } = self;
+        pool.resize(keep_bytes);
+        let (mut keep, mut ended) = (Vec::new(), Vec::new());
+        for Slot { session, .. } in slots.iter_mut().flatten() {
+            if of_session == 0 && stop_keeping(session, pool, clients) {
+                ended.push(session.agreed.number);
+            } else if let Some(keeping) = &mut session.keeping {
+                keeping.copies.resize(of_session, pool);
+                keep.push(&mut keeping.copies);
+            }
+        }
+        while !keep.is_empty() {
+            keep.retain_mut(|copies| copies.return_excess(pool));
+        }
+        ended
     }
 
     /// Whether a request for copies of so many ranges is within the limits of its session and of
@@ -486,7 +526,7 @@ impl Table {
         self.deadlines.check();
         for (index, Slot { flow, session, expires, age }) in live() {
             let listed = &self.sources[&site(session.agreed.flow.source.ip())].unproven;
-            let proven = session.agreed.path_proven || session.keeping.is_some();
+            let proven = session.agreed.path_proven || session.receives;
             assert_eq!(listed.get(age), (!proven).then_some(&index));
             assert_eq!(*flow, Key::of(&session.agreed.flow));
             let deadline = self.deadlines.of(index).unwrap();

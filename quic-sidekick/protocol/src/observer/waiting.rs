@@ -86,12 +86,25 @@ impl Waiting {
 
     /// Goes on to the copy after the next.
     pub(super) fn advance(&mut self) {
-        if let Some(front) = self.ranges.front_mut() {
-            front.index += 1;
-            if front.index >= front.total {
-                self.ranges.pop_front();
-            }
+        self.skip(1);
+    }
+
+    /// Passes over the next copies of the first range that stand before this position, in one step.
+    /// Returns how many.
+    pub(super) fn skip_to(&mut self, position: u64) -> u64 {
+        let next = self.front().map_or(position, |front| front.position());
+        self.skip(u8::try_from(position.saturating_sub(next)).unwrap_or(u8::MAX))
+    }
+
+    /// Passes over so many copies of the first range. Returns how many it had.
+    fn skip(&mut self, copies: u8) -> u64 {
+        let Some(front) = self.ranges.front_mut() else { return 0 };
+        let skipped = copies.min(front.total.saturating_sub(front.index));
+        front.index += skipped;
+        if front.index >= front.total {
+            self.ranges.pop_front();
         }
+        skipped.into()
     }
 
     /// Drops all ranges.

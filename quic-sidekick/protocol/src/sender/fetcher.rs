@@ -11,8 +11,8 @@ pub(super) const MAX_WANTED: usize = 512;
 /// How often a range is requested without a copy arriving. The receiver gives up before, unless its
 /// path loses most messages.
 const MAX_TRIES: u32 = 24;
-/// When a gap is open for so many copy timeouts, its requests are sent twice. On a path that loses
-/// much, few gaps get so far, and those must be filled before the receiver gives up.
+/// When a gap is open for so many copy timeouts, its ranges are requested twice. On a path that
+/// loses much, few gaps get so far, and those must be filled before the receiver gives up.
 const TWICE_AFTER: u32 = 2;
 /// Copies of requests that are older by this are not accepted.
 const RECENT: u16 = 1024;
@@ -41,10 +41,22 @@ struct Wanted {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) number: u16,
-    pub(super) ranges: [Range; MAX_RANGES],
-    pub(super) len: usize,
-    /// Whether to send it twice.
-    pub(super) twice: bool,
+    ranges: [Range; MAX_RANGES],
+    len: usize,
+    /// How many of the first ranges to request twice. Each copy names its range by the place in the
+    /// request, so the second message begins like the first.
+    twice: usize,
+}
+
+impl Asked {
+    pub(super) fn ranges(&self) -> &[Range] {
+        self.ranges.get(..self.len).unwrap_or_default()
+    }
+
+    /// The request of the ranges to request twice, if there are any.
+    pub(super) fn again(&self) -> Option<Self> {
+        (self.twice > 0).then_some(Self { len: self.twice, ..*self })
+    }
 }
 
 /// What is wanted of a proxy.
@@ -94,6 +106,13 @@ impl Fetcher {
     pub(super) fn clear(&mut self) {
         self.wanted.clear();
         self.unfilled.clear();
+    }
+
+    /// Gives up all gaps, since the proxy keeps nothing any more.
+    pub(super) fn give_up(&mut self) {
+        while let Some(wanted) = self.wanted.pop() {
+            self.note_if_done(wanted.gap);
+        }
     }
 
     /// Whether a copy belongs to a recent request, and what follows from it. `retry` is the time
@@ -166,18 +185,24 @@ impl Fetcher {
         let none = Range { after: None, before: None };
         // 0 numbers no request.
         let number = self.number.checked_add(1).unwrap_or(1);
-        let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: false };
-        let due = self.wanted.iter_mut().filter(|wanted| wanted.due <= now);
-        for ((wanted, slot), place) in due.zip(&mut asked.ranges).zip(0..) {
-            // Ask only for what is still missing.
-            wanted.range.after = wanted.fetched.take().or(wanted.range.after);
-            wanted.next = 0;
-            wanted.tries += 1;
-            asked.twice |= now >= wanted.since + TWICE_AFTER * retry;
-            wanted.due = now + retry;
-            wanted.asked = Some((number, place));
-            *slot = wanted.range;
-            asked.len += 1;
+        let mut asked = Asked { number, ranges: [none; MAX_RANGES], len: 0, twice: 0 };
+        // Late ones first.
+        for late in [true, false] {
+            let is_next = |wanted: &&mut Wanted| {
+                wanted.due <= now && late == (now >= wanted.since + TWICE_AFTER * retry)
+            };
+            let free = asked.ranges.iter_mut().zip(0..).skip(asked.len);
+            for (wanted, (slot, place)) in self.wanted.iter_mut().filter(is_next).zip(free) {
+                // Ask only for what is still missing.
+                wanted.range.after = wanted.fetched.take().or(wanted.range.after);
+                wanted.next = 0;
+                wanted.tries += 1;
+                wanted.due = now + retry;
+                wanted.asked = Some((number, place));
+                *slot = wanted.range;
+                asked.len += 1;
+                asked.twice += usize::from(late);
+            }
         }
         if asked.len == 0 {
             return None;

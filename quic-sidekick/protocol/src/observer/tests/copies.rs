@@ -1,7 +1,9 @@
 //! Copies of the reverse flow: who may ask for them, and what bounds them (SPEC.md, section 6.8).
 
+mod grant;
 mod neighbours;
 mod pace;
+mod reload;
 
 use super::*;
 use crate::wire::{Keep, Range, Ranges, Request};

@@ -79,8 +79,8 @@ impl Keeping {
             return Some(Message::Keep(keep));
         }
         let asked = asked.insert(self.requests.pop_front()?);
-        let ranges = asked.ranges.get(..asked.len).unwrap_or_default();
-        Some(Message::Request(Request { number: asked.number, ranges: Ranges::new(ranges) }))
+        let ranges = Ranges::new(asked.ranges());
+        Some(Message::Request(Request { number: asked.number, ranges }))
     }
 }
 
@@ -155,22 +155,24 @@ impl Established {
         while self.keeping.requests.len() + 1 < MAX_REQUESTS
             && let Some(asked) = self.keeping.fetcher.poll_request(retry, now)
         {
-            stats.repeats_requested += u64::try_from(asked.len).unwrap_or(0);
+            stats.repeats_requested += u64::try_from(asked.ranges().len()).unwrap_or(0);
             self.last_spoke = now;
-            if asked.twice {
-                self.keeping.requests.push_back(asked);
-            }
             self.keeping.requests.push_back(asked);
+            self.keeping.requests.extend(asked.again());
         }
     }
 
-    /// Handles the answer to a KEEP. A proxy that was not asked changes nothing.
+    /// Handles the answer to a KEEP, or a change of it. A proxy that was not asked changes nothing.
     pub(super) fn on_kept(&mut self, age_ms: u16) {
         self.keeping.agreement = match (self.keeping.agreement, age_ms) {
             (Agreement::Unwanted, _) => Agreement::Unwanted,
             (_, 0) => Agreement::Refused,
             _ => Agreement::Kept,
         };
+        if !self.keeping.is_kept() {
+            self.keeping.fetcher.give_up();
+            self.keeping.requests.clear();
+        }
     }
 
     /// Handles a copy.

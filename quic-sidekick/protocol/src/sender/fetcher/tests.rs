@@ -13,7 +13,7 @@ fn range(after: u32, before: u32) -> Range {
 fn asked(fetcher: &mut Fetcher, now: Instant) -> Vec<Range> {
     let mut all = Vec::new();
     while let Some(asked) = fetcher.poll_request(RETRY, now) {
-        all.extend_from_slice(&asked.ranges[..asked.len]);
+        all.extend_from_slice(asked.ranges());
     }
     all
 }
@@ -48,13 +48,36 @@ fn a_range_is_requested_until_its_copies_are_there() {
 fn a_gap_that_stays_open_is_requested_twice() {
     let (mut fetcher, now) = (Fetcher::default(), Instant::now());
     fetcher.want(Some(7), range(10, 13), now);
-    let mut twice = |at: Instant| fetcher.poll_request(RETRY, at).map(|asked| asked.twice);
-    assert_eq!([now, now + RETRY].map(&mut twice), [Some(false), Some(false)]);
-    assert_eq!(twice(now + 2 * RETRY), Some(true));
+    let mut twice = |at: Instant| fetcher.poll_request(RETRY, at).unwrap().again().is_some();
+    assert_eq!([now, now + RETRY].map(&mut twice), [false, false]);
+    assert!(twice(now + 2 * RETRY));
     // What is left of the gap has been wanted for as long.
     assert!(repeat(&mut fetcher, (0, 1, 2), 12, now + 2 * RETRY));
     let rest = fetcher.poll_request(RETRY, now + 2 * RETRY).expect("a copy was skipped");
-    assert_eq!((rest.ranges[0], rest.twice), (range(10, 12), true));
+    assert_eq!((rest.ranges()[0], rest.again().is_some()), (range(10, 12), true));
+}
+
+/// The copies of both requests have the same places.
+#[test]
+fn only_gaps_that_stay_open_are_requested_twice() {
+    let (mut fetcher, now) = (Fetcher::default(), Instant::now());
+    let later = now + 2 * RETRY;
+    for gap in 0..20 {
+        // Every fifth is late.
+        let since = if gap % 5 == 4 { now } else { later };
+        let after = u32::try_from(gap).unwrap() * 10;
+        fetcher.want_since(since, Some(gap), range(after, after + 3), later);
+    }
+    let first = fetcher.poll_request(RETRY, later).unwrap();
+    let again = first.again().unwrap();
+    let late = [4, 9, 14, 19].map(|gap| range(gap * 10, gap * 10 + 3));
+    assert_eq!((again.number, again.ranges()), (first.number, &late[..]));
+    assert_eq!((first.ranges().len(), &first.ranges()[..4]), (MAX_RANGES, &late[..]));
+    assert!(repeat(&mut fetcher, (1, 1, 2), 92, later));
+    let rest = fetcher.poll_request(RETRY, later).unwrap();
+    assert_eq!(rest.ranges()[0], range(90, 92), "the skipped copy of the second range");
+    assert_eq!(rest.ranges().len(), 1 + 20 - MAX_RANGES);
+    assert_eq!(fetcher.poll_request(RETRY, later).map(|asked| asked.number), None);
 }
 
 #[test]

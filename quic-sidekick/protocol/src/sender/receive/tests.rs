@@ -322,6 +322,27 @@ fn nothing_at_all_arrived_and_all_is_fetched() {
     assert_eq!(download.copies, 4);
 }
 
+/// A gap that waits for copies ends when the proxy drops them.
+#[test]
+fn a_proxy_that_stops_keeping_ends_what_waits_for_it() {
+    let mut download = Download::new(keeping(), 3, 0);
+    download.run(100 * MS);
+    assert!(download.sender.request_copies(9, Some(7000), 7002, download.now));
+    download.gaps.insert(9, vec![7001]);
+    download.drain();
+    download.run(10 * MS);
+    assert!(download.unfilled.is_empty() && download.sender.is_kept());
+    download.proxy.reconfigure(ObserverConfig::default()).unwrap();
+    download.drain();
+    download.run(DELAY);
+    assert_eq!((&download.unfilled[..], download.sender.is_kept()), (&[9][..], false));
+    // Those that are on their way.
+    download.run(DELAY);
+    let requests = download.proxy.stats().requests_unanswered;
+    download.run(1000 * MS);
+    assert_eq!(download.proxy.stats().requests_unanswered, requests);
+}
+
 #[test]
 fn a_proxy_that_keeps_nothing_says_so() {
     let mut download = Download::new(ObserverConfig::default(), 3, 0);

@@ -7,7 +7,7 @@ fn neighbour() -> SocketAddr {
 }
 
 /// A neighbour's session for the same flow, confirmed, with a proof of the address alone.
-fn intrude(b: &mut Bench) -> Result<(), HandleError> {
+pub(super) fn intrude(b: &mut Bench) -> Result<(), HandleError> {
     b.hello_of(neighbour(), 2, Terms::default())?;
     b.send_from(neighbour(), 2, Message::Poll(Poll { epoch: 1, token: 1, sums: 0 }))?;
     while b.next_sent().is_some() {}

@@ -69,6 +69,58 @@ fn more_requests_draw_no_faster() {
     assert!(most <= 24, "{most} at once");
 }
 
+/// Sends all that waits, and returns how many of these datagrams are copies.
+fn repeats(b: &mut Bench) -> usize {
+    let mut count = 0;
+    while let Some((_, sent)) = b.next_sent() {
+        count += usize::from(matches!(Datagram::parse(&sent), Ok(Datagram::Repeat(_))));
+    }
+    count
+}
+
+/// Copies that were repeated too often cost the proxy work for each request that names them. It
+/// spends no more of it than on copies that leave.
+#[test]
+fn copies_that_may_not_leave_take_their_turn() {
+    let mut b = bench(keeping());
+    b.open_keeping(1);
+    b.pass(1000..1100);
+    let reverse = b.flow.reversed();
+    for identifier in 0..=65_u32 {
+        assert!(b.observer.keep(&reverse, 0, &identifier.to_be_bytes(), b.now));
+    }
+    let withheld = |b: &Bench| b.observer.stats().repeats_withheld;
+    let mut repeated = 0;
+    while withheld(&b) < 64 {
+        let _ = b.request(1, &[between(0, 65)]);
+        b.observer.on_timeout(b.now);
+        repeated += repeats(&mut b);
+        b.now += MS;
+    }
+    assert_eq!(repeated, 16 * 64);
+    while b.observer.poll_timeout().is_some_and(|due| due <= b.now + 5 * MS) {
+        b.now += 5 * MS;
+        b.observer.on_timeout(b.now);
+        assert_eq!(repeats(&mut b), 0);
+    }
+
+    b.now += 5 * MS;
+    let before = withheld(&b);
+    for _ in 0..20 {
+        let _ = b.request(1, &[between(0, 65); 16]);
+        assert_eq!(repeats(&mut b), 0);
+    }
+    let at_once = withheld(&b) - before;
+    assert!((64..=96).contains(&at_once), "a burst of datagrams of 256 bytes: {at_once}");
+    assert!(b.observer.poll_timeout().is_some_and(|due| due <= b.now + MS), "the rest waits");
+    // When the copies are too old, those that wait go at once, and leave no timer.
+    b.now += Duration::from_secs(1);
+    b.observer.on_timeout(b.now);
+    assert_eq!(repeats(&mut b), 0);
+    assert!(withheld(&b) - before >= 128 * 64, "as many as can wait");
+    assert!(b.observer.poll_timeout().is_some_and(|due| due > b.now + Duration::from_secs(1)));
+}
+
 #[test]
 fn less_memory_than_a_block_keeps_nothing() {
     for (keep_bytes, keep_bytes_per_session) in [(8 << 20, 65_535), (65_535, 8 << 20)] {
@@ -95,20 +147,4 @@ fn a_keep_of_an_impossible_flow_draws_no_answer() {
         b.open(1, Terms::default());
         assert_eq!(b.keep_cookie(peer(), 1), None, "{destination}");
     }
-}
-
-/// A limit that a reload lowers applies to what is kept from then on.
-#[test]
-fn a_reload_changes_the_memory_for_copies() {
-    let mut b = bench(keeping());
-    b.open_keeping(1);
-    assert!(b.pass(0..1000) == 1000 && b.observer.copies_bytes() == 1 << 20);
-    b.observer.reconfigure(ObserverConfig { keep_bytes: 0, ..keeping() }).unwrap();
-    b.now += Duration::from_secs(2);
-    b.observer.on_timeout(b.now);
-    assert_eq!(b.observer.copies_bytes(), 0);
-    assert_eq!(b.pass(0..10), 0, "there is no memory any more");
-    b.send(1, keep(Cookie::NONE, 9)).unwrap();
-    b.observer.reconfigure(keeping()).unwrap();
-    assert_eq!(b.pass(0..10), 10);
 }

@@ -1,0 +1,203 @@
+//! When a worker asks for a capture for copies, asks again, and returns it.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+/// How long the captures stay open after the last session that kept copies.
+const LINGER: Duration = Duration::from_secs(30);
+/// How long the worker waits for an answer before it asks again. The daemon's answer has no place
+/// when too many commands wait.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause after a failure. It doubles with each, up to 64 times as much.
+const PAUSE: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 6;
+const MAX_PAUSE: Duration = PAUSE.saturating_mul(1 << MAX_DOUBLINGS);
+
+/// The capture for copies on an interface.
+#[derive(Debug)]
+pub(in crate::worker) struct CopySource<T> {
+    state: State<T>,
+    /// Failures one after another.
+    failures: u32,
+    /// The kernel left the ring of one stuck, so the next is to have none.
+    pub(super) is_stuck: bool,
+}
+
+#[derive(Debug)]
+enum State<T> {
+    /// There is none.
+    Closed,
+    /// The daemon is opening one. The worker asks again at this time.
+    Requested(Instant),
+    /// There is one, since this time.
+    Open(T, Instant),
+    /// There can be none at present. The worker asks again at this time.
+    Failed(Instant),
+}
+
+impl<T> Default for CopySource<T> {
+    fn default() -> Self {
+        Self { state: State::Closed, failures: 0, is_stuck: false }
+    }
+}
+
+impl<T> CopySource<T> {
+    /// The capture, if it is open.
+    pub(in crate::worker) fn capture(&self) -> Option<&T> {
+        match &self.state {
+            State::Open(capture, _) => Some(capture),
+            _ => None,
+        }
+    }
+
+    /// The same.
+    pub(super) fn capture_mut(&mut self) -> Option<&mut T> {
+        match &mut self.state {
+            State::Open(capture, _) => Some(capture),
+            _ => None,
+        }
+    }
+
+    /// Whether the daemon is opening one.
+    pub(super) fn is_requested(&self) -> bool {
+        matches!(self.state, State::Requested(_))
+    }
+
+    /// Whether the worker must ask the daemon for a capture now. It does so then.
+    pub(super) fn request(&mut self, now: Instant) -> bool {
+        let wanted = match self.state {
+            State::Closed => true,
+            State::Requested(again) | State::Failed(again) => again <= now,
+            State::Open(..) => false,
+        };
+        if wanted {
+            self.state = State::Requested(now + PATIENCE);
+        }
+        wanted
+    }
+
+    /// Uses a capture that the daemon has opened. Returns the one that it replaces: the daemon may
+    /// answer twice when the worker has asked twice.
+    pub(super) fn open(&mut self, capture: T, now: Instant) -> Option<T> {
+        taken(mem::replace(&mut self.state, State::Open(capture, now)))
+    }
+
+    /// Notes that the daemon cannot open one.
+    pub(super) fn refuse(&mut self, now: Instant) {
+        if self.capture().is_none() {
+            self.pause(now);
+        }
+    }
+
+    /// Ends the use of the open capture, which has failed. Returns it.
+    pub(super) fn fail(&mut self, now: Instant) -> Option<T> {
+        if let State::Open(_, since) = self.state
+            && now.saturating_duration_since(since) > MAX_PAUSE
+        {
+            self.failures = 0;
+        }
+        taken(self.pause(now))
+    }
+
+    fn pause(&mut self, now: Instant) -> State<T> {
+        let again = now + PAUSE * (1 << self.failures.min(MAX_DOUBLINGS));
+        self.failures = self.failures.saturating_add(1);
+        mem::replace(&mut self.state, State::Failed(again))
+    }
+
+    /// Ends the use of the open capture, which is not needed any more. Returns it.
+    pub(in crate::worker) fn close(&mut self) -> Option<T> {
+        self.capture()?;
+        self.failures = 0;
+        taken(mem::replace(&mut self.state, State::Closed))
+    }
+}
+
+fn taken<T>(state: State<T>) -> Option<T> {
+    match state {
+        State::Open(capture, _) => Some(capture),
+        _ => None,
+    }
+}
+
+/// Since when no session keeps copies.
+#[derive(Debug, Default)]
+pub(super) struct Idleness(Option<Instant>);
+
+impl Idleness {
+    /// A session keeps copies.
+    pub(super) fn end(&mut self) {
+        self.0 = None;
+    }
+
+    /// None does. Returns whether that is so for so long that open captures are of no use.
+    pub(super) fn is_long(&mut self, now: Instant) -> bool {
+        now.saturating_duration_since(*self.0.get_or_insert(now)) >= LINGER
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::clock;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_capture_is_asked_for_once_and_again_without_an_answer() {
+        let (mut source, mut now) = (CopySource::default(), clock());
+        assert!(source.request(now) && source.is_requested());
+        assert!(!source.request(now + PATIENCE - SECOND), "the daemon is at it");
+        now += PATIENCE;
+        assert!(source.request(now), "the answer is lost");
+        assert_eq!(source.open("first", now), None);
+        assert!(!source.request(now + 1000 * SECOND) && !source.is_requested());
+        // Both requests are answered in the end. None of the captures is lost, nor its socket.
+        assert_eq!(source.open("second", now), Some("first"));
+        source.refuse(now);
+        assert_eq!(source.capture(), Some(&"second"), "a late refusal changes nothing");
+        assert_eq!(
+            (source.close(), source.close(), source.capture()),
+            (Some("second"), None, None)
+        );
+        assert!(source.request(now), "for the next session");
+    }
+
+    #[test]
+    fn the_pauses_between_failures_double() {
+        let (mut source, mut now) = (CopySource::default(), clock());
+        let mut pauses = Vec::new();
+        for number in 0..9 {
+            assert!(source.request(now));
+            // It does not open, or fails soon.
+            if number % 2 == 0 {
+                source.refuse(now);
+            } else {
+                assert_eq!(source.open(number, now), None);
+                assert_eq!(source.fail(now), Some(number));
+            }
+            let begun = now;
+            while !source.request(now) {
+                now += SECOND / 2;
+            }
+            pauses.push((now - begun).as_secs());
+            now += PATIENCE;
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        // One that was of use for a long time fails as if it were the first.
+        assert_eq!(source.open(9, now), None);
+        now += MAX_PAUSE + SECOND;
+        assert_eq!(source.fail(now), Some(9));
+        assert!(!source.request(now) && source.request(now + PAUSE));
+    }
+
+    #[test]
+    fn captures_outlast_a_short_time_without_sessions() {
+        let (mut idleness, now) = (Idleness::default(), clock());
+        assert!(!idleness.is_long(now));
+        assert!(!idleness.is_long(now + LINGER - SECOND));
+        idleness.end();
+        assert!(!idleness.is_long(now + LINGER), "a session kept copies in between");
+        assert!(idleness.is_long(now + 2 * LINGER));
+    }
+}
