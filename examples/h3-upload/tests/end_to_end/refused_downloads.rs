@@ -47,6 +47,22 @@ fn the_server_announces_length_and_digest() {
     });
 }
 
+/// To hash the file takes hours.
+#[test]
+fn the_first_byte_of_a_huge_file_leaves_at_once() {
+    let server = Server::start(&[]);
+    let file = std::fs::File::create(server.dir().join("x")).unwrap();
+    file.set_len(1 << 42).unwrap();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let mut client = Client::connect(server.port, &server.ca()).await;
+        let mut request = client.begin("GET", "/x", &[], b"").await;
+        let _ = request.finish().await;
+        let head = request.recv_response().await.unwrap();
+        assert_eq!(head.headers()["content-length"], (1_u64 << 42).to_string());
+        assert!(request.recv_data().await.unwrap().is_some());
+    });
+}
+
 /// Downloads occupy places as uploads do, and a client that does not read loses its own.
 #[test]
 fn a_client_must_take_the_file() {
