@@ -92,7 +92,7 @@ fn receive(mut writer: Writer, body: Body, activity: &Activity) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{Output, Place};
+    use crate::output::{Begun, Output, Place};
     use tokio::sync::mpsc;
 
     /// Receives these pieces, of which the last ends the body if it does.
@@ -100,7 +100,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let output = Output { place: Place::File(path.clone()), replace: false };
-        let (writer, part) = output.begin().unwrap();
+        let Begun::Open(writer, part) = output.begin().unwrap() else { panic!("a new file") };
         let (to, frames) = mpsc::channel(16);
         for (index, piece) in pieces.iter().enumerate() {
             let last = ends && index + 1 == pieces.len();

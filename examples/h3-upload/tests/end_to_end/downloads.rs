@@ -100,6 +100,36 @@ fn the_file_goes_where_the_user_says() {
     assert_eq!(names(scratch.path()), ["y"]);
 }
 
+/// Neither is replaced by a file.
+#[test]
+fn open_files_and_pipes_are_written_at_once() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(200_000)).unwrap();
+    for (redirection, place) in
+        [(">all", "/dev/stdout"), (">>all", "/dev/stdout"), ("3>all", "/dev/fd/3")]
+    {
+        std::fs::write(scratch.path().join("all"), "").unwrap();
+        let mut shell = Command::new("sh");
+        let line = format!("exec {redirection}; \"$@\" --force --quiet -o {place}");
+        shell.args(["-c", &line, "sh", env!("CARGO_BIN_EXE_h3-download")]);
+        shell.arg(server.url("/x")).arg("--cafile").arg(server.ca()).current_dir(scratch.path());
+        succeeds(&mut shell);
+        let all = std::fs::read(scratch.path().join("all")).unwrap();
+        assert!(all == bytes(200_000), "{redirection}: {} bytes", all.len());
+    }
+    assert!(std::fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
+
+    let pipe = scratch.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = server.download("/x", scratch.path());
+    let mut child = command.args(["--force", "--quiet", "-o", "pipe"]).spawn().unwrap();
+    let content = std::fs::read(&pipe).unwrap();
+    assert!(child.wait().unwrap().success() && content == bytes(200_000));
+    assert_eq!(names(scratch.path()), ["all", "pipe"]);
+    assert!(!std::fs::metadata(&pipe).unwrap().is_file());
+}
+
 #[test]
 fn a_new_file_has_the_usual_permissions() {
     use std::os::unix::fs::PermissionsExt as _;
