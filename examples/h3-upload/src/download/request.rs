@@ -23,7 +23,7 @@ const DOWNLOAD: &str = "download";
 /// What a server does that makes no progress.
 const FAULT: &str = "sent hardly anything";
 /// Flow control credit for the file, in bytes: 200 Mbit/s at a round trip of 0.6 s. A server can
-/// make this program keep as much.
+/// make this program keep as much, beside what waits for the writer.
 const WINDOW: u64 = 16 * 1024 * 1024;
 
 /// A finished download.
@@ -102,6 +102,8 @@ async fn request(
     };
     let status = exchange::status(&head.headers);
     if status != "200" {
+        // The text of a refusal has its own deadline.
+        activity.suspend();
         return Err(refusal(plan, &status, &mut head, events).await);
     }
     let IncomingH3Headers { headers, recv, read_fin, .. } = head;
