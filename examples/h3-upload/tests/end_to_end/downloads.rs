@@ -229,6 +229,7 @@ fn many_clients_at_once() {
     for mut client in clients {
         assert!(client.wait().unwrap().success());
     }
+    assert_eq!(names(scratch.path()), ["x0", "x1", "x2", "x3", "x4", "x5"]);
     for name in names(scratch.path()) {
         assert!(std::fs::read(scratch.path().join(name)).unwrap() == bytes(300_000));
     }
