@@ -19,7 +19,7 @@ pub(crate) enum Command {
     List,
     /// Run a scenario
     Run(Run),
-    /// Upload one file with several senders over the same lossy path, and compare
+    /// Upload and download one file over the same lossy path, with and without help, and compare
     Demo(Demo),
     /// Make a call over a lossy path with and without a Sidekick proxy, and write what is heard
     DemoAudio(DemoAudio),
@@ -85,7 +85,7 @@ pub(crate) struct Run {
     /// lab) or tc (real programs, links emulated by the kernel, which needs sch_netem)
     #[arg(long, default_value = "sim")]
     pub(crate) backend: String,
-    /// Upload this file instead of one made from the seed (backends user and tc)
+    /// Transfer this file instead of one made from the seed (backends user and tc)
     #[arg(long, value_name = "PATH")]
     pub(crate) file: Option<PathBuf>,
     /// Write what the links received and what they delivered to DIR/seed-N/near-sent.pcap,

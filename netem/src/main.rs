@@ -288,7 +288,7 @@ fn do_run(run: &cli::Run, bench: &Bench<'_>) -> Result<bool> {
         } else {
             let file = source(run.file.as_deref(), bench.directory, scenario.flow.bytes, seed)?;
             let mut progress = Progress::begin(label, file.bytes);
-            let receives = matches!(scenario.flow.kind, FlowKind::Download | FlowKind::Requests);
+            let receives = scenario.flow.kind.is_download();
             let record = if receives {
                 bench.download(&scenario, seed, &file, &mut progress)?
             } else {

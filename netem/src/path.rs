@@ -190,7 +190,7 @@ impl Path {
     ///
     /// [`PathError`] when a link has failed or cannot be asked.
     pub fn arrived(&mut self, kind: FlowKind) -> Result<(u64, u64), PathError> {
-        let down = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        let down = kind.is_download();
         match &self.links {
             Links::User { .. } => {
                 let PathCounters { near, far } = self.counters()?;

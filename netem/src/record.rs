@@ -9,6 +9,9 @@ use crate::scenario::{FlowKind, Scenario};
 
 mod call;
 
+/// The congestion controller of `h3-upload-server`: CUBIC as quinn has it, without rollback.
+const REAL_SERVERS_CC: &str = "quinn-cubic";
+
 /// What happened to the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Packets {
@@ -23,29 +26,29 @@ pub struct Packets {
     /// Packets in the data's direction that the far segment dropped, whatever the cause.
     #[serde(default)]
     pub lost_far: u64,
-    /// Packets that a quACK made the sender take for lost and that were not.
+    /// Packets that the sender declared lost because of a quACK, and that were not lost.
     pub spurious: u64,
-    /// Losses the sender learned of from quACKs.
+    /// Losses that the sender detected by quACKs.
     pub lost_early: u64,
-    /// Losses the sender learned of from the receiver.
+    /// Losses that the sender detected by the receiver's acknowledgements.
     pub lost_end_to_end: u64,
     /// Times that the data sender's probe timeout expired; backend `sim`.
     #[serde(default)]
     pub probe_timeouts: u64,
 }
 
-/// What the proxy told the sender.
+/// The quACKs of the proxy, and what the sender asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quacks {
     /// quACKs that arrived.
     pub received: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Those that told of more missing packets than their threshold allows.
+    /// quACKs with more missing packets than their threshold.
     pub undecodable: u64,
-    /// Times the count began anew.
+    /// Epochs that began.
     pub epochs: u64,
-    /// Times the sender asked.
+    /// POLLs that the sender sent.
     pub polls: u64,
 }
 
@@ -71,28 +74,27 @@ pub struct Percentiles {
 pub struct Audio {
     /// Time in the de-jitter buffer.
     pub dejitter_ms: Percentiles,
-    /// Packets that came too late to be played, or never.
+    /// Packets that arrived too late to be played, or never.
     pub late: u64,
     /// Packets that were played.
     pub played: u64,
     /// Bytes of the packets that were sent for the first time, with their UDP and IPv4 headers.
     #[serde(default)]
     pub media_bytes: u64,
-    /// Bytes that help has cost, with UDP and IPv4 headers: quACKs that the proxy has sent (those
-    /// that arrived, where it does not tell), polls, and packets that were sent again because of
-    /// quACKs.
+    /// Bytes that the help cost, with UDP and IPv4 headers: quACKs, polls, and packets that were sent
+    /// again because of quACKs. With real programs, only quACKs that arrived count.
     #[serde(default)]
     pub help_bytes: u64,
 }
 
 impl Audio {
-    /// What help has cost, in percent of the media's bytes.
+    /// The bytes that the help cost, in percent of the media's bytes.
     pub fn help_percent(&self) -> f64 {
         100.0 * self.help_bytes as f64 / self.media_bytes.max(1) as f64
     }
 }
 
-/// What help for a receiver adds.
+/// What a flow adds whose receiver is helped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Repeats {
     /// Ranges of datagrams that were requested of the proxy, with repetitions.
@@ -121,68 +123,68 @@ pub struct HeldMs {
 pub struct CompetitorRecord {
     /// Its congestion controller.
     pub cc: String,
-    /// Its goodput while both flows were there.
+    /// Its goodput while both flows lasted.
     pub goodput_mbit_s: f64,
     /// The first flow's goodput in the same time.
     pub beside_mbit_s: f64,
-    /// Jain's fairness index of the two, from 0.5 (one has all) to 1 (equal).
+    /// Jain's fairness index of the two: 0.5 if one flow has everything, 1 if they are equal.
     pub jain: f64,
 }
 
-/// Bytes that the proxy would have sent for the packets of this run, by the way it tells of them;
-/// each counts the payloads of as many messages as there were quACKs.
+/// Bytes that the proxy would have sent for the packets of this run, by the way it reports them.
+/// Each way has as many messages as there were quACKs. Only their payloads count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QuackStyles {
     /// Messages.
     pub messages: u64,
-    /// Packets they told of.
+    /// Packets that they report.
     pub packets: u64,
-    /// Power sums: what was sent.
+    /// Power sums, which the proxy sent.
     pub power_sums: u64,
-    /// Every identifier since the message before.
+    /// Every identifier since the previous message.
     pub echo_every: u64,
-    /// In every message, the identifiers of the last round trip of an empty path: the least that a
-    /// window could be.
+    /// In every message, the identifiers of the last round trip of an empty path. No window could be
+    /// smaller.
     pub echo_window: u64,
     /// A hash of all identifiers and their count.
     pub hash_of_all: u64,
 }
 
-/// How often the faults of a scenario's events came to pass.
+/// How often the faults of a scenario's events occurred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultCounts {
     /// quACKs that were lost as they left the proxy.
     pub quacks_lost: u64,
     /// quACKs that were sent twice.
     pub quacks_duplicated: u64,
-    /// quACKs that were overtaken by the next.
+    /// quACKs that the next one overtook.
     pub quacks_reordered: u64,
     /// quACKs that were damaged.
     pub quacks_corrupted: u64,
     /// quACKs that were late.
     pub quacks_delayed: u64,
-    /// quACKs in which the proxy told garbage: before each of them and after the one before, it had
-    /// counted a packet under a random identifier.
+    /// quACKs with garbage: since the previous quACK, the proxy counted a packet under a random
+    /// identifier.
     pub quacks_falsified: u64,
     /// Packets that the proxy forwarded and did not count.
     pub packets_not_seen: u64,
-    /// Packets that the proxy counted and nobody sent.
+    /// Packets that the proxy counted, and that no host sent.
     pub packets_invented: u64,
-    /// Times that the proxy's program was started anew.
+    /// Restarts of the proxy's program.
     pub proxy_restarts: u64,
     /// Times that the NAT forgot its mappings.
     pub nat_rebindings: u64,
-    /// Packets that the NAT dropped because they came to a mapping that it had forgotten.
+    /// Packets that the NAT dropped because it had forgotten their mapping.
     pub nat_drops: u64,
     /// Times that a segment changed its delay or its rate.
     pub path_changes: u64,
-    /// Copies that the proxy kept with other bytes than passed.
+    /// Copies whose bytes the proxy changed.
     #[serde(default)]
     pub copies_falsified: u64,
-    /// Datagrams that a session asked for copies of, and that passed without any.
+    /// Datagrams of which a session wanted a copy, and the proxy kept none.
     #[serde(default)]
     pub copies_withheld: u64,
-    /// Copies that the proxy kept of what did not pass then.
+    /// Copies of datagrams that did not pass then.
     #[serde(default)]
     pub copies_invented: u64,
     /// Copies that were lost as they left the proxy.
@@ -191,7 +193,7 @@ pub struct FaultCounts {
     /// Messages to the proxy that were lost as they reached it.
     #[serde(default)]
     pub messages_lost: u64,
-    /// Times that the client went on from another port.
+    /// Migrations of the client to another port.
     #[serde(default)]
     pub migrations: u64,
 }
@@ -231,7 +233,7 @@ pub struct WindowSample {
     pub time_s: f64,
     /// Congestion window, in bytes.
     pub window_bytes: u64,
-    /// Bytes that the receiver's application has had by then.
+    /// Bytes that the receiver's application has read so far.
     pub delivered_bytes: u64,
 }
 
@@ -240,33 +242,33 @@ pub struct WindowSample {
 pub struct RunRecord {
     /// The scenario's name.
     pub scenario: String,
-    /// Who made the links.
+    /// What emulated the links: `sim`, `user` or `tc`.
     pub backend: String,
     /// The seed of losses and of generated files.
     pub seed: u64,
     /// Changes to the scenario's settings, as `--set` takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings: Vec<String>,
-    /// What was carried.
+    /// The kind of the flow.
     pub flow: String,
     /// The Sidekick mode; `split` where the proxy terminated the connection.
     pub mode: String,
-    /// The congestion controller.
+    /// The data sender's congestion controller; `quinn-cubic` is that of the real server of
+    /// downloads.
     pub cc: String,
     /// Bytes that arrived at the receiver's application.
     pub bytes: u64,
     /// From the first packet to the server's answer, or to the end of the time limit.
     pub time_s: f64,
-    /// Bytes over time.
+    /// `bytes` over `time_s`.
     pub goodput_mbit_s: f64,
     /// What happened to the packets.
     pub packets: Packets,
-    /// What the proxy told the sender.
+    /// The quACKs of the proxy.
     pub quacks: Quacks,
-    /// Packets that the receiver of data sent, for all flows, all of them acknowledgements but for
-    /// a few.
+    /// Packets that the receiver of the data sent, of all flows. Nearly all are acknowledgements.
     pub ack_packets: u64,
-    /// Whether the proxy was helping at the end.
+    /// Whether the proxy helped at the end.
     pub assisted: bool,
     /// A sentence about that help.
     pub assistance: String,
@@ -278,8 +280,8 @@ pub struct RunRecord {
     /// milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub first_byte_ms: Vec<f64>,
-    /// Of a flow of messages: how much longer than the quickest each took, from when it was due to
-    /// when the receiver's application had all of it and all before it.
+    /// Of a flow of messages: how much longer than the quickest message each took. It counts from
+    /// when a message is due until the receiver's application has it and all earlier ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_of_line_ms: Option<Percentiles>,
     /// Of a flow whose receiver is helped.
@@ -291,40 +293,44 @@ pub struct RunRecord {
     /// The second flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub competitor: Option<CompetitorRecord>,
-    /// The proxy's bytes by the way it tells; backend `sim`.
+    /// The proxy's bytes by the way it reports; backend `sim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quack_styles: Option<QuackStyles>,
     /// The faults of the scenario's events, if it has any; backend `sim`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faults: Option<FaultCounts>,
-    /// The window over time, where the run was asked to write it down; backend `sim`.
+    /// The window over time, with `flow.sample_ms`; backend `sim`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub window: Vec<WindowSample>,
-    /// SHA-256 of what the receiver stored, which is that of what was sent; empty where nothing was
-    /// stored.
+    /// The SHA-256 of the file that arrived, which is that of the file that was sent. Empty if the
+    /// flow has no file.
     pub sha256: String,
     /// Counts of all four links.
     pub links: PathCounters,
 }
 
 impl RunRecord {
-    /// What follows from the scenario and from the counts of the links, which `backend` made.
+    /// Whether the data flowed from the receiver of the path to its sender.
+    pub fn is_download(&self) -> bool {
+        [FlowKind::Download, FlowKind::Requests].iter().any(|kind| kind.name() == self.flow)
+    }
+
+    /// The part of the record that follows from the scenario, and from the counts of the links that
+    /// `backend` emulated.
     pub fn of(scenario: &Scenario, backend: &str, seed: u64, links: PathCounters) -> Self {
         let PathCounters { near, far } = links;
         let kind = scenario.flow.kind;
         // Data in one direction, acknowledgements in the other.
-        let (near, far, acks) = match kind {
-            FlowKind::Upload | FlowKind::Messages | FlowKind::Audio => {
-                (near.to_receiver, far.to_receiver, far.to_sender)
-            }
-            FlowKind::Download | FlowKind::Requests => {
-                (near.to_sender, far.to_sender, near.to_receiver)
-            }
+        let (near, far, acks) = match kind.is_download() {
+            false => (near.to_receiver, far.to_receiver, far.to_sender),
+            true => (near.to_sender, far.to_sender, near.to_receiver),
         };
         let mode = if scenario.flow.split { "split" } else { scenario.sidekick.mode.name() };
         let cc = match kind {
-            // There is none: the rate is constant.
+            // The rate is constant.
             FlowKind::Audio => "none",
+            // `flow.cc` cannot change the real server's own.
+            _ if kind.is_download() && backend != "sim" => REAL_SERVERS_CC,
             _ => scenario.congestion_control().name(),
         };
         Self {
@@ -343,5 +349,25 @@ impl RunRecord {
             links,
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_names_the_controller_that_sent_the_data() {
+        let cc = |name: &str, backend: &str| {
+            let mut scenario = Scenario::load(name).unwrap();
+            scenario.apply(&["flow.cc=cubic-rfc9438"]).unwrap();
+            RunRecord::of(&scenario, backend, 1, PathCounters::default()).cc
+        };
+        for backend in ["sim", "user", "tc"] {
+            assert_eq!(cc("upload-paper", backend), "cubic-rfc9438");
+        }
+        assert_eq!(cc("download-paper", "sim"), "cubic-rfc9438");
+        assert_eq!(cc("download-paper", "user"), "quinn-cubic");
+        assert_eq!(cc("download-paper", "tc"), "quinn-cubic");
     }
 }

@@ -6,8 +6,8 @@ use comfy_table::{Cell, CellAlignment, Table};
 use crate::record::{Percentiles, RunRecord};
 use crate::scenario::{FlowKind, Scenario};
 
-/// More packets than this leaving a link late spoil a run's delays, in percent: a call's 99th
-/// percentile stands on one in a hundred.
+/// The largest share of packets that may leave a link late, in percent. A larger one spoils the
+/// delays of a run: a call's 99th percentile depends on one packet in a hundred.
 pub const MOST_LATE_PERCENT: f64 = 0.1;
 
 /// Digits of a SHA-256 that a table shows.
@@ -23,7 +23,7 @@ pub fn table_of<T>(columns: &[Column<T>], rows: &[T], words: usize) -> Table {
     table(&header, rows.iter().map(entries), words)
 }
 
-/// A table whose first `words` columns are words and whose others are numbers.
+/// A table. Its first `words` columns are words, the others numbers.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, words: usize) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_header(header.iter().copied());
@@ -82,7 +82,8 @@ fn waits(run: &RunRecord) -> Percentiles {
 /// The runs of one scenario: a table, and for transfers the median.
 pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
     let mode = if scenario.flow.split { "split proxy" } else { scenario.sidekick.mode.name() };
-    let (name, cc) = (&scenario.name, scenario.congestion_control().name());
+    let name = &scenario.name;
+    let cc = records.first().map_or("", |record| &record.cc);
     let print = |title: String, columns: &[Column<RunRecord>]| {
         format!("{name}: {title}\n{}\n", table_of(columns, records, 0))
     };
@@ -113,7 +114,7 @@ pub fn summary(scenario: &Scenario, records: &[RunRecord]) -> String {
     }
 }
 
-/// What one run came to, in a few words.
+/// The result of one run, in a few words.
 pub fn outcome(record: &RunRecord) -> String {
     let what = match (record.audio, record.head_of_line_ms) {
         (Some(_), _) => "de-jitter latency",
@@ -136,7 +137,7 @@ pub fn short_hash(hash: &str) -> String {
     hash.chars().take(SHORT_HASH).collect()
 }
 
-/// Median, least and most of some figures; `None` of no figures.
+/// The median, the least and the greatest of some figures. `None` without figures.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -146,7 +147,7 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> Option<(f64, f64, f64)>
     Some(((lower + upper) / 2.0, least, most))
 }
 
-/// The figure above so many percent of the others; `None` of no figures.
+/// The figure above so many percent of the others. `None` without figures.
 pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Option<f64> {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -154,12 +155,13 @@ pub fn percentile(figures: impl IntoIterator<Item = f64>, percent: usize) -> Opt
     figures.get((figures.len() * percent / 100).min(last)).copied()
 }
 
-/// The share of packets that this machine delayed, in percent, where a run is about delays: a call.
+/// The share of packets that this machine delayed, in percent. It counts only for a call, whose
+/// figures are delays.
 pub fn late_percent(record: &RunRecord) -> f64 {
     if record.audio.is_some() { record.links.late_percent() } else { 0.0 }
 }
 
-/// What must be said besides the figures of a run, if anything.
+/// Remarks that a reader of a run's figures needs.
 pub fn remarks(record: &RunRecord) -> Vec<String> {
     let mut remarks = Vec::new();
     if record.mode != "off" && !record.assisted {
@@ -168,15 +170,16 @@ pub fn remarks(record: &RunRecord) -> Vec<String> {
     let overruns = record.links.overruns();
     if overruns > 0 {
         remarks.push(format!(
-            "this machine was too slow for {overruns} packets, which look like losses that the scenario does not have; \
-             run it again with less going on"
+            "this machine was too slow for {overruns} packets, which count as losses: run it again \
+             while the machine does nothing else"
         ));
     }
     let late = late_percent(record);
     if late > MOST_LATE_PERCENT {
         remarks.push(format!(
-            "this machine was busy: {late:.1} % of packets left a link more than a millisecond late, so that delays are longer \
-             than the scenario's; run it again with less going on"
+            "this machine was busy: {late:.1} % of packets left a link more than a millisecond \
+             late, so delays are longer than the scenario's: run it again while the machine does \
+             nothing else"
         ));
     }
     remarks

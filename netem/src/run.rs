@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -31,12 +31,12 @@ pub const UPLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-upload", "sideki
 /// The name under which the server stores the upload.
 const UPLOAD: &str = "upload";
 
-/// How often progress is looked at.
+/// The interval between looks at the progress.
 const TICK: Duration = Duration::from_millis(250);
-/// A path on which nothing at all arrives for so long will not bring the upload to its end.
+/// If no packet arrives for so long, the transfer has stalled.
 const SILENCE: Duration = Duration::from_secs(90);
 
-/// The client's report, as far as it is used here.
+/// The part of the client's report that the record needs.
 #[derive(Debug, Deserialize)]
 struct ClientReport {
     bytes: u64,
@@ -48,56 +48,56 @@ struct ClientReport {
     quacks: Quacks,
     near_rtt_ms: Option<f64>,
     rtt_ms: Option<f64>,
-    /// What the help repaired of what the client received.
+    /// The help for what the client received.
     #[serde(flatten)]
     repeats: Option<Repeats>,
 }
 
-/// Why a run came to nothing.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The path.
+    /// The path could not be built, or failed.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// A program.
+    /// A program could not start, or failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// An end failed, the proxy did not last, the path fell silent, or something else was stored.
+    /// The transfer failed or stalled, the proxy ended, or another file arrived than was sent.
     #[error("{0}")]
     Failed(String),
     /// The report of a program cannot be read.
-    #[error("{program} printed no report that the lab can read")]
+    #[error("{program} printed no report that the lab can read: use the programs of this version")]
     Report {
         /// The program.
         program: &'static str,
         /// What is wrong with the report.
         source: serde_json::Error,
     },
-    /// Files of the run.
+    /// A file of the run cannot be used.
     #[error("cannot {what}")]
     Io {
-        /// What was tried.
+        /// What failed.
         what: &'static str,
         /// Why it failed.
         source: io::Error,
     },
 }
 
-/// What stays the same over many runs.
+/// What many runs have in common.
 #[derive(Clone, Debug)]
 pub struct Bench<'a> {
-    /// Who makes the links.
+    /// What emulates the links.
     pub backend: Backend,
     /// Where the programs are.
     pub programs: &'a Programs,
-    /// Where the files of a run may be put.
+    /// The directory for the files of a run.
     pub directory: &'a FilePath,
-    /// Where pcap files go, a directory for each seed.
+    /// The directory for pcap files, with a directory for each seed.
     pub pcap: Option<&'a FilePath>,
 }
 
 impl Bench<'_> {
-    /// Uploads `file` over the path of `scenario` once, and checks that it arrived as it was.
+    /// Uploads `file` once over the path of `scenario`, and checks that the same file arrived.
     ///
     /// # Errors
     ///
@@ -109,29 +109,29 @@ impl Bench<'_> {
         file: &SourceFile,
         progress: &mut Progress,
     ) -> Result<RunRecord, RunError> {
-        let mut testbed = Testbed::new(self, scenario, seed)?;
-        let directory = testbed.directory.path();
-        let (store, ca) = (directory.join("store"), directory.join("ca.pem"));
-        std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
-        let server = testbed.start_receiver("h3-upload-server", &server_arguments(&store, &ca))?;
-        let arguments = client_arguments(scenario, &file.path, &ca);
-        let client = testbed.run_sender("h3-upload", &arguments, file.bytes, progress)?;
-        let links = testbed.finish()?;
-        server.stop();
-        if !client.status.success() {
-            return Err(RunError::Failed(format!("the upload failed: {}", client.why())));
-        }
-        let report = report("h3-upload", &client.output)?;
-        let stored = sha256(&store.join(UPLOAD)).map_err(failed("read what the server stored"))?;
-        if stored != file.sha256 {
-            let sent = &file.sha256;
-            return Err(RunError::Failed(format!(
-                "the server stored {stored} where {sent} was sent"
-            )));
-        }
-        let record = RunRecord::of(scenario, self.backend.name(), seed, links);
-        Ok(RunRecord { sha256: stored, ..with_report(record, report) })
+        let testbed = Testbed::new(self, scenario, seed)?;
+        let store = testbed.store()?;
+        let arguments = client_arguments(scenario, &file.path, &testbed.ca());
+        let arrived = store.join(UPLOAD);
+        let (record, report) = testbed.transfer(
+            &Transfer { name: "upload", client: "h3-upload", arguments, file, arrived },
+            seed,
+            progress,
+        )?;
+        Ok(with_report(record, report))
     }
+}
+
+/// One file's way from a client to the server, or back.
+struct Transfer<'a> {
+    /// For errors.
+    name: &'static str,
+    /// The client's program, and its arguments.
+    client: &'static str,
+    arguments: Vec<String>,
+    file: &'a SourceFile,
+    /// Where the file is afterwards.
+    arrived: PathBuf,
 }
 
 /// What a run of real programs needs: a fresh path, files, and the proxy if the scenario has one.
@@ -153,6 +153,47 @@ impl<'a> Testbed<'a> {
         let pcap = bench.pcap.map(|directory| directory.join(format!("seed-{seed}")));
         let path = Path::build_with_pcap(bench.backend, scenario, seed, pcap.as_deref())?;
         Ok(Self { bench, scenario, proxy: None, path, directory })
+    }
+
+    /// Makes the server's directory.
+    fn store(&self) -> Result<PathBuf, RunError> {
+        let store = self.directory.path().join("store");
+        std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
+        Ok(store)
+    }
+
+    /// Where the server writes its root certificate.
+    fn ca(&self) -> PathBuf {
+        self.directory.path().join("ca.pem")
+    }
+
+    /// Transfers the file between a client and the server of [`Testbed::store`], and checks that the
+    /// same file arrived. Returns the record without the client's report, and that report.
+    fn transfer(
+        mut self,
+        transfer: &Transfer<'_>,
+        seed: u64,
+        progress: &mut Progress,
+    ) -> Result<(RunRecord, ClientReport), RunError> {
+        let Transfer { name, client, arguments, file, arrived } = transfer;
+        let server = server_arguments(&self.directory.path().join("store"), &self.ca());
+        let server = self.start_receiver("h3-upload-server", &server)?;
+        let ended = self.run_sender(client, arguments, file.bytes, progress)?;
+        let links = self.finish()?;
+        server.stop();
+        if !ended.status.success() {
+            return Err(RunError::Failed(format!("the {name} failed: {}", ended.why())));
+        }
+        let report = report(client, &ended.output)?;
+        let sha256 = sha256(arrived).map_err(failed("read the file that arrived"))?;
+        if sha256 != file.sha256 {
+            let sent = &file.sha256;
+            return Err(RunError::Failed(format!(
+                "the {name} changed the file: SHA-256 {sent} was sent, and {sha256} arrived"
+            )));
+        }
+        let record = RunRecord::of(self.scenario, self.bench.backend.name(), seed, links);
+        Ok((RunRecord { sha256, ..record }, report))
     }
 
     fn start(
@@ -186,7 +227,7 @@ impl<'a> Testbed<'a> {
     }
 
     /// Runs the client or the sending program to its end, and shows how many of the `bytes` have
-    /// arrived. Kills the proxy halfway if the scenario wants it.
+    /// arrived. If the scenario demands it, kills the proxy after half of them.
     fn run_sender(
         &mut self,
         name: &'static str,
@@ -207,12 +248,13 @@ impl<'a> Testbed<'a> {
             if silent > SILENCE {
                 let seconds = SILENCE.as_secs();
                 return Err(RunError::Failed(format!(
-                    "the run stalled: no packet has arrived for {seconds} s"
+                    "the run stalled: no packet arrived for {seconds} s; try less loss or \
+                     another seed"
                 )));
             }
             progress.show(carried);
             if self.scenario.sidekick.proxy == ProxyFate::Dies && carried >= bytes / 2 {
-                // A guard that is dropped kills its program.
+                // Drop kills the program.
                 self.proxy = None;
             }
         }
@@ -283,7 +325,7 @@ fn client_arguments(scenario: &Scenario, file: &FilePath, ca: &FilePath) -> Vec<
     arguments
 }
 
-/// What the sending programs are told of the proxy.
+/// The sending programs' options about the proxy.
 fn sidekick_arguments(sidekick: &Sidekick) -> Vec<String> {
     let mut arguments = words(&["--sidekick", sidekick.mode.name()]);
     if sidekick.mode != Mode::Off {

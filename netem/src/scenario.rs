@@ -1,7 +1,7 @@
 //! Scenarios: the two segments, the flow and the Sidekick settings of one experiment.
 //!
-//! A scenario is a TOML file, built in or given by its path. Every setting has one name,
-//! `section.key`, and one parser, whether it stands in a file or on the command line (`--set
+//! A scenario is a TOML file, built in or named by its path. Every setting has one name,
+//! `section.key`, and one parser, for files and for the command line (`--set
 //! near.loss_percent=4`).
 
 use std::borrow::Cow;
@@ -46,21 +46,21 @@ const BUILT_IN: [(&str, &str); 10] = [
 /// One experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scenario {
-    /// Its name, or the path it was read from.
+    /// Its name, or the path of its file.
     pub name: String,
-    /// What it is, in a few words.
+    /// A description in a few words.
     pub description: String,
-    /// Sender to proxy.
+    /// The segment between sender and proxy.
     pub near: Segment,
-    /// Proxy to receiver.
+    /// The segment between proxy and receiver.
     pub far: Segment,
-    /// What is carried.
+    /// The first flow.
     pub flow: Flow,
     /// A second, plain flow.
     pub competitor: Competitor,
-    /// What the sender does with quACKs.
+    /// The proxy, and the sender's use of it.
     pub sidekick: Sidekick,
-    /// What goes wrong during the run.
+    /// The faults that occur during the run.
     pub faults: Faults,
 }
 
@@ -78,7 +78,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// One sentence that names what there is, or what is wrong with the file.
+    /// No scenario has this name, or the file is unreadable or wrong.
     pub fn load(name: &str) -> Result<Self, ScenarioError> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
@@ -88,7 +88,7 @@ impl Scenario {
         if !looks_like_a_path {
             let valid = BUILT_IN.map(|(name, _)| name).join(", ");
             return Err(ScenarioError::Wrong(format!(
-                "there is no scenario `{name}`; take one of {valid}, or the path of a .toml file"
+                "there is no scenario `{name}`: choose one of {valid}, or the path of a .toml file"
             )));
         }
         let text = std::fs::read_to_string(name)
@@ -100,7 +100,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// One sentence naming the file, the line, and what was expected there.
+    /// The text is wrong. The error names the file, the line, and what is expected there.
     pub fn parse(name: &str, text: &str) -> Result<Self, ScenarioError> {
         let at = |offset: usize, problem: ScenarioError| {
             let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
@@ -157,12 +157,12 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// One sentence that names the settings there are, or the values that this one takes.
+    /// The setting or its value is unknown. The error names those that exist.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ScenarioError> {
         self.set_from(Path::new(""), name, value)
     }
 
-    /// Sets one setting; a path among the values counts from `directory`.
+    /// Sets one setting. A relative path among the values begins at `directory`.
     fn set_from(&mut self, directory: &Path, name: &str, value: &str) -> Result<(), ScenarioError> {
         let mut changed = self.clone();
         settings::set(&mut changed, name, value.trim())?;
@@ -176,7 +176,7 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// As [`Scenario::set`] and [`Scenario::check`]; it stops at the first error.
+    /// The first error of [`Scenario::set`] or [`Scenario::check`].
     pub fn apply<S: AsRef<str>>(&mut self, assignments: &[S]) -> Result<(), ScenarioError> {
         for text in assignments.iter().map(AsRef::as_ref) {
             let (key, value) = text.split_once('=').ok_or_else(|| {
@@ -188,12 +188,12 @@ impl Scenario {
         self.check()
     }
 
-    /// The controller that the data sender runs: the one that was set, or the one that the mode
-    /// goes with. PACUBIC always stands on CUBIC as in RFC 9438.
+    /// The controller of the data sender: the one that is set, or that of the mode. PACUBIC always
+    /// uses CUBIC as in RFC 9438.
     pub fn congestion_control(&self) -> CongestionControl {
         let set = self.flow.cc.unwrap_or(CongestionControl::Cubic);
-        if matches!(self.flow.kind, FlowKind::Download | FlowKind::Requests) {
-            // The data sender is a server that knows nothing of a Sidekick.
+        if self.flow.kind.is_download() {
+            // The data sender is a server, which has no mode.
             return set;
         }
         match self.sidekick.mode {
@@ -206,8 +206,8 @@ impl Scenario {
     }
 }
 
-/// A value as [`Scenario::set`] takes it: a string without its quotes, anything else as it stands
-/// in the file.
+/// A value as [`Scenario::set`] accepts it: a string without its quotes, or another value as the
+/// file has it.
 fn text_of<'a>(value: &'a Spanned<DeValue<'_>>, file: &'a str) -> &'a str {
     match value.get_ref() {
         DeValue::String(text) => text,

@@ -1,4 +1,4 @@
-//! The file that is uploaded, and the proof that it arrived.
+//! The file that is transferred, and the proof that it arrived.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -12,7 +12,7 @@ use crate::path::streams;
 
 const CHUNK: usize = 64 * 1024;
 
-/// A file to upload.
+/// A file to transfer.
 #[derive(Clone, Debug)]
 pub struct SourceFile {
     /// Where it is.

@@ -315,7 +315,7 @@ fn what_cannot_be_run_is_said_before_anything_starts() {
     for (arguments, sentence) in [
         (
             &["run", "uplaod"][..],
-            "there is no scenario `uplaod`; take one of upload-paper, audio-paper,",
+            "there is no scenario `uplaod`: choose one of upload-paper, audio-paper,",
         ),
         (
             &["run", "upload-paper", "--backend", "ns3"],

@@ -1,7 +1,7 @@
 //! The programs' access to the system: clock, randomness, signals, sockets, files and terminal.
 
 use crate::session::Description;
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -13,7 +13,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tempfile::NamedTempFile;
@@ -72,6 +72,33 @@ pub fn unspecified(like: SocketAddr) -> IpAddr {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
+}
+
+/// Checks that options name different files, because each of these files would spoil the other. A
+/// device may be named twice.
+///
+/// # Errors
+/// Two options name the same file.
+pub fn check_files(options: &[(&str, &Option<PathBuf>)]) -> anyhow::Result<()> {
+    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    for (option, path) in options {
+        let Some(file) = path.as_deref().and_then(full) else { continue };
+        if let Some((other, _)) = seen.iter().find(|(_, other)| *other == file) {
+            bail!("{other} and {option} name the same file: rename one of them");
+        }
+        seen.push((option, file));
+    }
+    Ok(())
+}
+
+/// The path from the root of a regular file, which need not exist yet.
+fn full(path: &Path) -> Option<PathBuf> {
+    if let Ok(existing) = path.canonicalize() {
+        return existing.is_file().then_some(existing);
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = parent.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(directory.join(path.file_name()?))
 }
 
 /// Reads a session description.

@@ -127,7 +127,11 @@ impl Other {
     /// be faster, not slower, and could pass for one that agrees.
     fn loss_row(&self, results: &Results) -> Row {
         fn share<'a>(records: impl Iterator<Item = &'a RunRecord>) -> (u64, u64) {
-            let links = records.map(|record| record.links.near.to_receiver.link);
+            let near = records.map(|record| (record.is_download(), record.links.near));
+            let links = near.map(|(down, near)| match down {
+                false => near.to_receiver.link,
+                true => near.to_sender.link,
+            });
             links.fold((0, 0), |(lost, all), link| (lost + link.lost_random, all + link.packets))
         }
         let jobs: Vec<_> = self.case.jobs().collect();
@@ -306,6 +310,15 @@ mod tests {
         assert_eq!(verdict(&[losing("tc", 81)], &sim), Verdict::Agree);
         assert_eq!(verdict(&[losing("tc", 0)], &sim), Verdict::Differ);
         assert_eq!(verdict(&[losing("tc", 100)], &sim), Verdict::Differ);
+        // A download loses in the other direction.
+        let download = |backend| {
+            let mut record = RunRecord { flow: "download".into(), ..losing(backend, 0) };
+            record.links.near.to_sender.link.packets = 5000;
+            record
+        };
+        let mut sim = download("sim");
+        sim.links.near.to_sender.link.lost_random = 50;
+        assert_eq!(verdict(&[download("tc")], &sim), Verdict::Differ);
     }
 
     #[test]

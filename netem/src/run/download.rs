@@ -2,14 +2,11 @@
 
 use std::path::Path as FilePath;
 
-use super::{
-    Bench, ClientReport, RunError, Testbed, failed, report, server_arguments, sidekick_arguments,
-    with_report,
-};
+use super::{Bench, RunError, Testbed, Transfer, failed, sidekick_arguments, with_report};
 use crate::progress::Progress;
 use crate::record::{Packets, RunRecord};
 use crate::scenario::{Mode, Scenario};
-use crate::source::{SourceFile, sha256};
+use crate::source::SourceFile;
 use crate::topology::{RECEIVER, SERVER_PORT};
 use crate::words;
 
@@ -20,7 +17,7 @@ pub const DOWNLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-download", "si
 const DOWNLOAD: &str = "download";
 
 impl Bench<'_> {
-    /// Downloads `file` over the path of `scenario` once, and checks that it arrived as it was. The
+    /// Downloads `file` once over the path of `scenario`, and checks that the same file arrived. The
     /// server knows nothing of the proxy, and has its own congestion controller.
     ///
     /// # Errors
@@ -33,33 +30,20 @@ impl Bench<'_> {
         file: &SourceFile,
         progress: &mut Progress,
     ) -> Result<RunRecord, RunError> {
-        let mut testbed = Testbed::new(self, scenario, seed)?;
-        let directory = testbed.directory.path();
-        let (store, ca) = (directory.join("store"), directory.join("ca.pem"));
-        let arrived = directory.join("arrived");
-        std::fs::create_dir(&store).map_err(failed("make a directory for the server"))?;
-        std::fs::copy(&file.path, store.join(DOWNLOAD)).map_err(failed("copy the file"))?;
-        let server = testbed.start_receiver("h3-upload-server", &server_arguments(&store, &ca))?;
-        let arguments = client_arguments(scenario, &arrived, &ca);
-        let client = testbed.run_sender("h3-download", &arguments, file.bytes, progress)?;
-        let links = testbed.finish()?;
-        server.stop();
-        if !client.status.success() {
-            return Err(RunError::Failed(format!("the download failed: {}", client.why())));
-        }
-        let report: ClientReport = report("h3-download", &client.output)?;
+        let testbed = Testbed::new(self, scenario, seed)?;
+        let stored = testbed.store()?.join(DOWNLOAD);
+        std::fs::copy(&file.path, stored).map_err(failed("copy the file"))?;
+        let arrived = testbed.directory.path().join("arrived");
+        let arguments = client_arguments(scenario, &arrived, &testbed.ca());
+        let (record, report) = testbed.transfer(
+            &Transfer { name: "download", client: "h3-download", arguments, file, arrived },
+            seed,
+            progress,
+        )?;
         let repeats = report.repeats.filter(|_| scenario.sidekick.mode != Mode::Off);
-        let arrived = sha256(&arrived).map_err(failed("read what the client stored"))?;
-        if arrived != file.sha256 {
-            let sent = &file.sha256;
-            return Err(RunError::Failed(format!(
-                "the client stored {arrived} where {sent} was sent"
-            )));
-        }
-        let record = RunRecord::of(scenario, self.backend.name(), seed, links);
         // The client's report is of what it sent itself, which is not the data.
         let packets = Packets { sent: record.links.far.to_sender.link.packets, ..record.packets };
-        Ok(RunRecord { sha256: arrived, packets, repeats, ..with_report(record, report) })
+        Ok(RunRecord { packets, repeats, ..with_report(record, report) })
     }
 }
 

@@ -64,7 +64,7 @@ impl Scenario {
                 return clash(setting, of_kind, instead);
             }
         }
-        let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        let receives = kind.is_download();
         if receives {
             if !matches!(mode, Mode::Off | Mode::Receive | Mode::Auto) {
                 let instead = "the client receives the data: set it to off, receive or auto";
@@ -135,7 +135,7 @@ impl Scenario {
         if kind == FlowKind::Messages {
             return Some(format!("flow.kind = {}", kind.name()));
         }
-        let receives = matches!(kind, FlowKind::Download | FlowKind::Requests);
+        let receives = kind.is_download();
         // The real server has CUBIC without rollback.
         if receives && flow.cc.is_some_and(|cc| cc != CubicRfc9438) {
             return Some(format!("flow.cc = {} of a server", self.congestion_control().name()));

@@ -1,4 +1,4 @@
-//! Why a scenario could not be had.
+//! The errors of scenarios.
 
 /// Why a scenario cannot be used. Each is one sentence for the person at the command line.
 #[derive(Debug, thiserror::Error)]
@@ -14,7 +14,7 @@ pub enum ScenarioError {
         /// Why.
         source: std::io::Error,
     },
-    /// A file has an invalid line.
+    /// A line of a file is invalid.
     #[error("{file}, line {line}: {problem}")]
     InFile {
         /// The scenario's name or path.
@@ -24,7 +24,7 @@ pub enum ScenarioError {
         /// What is wrong there.
         problem: Box<ScenarioError>,
     },
-    /// The trace that a setting names.
+    /// The trace that a setting names cannot be used.
     #[error(transparent)]
     Trace(#[from] crate::link::TraceError),
     /// Two settings that contradict each other.

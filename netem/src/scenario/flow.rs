@@ -21,6 +21,13 @@ named! {
     }
 }
 
+impl FlowKind {
+    /// Whether the client asks for the data: it flows from the receiver of a path to its sender.
+    pub fn is_download(self) -> bool {
+        matches!(self, Self::Download | Self::Requests)
+    }
+}
+
 named! {
     /// A congestion controller of a data sender.
     pub enum CongestionControl {

@@ -74,7 +74,7 @@ fn a_wrong_value_names_those_that_are_taken() {
 fn names_that_are_not_there_say_so() {
     let unknown = Scenario::load("uplaod").unwrap_err().to_string();
     assert!(
-        unknown.starts_with("there is no scenario `uplaod`; take one of upload-paper"),
+        unknown.starts_with("there is no scenario `uplaod`: choose one of upload-paper"),
         "{unknown}"
     );
     let missing = Scenario::load("/nowhere/x.toml").unwrap_err().to_string();

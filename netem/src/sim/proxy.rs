@@ -175,7 +175,9 @@ impl Node for Proxy {
             Side::Right => {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     let flow = Flow { source: packet.source, destination: packet.destination };
-                    self.copies.keep(&packet.payload, now, |copy| {
+                    let client = packet.destination.ip();
+                    let asked = observer.copy_clients().any(|asking| asking == client);
+                    self.copies.keep(&packet.payload, asked, now, |copy| {
                         observer.keep(&flow, NEAR_INTERFACE, copy, now)
                     });
                 }

@@ -261,7 +261,7 @@ fn over_acknowledged(
     client: &Quic<Client>,
     server: &Quic<Server>,
 ) -> Option<String> {
-    if !matches!(scenario.flow.kind, FlowKind::Download | FlowKind::Requests) {
+    if !scenario.flow.kind.is_download() {
         return None;
     }
     let (acknowledged, received) =

@@ -19,7 +19,12 @@ const PORT: u16 = 5004;
 /// round trip, until the playout limit. Then it skips the packet, and conceals it in the WAV file.
 /// The program ends after the stream, or on Ctrl-C, and prints its report in either case.
 #[derive(Debug, Parser)]
-#[command(name = "audio-receive", version)]
+#[command(
+    name = "audio-receive",
+    version,
+    override_usage = "audio-receive --write-sdp <FILE> [OPTIONS]\n       \
+                      audio-receive --sdp <FILE> [OPTIONS]"
+)]
 pub(crate) struct Cli {
     /// The session description that the sender wrote
     #[arg(long, value_name = "FILE", conflicts_with = "write_sdp")]
@@ -63,6 +68,12 @@ pub(crate) struct Plan {
 impl Cli {
     /// Checks the options together, and reads the session description or makes one with `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
+        edge::check_files(&[
+            ("--sdp", &self.sdp),
+            ("--write-sdp", &self.write_sdp),
+            ("--wav", &self.wav),
+            ("--hgrm", &self.hgrm),
+        ])?;
         let (listen, description) = match (&self.sdp, &self.write_sdp) {
             (Some(path), _) => {
                 let read = edge::read_description(path)?;
@@ -120,6 +131,8 @@ mod tests {
             (&["--write-sdp", "call.sdp", "--raw", "--wav", "call.wav"], "cannot be heard"),
             (&["--sdp", "/nonexistent/call.sdp"], "cannot read /nonexistent/call.sdp"),
             (&["--sdp", "a", "--write-sdp", "b"], "cannot be used with"),
+            (&["--sdp", "a", "--wav", "./a"], "--sdp and --wav"),
+            (&["--write-sdp", "a", "--wav", "b", "--hgrm", "src/../b"], "--wav and --hgrm"),
         ] {
             let text = format!("{:#}", plan(args).expect_err("this must be refused"));
             assert!(text.contains(word), "{args:?}: {text}");

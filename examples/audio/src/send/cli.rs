@@ -23,7 +23,12 @@ use sidekick_protocol::SenderConfig;
 /// them again at once, without waiting for the receiver. Ctrl-C ends the stream; a second one ends
 /// the program.
 #[derive(Debug, Parser)]
-#[command(name = "audio-send", version)]
+#[command(
+    name = "audio-send",
+    version,
+    override_usage = "audio-send --write-sdp <FILE> <HOST:PORT> [OPTIONS]\n       \
+                      audio-send --sdp <FILE> [HOST:PORT] [OPTIONS]"
+)]
 pub(crate) struct Cli {
     /// The receiver's address [default: that of --sdp]
     #[arg(value_name = "HOST:PORT")]
@@ -113,6 +118,7 @@ impl Cli {
     /// Checks the options together, resolves names, and reads the session description or makes one
     /// with `key`.
     pub(crate) fn plan(&self, key: MasterKey) -> anyhow::Result<Plan> {
+        edge::check_files(&[("--wav", &self.wav), ("--write-sdp", &self.write_sdp)])?;
         let interval = Duration::from_millis(self.interval_ms.into());
         ensure!(
             self.raw || FRAME_MS.contains(&self.interval_ms),
@@ -298,6 +304,7 @@ mod tests {
             (&["--raw", "--bytes", "12"], "13 to 1428"),
             (&["--bytes", "100"], "--raw"),
             (&["--sdp", "call.sdp"], "--write-sdp"),
+            (&["--wav", "./call.sdp"], "--wav and --write-sdp"),
         ] {
             let text = format!("{:#}", new(args).expect_err("this must be refused"));
             assert!(text.contains(word), "{args:?}: {text}");

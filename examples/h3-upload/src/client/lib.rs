@@ -14,6 +14,7 @@
 //! | `watch.rs` | a wrapper that records why a connection ended, and lets it end at once |
 //! | `patience.rs` | when to abort because of a stalled server |
 //! | `qlog.rs` | the connection's qlog file |
+//! | `paths.rs` | which files paths name |
 //! | `exchange.rs` | one request on the connection, and the close |
 //! | `progress.rs`, `report.rs` | progress, and the common part of summary and JSON object |
 //! | `words.rs`, `../text.rs` | a peer's text, made safe to show |
@@ -23,6 +24,7 @@ pub mod connect;
 mod discover;
 pub mod exchange;
 pub mod options;
+pub mod paths;
 pub mod patience;
 pub mod program;
 pub mod progress;

@@ -37,6 +37,11 @@ impl Activity {
         done
     }
 
+    /// Excuses the server from now on, because another deadline applies.
+    pub fn suspend(&self) {
+        self.turns.fetch_or(1, Ordering::Relaxed);
+    }
+
     /// Sets how many bytes have moved between the file and the connection.
     pub fn set_bytes(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
@@ -117,5 +122,7 @@ mod tests {
         let turns = || activity.turns.load(Ordering::Relaxed);
         assert_eq!((activity.writing(turns), turns()), (1, 0));
         assert_eq!((activity.reading(turns), turns()), (1, 2));
+        activity.suspend();
+        assert_eq!(turns() % 2, 1);
     }
 }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow, ensure};
 use tempfile::TempDir;
 
+use crate::paths::{descriptor, directory, same_file};
+
 /// A place for a connection's qlog file.
 #[derive(Debug)]
 pub(crate) struct Qlog {
@@ -24,30 +26,26 @@ impl Qlog {
     /// Checks that `file` can be written. An existing regular file will be replaced.
     ///
     /// # Errors
-    /// It cannot be written, or is one of the `inputs`.
-    pub(crate) fn prepare(file: &Path, inputs: &[&Path]) -> anyhow::Result<Self> {
+    /// It cannot be written, or is one of the `used` files.
+    pub(crate) fn prepare(file: &Path, used: &[&Path]) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write the qlog file {}", file.display());
-        let same = |input: &&&Path| {
-            let (one, other) = (fs::canonicalize(file), fs::canonicalize(input));
-            matches!((one, other), (Ok(one), Ok(other)) if one == other)
-        };
-        if let Some(input) = inputs.iter().find(same) {
+        if let Some(used) = used.iter().find(|used| same_file(file, used)) {
             anyhow::bail!(
-                "{}: this program reads {}; name another file",
+                "{}: this program reads or writes {}; name another file",
                 cannot(),
-                input.display()
+                used.display()
             );
         }
-        // The move would replace a device or a pipe.
-        let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file());
+        // The move would replace a device, a pipe, or the link to a descriptor.
+        let replaceable = fs::metadata(file).map_or(true, |metadata| metadata.is_file())
+            && descriptor(file).is_none();
         ensure!(
             replaceable && file.file_name().is_some(),
             "{}: it is not a regular file",
             cannot()
         );
         // In the same directory, because a file cannot move to another file system.
-        let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = directory(file);
         // tempfile's own error names the scratch directory, which the user did not choose.
         let scratch =
             tempfile::Builder::new().prefix(".qlog-").tempdir_in(parent).map_err(|error| {
@@ -86,6 +84,7 @@ impl Qlog {
 mod tests {
     use super::*;
     use std::io::Write as _;
+    use std::os::fd::AsRawFd as _;
 
     #[test]
     fn writes_after_the_move_reach_the_file() {
@@ -105,12 +104,15 @@ mod tests {
     fn only_a_regular_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let inside_nothing = dir.path().join("no/such/directory");
-        for bad in [dir.path(), Path::new("/dev/null"), Path::new(".."), &inside_nothing] {
+        let open = fs::File::create(dir.path().join("open")).unwrap();
+        let open = PathBuf::from(format!("/dev/fd/{}", open.as_raw_fd()));
+        for bad in [dir.path(), Path::new("/dev/null"), Path::new(".."), &inside_nothing, &open] {
             assert!(Qlog::prepare(bad, &[]).is_err(), "{}", bad.display());
         }
         let error = format!("{:#}", Qlog::prepare(&inside_nothing, &[]).unwrap_err());
         let said = format!("there is no directory {}", dir.path().join("no/such").display());
         assert!(error.ends_with(&said) && !error.contains(".qlog-"), "{error}");
+        fs::remove_file(dir.path().join("open")).unwrap();
         assert!(Qlog::prepare(Path::new("no-parent.sqlog"), &[]).is_ok());
         // An input of the upload stays, under any name.
         let upload = dir.path().join("upload");

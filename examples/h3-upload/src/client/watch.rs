@@ -1,18 +1,31 @@
-//! A wrapper around any tokio-quiche application. It records why the connection ended, and counts
-//! acknowledged bytes.
+//! A wrapper around any tokio-quiche application. It records why the connection ended, counts
+//! acknowledged bytes, and keeps the connection alive.
 //!
 //! tokio-quiche's HTTP/3 driver does not report why a connection ended; its event channel closes.
 //! A closed connection then stays for three probe timeouts (RFC 9000, section 10.2), for which the
 //! program would have to wait. This wrapper records the reason, and ends the worker as soon as the
 //! CONNECTION_CLOSE frame is sent or received.
+//!
+//! A file may pause for long at this end, where a pipe's other end decides. Neither end then has
+//! anything to send, so this wrapper sends PINGs. If the server has gone, they do not hold off the
+//! idle timeout, because it does not acknowledge them (RFC 9000, section 10.1).
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tokio::time::{Sleep, sleep};
 use tokio_quiche::metrics::Metrics;
 use tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
 use tokio_quiche::{ApplicationOverQuic, QuicResult, quiche};
+
+/// The interval between PINGs, unless the server's idle timeout needs a shorter one.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The shortest interval, whatever the server's idle timeout.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+/// PINGs within an idle timeout. Two may be lost.
+const PINGS: u32 = 3;
 
 /// Why the connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,12 +99,14 @@ pub(crate) struct Seen {
 pub(crate) struct Watched<A> {
     app: A,
     seen: Arc<Seen>,
+    /// Ends when the next PING is due. `None` before the handshake.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<A> Watched<A> {
     pub(crate) fn new(app: A) -> (Self, Arc<Seen>) {
         let seen = Arc::<Seen>::default();
-        (Self { app, seen: Arc::clone(&seen) }, seen)
+        (Self { app, seen: Arc::clone(&seen), pause: None }, seen)
     }
 }
 
@@ -101,6 +116,7 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         conn: &mut QuicheConnection,
         info: &HandshakeInfo,
     ) -> QuicResult<()> {
+        self.pause = Some(Box::pin(sleep(pause(conn))));
         self.app.on_conn_established(conn, info)
     }
 
@@ -108,14 +124,23 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
         self.app.should_act()
     }
 
-    /// As cancel-safe as `app`'s own, because it keeps no state.
+    /// As cancel-safe as `app`'s own, because only a PING restarts the pause.
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         // The worker flushes before it waits, so a draining connection has sent its last packet.
         // The driver accepts a `quiche::Error` as a regular end.
         if conn.is_draining() {
             return Err(quiche::Error::Done.into());
         }
-        self.app.wait_for_data(conn).await
+        let Some(due) = &mut self.pause else { return self.app.wait_for_data(conn).await };
+        tokio::select! {
+            biased;
+            done = self.app.wait_for_data(conn) => done,
+            () = due.as_mut() => {
+                conn.send_ack_eliciting()?;
+                due.set(sleep(pause(conn)));
+                Ok(())
+            }
+        }
     }
 
     fn process_reads(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
@@ -142,6 +167,15 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Watched<A> {
             let _ = self.seen.ending.set(ending);
         }
         self.app.on_conn_close(conn, metrics, result);
+    }
+}
+
+/// How long the connection may pause.
+fn pause(conn: &QuicheConnection) -> Duration {
+    let idle = conn.peer_transport_params().map_or(0, |params| params.max_idle_timeout);
+    match Duration::from_millis(idle) {
+        Duration::ZERO => LONGEST_PAUSE,
+        idle => (idle / PINGS).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Hashes and writes the body. It uses a thread of its own, because writing a file blocks, and
-//! hashing keeps a core busy.
+//! hashing keeps a core busy. A queue stands before the thread, so that a writer that waits does not
+//! hold up the connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio_quiche::http3::driver::{InboundFrame, InboundFrameStream};
 
 use crate::output::Writer;
+use crate::queue;
 
 /// A body that is to be received.
 #[derive(Debug)]
@@ -45,22 +47,34 @@ pub(crate) fn spawn(
     activity: Arc<Activity>,
 ) -> anyhow::Result<oneshot::Receiver<Done>> {
     let (result, done) = oneshot::channel();
+    let Body { frames, ended, announced } = body;
+    let mut first = ended.then(end);
+    let mut arrived = queue::collect(frames);
     std::thread::Builder::new()
         .name("write-file".to_owned())
         .spawn(move || {
-            let _ = result.send(receive(writer, body, &activity));
+            let next = || first.take().or_else(|| arrived.next());
+            let _ = result.send(receive(writer, next, announced, &activity));
         })
         .context("cannot start a thread to write the file")?;
     Ok(done)
 }
 
-fn receive(mut writer: Writer, body: Body, activity: &Activity) -> Done {
-    let Body { mut frames, ended, announced } = body;
-    let mut next = ended.then(|| InboundFrame::Body(BytesMut::new(), true));
+/// The end of a body.
+fn end() -> InboundFrame {
+    InboundFrame::Body(BytesMut::new(), true)
+}
+
+fn receive(
+    mut writer: Writer,
+    mut next: impl FnMut() -> Option<InboundFrame>,
+    announced: Option<u64>,
+    activity: &Activity,
+) -> Done {
     let mut hash = Sha256::new();
     let mut bytes = 0;
     loop {
-        let (piece, last) = match next.take().or_else(|| frames.blocking_recv()) {
+        let (piece, last) = match next() {
             Some(InboundFrame::Body(piece, last)) => (piece, last),
             Some(InboundFrame::Datagram(_)) => continue,
             // The driver does not mark the end if the server also stopped reading the request.
@@ -92,23 +106,24 @@ fn receive(mut writer: Writer, body: Body, activity: &Activity) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::output::{Output, Place};
-    use tokio::sync::mpsc;
+    use crate::output::{Begun, Output, Place};
+    use std::collections::VecDeque;
 
     /// Receives these pieces, of which the last ends the body if it does.
     fn received(pieces: &[&[u8]], ends: bool, announced: Option<u64>) -> (Done, Vec<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let output = Output { place: Place::File(path.clone()), replace: false };
-        let (writer, part) = output.begin().unwrap();
-        let (to, frames) = mpsc::channel(16);
-        for (index, piece) in pieces.iter().enumerate() {
-            let last = ends && index + 1 == pieces.len();
-            to.blocking_send(InboundFrame::Body((*piece).into(), last)).unwrap();
-        }
-        drop(to);
-        let body = Body { frames, ended: pieces.is_empty() && ends, announced };
-        let done = receive(writer, body, &Activity::default());
+        let Begun::Open(writer, part) = output.begin().unwrap() else { panic!("a new file") };
+        let mut frames: VecDeque<_> = pieces
+            .iter()
+            .enumerate()
+            .map(|(index, piece)| {
+                InboundFrame::Body((*piece).into(), ends && index + 1 == pieces.len())
+            })
+            .collect();
+        frames.extend((pieces.is_empty() && ends).then(end));
+        let done = receive(writer, || frames.pop_front(), announced, &Activity::default());
         part.keep().unwrap();
         (done, std::fs::read(path).unwrap())
     }

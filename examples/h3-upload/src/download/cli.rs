@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use clap::Parser;
 use h3_client::options::{Options, Plan};
+use h3_client::paths::same_file;
 use h3_client::target::{Target, parse_url};
 use url::Url;
 
@@ -25,7 +26,8 @@ pub(crate) struct Cli {
     /// The file's address: https://HOST:PORT/NAME
     #[arg(value_parser = parse_url)]
     url: Url,
-    /// Where to write the file; - is standard output [default: the last part of the URL's path]
+    /// Where to write the file; - is standard output. A device or a pipe is written at once
+    /// [default: the last part of the URL's path]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Replace the file if it exists
@@ -39,8 +41,7 @@ impl Cli {
     /// Checks the command line. Returns where to write the file, and how to download it.
     pub(crate) fn plan(self) -> anyhow::Result<(Output, Plan)> {
         let place = match self.output {
-            Some(path) if path.as_os_str() == "-" => Place::Stdout,
-            Some(path) => Place::File(path),
+            Some(path) => Place::named(path),
             None => Place::File(file_name(&self.url)?),
         };
         // A query belongs to the request, a fragment does not.
@@ -52,7 +53,10 @@ impl Cli {
             "-o - and --json both write to standard output: leave one of them out"
         );
         if let (Place::File(path), Some(qlog)) = (&place, &plan.qlog) {
-            ensure!(path != qlog, "--qlog and the download name the same file: rename one of them");
+            ensure!(
+                !same_file(path, qlog),
+                "--qlog and the download name the same file: rename one of them"
+            );
         }
         Ok((Output { place, replace: self.force }, plan))
     }
@@ -75,6 +79,10 @@ mod tests {
         assert_eq!(place(&[url, "--output", "-"]), Place::Stdout);
         // Below a directory it is a file like any other.
         assert_eq!(place(&[url, "-o", "./-"]), Place::File("./-".into()));
+        for stdout in ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+            assert_eq!(place(&[url, "-o", stdout]), Place::Stdout);
+        }
+        assert_eq!(place(&[url, "-o", "/dev/fd/2"]), Place::File("/dev/fd/2".into()));
         let said = plan(&["https://example.org/"]).unwrap_err().to_string();
         assert!(said.contains("-o FILE"), "{said}");
         assert_eq!(place(&["https://example.org/", "-o", "x"]), Place::File("x".into()));
@@ -92,8 +100,12 @@ mod tests {
         let complaint = |args: &[&str]| plan(args).unwrap_err().to_string();
         let said = complaint(&["https://h/x", "-o", "-", "--json"]);
         assert!(said.contains("standard output"), "{said}");
-        let said = complaint(&["https://h/x", "--qlog", "x"]);
-        assert!(said.contains("the same file"), "{said}");
+        let said = complaint(&["https://h/x", "-o", "/dev/stdout", "--json"]);
+        assert!(said.contains("standard output"), "{said}");
+        for other_name in ["x", "./x", "src/../x"] {
+            let said = complaint(&["https://h/x", "--qlog", other_name]);
+            assert!(said.contains("the same file"), "{said}");
+        }
         let said = complaint(&["http://h/x"]);
         assert!(said.contains("https"), "{said}");
     }

@@ -9,6 +9,7 @@
 //! | `cli.rs` | the command line |
 //! | `name.rs` | the file's name, from the URL |
 //! | `output.rs` | the file, which has its name only once it is complete |
+//! | `queue.rs` | what has arrived and is not written yet |
 //! | `body.rs` | hashes and writes the file on a thread of its own |
 //! | `digest.rs` | the server's hashes of the file |
 //! | `request.rs` | one request: headers, the server's answer, the checks |
@@ -19,6 +20,7 @@ mod cli;
 mod digest;
 mod name;
 mod output;
+mod queue;
 mod report;
 mod request;
 

@@ -7,11 +7,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, ensure};
+use h3_client::paths::{descriptor, directory};
 use tempfile::TempPath;
 
 /// The beginning and the end of an unfinished file's name. It is hidden.
 const TEMPORARY: &str = ".h3-download-";
 const PART: &str = ".part";
+/// The descriptor of standard output.
+const STDOUT: u32 = 1;
 
 /// Where to write the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +30,25 @@ pub(crate) enum Place {
     File(PathBuf),
 }
 
+impl Place {
+    /// The place that the user names.
+    pub(crate) fn named(path: PathBuf) -> Self {
+        match path.as_os_str() == "-" || descriptor(&path) == Some(STDOUT) {
+            true => Self::Stdout,
+            false => Self::File(path),
+        }
+    }
+}
+
+/// A file that was begun.
+#[derive(Debug)]
+pub(crate) enum Begun {
+    /// It can be written.
+    Open(Writer, Part),
+    /// It exists, and is written at once.
+    Existing(Existing),
+}
+
 impl Output {
     /// The name for users.
     pub(crate) fn name(&self) -> String {
@@ -37,25 +59,25 @@ impl Output {
     }
 
     /// Checks whether the file can have its name, and begins it under another one in the same
-    /// directory. Standard output, a device or a pipe is written at once.
+    /// directory. Standard output, a device, a pipe or another open file is written at once.
     ///
     /// # Errors
     /// It exists, is a directory, or cannot be written.
-    pub(crate) fn begin(&self) -> anyhow::Result<(Writer, Part)> {
-        let cannot = || format!("cannot write {}", self.name());
+    pub(crate) fn begin(&self) -> anyhow::Result<Begun> {
+        let cannot = || cannot_write(&self.name());
         let path = match &self.place {
             Place::Stdout => {
                 let stdout = io::stdout().as_fd().try_clone_to_owned().with_context(cannot)?;
-                return Ok((self.writer(stdout.into(), false), Part(None)));
+                return Ok(Begun::Open(self.writer(stdout.into(), false), Part(None)));
             }
             Place::File(path) => path,
         };
-        if fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+        let found = fs::metadata(path).ok();
+        if found.as_ref().is_some_and(fs::Metadata::is_dir) {
             return Err(anyhow!("it is a directory, so name a file in it").context(cannot()));
         }
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            let file = OpenOptions::new().write(true).open(path).with_context(cannot)?;
-            return Ok((self.writer(file, false), Part(None)));
+        if descriptor(path).is_some() || found.is_some_and(|found| !found.is_file()) {
+            return Ok(Begun::Existing(Existing { path: path.clone() }));
         }
         // A link to nowhere exists, too.
         ensure!(
@@ -74,7 +96,7 @@ impl Output {
             .with_context(cannot)?
             .into_parts();
         let unfinished = Unfinished { temporary, path: path.clone(), replace: self.replace };
-        Ok((self.writer(file, true), Part(Some(unfinished))))
+        Ok(Begun::Open(self.writer(file, true), Part(Some(unfinished))))
     }
 
     fn writer(&self, file: File, stored: bool) -> Writer {
@@ -82,8 +104,25 @@ impl Output {
     }
 }
 
-fn directory(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+fn cannot_write(name: &str) -> String {
+    format!("cannot write {name}")
+}
+
+/// A device, a pipe, or what a descriptor of this process names.
+#[derive(Debug)]
+pub(crate) struct Existing {
+    path: PathBuf,
+}
+
+impl Existing {
+    /// Opens it. A pipe blocks until it has a reader.
+    pub(crate) fn open(self) -> anyhow::Result<(Writer, Part)> {
+        let name = self.path.display().to_string();
+        // A descriptor's file may have content, which stays.
+        let file = OpenOptions::new().append(true).open(&self.path);
+        let file = file.with_context(|| cannot_write(&name))?;
+        Ok((Writer { file, stored: false, name }, Part(None)))
+    }
 }
 
 /// Writes the content of the file.
@@ -97,13 +136,13 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
-        self.file.write_all(bytes).with_context(|| format!("cannot write {}", self.name))
+        self.file.write_all(bytes).with_context(|| cannot_write(&self.name))
     }
 
     /// Waits until the content is stored.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         if self.stored {
-            self.file.sync_all().with_context(|| format!("cannot write {}", self.name))?;
+            self.file.sync_all().with_context(|| cannot_write(&self.name))?;
         }
         Ok(())
     }
@@ -140,9 +179,17 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd as _;
 
     fn output(path: &Path, replace: bool) -> Output {
         Output { place: Place::File(path.to_owned()), replace }
+    }
+
+    fn begin(path: &Path, replace: bool) -> anyhow::Result<(Writer, Part)> {
+        match output(path, replace).begin()? {
+            Begun::Open(writer, part) => Ok((writer, part)),
+            Begun::Existing(existing) => existing.open(),
+        }
     }
 
     fn names(dir: &Path) -> Vec<String> {
@@ -154,7 +201,7 @@ mod tests {
     fn a_file_has_its_name_once_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let (mut writer, part) = output(&path, false).begin().unwrap();
+        let (mut writer, part) = begin(&path, false).unwrap();
         writer.write(b"abc").unwrap();
         let name = names(dir.path());
         assert!(name.len() == 1 && name[0].starts_with(TEMPORARY) && name[0].ends_with(PART));
@@ -167,7 +214,7 @@ mod tests {
     #[test]
     fn an_unfinished_file_leaves_no_trace() {
         let dir = tempfile::tempdir().unwrap();
-        let (mut writer, part) = output(&dir.path().join("x"), false).begin().unwrap();
+        let (mut writer, part) = begin(&dir.path().join("x"), false).unwrap();
         writer.write(b"abc").unwrap();
         drop(part);
         // The thread that writes may live a little longer.
@@ -180,9 +227,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         fs::write(&path, "old").unwrap();
-        let said = output(&path, false).begin().unwrap_err().to_string();
+        let said = begin(&path, false).unwrap_err().to_string();
         assert!(said.contains("--force"), "{said}");
-        let (mut writer, part) = output(&path, true).begin().unwrap();
+        let (mut writer, part) = begin(&path, true).unwrap();
         writer.write(b"new").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"old");
         part.keep().unwrap();
@@ -193,7 +240,7 @@ mod tests {
     fn a_file_that_appears_meanwhile_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
-        let (_, part) = output(&path, false).begin().unwrap();
+        let (_, part) = begin(&path, false).unwrap();
         fs::write(&path, "another's").unwrap();
         assert!(part.keep().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"another's");
@@ -205,8 +252,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (dir.path().join("x"), dir.path().join("elsewhere"));
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
-        assert!(output(&path, false).begin().is_err());
-        output(&path, true).begin().unwrap().1.keep().unwrap();
+        assert!(begin(&path, false).is_err());
+        begin(&path, true).unwrap().1.keep().unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file() && !elsewhere.exists());
     }
 
@@ -214,7 +261,7 @@ mod tests {
     fn places_that_cannot_be_written() {
         let dir = tempfile::tempdir().unwrap();
         for bad in [dir.path(), Path::new("/proc/x"), &dir.path().join("none/x"), Path::new("..")] {
-            let error = output(bad, true).begin().unwrap_err();
+            let error = begin(bad, true).unwrap_err();
             assert!(format!("{error:#}").contains("cannot write"), "{error:#}");
         }
         assert!(names(dir.path()).is_empty());
@@ -222,9 +269,34 @@ mod tests {
 
     #[test]
     fn a_device_is_written_at_once() {
-        let (mut writer, part) = output(Path::new("/dev/null"), false).begin().unwrap();
-        writer.write(b"abc").unwrap();
-        writer.finish().unwrap();
-        part.keep().unwrap();
+        for replace in [false, true] {
+            let (mut writer, part) = begin(Path::new("/dev/null"), replace).unwrap();
+            writer.write(b"abc").unwrap();
+            writer.finish().unwrap();
+            part.keep().unwrap();
+        }
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn an_open_file_is_written_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"before, ").unwrap();
+        let number = file.as_fd().as_raw_fd();
+        std::os::unix::fs::symlink(format!("/dev/fd/{number}"), dir.path().join("link")).unwrap();
+        let by_link = dir.path().join("link");
+        for name in [&PathBuf::from(format!("/proc/self/fd/{number}")), &by_link] {
+            assert_eq!(descriptor(name), Some(number.cast_unsigned()));
+            let (mut writer, part) = begin(name, true).unwrap();
+            writer.write(b"abc").unwrap();
+            part.keep().unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"before, abcabc");
+        assert!(fs::symlink_metadata(&by_link).unwrap().is_symlink());
+        for other in [&path, Path::new("/dev/null"), Path::new("/proc/self/fd"), Path::new("/")] {
+            assert_eq!(descriptor(other), None, "{}", other.display());
+        }
     }
 }

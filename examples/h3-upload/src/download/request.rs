@@ -16,14 +16,14 @@ use tokio_quiche::quiche::h3::Header;
 
 use crate::body::{self, Body, Done, Received};
 use crate::digest::{self, hex};
-use crate::output::{Output, Part, Place, Writer};
+use crate::output::{Begun, Output, Part, Place, Writer};
 
 /// What the program does, for errors.
 const DOWNLOAD: &str = "download";
 /// What a server does that makes no progress.
 const FAULT: &str = "sent hardly anything";
 /// Flow control credit for the file, in bytes: 200 Mbit/s at a round trip of 0.6 s. A server can
-/// make this program keep as much.
+/// make this program keep as much, beside what waits for the writer.
 const WINDOW: u64 = 16 * 1024 * 1024;
 
 /// A finished download.
@@ -41,14 +41,7 @@ pub(crate) async fn download(
     plan: &Plan,
     mut stop: oneshot::Receiver<()>,
 ) -> anyhow::Result<Outcome> {
-    // Opening a named pipe waits for its reader, and this thread must react to Ctrl-C meanwhile.
-    let begin = output.clone();
-    let (writer, part) = tokio::select! {
-        begun = tokio::task::spawn_blocking(move || begin.begin()) => {
-            begun.context("the thread that opens the file died")??
-        }
-        _ = &mut stop => bail!("stopped"),
-    };
+    let file = begin(output, &mut stop).await?;
     let files: &[_] = match &output.place {
         Place::File(path) => &[path.as_path()],
         Place::Stdout => &[],
@@ -59,7 +52,6 @@ pub(crate) async fn download(
         _ = &mut stop => bail!("stopped"),
     };
     let activity = Arc::<Activity>::default();
-    let file = Begun { writer, part };
     exchange::on(&mut link, DOWNLOAD, async |link, events| {
         tokio::select! {
             outcome = request(plan, file, link, events, Arc::clone(&activity)) => outcome,
@@ -72,16 +64,28 @@ pub(crate) async fn download(
     .await
 }
 
-/// The file before its content.
-struct Begun {
-    writer: Writer,
-    part: Part,
+/// Begins the file. A new one is made at once: a thread that made it could outlast the program, and
+/// the file with it. A pipe waits for its reader, and this thread must react to Ctrl-C meanwhile.
+async fn begin(
+    output: &Output,
+    stop: &mut oneshot::Receiver<()>,
+) -> anyhow::Result<(Writer, Part)> {
+    let existing = match output.begin()? {
+        Begun::Open(writer, part) => return Ok((writer, part)),
+        Begun::Existing(existing) => existing,
+    };
+    tokio::select! {
+        opened = tokio::task::spawn_blocking(|| existing.open()) => {
+            opened.context("the thread that opens the file died")?
+        }
+        _ = stop => bail!("stopped"),
+    }
 }
 
 /// Sends the request and receives the file.
 async fn request(
     plan: &Plan,
-    file: Begun,
+    (writer, part): (Writer, Part),
     link: &Link,
     events: &mut ClientEventStream,
     activity: Arc<Activity>,
@@ -98,6 +102,8 @@ async fn request(
     };
     let status = exchange::status(&head.headers);
     if status != "200" {
+        // The text of a refusal has its own deadline.
+        activity.suspend();
         return Err(refusal(plan, &status, &mut head, events).await);
     }
     let IncomingH3Headers { headers, recv, read_fin, .. } = head;
@@ -105,7 +111,7 @@ async fn request(
     let announced = length(&headers)?;
     let progress = Progress::new(plan, announced);
     let body = Body { frames: recv, ended: read_fin, announced };
-    let writing = body::spawn(file.writer, body, Arc::clone(&activity))?;
+    let writing = body::spawn(writer, body, Arc::clone(&activity))?;
     let received = tokio::select! {
         received = receive(writing, events) => received,
         never = progress.watch(|| (activity.bytes(), remark(link.status()))) => match never {},
@@ -114,7 +120,7 @@ async fn request(
     let received = received?;
     let announced_digest = check(&headers, &received)?;
     let measured = exchange::measure(link, received.ended).await;
-    file.part.keep()?;
+    part.keep()?;
     Ok(Outcome { received, announced_digest, measured })
 }
 
@@ -221,6 +227,21 @@ mod tests {
     fn length_of(values: &[&str]) -> Option<Option<u64>> {
         let field = |value: &&str| Header::new(b"content-length", value.as_bytes());
         length(&values.iter().map(field).collect::<Vec<_>>()).ok()
+    }
+
+    /// What Ctrl-C drops must be the last to know the file.
+    #[test]
+    fn a_file_that_is_begun_during_an_interrupt_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = Output { place: Place::File(dir.path().join("x")), replace: false };
+        for _ in 0..20 {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let (stop, mut stopped) = oneshot::channel();
+            stop.send(()).unwrap();
+            drop(runtime.block_on(begin(&output, &mut stopped)));
+            runtime.shutdown_background();
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
     }
 
     #[test]

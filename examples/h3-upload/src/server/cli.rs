@@ -9,7 +9,12 @@ use crate::limits::Limits;
 
 /// Store files that are uploaded over HTTP/3 (PUT or POST /NAME), and return them (GET /NAME).
 #[derive(Debug, Parser)]
-#[command(name = "h3-upload-server", version)]
+#[command(
+    name = "h3-upload-server",
+    version,
+    override_usage = "h3-upload-server --dir <DIR> --cert <FILE> --key <FILE> [OPTIONS]\n       \
+                      h3-upload-server --dir <DIR> --self-signed <NAME_OR_IP> [OPTIONS]"
+)]
 pub(crate) struct Cli {
     /// The directory for the files; it must exist
     #[arg(long, value_name = "DIR")]

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
 use crate::connection::Service;
+use crate::digests::{self, SMALL, Version};
 use crate::limits::{Client, Place};
 use crate::name::file_name;
 use crate::refusal::Refusal;
@@ -31,13 +32,15 @@ const CHUNK: usize = 16 * 1024;
 /// A file to send.
 struct Found {
     file: File,
-    bytes: u64,
-    sha256: [u8; 32],
+    version: Version,
+    /// `None` if the file is large, and its hash not known yet.
+    sha256: Option<digests::Sha256>,
     /// The client's place, until the file is sent.
     _place: Place,
 }
 
-/// Sends the file that `request` names, with its length and its hash (RFC 9530).
+/// Sends the file that `request` names, with its length, and its hash if that is known (RFC 9530).
+/// The first byte does not wait until a large file is hashed.
 pub(crate) async fn give(
     request: &Request<()>,
     stream: &mut Stream,
@@ -52,7 +55,7 @@ pub(crate) async fn give(
     let found = tokio::task::spawn_blocking(move || find(&store, &name, place)).await;
     let found = found.map_err(|died| Refusal::Read(io::Error::other(died)))?;
     let found = found.map_err(Refusal::Read)?.ok_or(Refusal::NotFound)?;
-    let bytes = found.bytes;
+    let bytes = found.version.bytes();
     match send(found, stream, service).await {
         Ok(()) => info!(path, bytes, "sent"),
         Err(Unsent::Client(error)) => debug!(path, %error, "the client did not take the file"),
@@ -71,19 +74,20 @@ pub(crate) async fn give(
 
 fn find(store: &Store, name: &std::ffi::OsStr, place: Place) -> io::Result<Option<Found>> {
     let Some(mut file) = store.open(name)? else { return Ok(None) };
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 4 * CHUNK];
-    let mut bytes = 0;
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            break;
-        }
-        hash.update(buffer.get(..read).unwrap_or_default());
-        bytes += read as u64;
-    }
+    let version = Version::of(&file)?;
+    let sha256 = match version.bytes() <= SMALL {
+        true => Some(hash(&mut file, version.bytes())?),
+        false => store.digests().get(&version),
+    };
+    Ok(Some(Found { file, version, sha256, _place: place }))
+}
+
+/// The hash of the first `bytes` of a file, which may grow meanwhile.
+fn hash(file: &mut File, bytes: u64) -> io::Result<digests::Sha256> {
+    let mut content = Vec::new();
+    file.take(bytes).read_to_end(&mut content)?;
     file.rewind()?;
-    Ok(Some(Found { file, bytes, sha256: hash.finalize().into(), _place: place }))
+    Ok(Sha256::digest(content).into())
 }
 
 /// Why a file was not sent whole.
@@ -94,28 +98,42 @@ enum Unsent {
 }
 
 async fn send(found: Found, stream: &mut Stream, service: &Service) -> Result<(), Unsent> {
+    let Found { file, version, sha256, _place } = found;
     let patience = service.limits().stall_timeout();
-    let digest = format!("sha-256=:{}:", BASE64_STANDARD.encode(found.sha256));
     let mut head = Response::new(());
     let headers = head.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-    headers.insert(CONTENT_LENGTH, found.bytes.into());
-    if let Ok(digest) = HeaderValue::from_str(&digest) {
+    headers.insert(CONTENT_LENGTH, version.bytes().into());
+    if let Some(sha256) = sha256
+        && let Ok(digest) =
+            HeaderValue::from_str(&format!("sha-256=:{}:", BASE64_STANDARD.encode(sha256)))
+    {
         headers.insert("repr-digest", digest);
     }
     let slow = |_| Unsent::Slow;
     timeout(patience, stream.send_response(head)).await.map_err(slow)?.map_err(Unsent::Client)?;
 
-    let mut file = tokio::fs::File::from_std(found.file);
-    let mut left = found.bytes;
+    let mut hash = sha256.is_none().then(Sha256::new);
+    let mut file = tokio::fs::File::from_std(file);
+    let mut left = version.bytes();
     while left > 0 {
         let mut chunk = vec![0; CHUNK.min(usize::try_from(left).unwrap_or(CHUNK))];
         file.read_exact(&mut chunk).await.map_err(Unsent::File)?;
         left -= chunk.len() as u64;
+        if let Some(hash) = &mut hash {
+            hash.update(&chunk);
+        }
         timeout(patience, stream.send_data(chunk.into()))
             .await
             .map_err(slow)?
             .map_err(Unsent::Client)?;
+    }
+    if let Some(hash) = hash {
+        let now = file.metadata().await.map_err(Unsent::File)?;
+        // Otherwise parts of two versions were hashed.
+        if Version::from(&now) == version {
+            service.store().digests().remember(version, hash.finalize().into());
+        }
     }
     timeout(patience, stream.finish()).await.map_err(slow)?.map_err(Unsent::Client)
 }

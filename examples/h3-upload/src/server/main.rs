@@ -12,13 +12,14 @@
 //! | `connection.rs` | one connection, from its handshake to the end of its last request |
 //! | `transport.rs`, `frames.rs` | h3's interface to quinn, which bounds what h3 keeps |
 //! | `request.rs`, `refusal.rs` | one HTTP request, from headers to answer |
-//! | `download.rs` | the answer with a file |
+//! | `download.rs`, `digests.rs` | the answer with a file, and the hashes of files |
 //! | `name.rs`, `../text.rs` | which names a client's file may have |
 //! | `store.rs` | a directory in which only complete files appear |
 //! | `leftovers.rs` | the unfinished files of a killed server |
 
 mod cli;
 mod connection;
+mod digests;
 mod download;
 mod endpoint;
 mod frames;

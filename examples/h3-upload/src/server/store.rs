@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::fs::File;
 use tokio::io::{AsyncWriteExt as _, BufWriter};
 
+use crate::digests::{Digests, SMALL, Version};
 use crate::leftovers::{self, Claim};
 use crate::limits::Limits;
 
@@ -45,6 +46,7 @@ pub(crate) struct Store {
     dir: Arc<Path>,
     max_bytes: u64,
     room: Arc<Room>,
+    digests: Digests,
     /// While it exists, no other server removes unfinished files as leftovers.
     _claim: Arc<Claim>,
 }
@@ -95,8 +97,14 @@ impl Store {
             dir: dir.into(),
             max_bytes: limits.max_bytes.unwrap_or(u64::MAX),
             room: Arc::new(Room { most: limits.max_unfinished_bytes, used: AtomicU64::new(0) }),
+            digests: Digests::default(),
             _claim: Arc::new(claim),
         })
+    }
+
+    /// The hashes of the files.
+    pub(crate) fn digests(&self) -> &Digests {
+        &self.digests
     }
 
     /// Checks whether a file of `bytes` is within the limit.
@@ -179,8 +187,14 @@ impl Upload {
         if let Some(path) = self.path.take() {
             path.persist(target).map_err(|e| e.error)?;
         }
-        let hash = std::mem::take(&mut self.hash);
-        Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+        let sha256 = std::mem::take(&mut self.hash).finalize();
+        // After the rename, which changes the version.
+        if self.bytes > SMALL
+            && let Ok(found) = self.file.get_ref().metadata().await
+        {
+            self.store.digests.remember(Version::from(&found), sha256.into());
+        }
+        Ok(sha256.iter().map(|b| format!("{b:02x}")).collect())
     }
 }
 

@@ -24,13 +24,16 @@ fn succeeds(command: &mut Command) -> Output {
 fn files_of_all_sizes_arrive_as_they_are() {
     let server = Server::start(&[]);
     let scratch = tempdir().unwrap();
-    for len in [0, 1, 16 * 1024, 16 * 1024 + 1, 3 * 1024 * 1024] {
+    for len in [0, 1, 16 * 1024, 16 * 1024 + 1, 1024 * 1024, 3 * 1024 * 1024] {
         let name = format!("of-{len}");
         std::fs::write(server.dir().join(&name), bytes(len)).unwrap();
         let report = report(&mut server.download(&format!("/{name}"), scratch.path()));
         assert_eq!(report["bytes"], len);
         assert_eq!(report["file"], name);
-        assert_eq!(report["sha256"], report["server_sha256"]);
+        match len > 1024 * 1024 {
+            true => assert_eq!(report["server_sha256"], Value::Null),
+            false => assert_eq!(report["sha256"], report["server_sha256"]),
+        }
         assert_eq!(report["assistance"], "off");
         assert_eq!(report["receiving"], "off");
         assert_eq!(report["mode"], "off");
@@ -40,7 +43,29 @@ fn files_of_all_sizes_arrive_as_they_are() {
         assert!(report["time_s"].as_f64().unwrap() > 0.0);
         assert!(std::fs::read(scratch.path().join(&name)).unwrap() == bytes(len), "{len} differ");
     }
-    assert_eq!(names(scratch.path()).len(), 5);
+    assert_eq!(names(scratch.path()).len(), 6);
+}
+
+/// The server has hashed a large file once an upload or a download has carried it.
+#[test]
+fn the_hash_of_a_large_file_is_announced_once_it_is_known() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    let announced = |path: &str| {
+        let report = report(server.download(path, scratch.path()).arg("--force"));
+        match &report["server_sha256"] {
+            Value::Null => false,
+            hash => *hash == report["sha256"],
+        }
+    };
+    let path = file(&scratch, "uploaded", 2_000_000);
+    succeeds(&mut server.client(&path, "/"));
+    assert!(announced("/uploaded"));
+    for len in [2_000_000, 2_500_000] {
+        std::fs::write(server.dir().join("placed"), bytes(len)).unwrap();
+        assert!(!announced("/placed"));
+        assert!(announced("/placed"));
+    }
 }
 
 #[test]
@@ -73,6 +98,36 @@ fn the_file_goes_where_the_user_says() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("-> standard output"));
     succeeds(server.download("/x", scratch.path()).args(["-o", "/dev/null"]));
     assert_eq!(names(scratch.path()), ["y"]);
+}
+
+/// Neither is replaced by a file.
+#[test]
+fn open_files_and_pipes_are_written_at_once() {
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(200_000)).unwrap();
+    for (redirection, place) in
+        [(">all", "/dev/stdout"), (">>all", "/dev/stdout"), ("3>all", "/dev/fd/3")]
+    {
+        std::fs::write(scratch.path().join("all"), "").unwrap();
+        let mut shell = Command::new("sh");
+        let line = format!("exec {redirection}; \"$@\" --force --quiet -o {place}");
+        shell.args(["-c", &line, "sh", env!("CARGO_BIN_EXE_h3-download")]);
+        shell.arg(server.url("/x")).arg("--cafile").arg(server.ca()).current_dir(scratch.path());
+        succeeds(&mut shell);
+        let all = std::fs::read(scratch.path().join("all")).unwrap();
+        assert!(all == bytes(200_000), "{redirection}: {} bytes", all.len());
+    }
+    assert!(std::fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
+
+    let pipe = scratch.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut command = server.download("/x", scratch.path());
+    let mut child = command.args(["--force", "--quiet", "-o", "pipe"]).spawn().unwrap();
+    let content = std::fs::read(&pipe).unwrap();
+    assert!(child.wait().unwrap().success() && content == bytes(200_000));
+    assert_eq!(names(scratch.path()), ["all", "pipe"]);
+    assert!(!std::fs::metadata(&pipe).unwrap().is_file());
 }
 
 #[test]
@@ -174,6 +229,7 @@ fn many_clients_at_once() {
     for mut client in clients {
         assert!(client.wait().unwrap().success());
     }
+    assert_eq!(names(scratch.path()), ["x0", "x1", "x2", "x3", "x4", "x5"]);
     for name in names(scratch.path()) {
         assert!(std::fs::read(scratch.path().join(name)).unwrap() == bytes(300_000));
     }

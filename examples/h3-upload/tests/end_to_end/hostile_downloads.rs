@@ -1,7 +1,7 @@
 //! Hostile and odd servers of downloads: the client accepts a file only if it is whole, and ends in
 //! bounded time and memory.
 
-use std::process::{Command, Output};
+use std::process::Output;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,12 +9,9 @@ use quinn::{Connection, RecvStream, SendStream, VarInt};
 use sha2::{Digest as _, Sha256};
 use tempfile::tempdir;
 
-use crate::hostile_servers::{Outcome, assert_harmless, forever, plain};
+use crate::hostile::{Outcome, assert_harmless, client, forever, plain, serve_request};
 use crate::programs::{assert_complains, names};
 use crate::raw::{self, DATA, H3_NO_ERROR, answer, frame, integer, serve};
-
-/// Address space of the client, in KiB.
-const MEMORY: u32 = 256 * 1024;
 
 /// The client's output for a server that runs `act` on the request, and the content of the file.
 fn download<F>(
@@ -23,21 +20,10 @@ fn download<F>(
 where
     F: Future<Output = Outcome> + Send + 'static,
 {
-    let server = serve(plain(), move |quic, control| {
-        let act = act.clone();
-        async move {
-            let (send, receive) = quic.accept_bi().await?;
-            let acted = act(quic.clone(), control, send, receive).await;
-            quic.closed().await;
-            acted
-        }
-    });
+    let server = serve_request(plain(), act);
     let scratch = tempdir().unwrap();
-    let mut command = Command::new("sh");
-    let limit = format!("ulimit -v {MEMORY}; exec \"$@\"");
-    command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_h3-download")]);
-    command.arg(format!("https://127.0.0.1:{}/x", server.port)).current_dir(scratch.path());
-    let output = command.args(["--insecure", "--quiet", "--stall-timeout", "1"]).output().unwrap();
+    let mut command = client(env!("CARGO_BIN_EXE_h3-download"), scratch.path());
+    let output = command.arg(format!("https://127.0.0.1:{}/x", server.port)).output().unwrap();
     let file = std::fs::read(scratch.path().join("x")).ok();
     assert_eq!(names(scratch.path()).len(), usize::from(file.is_some()), "a part is left");
     (output, file)
@@ -127,36 +113,57 @@ fn answers_without_the_file() {
     let controls = "no\x1b]0;owned\x07\x1b[2J such\u{202e} file";
     let text = [answer(b"404", &[]), frame(DATA, controls.as_bytes())].concat();
     assert_refused(text, "no]0;owned[2J such file");
-    assert_refused(frame(DATA, b"before the headers"), "");
-    assert_refused(vec![], "");
+    assert_refused(frame(DATA, b"before the headers"), "sent hardly anything");
+    assert_refused(vec![], "sent hardly anything");
 }
 
+/// With an announced length, and without one.
 #[test]
 fn bodies_that_break_off() {
-    let begun = [answer(b"200", &[("content-length", "6")]), frame(DATA, b"abc")].concat();
-    let endings: [fn(&Connection, &mut SendStream); 3] = [
-        |_, send| send.reset(VarInt::from_u32(0x102)).unwrap(),
-        |quic, _| quic.close(VarInt::from_u32(0x102), b"out of order"),
-        |quic, _| quic.close(VarInt::from_u32(H3_NO_ERROR), b"good-bye"),
+    type Ending = fn(&Connection, &mut SendStream);
+    let endings: [(Ending, &str); 3] = [
+        (|_, send| send.reset(VarInt::from_u32(0x102)).unwrap(), "the server reset the download"),
+        (
+            |quic, _| quic.close(VarInt::from_u32(0x102), b"out of order"),
+            "the server closed the connection: out of order (code 0x102)",
+        ),
+        (
+            |quic, _| quic.close(VarInt::from_u32(H3_NO_ERROR), b"good-bye"),
+            "the server closed the connection: good-bye (code 0x100)",
+        ),
     ];
-    for end in endings {
-        let begun = begun.clone();
-        let (output, file) = download(move |quic, control, mut send, _| {
+    for fields in [&[("content-length", "6")][..], &[]] {
+        let begun = [answer(b"200", fields), frame(DATA, b"abc")].concat();
+        for (end, words) in endings {
             let begun = begun.clone();
-            async move {
-                let _open = control;
-                send.write_all(&begun).await?;
-                end(&quic, &mut send);
-                quic.closed().await;
-                Ok(())
-            }
-        });
-        assert_complains(&output, "");
-        assert_eq!(file, None);
+            let (output, file) = download(move |quic, control, mut send, _| {
+                let begun = begun.clone();
+                async move {
+                    let _open = control;
+                    send.write_all(&begun).await?;
+                    end(&quic, &mut send);
+                    quic.closed().await;
+                    Ok(())
+                }
+            });
+            assert_complains(&output, words);
+            assert_eq!(file, None);
+        }
     }
-    // The stream ends within a frame, which quiche takes for the end of the body.
-    let head = answer(b"200", &[("content-length", "6")]);
-    assert_refused([head, integer(DATA), integer(6), b"abc".to_vec()].concat(), "only 3 of 6");
+}
+
+/// The stream ends within a frame, which quiche takes for the end of the body. Only a length or a
+/// hash shows that.
+#[test]
+fn a_body_that_ends_within_a_frame() {
+    let part = [integer(DATA), integer(6), b"abc".to_vec()].concat();
+    let of = |fields: &[(&str, &str)]| [answer(b"200", fields), part.clone()].concat();
+    assert_refused(of(&[("content-length", "6")]), "only 3 of 6");
+    let hash = format!("sha-256=:{}:", digest(b"abcdef"));
+    assert_refused(of(&[("repr-digest", &hash)]), "differs from the server's");
+    let (output, file) = download_of(of(&[]));
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(file.as_deref(), Some(&b"abc"[..]));
 }
 
 /// A server may close its connection as soon as the client has the file.
@@ -185,7 +192,7 @@ fn bodies_that_do_not_end() {
         (begin.clone(), frame(0x21, b"x"), true, "sent hardly anything for 1 s"),
         (begin.clone(), frame(0x21, &[7; 10_000]), false, "sent hardly anything for 1 s"),
         (answer(b"404", &[]), frame(DATA, &[b'x'; 1000]), false, "too long"),
-        (answer(b"404", &[]), frame(DATA, b"x"), true, ""),
+        (answer(b"404", &[]), frame(DATA, b"x"), true, "did not complete its answer"),
     ] {
         let (output, file) = download(move |_, control, mut send, receive| {
             let (begin, more) = (begin.clone(), more.clone());

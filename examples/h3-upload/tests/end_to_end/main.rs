@@ -6,6 +6,7 @@
 mod downloads;
 mod endings;
 mod first_flight;
+mod hostile;
 mod hostile_downloads;
 mod hostile_servers;
 mod https_records;
@@ -13,6 +14,7 @@ mod leftovers;
 mod limits;
 mod memory;
 mod name_server;
+mod paused_downloads;
 mod peer;
 mod programs;
 mod qlog;

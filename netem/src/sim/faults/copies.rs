@@ -46,11 +46,13 @@ impl Copies {
         }
     }
 
-    /// Hands to `keep` what the observer takes for the datagram that passes now, in its order.
-    /// `keep` returns whether a session asked for copies.
+    /// Passes to `keep` what the observer takes for the datagram that passes now, in its order.
+    /// `keep` returns whether a copy was kept. `asked` says whether a session asked for copies of
+    /// this datagram.
     pub(in crate::sim) fn keep(
         &mut self,
         datagram: &[u8],
+        asked: bool,
         now: Instant,
         mut keep: impl FnMut(&[u8]) -> bool,
     ) {
@@ -74,7 +76,7 @@ impl Copies {
                 u64::from(self.keep_another(datagram, invention, &mut keep));
         }
         if withheld {
-            self.counts.copies_withheld += 1;
+            self.counts.copies_withheld += u64::from(asked);
             return;
         }
         if wrong {
@@ -149,14 +151,19 @@ mod tests {
 
     /// What is kept of so many datagrams, each beside the one that passed.
     fn kept(events: &str) -> (Vec<Pair>, FaultCounts) {
+        kept_for(true, events)
+    }
+
+    /// The same, for a session that has asked for copies or not.
+    fn kept_for(asked: bool, events: &str) -> (Vec<Pair>, FaultCounts) {
         let (schedule, now) = schedule(&Scenario::load("download-paper").unwrap(), events);
         let mut copies = Copies::new(schedule, 3);
         let mut kept = Vec::new();
         for number in 0..DATAGRAMS {
             let datagram = [[0x40; 100].as_slice(), &number.to_be_bytes()].concat();
-            copies.keep(&datagram, now, |copy| {
+            copies.keep(&datagram, asked, now, |copy| {
                 kept.push((datagram.clone(), copy.to_vec()));
-                true
+                asked
             });
         }
         (kept, copies.counts)
@@ -195,6 +202,14 @@ mod tests {
         let repeated = others.iter().filter(|(_, copy)| earlier(copy)).count();
         assert!((900..1500).contains(&repeated) && others.len() > repeated, "{repeated}");
         assert_eq!(with.iter().filter(|(passed, copy)| passed == copy).count(), 10_000);
+    }
+
+    #[test]
+    fn without_a_session_no_copy_is_a_lie() {
+        for lie in ["wrong-copies", "no-copies", "unasked-copies"] {
+            let (_, counts) = kept_for(false, &format!("proxy-lies {lie} at 0"));
+            assert_eq!(counts, FaultCounts::default(), "{lie}");
+        }
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! The pieces of the body that have arrived and are not written yet.
+//!
+//! The writer may wait for a pipe's reader. Meanwhile this queue takes from the connection what
+//! fits. So a file that fits arrives whole, and its connection may end. Of a longer one, flow
+//! control stops the server.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio_quiche::http3::driver::{InboundFrame, InboundFrameStream};
+
+/// The most bytes in the queue. A server can make this program keep them beside the flow control
+/// window.
+const ROOM: u32 = 16 * 1024 * 1024;
+/// What a piece occupies beside its bytes: at most this much. A piece may be a single byte.
+const OVERHEAD: u32 = 128;
+
+/// The end of the queue from which the writer takes.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pieces: mpsc::UnboundedReceiver<InboundFrame>,
+    room: Arc<Semaphore>,
+    /// The room of the piece that was taken last.
+    taken: u32,
+}
+
+/// Collects `frames` from now on, in a task of its own.
+pub(crate) fn collect(mut frames: InboundFrameStream) -> Arrived {
+    let room = Arc::new(Semaphore::new(ROOM as usize));
+    let (to, pieces) = mpsc::unbounded_channel();
+    let arrived = Arrived { pieces, room: Arc::clone(&room), taken: 0 };
+    tokio::spawn(async move {
+        while let Some(frame) = frames.recv().await {
+            let Ok(place) = room.acquire_many(size(&frame)).await else { break };
+            place.forget();
+            if to.send(frame).is_err() {
+                break;
+            }
+        }
+    });
+    arrived
+}
+
+fn size(frame: &InboundFrame) -> u32 {
+    let bytes = match frame {
+        InboundFrame::Body(piece, _) => piece.len(),
+        InboundFrame::Datagram(_) => 0,
+    };
+    u32::try_from(bytes).unwrap_or(ROOM).saturating_add(OVERHEAD).min(ROOM)
+}
+
+impl Arrived {
+    /// Waits for the next piece, after the previous one was written. `None` if none follows.
+    pub(crate) fn next(&mut self) -> Option<InboundFrame> {
+        self.room.add_permits(self.taken as usize);
+        self.taken = 0;
+        let frame = self.pieces.blocking_recv()?;
+        self.taken = size(&frame);
+        Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(len: usize) -> InboundFrame {
+        InboundFrame::Body(vec![7; len].as_slice().into(), false)
+    }
+
+    /// Sends pieces while the collector takes them. Returns how many it took, at most `most`.
+    async fn fill(to: &mpsc::Sender<InboundFrame>, len: usize, most: usize) -> usize {
+        for sent in 0..most {
+            to.try_send(piece(len)).unwrap();
+            // The runtime has one thread, so the collector takes its turn.
+            tokio::task::yield_now().await;
+            if to.capacity() == 0 {
+                return sent;
+            }
+        }
+        most
+    }
+
+    #[tokio::test]
+    async fn pieces_arrive_until_the_queue_is_full() {
+        const PIECE: usize = 64 * 1024;
+        let (to, frames) = mpsc::channel(1);
+        let mut arrived = collect(frames);
+        let fit = ROOM as usize / (PIECE + OVERHEAD as usize);
+        // The collector holds one more, and the last one waits in the channel.
+        assert_eq!(fill(&to, PIECE, 2 * fit).await, fit + 1);
+        drop(to);
+        let count = std::thread::spawn(move || std::iter::from_fn(|| arrived.next()).count());
+        while !count.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(count.join().unwrap(), fit + 2);
+    }
+
+    #[tokio::test]
+    async fn single_bytes_take_more_room_than_they_have() {
+        let (to, frames) = mpsc::channel(1);
+        let _arrived = collect(frames);
+        let most = ROOM as usize / OVERHEAD as usize;
+        let taken = fill(&to, 1, most).await;
+        assert!((most * 9 / 10..most).contains(&taken), "{taken}");
+    }
+}
