@@ -38,16 +38,17 @@ fn peer(peers: &Path, name: &str, install: &str, serve: &str) {
 }
 
 #[test]
-fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
+fn quinn_and_stock_quiche_pass_every_case_up_and_down() {
     let out = tempfile::tempdir().unwrap();
     let output = runner(
         out.path(),
-        &["--peer", "quinn,quiche", "--sender", "auto,cubic-rfc9438", "--near-loss", "2"],
+        &["--peer", "quinn,quiche", "--sender", "auto,cubic-rfc9438,receive", "--near-loss", "2"],
     );
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let tries = tries(out.path());
-    assert_eq!(tries.len(), 2 * 15 * 2, "{said}");
+    // `auto` runs all cases but the download, and `receive` the three in which a file goes down.
+    assert_eq!(tries.len(), 2 * (15 + 14 + 3), "{said}");
     for tried in &tries {
         // quiche begins no key update. Whether a client prefers ChaCha20 depends on the processor.
         let cannot = tried["peer"] == "quiche" && tried["case"] == "key-update"
@@ -55,16 +56,30 @@ fn quinn_and_stock_quiche_take_what_is_sent_in_every_case() {
                 && !cfg!(any(target_arch = "x86", target_arch = "x86_64"));
         assert_eq!(tried["outcome"], if cannot { "unsupported" } else { "passed" }, "{tried}");
     }
-    // The purpose of the project.
+    // The purpose of the project. A download from quiche gains less: its CUBIC undoes its reaction
+    // to an episode in which few packets are lost.
+    let find = |peer, case, sender| {
+        let found =
+            tries.iter().find(|t| t["peer"] == peer && t["case"] == case && t["sender"] == sender);
+        found.unwrap()
+    };
+    for (peer, case, sender) in [
+        ("quinn", "upload", "auto"),
+        ("quiche", "upload", "auto"),
+        ("quinn", "download", "receive"),
+    ] {
+        let goodput = |sender| find(peer, case, sender)["goodput_mbit_s"].as_f64().unwrap();
+        let ratio = goodput(sender) / goodput("cubic-rfc9438");
+        assert!(ratio >= 3.0, "{peer}, {case}: {ratio}");
+    }
     for peer in ["quinn", "quiche"] {
-        let goodput = |sender| {
-            let found = tries
-                .iter()
-                .find(|t| t["peer"] == peer && t["case"] == "upload" && t["sender"] == sender);
-            found.unwrap()["goodput_mbit_s"].as_f64().unwrap()
-        };
-        let ratio = goodput("auto") / goodput("cubic-rfc9438");
-        assert!(ratio >= 3.0, "{peer}: {ratio}");
+        let helped = find(peer, "download", "receive");
+        let count = |what: &str| helped[what].as_u64().unwrap();
+        assert_eq!(count("bytes"), 4 << 20);
+        assert_eq!(helped["copies_kept"], true, "{helped}");
+        // Two packets may be lost at once, and copies be lost. Otherwise copies close every gap.
+        assert!(count("repaired_near") > count("near_lost_down") / 2, "{helped}");
+        assert!(count("repeats_received") >= count("repaired_near"), "{helped}");
     }
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("| 2 MiB up, the server updates the keys | no [1] | 2/2 |"), "{table}");
@@ -160,6 +175,7 @@ fn what_is_asked_for_and_is_not_there_is_named() {
         (&["--case", "everything"], "choose of upload, download"),
         (&["--near-loss", "200"], "between 0 and 100"),
         (&["--peer", "quinn", "--case", "small", "--sender", "bbr2"], "there is nothing to try"),
+        (&["--case", "download", "--sender", "auto"], "only receive runs the case download"),
         (&["--peer", "ours", "--case", "small"], "leave out --case"),
         (&["--peer", "ours,quinn", "--case", "download"], "leave out --case"),
         (&["--peers-from", "/nonexistent"], "cannot read the peers' directory /nonexistent"),
