@@ -216,14 +216,21 @@ fn the_summary_has_the_figures_of_the_tables() {
         })
         .collect()
     };
-    let uploads = table("## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss");
-    let range = |column: &str| {
-        let at = uploads[0].iter().position(|name| name == column).unwrap();
-        let figures: Vec<f64> = uploads[2..].iter().map(|row| row[at].parse().unwrap()).collect();
+    // The least and the greatest figure of a column, of the peers that `of` selects.
+    let range_of = |table: &[Vec<String>], column: &str, of: &dyn Fn(&str) -> bool| {
+        let at = table[0].iter().position(|name| name == column).unwrap();
+        let rows = table[2..].iter().filter(|row| of(&row[0]));
+        let figures: Vec<f64> = rows.map(|row| row[at].parse().unwrap()).collect();
         let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
         format!("{least:.1} to {:.1}", figures.iter().copied().fold(0.0, f64::max))
     };
+    let uploads = table("## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss");
+    let range = |column: &str| range_of(&uploads, column, &|_| true);
     let (auto, gain, bbr2) = (range("auto"), range("auto : cubic-rfc9438"), range("bbr2"));
+    let [two, ten] = ["2", "10"].map(|loss| table(&format!("## 4 MiB down, {loss} % near loss")));
+    // The peer whose controller undoes its reactions.
+    let other = |peer: &str| !peer.starts_with("quiche ");
+    let quiche = two.iter().find(|row| row[0].starts_with("quiche ")).unwrap();
     let served = table("## 10 MiB down from our own server");
     let first_hop = |sender: &str| {
         let row = served.iter().find(|row| row[0] == sender).unwrap();
@@ -238,6 +245,17 @@ fn the_summary_has_the_figures_of_the_tables() {
         format!("({downloads} downloads, at 2 %)"),
         format!("`auto` uploads at {auto} Mbit/s, {gain} times as fast as RFC 9438's CUBIC"),
         format!("plain BBR2, without a proxy, at {bbr2}."),
+        format!(
+            "At 2 % `receive` downloads at {} Mbit/s, and at 10 % at {}.",
+            range_of(&two, "receive", &|_| true),
+            range_of(&ten, "receive", &|_| true)
+        ),
+        format!(
+            "That is {} and {} times as fast",
+            range_of(&two, "receive : without help", &other),
+            range_of(&ten, "receive : without help", &|_| true)
+        ),
+        format!("quiche at 2 % gains only a factor of {},", quiche[4]),
         format!(
             "(`auto` {} Mbit/s, BBR2 {}, RFC 9438's CUBIC {})",
             first_hop("auto"),
