@@ -13,35 +13,61 @@ pub(crate) struct Sender {
     pub(crate) controller: Option<(&'static str, &'static str)>,
     /// Whether a proxy helps it.
     pub(crate) helped: bool,
-    /// Whether it runs only the case for upload.
-    only_uploads: bool,
+    runs: Runs,
+}
+
+/// The cases that a client runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Runs {
+    All,
+    /// All but the case for download: help for what a client sends changes little there.
+    AllButDownload,
+    Upload,
+    /// Those in which the file goes down.
+    Down,
 }
 
 const fn alone(name: &'static str, quiche: &'static str, about: &'static str) -> Sender {
-    Sender { name, about, controller: Some((name, quiche)), helped: false, only_uploads: false }
+    Sender { name, about, controller: Some((name, quiche)), helped: false, runs: Runs::All }
 }
 
 const fn helped(name: &'static str, about: &'static str) -> Sender {
-    Sender { name, about, controller: None, helped: true, only_uploads: false }
+    Sender { name, about, controller: None, helped: true, runs: Runs::AllButDownload }
 }
 
-/// All senders.
-pub(crate) const SENDERS: [Sender; 6] = [
-    alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy"),
+/// The client without help, to which tables compare the others.
+pub(crate) const PLAIN: Sender =
+    alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy");
+
+/// The client that requests from the proxy what it did not receive.
+pub(crate) const RECEIVE: Sender = Sender {
+    runs: Runs::Down,
+    ..helped("receive", "Sidekick, copies of what the near segment lost; for downloads")
+};
+
+/// All clients, by how they send. One of them differs in how it receives.
+pub(crate) const SENDERS: [Sender; 7] = [
+    PLAIN,
     Sender {
-        only_uploads: true,
+        runs: Runs::Upload,
         ..alone("bbr2", "bbr2_gcongestion", "BBR2, no proxy; of the cases for upload alone")
     },
     helped("pacubic", "Sidekick, PACUBIC"),
     helped("path-aware-bbr", "Sidekick, path-aware BBR2"),
     helped("reinject", "Sidekick, re-injection over stock CUBIC"),
     helped("auto", "Sidekick, whichever fits"),
+    RECEIVE,
 ];
 
 impl Sender {
     /// Whether it runs a case.
     pub(crate) fn takes(&self, case: Case) -> bool {
-        case == Case::Upload || !self.only_uploads
+        match self.runs {
+            Runs::All => true,
+            Runs::AllButDownload => case != Case::Download,
+            Runs::Upload => case == Case::Upload,
+            Runs::Down => !case.is_upload(),
+        }
     }
 }
 
@@ -114,7 +140,7 @@ impl Case {
     pub(crate) fn about(self) -> &'static str {
         match self {
             Self::Upload => "10 MiB up, h3-upload on tokio-quiche",
-            Self::Download => "10 MiB down",
+            Self::Download => "4 MiB down",
             Self::Small => "1 KB up",
             Self::Requests => "200 times 1 KB down, 50 at once",
             Self::EarlyData => "1 KB down in 0-RTT",
@@ -134,11 +160,18 @@ impl Case {
     /// The bytes of the file.
     pub(crate) fn bytes(self) -> u64 {
         match self {
-            Self::Upload | Self::Download => 10 << 20,
+            Self::Upload => 10 << 20,
+            // At 10 % loss, a server alone needs minutes for more.
+            Self::Download => 4 << 20,
             Self::Small | Self::Requests | Self::EarlyData => 1024,
             Self::KeyUpdate | Self::Migration => 2 << 20,
             _ => 1 << 20,
         }
+    }
+
+    /// The losses on the near segment, in percent, unless the user names others.
+    pub(crate) fn near_losses(self) -> &'static [f64] {
+        if self == Self::Download { &[0.0, 2.0, 10.0] } else { &[0.0, 2.0] }
     }
 
     /// How often the client transfers it.
@@ -185,7 +218,7 @@ impl Case {
     /// Whether a helped sender must report assistance. In a shorter transfer it may not discover
     /// the proxy in time.
     pub(crate) fn has_to_be_assisted(self) -> bool {
-        self.is_upload() && self.bytes() >= 1 << 20
+        self.bytes() >= 1 << 20
     }
 }
 
@@ -213,8 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn only_uploads_are_tried_with_every_sender() {
-        let tried = |case| SENDERS.iter().filter(|sender| sender.takes(case)).count();
-        assert_eq!((tried(Case::Upload), tried(Case::Small)), (6, 5));
+    fn a_case_is_tried_with_the_senders_that_concern_it() {
+        let tried = |case| -> Vec<&str> {
+            let takes = SENDERS.iter().filter(|sender| sender.takes(case));
+            takes.map(|sender| sender.name).collect()
+        };
+        assert_eq!(tried(Case::Download), ["cubic-rfc9438", "receive"]);
+        assert!(!tried(Case::Upload).contains(&"receive"));
+        assert_eq!(
+            [Case::Upload, Case::Small, Case::Requests].map(|case| tried(case).len()),
+            [6, 5, 6]
+        );
     }
 }

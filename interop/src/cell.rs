@@ -9,12 +9,13 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sidekick_netem::path::{Backend, Path, PathCounters};
 use sidekick_netem::programs::{Ended, Program, Programs};
+use sidekick_netem::record::Repeats;
 use sidekick_netem::scenario::Scenario;
 use sidekick_netem::topology::{
     NEAR, PROXY_NEAR, PROXY_NEAR_V6, PROXY_PORT, RECEIVER, RECEIVER_V6, SERVER_PORT, Topology,
 };
 
-use crate::case::{Case, Sender};
+use crate::case::{Case, RECEIVE, Sender};
 use crate::files::{Files, NAME};
 use crate::name_server::NameServer;
 use crate::peer::Peer;
@@ -41,7 +42,7 @@ pub(crate) struct Cell<'a> {
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub(crate) enum Outcome {
     /// The bytes and their hash are right, and the client closed the connection without an error.
-    Passed(Measured),
+    Passed(Box<Measured>),
     /// Something of that is wrong.
     Failed { why: String },
     /// The peer is known not to support the case.
@@ -53,7 +54,7 @@ pub(crate) enum Outcome {
 impl From<anyhow::Result<Measured>> for Outcome {
     fn from(result: anyhow::Result<Measured>) -> Self {
         match result {
-            Ok(measured) => Self::Passed(measured),
+            Ok(measured) => Self::Passed(Box::new(measured)),
             Err(error) => Self::Failed { why: format!("{error:#}") },
         }
     }
@@ -94,6 +95,15 @@ pub(crate) struct Measured {
     pub(crate) at_new_port: u64,
     #[serde(default)]
     pub(crate) early_data_accepted: bool,
+    /// Whether a proxy kept copies of what the client received.
+    #[serde(default)]
+    pub(crate) copies_kept: bool,
+    /// What copies repaired.
+    #[serde(flatten)]
+    pub(crate) repeats: Option<Repeats>,
+    /// Frames towards the client that the near segment lost.
+    #[serde(default)]
+    pub(crate) near_lost_down: u64,
     /// Frames that this machine sent more than a millisecond late, in percent.
     #[serde(default)]
     pub(crate) late_percent: f64,
@@ -171,7 +181,7 @@ impl Cell<'_> {
             self.check(&measured, files)?;
             Ok(measured)
         };
-        with_overruns(judged(), &counters)
+        with_counters(judged(), &counters)
     }
 
     fn server(
@@ -272,6 +282,15 @@ impl Cell<'_> {
         if self.sender.helped && self.case.has_to_be_assisted() {
             ensure!(measured.assisted, "the sender was not helped: {}", measured.assistance);
         }
+        if self.sender == RECEIVE && self.case == Case::Download {
+            ensure!(measured.copies_kept, "the proxy kept no copies");
+            let repaired = measured.repeats.unwrap_or_default().repaired_near;
+            ensure!(
+                self.near_loss == 0.0 || repaired > 0,
+                "copies repaired nothing of {} lost packets",
+                measured.near_lost_down
+            );
+        }
         match self.case {
             Case::EarlyData => {
                 ensure!(measured.early_data_accepted, "the server rejected the early data");
@@ -346,8 +365,8 @@ pub(crate) fn finish(mut client: Program, directory: &FilePath) -> anyhow::Resul
     Ok(ended)
 }
 
-/// Adds to the result of a try whether this machine was fast enough.
-pub(crate) fn with_overruns(
+/// Adds to the result of a try what the path counted, and whether this machine was fast enough.
+pub(crate) fn with_counters(
     result: anyhow::Result<Measured>,
     counters: &PathCounters,
 ) -> anyhow::Result<Measured> {
@@ -356,6 +375,7 @@ pub(crate) fn with_overruns(
         Ok(mut measured) => {
             measured.late_percent = counters.late_percent();
             measured.overruns = overruns;
+            measured.near_lost_down = counters.near.to_sender.link.lost();
             Ok(measured)
         }
         Err(error) if overruns > 0 => {

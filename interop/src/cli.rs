@@ -7,8 +7,8 @@ use clap::Parser;
 use crate::case::{Case, SENDERS, Sender};
 use crate::peer::{OURS, Peer};
 
-/// Run the sender against HTTP/3 servers that other people wrote, over an emulated path with and
-/// without a Sidekick proxy.
+/// Upload to and download from HTTP/3 servers that other people wrote, over an emulated path, with
+/// and without a Sidekick proxy.
 ///
 /// Each peer is installed from its registry at a pinned version into the output directory, and runs
 /// in a network namespace of its own. Takes the right to make network namespaces, as sidekick-lab
@@ -16,18 +16,19 @@ use crate::peer::{OURS, Peer};
 #[derive(Debug, Parser)]
 #[command(name = "sidekick-interop", version)]
 pub(crate) struct Cli {
-    /// Only these peers; `ours` is for downloads from our own server [default: all]
+    /// Only these peers; `ours` is for downloads from our own server, which is helped
+    /// [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) peer: Vec<String>,
-    /// Only these cases [default: all]
+    /// Only these cases; `download` for only the downloads [default: all]
     #[arg(long, value_name = "CASE", value_delimiter = ',')]
     pub(crate) case: Vec<Case>,
     /// Only these senders [default: all]
     #[arg(long, value_name = "SENDER", value_delimiter = ',', value_parser = parse_sender)]
     pub(crate) sender: Vec<Sender>,
     /// Loss on the near segment, in percent; downloads from our own server use the greatest of
-    /// these
-    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,2", allow_negative_numbers = true, value_parser = parse_percent)]
+    /// these [default: 0 and 2; for the case download also 10]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', allow_negative_numbers = true, value_parser = parse_percent)]
     pub(crate) near_loss: Vec<f64>,
     /// The seed of the losses
     #[arg(long, value_name = "N", default_value_t = 1)]

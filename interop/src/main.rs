@@ -1,4 +1,4 @@
-//! `sidekick-interop`: the sender against HTTP/3 stacks that other people wrote, over an emulated
+//! `sidekick-interop`: the plugin against HTTP/3 stacks that other people wrote, over an emulated
 //! path.
 //!
 //! | file | what it does |
@@ -9,9 +9,9 @@
 //! | `cell.rs` | one try: a path, a server, a proxy, a client |
 //! | `files.rs` | the certificates and files that all tries share |
 //! | `name_server.rs` | a name server with one record, for the server |
-//! | `served.rs` | one download from our own server |
+//! | `served.rs` | one download from our own server, which is helped |
 //! | `matrix.rs`, `pool.rs` | all tries, several at a time |
-//! | `table.rs` | the results, as Markdown |
+//! | `table.rs`, `table/` | the results, as Markdown |
 
 mod case;
 mod cell;

@@ -14,6 +14,9 @@ use crate::peer::Peer;
 use crate::pool::{self, Progress};
 use crate::served::{Served, ServedResult};
 
+/// The loss of downloads from our own server, in percent, unless the user names others.
+const LOSS_FROM_OURS: f64 = 2.0;
+
 /// A try with a peer, and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Tried {
@@ -66,14 +69,16 @@ impl<'a> Matrix<'a> {
         let mut cells = Vec::new();
         for peer in peers {
             for &case in cases {
+                let near_losses =
+                    if cli.near_loss.is_empty() { case.near_losses() } else { &cli.near_loss };
                 for &sender in senders.iter().filter(|sender| sender.takes(case)) {
-                    for &near_loss in &cli.near_loss {
+                    for &near_loss in near_losses {
                         cells.push(Cell { peer, case, sender, near_loss, seed: cli.seed });
                     }
                 }
             }
         }
-        let most = cli.near_loss.iter().copied().fold(0.0, f64::max);
+        let most = cli.near_loss.iter().copied().reduce(f64::max).unwrap_or(LOSS_FROM_OURS);
         let mut served = if cli.selects_ours() { Served::all(most, cli.seed) } else { Vec::new() };
         served.retain(|served| senders.contains(&served.sender));
         ensure!(
@@ -82,7 +87,8 @@ impl<'a> Matrix<'a> {
         );
         ensure!(
             !cells.is_empty() || !served.is_empty(),
-            "there is nothing to try: bbr2 runs only the case upload, and --list shows all"
+            "there is nothing to try: bbr2 runs only the case upload, receive only the cases in \
+             which a file goes down, and of the modes only receive runs the case download"
         );
         Ok(Self { cells, served })
     }

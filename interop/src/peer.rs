@@ -21,6 +21,8 @@ struct About {
     name: String,
     version: String,
     source: String,
+    /// The server's congestion controller, for the tables.
+    controller: Option<String>,
     /// A note on the server, for the tables.
     note: Option<String>,
     /// The cases that the peer does not support, with the evidence, by the case's name.
@@ -78,6 +80,11 @@ impl Peer {
     /// The URL of its source.
     pub(crate) fn source(&self) -> &str {
         &self.about.source
+    }
+
+    /// Its congestion controller.
+    pub(crate) fn controller(&self) -> Option<&str> {
+        self.about.controller.as_deref()
     }
 
     /// A note on it, for the tables.

@@ -54,7 +54,15 @@ impl Progress {
     /// Shows the result of the try `title`.
     pub(crate) fn show(&self, title: String, outcome: &Outcome) {
         let line = match outcome {
-            Outcome::Passed(measured) => format!("{title}: {:.2} Mbit/s", measured.goodput_mbit_s),
+            Outcome::Passed(measured) => {
+                let repaired = measured.repeats.map_or(0, |repeats| repeats.repaired_near);
+                let gaps = if repaired > 0 {
+                    format!(", {repaired} gaps repaired")
+                } else {
+                    String::new()
+                };
+                format!("{title}: {:.2} Mbit/s{gaps}", measured.goodput_mbit_s)
+            }
             Outcome::Failed { why } => format!("{title}: FAILED: {why}"),
             Outcome::Unsupported { .. } => format!("{title}: the peer does not support it"),
             Outcome::Missing { why } => format!("{title}: not installed: {why}"),

@@ -17,9 +17,11 @@ use sidekick_netem::source::SourceFile;
 use sidekick_netem::topology::{FAR, PROXY_FAR, PROXY_PORT, RECEIVER, SERVER_PORT};
 
 use crate::case::{Case, SENDERS, Sender};
-use crate::cell::{Measured, Outcome, Packets, finish, start_proxy, stop_proxy, with_overruns};
+use crate::cell::{Measured, Outcome, Packets, finish, start_proxy, stop_proxy, with_counters};
 use crate::files::{Files, NAME};
 
+/// The case whose file goes down here, from the senders that upload it there.
+const FILE: Case = Case::Upload;
 /// The longest wait for the server's end after its client's.
 const SERVER_END: Duration = Duration::from_secs(60);
 
@@ -103,7 +105,8 @@ struct SenderReport {
 impl Served {
     /// The downloads by all senders, with losses at all places.
     pub(crate) fn all(loss: f64, seed: u64) -> Vec<Self> {
-        let at = |place| SENDERS.into_iter().map(move |sender| Self { sender, place, loss, seed });
+        let senders = || SENDERS.into_iter().filter(|sender| sender.takes(FILE));
+        let at = |place| senders().map(move |sender| Self { sender, place, loss, seed });
         Place::ALL.into_iter().flat_map(at).collect()
     }
 
@@ -147,7 +150,7 @@ impl Served {
         let mut server = Program::start_command("the server", command, &hosts.receiver, directory)?;
         server.wait_until_ready()?;
 
-        let source = files.source(Case::Download)?;
+        let source = files.source(FILE)?;
         let mut command = Command::new(programs.path("interop-client")?);
         command
             .args(["--server", &server_address, "--name", NAME])
@@ -159,7 +162,7 @@ impl Served {
             directory,
         )?;
         let counters = path.counters()?;
-        with_overruns(self.judge(&ended, server, proxy, source), &counters)
+        with_counters(self.judge(&ended, server, proxy, source), &counters)
     }
 
     fn judge(

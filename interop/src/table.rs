@@ -1,26 +1,17 @@
 //! The results of all tries, as Markdown.
 
+mod cells;
+mod downloads;
+
 use std::fmt::Write as _;
 
-use crate::case::{Case, SENDERS};
+use cells::{Notes, capital, find, losses, passed, rate, ratio, reason};
+
+use crate::case::{Case, PLAIN, SENDERS};
 use crate::cell::{Measured, Outcome};
 use crate::matrix::{Results, Tried};
 use crate::peer::Peer;
 use crate::served::{Place, ServedResult};
-
-/// Reasons, each listed once. Cells refer to their numbers.
-#[derive(Debug, Default)]
-struct Notes(Vec<String>);
-
-impl Notes {
-    fn number(&mut self, note: &str) -> usize {
-        let known = self.0.iter().position(|known| known == note);
-        known.unwrap_or_else(|| {
-            self.0.push(note.to_owned());
-            self.0.len() - 1
-        }) + 1
-    }
-}
 
 /// The tables, with a reason for every cell that did not pass.
 pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &str) -> String {
@@ -35,14 +26,15 @@ pub(crate) fn markdown(peers: &[Peer], results: &Results, seed: u64, command: &s
          - All bytes and their SHA-256 were right.\n\
          - The client closed the connection, and no error had been reported to it.\n\
          - The connection did what its case is about.\n\
-         - In uploads of 1 MiB and more, the proxy, if there was one, helped to the end.\n",
+         - In transfers of 1 MiB and more, the proxy, if there was one, helped to the end.\n\
+         - In a download with the mode `receive`, the proxy kept copies. If the near segment lost \
+         packets,\n  copies closed gaps.\n",
         seed,
         env!("CARGO_PKG_VERSION"),
     );
     late(&mut text, peers, results);
-    for case in [Case::Upload, Case::Download] {
-        rates(&mut text, peers, tried, case, &mut notes);
-    }
+    uploads(&mut text, peers, tried, &mut notes);
+    downloads::downloads(&mut text, peers, tried, &mut notes);
     cases(&mut text, peers, tried, &mut notes);
     served(&mut text, &results.served, &mut notes);
     if !notes.0.is_empty() {
@@ -93,81 +85,26 @@ fn late(text: &mut String, peers: &[Peer], results: &Results) {
     }
 }
 
-fn losses(tried: &[Tried]) -> Vec<f64> {
-    let mut losses: Vec<f64> = tried.iter().map(|tried| tried.near_loss_percent).collect();
-    losses.sort_by(f64::total_cmp);
-    losses.dedup();
-    losses
-}
-
-/// Goodput by peer and sender, a table for each loss rate.
-fn rates(text: &mut String, peers: &[Peer], tried: &[Tried], case: Case, notes: &mut Notes) {
-    if !tried.iter().any(|tried| tried.case == case) {
-        return;
-    }
-    let senders: Vec<_> = SENDERS.into_iter().filter(|sender| sender.takes(case)).collect();
-    for loss in losses(tried) {
-        let _ = writeln!(text, "## {}, {loss} % near loss: Mbit/s\n", capital(case.about()));
+/// The goodput of uploads by peer and sender, a table for each loss rate.
+fn uploads(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) {
+    let senders: Vec<_> = SENDERS.into_iter().filter(|sender| sender.takes(Case::Upload)).collect();
+    for loss in losses(tried, Case::Upload) {
+        let _ =
+            writeln!(text, "## {}, {loss} % near loss: Mbit/s\n", capital(Case::Upload.about()));
         let _ = write!(text, "| peer |");
         for sender in &senders {
             let _ = write!(text, " {} |", sender.name);
         }
-        let gain = case == Case::Upload;
-        let _ = writeln!(text, "{}", if gain { " auto : cubic-rfc9438 |" } else { "" });
-        let _ = writeln!(text, "|{}", "---|".repeat(senders.len() + 1 + usize::from(gain)));
+        let _ = writeln!(text, " auto : {} |\n|{}", PLAIN.name, "---|".repeat(senders.len() + 2));
         for peer in peers {
             let _ = write!(text, "| {} |", peer.title());
-            let found = |sender: &str| {
-                tried.iter().find(|tried| {
-                    tried.peer == peer.folder
-                        && tried.case == case
-                        && tried.sender == sender
-                        && tried.near_loss_percent.total_cmp(&loss).is_eq()
-                })
-            };
+            let found = |sender| find(tried, peer, Case::Upload, sender, loss);
             for sender in &senders {
-                let cell = found(sender.name)
-                    .map_or_else(|| "not tried".to_owned(), |tried| rate(&tried.outcome, notes));
-                let _ = write!(text, " {cell} |");
+                let _ = write!(text, " {} |", rate(found(sender.name), notes));
             }
-            if gain {
-                let goodput = |sender| {
-                    found(sender).and_then(|tried| passed(&tried.outcome)).map(|m| m.goodput_mbit_s)
-                };
-                let ratio =
-                    goodput("auto").zip(goodput("cubic-rfc9438")).map(|(auto, cubic)| auto / cubic);
-                let _ = write!(
-                    text,
-                    " {} |",
-                    ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.1}"))
-                );
-            }
-            text.push('\n');
+            let _ = writeln!(text, " {} |", ratio(found("auto"), found(PLAIN.name)));
         }
         text.push('\n');
-    }
-}
-
-fn rate(outcome: &Outcome, notes: &mut Notes) -> String {
-    match outcome {
-        Outcome::Passed(measured) => format!("{:.2}", measured.goodput_mbit_s),
-        other => reason(other, notes),
-    }
-}
-
-fn passed(outcome: &Outcome) -> Option<&Measured> {
-    match outcome {
-        Outcome::Passed(measured) => Some(measured),
-        _ => None,
-    }
-}
-
-fn reason(outcome: &Outcome, notes: &mut Notes) -> String {
-    match outcome {
-        Outcome::Passed(_) => "passed".to_owned(),
-        Outcome::Failed { why } => format!("**failed** [{}]", notes.number(&plain(why))),
-        Outcome::Unsupported { why } => format!("no [{}]", notes.number(why)),
-        Outcome::Missing { why } => format!("**not installed** [{}]", notes.number(&plain(why))),
     }
 }
 
@@ -232,7 +169,9 @@ fn served(text: &mut String, served: &[ServedResult], notes: &mut Notes) {
         for place in Place::ALL {
             let found =
                 served.iter().find(|served| served.sender == sender.name && served.place == place);
-            cells.extend(found.map(|found| rate(&found.outcome, notes) + &early(&found.outcome)));
+            cells.extend(
+                found.map(|found| rate(Some(&found.outcome), notes) + &early(&found.outcome)),
+            );
         }
         if !cells.is_empty() {
             let _ = writeln!(text, "| {} | {} |", sender.name, cells.join(" | "));
@@ -247,44 +186,14 @@ fn early(outcome: &Outcome) -> String {
     helped.map(|measured| format!(" ({})", measured.packets.lost_early)).unwrap_or_default()
 }
 
-/// Escapes the text of other programs, so that none of it acts as Markdown.
-fn plain(words: &str) -> String {
-    let mut text = String::with_capacity(words.len());
-    // At the beginning, a number with a dot or a bullet would begin a list.
-    let number = words.trim_start_matches(|c: char| c.is_ascii_digit());
-    let begins_list = number.starts_with(['-', '.', ')']).then_some(words.len() - number.len());
-    for (at, letter) in words.char_indices() {
-        let letter = if letter.is_control() { ' ' } else { letter };
-        let special = begins_list == Some(at);
-        if special
-            || letter.is_ascii_punctuation()
-                && !matches!(
-                    letter,
-                    '.' | ',' | ':' | ';' | '/' | '-' | '\'' | '(' | ')' | '%' | '"'
-                )
-        {
-            text.push('\\');
-        }
-        text.push(letter);
-    }
-    text
-}
-
-fn capital(words: &str) -> String {
-    let mut letters = words.chars();
-    letters
-        .next()
-        .map(|first| first.to_uppercase().collect::<String>() + letters.as_str())
-        .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cell::Packets;
+    use sidekick_netem::record::{HeldMs, Repeats};
 
     fn measured(goodput_mbit_s: f64, lost_early: u64) -> Outcome {
-        Outcome::Passed(Measured {
+        Outcome::Passed(Box::new(Measured {
             bytes: 1,
             sha256: String::new(),
             time_s: 1.0,
@@ -299,9 +208,17 @@ mod tests {
             key_updates: 0,
             at_new_port: 0,
             early_data_accepted: false,
+            copies_kept: lost_early > 0,
+            repeats: (lost_early > 0).then_some(Repeats {
+                repeats_requested: lost_early + 20,
+                repeats_received: lost_early + 10,
+                repaired_near: lost_early,
+                held_ms: HeldMs::default(),
+            }),
+            near_lost_down: lost_early + 1,
             late_percent: goodput_mbit_s,
             overruns: lost_early,
-        })
+        }))
     }
 
     fn tried(case: Case, sender: &'static str, outcome: Outcome) -> Tried {
@@ -320,6 +237,8 @@ mod tests {
             tried(Case::Upload, "cubic-rfc9438", measured(1.5, 0)),
             tried(Case::Upload, "auto", measured(9.0, 3)),
             tried(Case::Upload, "pacubic", broken()),
+            tried(Case::Download, "cubic-rfc9438", measured(2.0, 0)),
+            tried(Case::Download, "receive", measured(9.0, 60)),
             tried(Case::Cid0, "auto", Outcome::Unsupported { why: "it has none".to_owned() }),
             tried(Case::Small, "auto", measured(0.1, 0)),
             tried(Case::Small, "pacubic", broken()),
@@ -332,26 +251,29 @@ mod tests {
             outcome: measured(9.16, 150),
         }];
         let text = markdown(&peers, &Results { tries, served }, 7, "make interop");
-        let title = peers.first().unwrap().title();
+        let peer = peers.first().unwrap();
+        let (title, controller) = (peer.title(), peer.controller().unwrap());
         for line in [
             "`make interop` wrote this (seed 7,",
             "## 10 MiB up, h3-upload on tokio-quiche, 2 % near loss: Mbit/s",
             &format!(
                 "| {title} | 1.50 | not tried | **failed** [1] | not tried | not tried | 9.00 | 6.0 |"
             ),
+            "## 4 MiB down, 2 % near loss: Mbit/s",
+            &format!("| {title} | {controller} | 2.00 | 9.00 | 4.5 | 61 | 60 | 70 |"),
             "| 1 KB up | 1/2 **failed** [1] |",
             "| 1 MiB up, connection IDs of no length at both ends | no [2] |",
             "| auto | 9.16 (150) |",
             "1. 1\\. it \\<b\\>broke \\</b\\> off\n2. it has none\n",
             &format!(
-                "(median and most):\n{title} 1.5 and 9.0 (3 frames lost by the machine itself), \
+                "(median and most):\n{title} 2.0 and 9.0 (63 frames lost by the machine itself), \
                  our server 9.2 and 9.2 (150 frames lost by the machine itself).\n"
             ),
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
         assert!(
-            !text.contains("10 MiB down, "),
+            !text.contains("down, 0 % near loss"),
             "what was not tried has no table of rates: {text}"
         );
     }

@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use quic_sidekick::Assistance;
+use quic_sidekick::{Assistance, ReceiveState, Status};
 use serde::Serialize;
+use sidekick_netem::record::{HeldMs, Repeats};
 
 use crate::cli::Cli;
 use crate::exchange::Exchange;
@@ -25,6 +26,12 @@ pub(crate) struct Report {
     assisted: bool,
     assistance: String,
     packets: Packets,
+    /// Whether a proxy keeps copies of what this end receives.
+    copies_kept: bool,
+    /// Whether copies repair what this end receives, and if not, why.
+    receiving: String,
+    #[serde(flatten)]
+    repeats: Option<Repeats>,
     near_rtt_ms: Option<f64>,
     rtt_ms: f64,
     /// Bytes of the longest UDP payload sent.
@@ -60,7 +67,6 @@ impl Report {
         let cipher = session.cipher();
         let (help, conn) = (session.help(), session.conn());
         let stats = help.map(|status| status.stats).unwrap_or_default();
-        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
             bytes: exchange.bytes(),
             sha256: exchange.digest().sha256(),
@@ -78,6 +84,12 @@ impl Report {
                 lost_early: stats.early_lost,
                 spurious: stats.spurious,
             },
+            copies_kept: help.is_some_and(|status| {
+                !matches!(status.received.state, ReceiveState::Off | ReceiveState::NotKept)
+            }),
+            receiving: help
+                .map_or_else(|| "off".to_owned(), |status| status.received.state.to_string()),
+            repeats: help.and_then(repeats),
             near_rtt_ms: help.and_then(|status| status.near_rtt).map(milliseconds),
             rtt_ms: conn
                 .path_stats()
@@ -99,4 +111,20 @@ impl Report {
         let line = serde_json::to_string(self).context("cannot write the report")?;
         writeln!(std::io::stdout(), "{line}").context("cannot write the report to standard output")
     }
+}
+
+/// What copies repaired, in the mode that requests them.
+fn repeats(status: Status) -> Option<Repeats> {
+    let received = status.received;
+    let [p50, p99, max] = received.held.map(milliseconds);
+    (received.state != ReceiveState::Off).then_some(Repeats {
+        repeats_requested: status.stats.repeats_requested,
+        repeats_received: status.stats.repeats_received,
+        repaired_near: received.filled,
+        held_ms: HeldMs { p50, p99, max },
+    })
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
 }
