@@ -81,8 +81,8 @@ pub struct Audio {
     /// Bytes of the packets that were sent for the first time, with their UDP and IPv4 headers.
     #[serde(default)]
     pub media_bytes: u64,
-    /// Bytes that the help cost, with UDP and IPv4 headers: quACKs, polls, and packets that were sent
-    /// again because of quACKs. With real programs, only quACKs that arrived count.
+    /// Bytes that the help cost, with UDP and IPv4 headers: quACKs, polls, and packets that were
+    /// sent again because of quACKs. With real programs, only quACKs that arrived count.
     #[serde(default)]
     pub help_bytes: u64,
 }
@@ -143,8 +143,8 @@ pub struct QuackStyles {
     pub power_sums: u64,
     /// Every identifier since the previous message.
     pub echo_every: u64,
-    /// In every message, the identifiers of the last round trip of an empty path. No window could be
-    /// smaller.
+    /// In every message, the identifiers of the last round trip of an empty path. No window could
+    /// be smaller.
     pub echo_window: u64,
     /// A hash of all identifiers and their count.
     pub hash_of_all: u64,

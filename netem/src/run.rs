@@ -167,8 +167,8 @@ impl<'a> Testbed<'a> {
         self.directory.path().join("ca.pem")
     }
 
-    /// Transfers the file between a client and the server of [`Testbed::store`], and checks that the
-    /// same file arrived. Returns the record without the client's report, and that report.
+    /// Transfers the file between a client and the server of [`Testbed::store`], and checks that
+    /// the same file arrived. Returns the record without the client's report, and that report.
     fn transfer(
         mut self,
         transfer: &Transfer<'_>,

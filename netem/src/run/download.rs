@@ -17,8 +17,8 @@ pub const DOWNLOAD_PROGRAMS: [&str; 3] = ["h3-upload-server", "h3-download", "si
 const DOWNLOAD: &str = "download";
 
 impl Bench<'_> {
-    /// Downloads `file` once over the path of `scenario`, and checks that the same file arrived. The
-    /// server knows nothing of the proxy, and has its own congestion controller.
+    /// Downloads `file` once over the path of `scenario`, and checks that the same file arrived.
+    /// The server knows nothing of the proxy, and has its own congestion controller.
     ///
     /// # Errors
     ///

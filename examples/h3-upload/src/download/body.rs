@@ -1,6 +1,6 @@
 //! Hashes and writes the body. It uses a thread of its own, because writing a file blocks, and
-//! hashing keeps a core busy. A queue stands before the thread, so that a writer that waits does not
-//! hold up the connection.
+//! hashing keeps a core busy. A queue stands before the thread, so that a writer that waits does
+//! not hold up the connection.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! The SHA-256 of files, from their upload or their last download.
 //!
 //! The digest of an answer stands before the file. Hashing a large file takes longer than a client
-//! waits for the first byte. So the server hashes such a file while it passes through, and announces
-//! the hash at the next download.
+//! waits for the first byte. So the server hashes such a file while it passes through, and
+//! announces the hash at the next download.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};

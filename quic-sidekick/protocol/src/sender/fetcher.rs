@@ -135,8 +135,8 @@ impl Fetcher {
                 self.want_since(since, gap, Range { after: identifier, before }, now);
             }
         }
-        // The receiver may report a gap in what a TAIL showed, too, but not in a handshake whose keys
-        // are among the missing copies.
+        // The receiver may report a gap in what a TAIL showed, too, but not in a handshake whose
+        // keys are among the missing copies.
         if skipped > 0 {
             self.want_since(since, gap, Range { after, before: identifier }, now);
         }

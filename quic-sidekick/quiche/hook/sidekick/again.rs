@@ -128,10 +128,10 @@ impl<F: BufFactory> Connection<F> {
     /// Makes a client send the datagrams of its handshake again after 5, 20 and 80 ms, unless
     /// something shows that they arrived. It repeats the first flight until the server answers,
     /// acknowledgements of an incomplete answer until that is complete, and the rest until the
-    /// server confirms the handshake. It repeats the Finished at once instead of after 5 ms, ahead of
-    /// the first 1-RTT packets. (A server without an acknowledgement doubles the time before
-    /// it retransmits its answer.) Call it before the first `send`. A server never repeats: before
-    /// it knows the client's address it must not (RFC 9000, section 8.1).
+    /// server confirms the handshake. It repeats the Finished at once instead of after 5 ms, ahead
+    /// of the first 1-RTT packets. (A server without an acknowledgement doubles the time before it
+    /// retransmits its answer.) Call it before the first `send`. A server never repeats: before it
+    /// knows the client's address it must not (RFC 9000, section 8.1).
     pub fn sidekick_repeat_handshake(&mut self, repeat: bool) {
         self.sidekick.again.repeat_handshake = repeat;
         if !repeat {
@@ -191,8 +191,9 @@ impl<F: BufFactory> Connection<F> {
             let (first, last) = (!heard, answered);
             let repeats = usize::from(last);
             let flight = Flight { datagram, path_id, first, last, sent: now, repeats };
-            // The first repetition of the Finished leaves at once. Without the Finished, the server drops the requests behind it: it has no keys for
-            // them. No proxy misses them, so they would wait for a probe timeout.
+            // The first repetition of the Finished leaves at once. Without the Finished, the server
+            // drops the requests behind it: it has no keys for them. No proxy misses them, so they
+            // would wait for a probe timeout.
             if last && again.waiting.len() < MAX_WAITING {
                 again.waiting.push_back(flight.repetition());
             }
