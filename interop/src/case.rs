@@ -20,7 +20,7 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runs {
     All,
-    /// All but the case for download: help for what a client sends changes little there.
+    /// All but the case for download: help for what a client sends alone changes little there.
     AllButDownload,
     Upload,
     /// Those in which the file goes down.
@@ -39,13 +39,17 @@ const fn helped(name: &'static str, about: &'static str) -> Sender {
 pub(crate) const PLAIN: Sender =
     alone("cubic-rfc9438", "cubic-rfc9438", "CUBIC of RFC 9438, no proxy");
 
-/// The client that requests from the proxy what it did not receive.
+/// The mode to start with. It helps both directions.
+pub(crate) const AUTO: Sender =
+    Sender { runs: Runs::All, ..helped("auto", "Sidekick, whichever fits, up and down") };
+
+/// The client that requests from the proxy what it did not receive, over stock CUBIC.
 pub(crate) const RECEIVE: Sender = Sender {
     runs: Runs::Down,
     ..helped("receive", "Sidekick, copies of what the near segment lost; for downloads")
 };
 
-/// All clients, by how they send. One of them differs in how it receives.
+/// All clients, by how they send, and two of them also by how they receive.
 pub(crate) const SENDERS: [Sender; 7] = [
     PLAIN,
     Sender {
@@ -55,11 +59,16 @@ pub(crate) const SENDERS: [Sender; 7] = [
     helped("pacubic", "Sidekick, PACUBIC"),
     helped("path-aware-bbr", "Sidekick, path-aware BBR2"),
     helped("reinject", "Sidekick, re-injection over stock CUBIC"),
-    helped("auto", "Sidekick, whichever fits"),
+    AUTO,
     RECEIVE,
 ];
 
 impl Sender {
+    /// Whether it requests copies of what it did not receive.
+    pub(crate) fn receives(&self) -> bool {
+        self.helped && self.takes(Case::Download)
+    }
+
     /// Whether it runs a case.
     pub(crate) fn takes(&self, case: Case) -> bool {
         match self.runs {
@@ -251,7 +260,9 @@ mod tests {
             let takes = SENDERS.iter().filter(|sender| sender.takes(case));
             takes.map(|sender| sender.name).collect()
         };
-        assert_eq!(tried(Case::Download), ["cubic-rfc9438", "receive"]);
+        assert_eq!(tried(Case::Download), ["cubic-rfc9438", "auto", "receive"]);
+        let receiving: Vec<_> = SENDERS.iter().filter(|sender| sender.receives()).collect();
+        assert_eq!(receiving, [&AUTO, &RECEIVE]);
         assert!(!tried(Case::Upload).contains(&"receive"));
         assert_eq!(
             [Case::Upload, Case::Small, Case::Requests].map(|case| tried(case).len()),

@@ -15,7 +15,7 @@ use sidekick_netem::topology::{
     NEAR, PROXY_NEAR, PROXY_NEAR_V6, PROXY_PORT, RECEIVER, RECEIVER_V6, SERVER_PORT, Topology,
 };
 
-use crate::case::{Case, RECEIVE, Sender};
+use crate::case::{Case, Sender};
 use crate::files::{Files, NAME};
 use crate::name_server::NameServer;
 use crate::peer::Peer;
@@ -282,7 +282,7 @@ impl Cell<'_> {
         if self.sender.helped && self.case.has_to_be_assisted() {
             ensure!(measured.assisted, "the sender was not helped: {}", measured.assistance);
         }
-        if self.sender == RECEIVE && self.case == Case::Download {
+        if self.sender.receives() && self.case == Case::Download {
             ensure!(measured.copies_kept, "the proxy kept no copies");
             let repaired = measured.repeats.unwrap_or_default().repaired_near;
             ensure!(

@@ -88,7 +88,7 @@ impl<'a> Matrix<'a> {
         ensure!(
             !cells.is_empty() || !served.is_empty(),
             "there is nothing to try: bbr2 runs only the case upload, receive only the cases in \
-             which a file goes down, and of the modes only receive runs the case download"
+             which a file goes down, and of the modes only auto and receive run the case download"
         );
         Ok(Self { cells, served })
     }

@@ -3,40 +3,42 @@
 use std::fmt::Write as _;
 
 use super::cells::{Notes, capital, find, losses, passed, rate, ratio};
-use crate::case::{Case, PLAIN, RECEIVE};
+use crate::case::{AUTO, Case, PLAIN, RECEIVE};
 use crate::cell::Outcome;
 use crate::matrix::Tried;
 use crate::peer::Peer;
 
 /// What the columns of the tables count.
 const COLUMNS: &str = "\
-With `receive` the client requests what it did not receive. The server knows nothing of it. The last
-three columns are of that download. Lost near are packets towards the client, those of the proxy
-among them. A gap is a run of missing packet numbers. A copy closes none if its packet arrives after
-all, or if the copy is too late.
+With `auto` and `receive` the client requests what it did not receive. The server knows nothing of
+it. The last three columns are of the download with `receive`. Lost near are packets towards the
+client, those of the proxy among them. A gap is a run of missing packet numbers. A copy closes none
+if its packet arrives after all, or if the copy is too late.
 ";
 
 /// Goodput by peer without and with help, and what copies repaired; a table for each loss rate.
 pub(super) fn downloads(text: &mut String, peers: &[Peer], tried: &[Tried], notes: &mut Notes) {
     for (index, loss) in losses(tried, Case::Download).into_iter().enumerate() {
-        let (title, help) = (capital(Case::Download.about()), RECEIVE.name);
+        let title = capital(Case::Download.about());
+        let (auto, help) = (AUTO.name, RECEIVE.name);
         let columns = if index == 0 { format!("{COLUMNS}\n") } else { String::new() };
         let _ = writeln!(
             text,
             "## {title}, {loss} % near loss: Mbit/s\n\n{columns}\
-             | peer | its controller | without help | {help} | {help} : without help | lost near \
+             | peer | its controller | without help | {auto} | {help} | {help} : without help | lost near \
              | gaps repaired | copies |\n|{}",
-            "---|".repeat(8)
+            "---|".repeat(9)
         );
         for peer in peers {
-            let [plain, helped] =
-                [PLAIN, RECEIVE].map(|sender| find(tried, peer, Case::Download, sender.name, loss));
+            let [plain, auto, helped] = [PLAIN, AUTO, RECEIVE]
+                .map(|sender| find(tried, peer, Case::Download, sender.name, loss));
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} |",
                 peer.title(),
                 peer.controller().unwrap_or("-"),
                 rate(plain, notes),
+                rate(auto, notes),
                 rate(helped, notes),
                 ratio(helped, plain),
                 repaired(helped),
