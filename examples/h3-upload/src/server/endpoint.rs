@@ -113,8 +113,8 @@ fn config(identity: Identity, idle: Duration, limits: &Limits) -> anyhow::Result
         .max_concurrent_uni_streams(UNIDIRECTIONAL_STREAMS.into())
         .datagram_receive_buffer_size(None)
         .max_idle_timeout(Some(IdleTimeout::try_from(idle)?))
-        // Linux 6.1 refuses a batch of datagrams on an interface without checksum offload. quinn then
-        // sends single ones, but takes the refused ones for lost, and that ends slow start.
+        // Linux 6.1 refuses a batch of datagrams on an interface without checksum offload. quinn
+        // then sends single ones, but takes the refused ones for lost, and that ends slow start.
         .enable_segmentation_offload(false)
         // Packets of 1200 bytes pass every path, and larger ones would hardly speed up downloads.
         .mtu_discovery_config(None);
