@@ -44,6 +44,7 @@ use ::tokio_quiche::metrics::Metrics;
 use ::tokio_quiche::quic::{HandshakeInfo, QuicheConnection};
 use ::tokio_quiche::{ApplicationOverQuic, QuicResult};
 use quiche::sidekick::with_repeated_handshakes;
+use socket2::SockRef;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -121,8 +122,10 @@ impl AdjacentSocket for UdpSocket {
         self.local_addr()
     }
 
+    /// Not by `try_send_to`: it refuses until tokio's reactor has seen the socket, and so the first
+    /// message to each proxy would count as lost. The system's socket never blocks either.
     fn send_to(&self, datagram: &[u8], destination: SocketAddr) -> io::Result<usize> {
-        self.try_send_to(datagram, destination)
+        SockRef::from(self).send_to(datagram, &destination.into())
     }
 
     fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
@@ -244,5 +247,21 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         self.driver.stop();
         self.handle.publish(&self.driver);
         self.app.on_conn_close(conn, metrics, connection_result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_new_adjacent_socket_sends_at_once() {
+        let adjacent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let proxy = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let proxy_address = proxy.local_addr().unwrap();
+        // The reactor runs only when this task waits, so it has not seen the socket yet.
+        assert_eq!(AdjacentSocket::send_to(&adjacent, b"hello", proxy_address).unwrap(), 5);
+        let mut received = [0; 8];
+        assert_eq!(proxy.recv(&mut received).unwrap(), 5);
     }
 }
