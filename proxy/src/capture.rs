@@ -23,7 +23,7 @@ pub(crate) mod settings;
 mod socket;
 mod source;
 
-pub(crate) use copies::{Clients, CopyCapture};
+pub(crate) use copies::{Clients, CopyCapture, SpareCapture};
 pub(crate) use counters::Counters;
 pub(crate) use deliver::{Batch, Captured};
 pub(crate) use error::CaptureError;

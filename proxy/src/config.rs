@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sidekick_protocol::{DEFAULT_PORT, ObserverConfig};
 use thiserror::Error;
 
-use crate::capture::CopyCapture;
+use crate::capture::SpareCapture;
 use crate::capture::settings::{Backend, Settings};
 use crate::compat::nsdi24::settings::{Conflict, Settings as Nsdi24};
 use crate::monitor::listener::{DEFAULT_ADDRESS, MetricsAddress};
@@ -224,8 +224,8 @@ impl Config {
         let interfaces = u64::try_from(self.interfaces.len()).unwrap_or(u64::MAX);
         let captures = interfaces.saturating_mul(self.threads.into());
         let copies = self.keep().get() >> 20;
-        // A capture for copies has a buffer, too, while a session keeps copies.
-        let bytes = CopyCapture::buffer(self.capture());
+        // A capture for copies has a buffer, too, and is open before a session asks.
+        let bytes = SpareCapture::buffer(self.capture());
         let for_copies = if self.observer().keeps_copies() { bytes as u64 >> 20 } else { 0 };
         [captures.saturating_mul(u64::from(self.buffer) + for_copies), copies]
     }

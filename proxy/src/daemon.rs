@@ -17,7 +17,7 @@ use sidekick_protocol::{Observer, ObserverConfig, PublicKey, SecretKey, Shard};
 use tracing::{error, warn};
 
 use crate::addresses::NetworkMonitor;
-use crate::capture::{self, Capture, CaptureError, CopyCapture};
+use crate::capture::{self, Capture, CaptureError, SpareCapture};
 use crate::compat::nsdi24::engine::Engine;
 use crate::config::Config;
 use crate::engine::ProtocolEngine;
@@ -216,9 +216,9 @@ fn serve<E: ProtocolEngine>(
             Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface, stuck })) => {
                 rings.note(interface, stuck);
                 let opened = open_copies(config, interface, &rings);
-                pool.capture_copies(worker, interface, opened);
+                pool.provide_spare(worker, interface, opened);
             }
-            Ok(Event::Worker(WorkerEvent::CopiesUnused(captures))) => drop(captures),
+            Ok(Event::Worker(WorkerEvent::CopiesUnused(unused))) => drop(unused),
             Ok(Event::Worker(WorkerEvent::Failed(cause))) => {
                 break Err(cause).context("the port failed");
             }
@@ -239,17 +239,17 @@ fn serve<E: ProtocolEngine>(
     outcome
 }
 
-/// Opens a capture of what travels towards clients on the interface with this number.
+/// Opens a spare capture of what travels towards clients on the interface with this number.
 fn open_copies(
     config: &Config,
     interface: u32,
     rings: &StuckRings,
-) -> Result<Box<CopyCapture>, CaptureError> {
+) -> Result<Box<SpareCapture>, CaptureError> {
     let (_, name) = config
         .numbered_interfaces()
         .find(|(number, _)| *number == interface)
         .unwrap_or((interface, ""));
-    CopyCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
+    SpareCapture::open(name, rings.adapt(config.capture(), interface)).map(Box::new)
 }
 
 /// Reads the configuration again, and applies its limits to so many threads. `None` if nothing can

@@ -36,6 +36,11 @@ pub trait ProtocolEngine: Send + 'static {
     /// Keeps copies of datagrams towards clients that asked for copies.
     fn keep(&mut self, _seen: &[Seen<'_>], _interface: u32, _now: Instant) {}
 
+    /// Whether sessions may keep copies.
+    fn may_keep_copies(&self) -> bool {
+        false
+    }
+
     /// Whether a session keeps copies.
     fn keeps_copies(&self) -> bool {
         false
@@ -119,6 +124,10 @@ impl ProtocolEngine for Observer {
 
     fn keep(&mut self, seen: &[Seen<'_>], interface: u32, now: Instant) {
         self.keep_all(seen, interface, now);
+    }
+
+    fn may_keep_copies(&self) -> bool {
+        Self::may_keep_copies(self)
     }
 
     fn keeps_copies(&self) -> bool {

@@ -11,7 +11,7 @@ use sidekick_protocol::ObserverConfig;
 use tracing::{info, warn};
 
 use crate::addresses::HostNetwork;
-use crate::capture::{Capture, CaptureError, CopyCapture};
+use crate::capture::{Capture, CaptureError, SpareCapture};
 use crate::engine::ProtocolEngine;
 use crate::runtime::{clock, spawn};
 use crate::summary::Summary;
@@ -71,16 +71,16 @@ impl WorkerPool {
         }
     }
 
-    /// Gives a worker the capture for copies that it requested on an interface, or the reason why
-    /// there is none.
-    pub(crate) fn capture_copies(
+    /// Gives a worker the spare capture that it requested on an interface, or the reason why there
+    /// is none.
+    pub(crate) fn provide_spare(
         &self,
         worker: u16,
         interface: u32,
-        opened: Result<Box<CopyCapture>, CaptureError>,
+        opened: Result<Box<SpareCapture>, CaptureError>,
     ) {
         if let Some(worker) = self.0.get(usize::from(worker)) {
-            worker.send(Command::CaptureCopies { interface, opened });
+            worker.send(Command::Spare { interface, opened });
         }
     }
 

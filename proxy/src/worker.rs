@@ -219,6 +219,7 @@ impl<E: ProtocolEngine> Worker<E> {
         let Self { captures, closed, copies, .. } = self;
         for mut it in captures.extract_if(.., |it| it.interface == interface) {
             copies.put_aside(it.copies.close());
+            copies.put_spare_aside(it.copies.take_spare());
             let mut capture = it.capture;
             capture.update_drops();
             closed.add(&capture.counters());
@@ -269,7 +270,7 @@ impl<E: ProtocolEngine> Worker<E> {
                 let copies = CopySource::default();
                 self.captures.push(NumberedCapture { interface, capture, copies });
             }
-            Command::CaptureCopies { interface, opened } => self.take_copies(interface, opened),
+            Command::Spare { interface, opened } => self.take_spare(interface, opened),
             Command::CloseCapture(interface) => self.close_capture(interface),
             Command::Report(sessions, reply) => drop(reply.try_send(self.report(sessions))),
             Command::SetNetwork(network, reply) => {

@@ -288,9 +288,20 @@ fn datagrams_with_vlan_tags_are_kept() {
     });
 }
 
-/// The packet sockets that are open in this network namespace.
-fn packet_sockets() -> usize {
-    std::fs::read_to_string("/proc/net/packet").unwrap().lines().skip(1).count()
+/// The packet sockets that are open in this network namespace, and how many of them receive.
+fn packet_sockets() -> (usize, usize) {
+    let table = std::fs::read_to_string("/proc/net/packet").unwrap();
+    let receives = |line: &&str| line.split_whitespace().nth(5) == Some("1");
+    let sockets = table.lines().skip(1);
+    (sockets.clone().count(), sockets.filter(receives).count())
+}
+
+/// Waits for so many packet sockets, of which so many receive.
+fn sockets_until(wanted: (usize, usize)) {
+    let end = now() + common::PATIENCE;
+    while packet_sockets() != wanted {
+        assert!(now() < end, "{:?} instead of {wanted:?}", packet_sockets());
+    }
 }
 
 /// The capture for copies ends with the interface, and begins again when the interface is back.
@@ -300,14 +311,13 @@ fn an_interface_that_comes_back_is_copied_from_again() {
         let (mut sockets, server) = router(V4, 1);
         let daemon = Daemon::start("-i near0 --json --threads 2");
         let (address, proxy) = (server.local_addr().unwrap(), daemon.address_on("10.9.0.1"));
+        // Each thread has a socket to count, and a spare one to copy.
+        sockets_until((4, 2));
         Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
-        // Each thread has a socket to count, and the client's thread one to copy.
-        assert_eq!(packet_sockets(), 3);
+        // The client's thread copies.
+        assert_eq!(packet_sockets(), (4, 3));
         run("ip link delete near0");
-        let end = now() + common::PATIENCE;
-        while packet_sockets() > 0 {
-            assert!(now() < end, "{} stay open", packet_sockets());
-        }
+        sockets_until((0, 0));
         let mut sockets = near(V4, 1);
         Client::new(sockets.pop().unwrap(), address, proxy, KEEP).begin(&server);
         daemon.stop();

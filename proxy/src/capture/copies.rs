@@ -23,8 +23,9 @@ use super::address::{End, load_word, word};
 use super::bpf::{IF_EQUAL, LOAD_BYTE, MODULO, PACKET_TYPE, RETURN, op};
 use super::error::CaptureError;
 use super::interface::Capture;
+use super::open::ForCopies;
 use super::settings::Settings;
-use super::{fanout, open, socket};
+use super::{fanout, socket};
 use crate::packet::Link;
 
 /// Bytes of packets that may wait, if the captures that count have more: 1024 packets. A packet
@@ -37,7 +38,7 @@ const ETHERNET_LEN: u32 = 14;
 
 /// A capture of what travels towards clients on one interface, for one thread.
 #[derive(Debug)]
-pub struct CopyCapture {
+pub(crate) struct CopyCapture {
     /// The capture, without any datagram before [`CopyCapture::select`].
     pub(crate) capture: Capture,
     link: Link,
@@ -78,25 +79,44 @@ impl Clients {
     }
 }
 
-impl CopyCapture {
-    /// Opens a capture on the interface called `name`. It shows nothing at first.
+/// What a [`CopyCapture`] needs of the kernel. To open it takes milliseconds, so one is open before
+/// a session asks for copies. It costs memory alone.
+#[derive(Debug)]
+pub(crate) struct SpareCapture {
+    socket: ForCopies,
+    promiscuous: bool,
+}
+
+impl SpareCapture {
+    /// Opens one for the interface called `name`.
     ///
     /// # Errors
     /// As for [`open`](super::open).
     pub(crate) fn open(name: &str, settings: Settings) -> Result<Self, CaptureError> {
         let settings = Settings { buffer: Self::buffer(settings), ..settings };
-        let (interface, link, source) = open::for_copies(name, settings)?;
-        let side = match (interface.is_loopback(), settings.promiscuous) {
+        let socket = ForCopies::open(name, settings)?;
+        Ok(Self { socket, promiscuous: settings.promiscuous })
+    }
+
+    /// The bytes of packets that may wait in each.
+    pub(crate) fn buffer(settings: Settings) -> usize {
+        settings.buffer.min(BUFFER)
+    }
+}
+
+impl CopyCapture {
+    /// Begins a capture. It shows nothing at first.
+    ///
+    /// # Errors
+    /// When the interface is gone, or its link type is not supported.
+    pub(crate) fn begin(spare: SpareCapture) -> Result<Self, CaptureError> {
+        let (interface, link, source) = spare.socket.bind()?;
+        let side = match (interface.is_loopback(), spare.promiscuous) {
             (true, _) => Side::Looped,
             (false, true) => Side::LeavingOrForeign,
             (false, false) => Side::Leaving,
         };
         Ok(Self { capture: Capture::new(&interface, link, source), link, side })
-    }
-
-    /// The bytes of packets that may wait in each such capture.
-    pub(crate) fn buffer(settings: Settings) -> usize {
-        settings.buffer.min(BUFFER)
     }
 
     /// Shows the datagrams of these clients alone from now on.

@@ -1,5 +1,6 @@
 //! How other threads control a worker: commands to it, its reports and its events.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use sidekick_protocol::{ObserverConfig, Peer, SessionStatus};
 
 use crate::addresses::HostNetwork;
-use crate::capture::{Capture, CaptureError, CopyCapture, Counters};
+use crate::capture::{Capture, CaptureError, Counters, SpareCapture};
 use crate::config::MAX_INTERFACES;
 use crate::engine::CopiesHeld;
 use crate::summary::Summary;
@@ -35,11 +36,11 @@ pub(crate) enum Command {
         capture: Capture,
     },
     /// The answer to [`WorkerEvent::CopiesWanted`].
-    CaptureCopies {
+    Spare {
         /// The daemon's number of the interface.
         interface: u32,
-        /// The open capture, or why there is none.
-        opened: Result<Box<CopyCapture>, CaptureError>,
+        /// The spare capture for copies, or why there is none.
+        opened: Result<Box<SpareCapture>, CaptureError>,
     },
     /// Close the capture with this number.
     CloseCapture(u32),
@@ -83,6 +84,9 @@ pub struct CaptureReport {
     pub counters: Counters,
 }
 
+/// A capture for copies, or a spare one. To close it takes the kernel milliseconds.
+pub(super) type Unused = Box<dyn fmt::Debug + Send>;
+
 /// What a worker reports to the daemon by itself.
 #[derive(Debug)]
 pub enum WorkerEvent {
@@ -93,7 +97,7 @@ pub enum WorkerEvent {
         /// Why it has ended.
         cause: CaptureError,
     },
-    /// A session keeps copies, so a worker needs what travels towards clients on an interface.
+    /// A worker needs a spare capture of what travels towards clients on an interface.
     CopiesWanted {
         /// The worker's index.
         worker: u16,
@@ -102,9 +106,9 @@ pub enum WorkerEvent {
         /// The last capture had a ring that got stuck.
         stuck: bool,
     },
-    /// A worker needs these captures no more. The daemon closes them, so that the worker does not
+    /// A worker needs these sockets no more. The daemon closes them, so that the worker does not
     /// wait for the kernel.
-    CopiesUnused(Vec<CopyCapture>),
+    CopiesUnused(Vec<Unused>),
     /// The port, or the wait for events, has failed. The worker has ended.
     Failed(io::Error),
 }

@@ -1,7 +1,8 @@
 //! The captures that a worker has only while a session keeps copies.
 //!
-//! The daemon opens and closes them, since either can take milliseconds. Until they are open, the
-//! engine grants no copies, and senders continue without.
+//! To open or to close one takes the kernel milliseconds. So the daemon opens a spare one before a
+//! session asks, which begins at once. Without a spare one the engine grants no copies, and senders
+//! continue without. The daemon also closes captures.
 
 mod source;
 
@@ -9,14 +10,17 @@ use std::mem;
 
 use tracing::warn;
 
+use super::control::Unused;
 use super::{NumberedCapture, Worker, WorkerEvent};
-use crate::capture::{Batch, CaptureError, Captured, Clients, CopyCapture, Frames};
+use crate::capture::{
+    Batch, CaptureError, Captured, Clients, CopyCapture, Frames, SpareCapture,
+};
 use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
 use source::Idleness;
 
 /// The capture for copies on an interface.
-pub(super) type CopySource = source::CopySource<Box<CopyCapture>>;
+pub(super) type CopySource = source::CopySource<Box<SpareCapture>, Box<CopyCapture>>;
 
 /// Most frames that the worker copies from a capture in one turn of its loop.
 const FRAMES_PER_TURN: usize = 128;
@@ -33,8 +37,8 @@ pub(super) struct CopyState {
     granting: bool,
     /// Packets for which captures that are of no use any more had no room.
     missed: u64,
-    /// Captures for the daemon to close. The worker gives them to it at the end of a turn.
-    unused: Vec<CopyCapture>,
+    /// Sockets for the daemon to close. The worker gives them to it at the end of a turn.
+    unused: Vec<Unused>,
     /// The log has the first error.
     warned: bool,
 }
@@ -61,11 +65,28 @@ impl CopyState {
 
     /// Puts a capture aside that is of no use any more. The totals keep what it missed.
     pub(super) fn put_aside(&mut self, capture: Option<Box<CopyCapture>>) {
-        self.unused.extend(capture.map(|mut capture| {
+        if let Some(mut capture) = capture {
             capture.capture.update_drops();
             self.missed += capture.capture.counters().dropped;
-            *capture
-        }));
+            self.unused.push(capture);
+        }
+    }
+
+    /// Puts a spare capture aside that is of no use.
+    pub(super) fn put_spare_aside(&mut self, spare: Option<Box<SpareCapture>>) {
+        self.unused.extend(spare.map(|spare| spare as Unused));
+    }
+
+    /// Begins to capture with a spare capture.
+    fn begin(&mut self, source: &mut CopySource, spare: SpareCapture, clients: &Clients) {
+        let begun = CopyCapture::begin(spare).and_then(|capture| {
+            capture.select(clients)?;
+            Ok(Box::new(capture))
+        });
+        match begun {
+            Ok(capture) => source.open(capture, clock()),
+            Err(error) => self.fail(source, &error),
+        }
     }
 
     /// Ends the use of a capture that failed.
@@ -77,11 +98,18 @@ impl CopyState {
 }
 
 impl<E: ProtocolEngine> Worker<E> {
-    /// Requests, adapts and returns captures for copies, as the sessions need them.
+    /// Requests, begins, adapts and returns captures for copies, as the sessions need them.
     pub(super) fn adapt_copies(&mut self) {
+        if self.engine.may_keep_copies() {
+            self.request_spares();
+        } else {
+            for NumberedCapture { copies, .. } in &mut self.captures {
+                self.copies.put_spare_aside(copies.take_spare());
+            }
+        }
         if self.engine.keeps_copies() {
             self.copies.idleness.end();
-            self.request_copies();
+            self.begin_copies();
         } else if self.captures.iter().any(|it| it.copies.capture().is_some())
             && self.copies.idleness.is_long(clock())
         {
@@ -97,13 +125,23 @@ impl<E: ProtocolEngine> Worker<E> {
         }
     }
 
-    /// Requests the captures that are missing.
-    fn request_copies(&mut self) {
+    /// Requests the spare captures that are missing.
+    fn request_spares(&mut self) {
         let (worker, _) = self.copies.shard;
         for NumberedCapture { interface, copies, .. } in &mut self.captures {
-            if copies.capture().is_none() && copies.request(clock()) {
+            if copies.request(clock()) {
                 let (interface, stuck) = (*interface, copies.is_stuck);
                 (self.notify)(WorkerEvent::CopiesWanted { worker, interface, stuck });
+            }
+        }
+    }
+
+    /// Begins to capture where there is a spare capture.
+    fn begin_copies(&mut self) {
+        for NumberedCapture { copies, .. } in &mut self.captures {
+            if let Some(spare) = copies.take_spare() {
+                let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
+                self.copies.begin(copies, *spare, &clients);
             }
         }
     }
@@ -133,26 +171,19 @@ impl<E: ProtocolEngine> Worker<E> {
         }
     }
 
-    /// Takes the capture that the daemon has opened on an interface, or not.
-    pub(super) fn take_copies(
+    /// Takes the spare capture that the daemon has opened on an interface, or not.
+    pub(super) fn take_spare(
         &mut self,
         interface: u32,
-        opened: Result<Box<CopyCapture>, CaptureError>,
+        opened: Result<Box<SpareCapture>, CaptureError>,
     ) {
         let Some(it) = self.captures.iter_mut().find(|it| it.interface == interface) else {
             // The interface is gone.
-            self.copies.put_aside(opened.ok());
+            self.copies.put_spare_aside(opened.ok());
             return;
         };
         match opened {
-            Ok(capture) => {
-                let clients = Clients::new(self.engine.copy_clients(), self.copies.shard);
-                let selected = capture.select(&clients);
-                self.copies.put_aside(it.copies.open(capture, clock()));
-                if let Err(error) = selected {
-                    self.copies.fail(&mut it.copies, &error);
-                }
-            }
+            Ok(spare) => self.copies.put_spare_aside(it.copies.provide(spare)),
             Err(error) => {
                 self.copies.warn(&error);
                 it.copies.refuse(clock());

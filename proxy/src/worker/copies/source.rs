@@ -1,4 +1,4 @@
-//! When a worker asks for a capture for copies, asks again, and returns it.
+//! When a worker asks for a capture for copies, asks again, uses it, and returns it.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 6;
 const MAX_PAUSE: Duration = PAUSE.saturating_mul(1 << MAX_DOUBLINGS);
 
-/// The capture for copies on an interface.
+/// The capture for copies on an interface: `S` while it is spare, `T` while it is open.
 #[derive(Debug)]
-pub(in crate::worker) struct CopySource<T> {
-    state: State<T>,
+pub(in crate::worker) struct CopySource<S, T> {
+    state: State<S, T>,
     /// Failures one after another.
     failures: u32,
     /// The kernel left the ring of one stuck, so the next is to have none.
@@ -24,24 +24,26 @@ pub(in crate::worker) struct CopySource<T> {
 }
 
 #[derive(Debug)]
-enum State<T> {
+enum State<S, T> {
     /// There is none.
     Closed,
     /// The daemon is opening one. The worker asks again at this time.
     Requested(Instant),
-    /// There is one, since this time.
+    /// There is a spare one.
+    Spare(S),
+    /// It is open, since this time.
     Open(T, Instant),
     /// There can be none at present. The worker asks again at this time.
     Failed(Instant),
 }
 
-impl<T> Default for CopySource<T> {
+impl<S, T> Default for CopySource<S, T> {
     fn default() -> Self {
         Self { state: State::Closed, failures: 0, is_stuck: false }
     }
 }
 
-impl<T> CopySource<T> {
+impl<S, T> CopySource<S, T> {
     /// The capture, if it is open.
     pub(in crate::worker) fn capture(&self) -> Option<&T> {
         match &self.state {
@@ -68,7 +70,7 @@ impl<T> CopySource<T> {
         let wanted = match self.state {
             State::Closed => true,
             State::Requested(again) | State::Failed(again) => again <= now,
-            State::Open(..) => false,
+            State::Spare(_) | State::Open(..) => false,
         };
         if wanted {
             self.state = State::Requested(now + PATIENCE);
@@ -76,17 +78,42 @@ impl<T> CopySource<T> {
         wanted
     }
 
-    /// Uses a capture that the daemon has opened. Returns the one that it replaces: the daemon may
-    /// answer twice when the worker has asked twice.
-    pub(super) fn open(&mut self, capture: T, now: Instant) -> Option<T> {
-        taken(mem::replace(&mut self.state, State::Open(capture, now)))
+    /// Keeps a spare capture that the daemon has opened. Returns it if it is not needed: the daemon
+    /// may answer twice when the worker has asked twice.
+    pub(super) fn provide(&mut self, spare: S) -> Option<S> {
+        if self.is_there() {
+            return Some(spare);
+        }
+        self.state = State::Spare(spare);
+        None
     }
 
     /// Notes that the daemon cannot open one.
     pub(super) fn refuse(&mut self, now: Instant) {
-        if self.capture().is_none() {
+        if !self.is_there() {
             self.pause(now);
         }
+    }
+
+    /// Whether there is one, spare or open.
+    fn is_there(&self) -> bool {
+        matches!(self.state, State::Spare(_) | State::Open(..))
+    }
+
+    /// Takes the spare capture, if there is one. The caller uses or closes it.
+    pub(in crate::worker) fn take_spare(&mut self) -> Option<S> {
+        match mem::replace(&mut self.state, State::Closed) {
+            State::Spare(spare) => Some(spare),
+            other => {
+                self.state = other;
+                None
+            }
+        }
+    }
+
+    /// Notes that the capture is open.
+    pub(super) fn open(&mut self, capture: T, now: Instant) {
+        self.state = State::Open(capture, now);
     }
 
     /// Ends the use of the open capture, which has failed. Returns it.
@@ -99,7 +126,7 @@ impl<T> CopySource<T> {
         taken(self.pause(now))
     }
 
-    fn pause(&mut self, now: Instant) -> State<T> {
+    fn pause(&mut self, now: Instant) -> State<S, T> {
         let again = now + PAUSE * (1 << self.failures.min(MAX_DOUBLINGS));
         self.failures = self.failures.saturating_add(1);
         mem::replace(&mut self.state, State::Failed(again))
@@ -113,7 +140,7 @@ impl<T> CopySource<T> {
     }
 }
 
-fn taken<T>(state: State<T>) -> Option<T> {
+fn taken<S, T>(state: State<S, T>) -> Option<T> {
     match state {
         State::Open(capture, _) => Some(capture),
         _ => None,
@@ -145,21 +172,22 @@ mod tests {
 
     #[test]
     fn a_capture_is_asked_for_once_and_again_without_an_answer() {
-        let (mut source, mut now) = (CopySource::default(), clock());
+        let (mut source, mut now) = (CopySource::<_, u64>::default(), clock());
         assert!(source.request(now) && source.is_requested());
         assert!(!source.request(now + PATIENCE - SECOND), "the daemon is at it");
         now += PATIENCE;
         assert!(source.request(now), "the answer is lost");
-        assert_eq!(source.open("first", now), None);
+        assert_eq!(source.provide("first"), None);
         assert!(!source.request(now + 1000 * SECOND) && !source.is_requested());
-        // Both requests are answered in the end. None of the captures is lost, nor its socket.
-        assert_eq!(source.open("second", now), Some("first"));
+        // Both requests are answered in the end. The second socket goes back.
+        assert_eq!(source.provide("second"), Some("second"));
         source.refuse(now);
-        assert_eq!(source.capture(), Some(&"second"), "a late refusal changes nothing");
-        assert_eq!(
-            (source.close(), source.close(), source.capture()),
-            (Some("second"), None, None)
-        );
+        assert_eq!((source.take_spare(), source.take_spare()), (Some("first"), None));
+        source.open(1, now);
+        assert_eq!(source.provide("third"), Some("third"));
+        source.refuse(now);
+        assert_eq!(source.capture(), Some(&1), "a late refusal changes nothing");
+        assert_eq!((source.close(), source.close(), source.capture()), (Some(1), None, None));
         assert!(source.request(now), "for the next session");
     }
 
@@ -169,12 +197,17 @@ mod tests {
         let mut pauses = Vec::new();
         for number in 0..9 {
             assert!(source.request(now));
-            // It does not open, or fails soon.
-            if number % 2 == 0 {
+            // It does not open, does not begin, or fails soon.
+            if number % 3 == 0 {
                 source.refuse(now);
             } else {
-                assert_eq!(source.open(number, now), None);
-                assert_eq!(source.fail(now), Some(number));
+                assert_eq!(source.provide(number), None);
+                assert_eq!(source.take_spare(), Some(number));
+                let begins = number % 3 == 1;
+                if begins {
+                    source.open(number, now);
+                }
+                assert_eq!(source.fail(now), begins.then_some(number));
             }
             let begun = now;
             while !source.request(now) {
@@ -185,7 +218,7 @@ mod tests {
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
         // One that was of use for a long time fails as if it were the first.
-        assert_eq!(source.open(9, now), None);
+        source.open(9, now);
         now += MAX_PAUSE + SECOND;
         assert_eq!(source.fail(now), Some(9));
         assert!(!source.request(now) && source.request(now + PAUSE));

@@ -24,6 +24,12 @@ const BATCH: usize = 32;
 /// The most copies for one range.
 const MAX_COPIES: usize = 64;
 impl Observer {
+    /// Whether a session that asks may keep copies.
+    #[must_use]
+    pub fn may_keep_copies(&self) -> bool {
+        self.config.keeps_copies()
+    }
+
     /// Whether a session keeps copies. If none does, the caller need not capture whole datagrams.
     #[must_use]
     pub fn keeps_copies(&self) -> bool {
