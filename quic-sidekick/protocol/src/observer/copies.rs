@@ -246,7 +246,8 @@ impl Copies {
 
     /// The datagrams after the latest one with the identifier `after`, or from the first kept one,
     /// and before the next one with the identifier `before`, or to the latest. `None` if a named
-    /// datagram is not kept in this order.
+    /// datagram is not kept in this order. While all that passed is kept, `after` may name a
+    /// datagram from before: the range then has everything before its end.
     pub(super) fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Found> {
         let end = match before {
             // The latest one: identifiers hardly ever repeat.
@@ -256,7 +257,11 @@ impl Copies {
         let start = match after {
             Some(after) => {
                 let earlier = self.identifiers.iter().take(end);
-                earlier.rev().position(|id| *id == after).map(|from_end| end - from_end)?
+                match earlier.rev().position(|id| *id == after) {
+                    Some(from_end) => end - from_end,
+                    None if self.first == 0 && !self.identifiers.contains(&after) => 0,
+                    None => return None,
+                }
             }
             None => 0,
         };
@@ -315,15 +320,24 @@ mod tests {
     }
 
     /// What is kept, as a list.
-    struct Model(VecDeque<(u32, Instant, Vec<u8>)>);
+    #[derive(Default)]
+    struct Model {
+        kept: VecDeque<(u32, Instant, Vec<u8>)>,
+        /// Nothing was dropped yet.
+        is_whole: bool,
+    }
 
     impl Model {
         fn between(&self, after: Option<u32>, before: Option<u32>) -> Option<Vec<Vec<u8>>> {
             let position =
-                |id: u32, to: usize| self.0.iter().take(to).rposition(|kept| kept.0 == id);
-            let end = before.map_or(Some(self.0.len()), |id| position(id, self.0.len()))?;
-            let start = after.map_or(Some(0), |id| Some(position(id, end)? + 1))?;
-            Some(self.0.range(start..end).map(|kept| kept.2.clone()).collect())
+                |id: u32, to: usize| self.kept.iter().take(to).rposition(|kept| kept.0 == id);
+            let end = before.map_or(Some(self.kept.len()), |id| position(id, self.kept.len()))?;
+            let start = match after {
+                None => 0,
+                Some(id) if self.is_whole && position(id, self.kept.len()).is_none() => 0,
+                Some(id) => position(id, end)? + 1,
+            };
+            Some(self.kept.range(start..end).map(|kept| kept.2.clone()).collect())
         }
     }
 
@@ -334,7 +348,7 @@ mod tests {
         let age = 100 * MS;
         let mut pool = Pool::new(10 * BLOCK);
         let mut copies = Copies::new(4 * BLOCK, age);
-        let (mut model, mut now) = (Model(VecDeque::new()), start());
+        let (mut model, mut now) = (Model { is_whole: true, ..Model::default() }, start());
         let mut found = 0;
         for step in 0..20_000_u32 {
             now += Duration::from_micros(u64::from(draw(1200)));
@@ -344,19 +358,21 @@ mod tests {
             let kept = copies.keep(&next, 0, now, &mut pool);
             assert_eq!(kept, len <= MAX_KEPT_LEN);
             copies.expire(now, &mut pool);
-            while model.0.front().is_some_and(|(_, at, _)| now - *at >= age) {
-                model.0.pop_front();
+            while model.kept.front().is_some_and(|(_, at, _)| now - *at >= age) {
+                model.kept.pop_front();
+                model.is_whole = false;
             }
             if kept {
-                model.0.push_back((identifier(&next).unwrap(), now, next));
+                model.kept.push_back((identifier(&next).unwrap(), now, next));
             }
             // The copies may have had room for less: never for the latest 3 blocks.
-            while model.0.len() > copies.kept.len() {
-                model.0.pop_front();
+            while model.kept.len() > copies.kept.len() {
+                model.kept.pop_front();
+                model.is_whole = false;
             }
-            let bytes: usize = model.0.iter().map(|kept| kept.2.len()).sum();
-            let oldest = model.0.front().map_or(Duration::ZERO, |kept| now - kept.1);
-            assert!(bytes > 2 * BLOCK || oldest < age && model.0.len() == copies.kept.len());
+            let bytes: usize = model.kept.iter().map(|kept| kept.2.len()).sum();
+            let oldest = model.kept.front().map_or(Duration::ZERO, |kept| now - kept.1);
+            assert!(bytes > 2 * BLOCK || oldest < age && model.kept.len() == copies.kept.len());
             let ends = [step.saturating_sub(draw(90)), step.saturating_sub(draw(90))];
             let [after, before] = ends.map(|id| (id % 7 > 0).then_some(id));
             let expected = model.between(after, before);

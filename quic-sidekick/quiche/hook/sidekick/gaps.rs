@@ -85,8 +85,10 @@ pub(super) struct Held {
 /// The packet numbers of a space.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    /// The highest packet number so far, and the identifier of its datagram.
-    highest: Option<(u64, u32)>,
+    /// The number after the highest so far.
+    next: u64,
+    /// The identifier of the datagram with the highest.
+    latest: Option<u32>,
     /// In ascending order.
     intervals: VecDeque<Interval>,
     /// In ascending order of the packet numbers.
@@ -105,6 +107,11 @@ pub(super) struct Arrival {
 }
 
 impl Gaps {
+    /// Ignores the numbers before `next`.
+    pub(super) fn begin(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
     /// Notes an arrival, which must not be a duplicate. `next_id` numbers a gap that it shows.
     pub(super) fn arrive(
         &mut self,
@@ -113,7 +120,7 @@ impl Gaps {
         mut report: impl FnMut(GapEvent),
     ) {
         let Arrival { packet_number, identifier, previous, now } = arrival;
-        let expected = self.highest.map_or(0, |(highest, _)| highest + 1);
+        let expected = self.next;
         if packet_number < expected {
             self.fill(packet_number, now, report);
             return;
@@ -127,18 +134,18 @@ impl Gaps {
             self.intervals.push_back(Interval { gap, first: expected, last, found: now });
             report(GapEvent::Found(Gap {
                 id: gap,
-                after: self.highest.map(|(_, identifier)| identifier).or(previous),
+                after: self.latest.or(previous),
                 before: identifier,
                 missing: packet_number - expected,
                 found: now,
             }));
         }
-        self.highest = Some((packet_number, identifier));
+        (self.next, self.latest) = (packet_number + 1, Some(identifier));
     }
 
     /// Whether a packet number that arrived is the highest so far.
     pub(super) fn is_highest(&self, packet_number: u64) -> bool {
-        self.highest.is_none_or(|(highest, _)| highest < packet_number)
+        self.next <= packet_number
     }
 
     /// Removes an arrived number from its gap.

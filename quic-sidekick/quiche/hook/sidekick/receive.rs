@@ -137,17 +137,18 @@ fn identifier(datagram: &[u8]) -> Option<u32> {
 impl<F: BufFactory> Connection<F> {
     /// Reports the gaps in what a client receives, from now on.
     ///
-    /// Call it before the first `recv`: of the packets before the call nothing is known. Servers
-    /// ignore it. From then on, duplicates are detected among the last 4096 packet numbers instead
+    /// Call it before the first `recv`: gaps before the packets that arrived by then stay unknown.
+    /// Servers ignore it. From then on, duplicates are detected among the last 4096 packet numbers instead
     /// of 128, and packets that arrive before their keys wait for these.
     pub fn sidekick_report_gaps(&mut self) {
         if self.is_server || self.sidekick.receive.reports {
             return;
         }
-        for space in &mut self.pkt_num_spaces {
+        for (space, gaps) in self.pkt_num_spaces.iter_mut().zip(&mut self.sidekick.receive.spaces) {
             let nothing = space.recv_pkt_need_ack.len() == 0 && space.largest_rx_pkt_num == 0;
             let from = if nothing { 0 } else { space.largest_rx_pkt_num + 1 };
             space.recv_pkt_num.sidekick.begin(from);
+            gaps.begin(from);
         }
         self.sidekick.receive.reports = true;
     }

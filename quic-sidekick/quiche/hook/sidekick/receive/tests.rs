@@ -306,3 +306,20 @@ fn copies_of_both_sides_of_a_key_update_are_read() {
         assert_eq!(pipe.client.key_phase, pipe.server.key_phase);
     }
 }
+
+#[test]
+fn what_arrived_before_gaps_are_reported_is_no_gap() {
+    let mut pipe = Pipe::new("cubic").unwrap();
+    pipe.handshake().unwrap();
+    pipe.advance().unwrap();
+    let before = datagrams(&mut pipe, 2);
+    receive(&mut pipe, &before[0]);
+    let known = latest(&pipe);
+    hold(&mut pipe, HOLD);
+    let after = datagrams(&mut pipe, 1);
+    receive(&mut pipe, &after[0]);
+    let [GapEvent::Found(gap)] = events(&mut pipe)[..] else { panic!("one gap") };
+    assert_eq!((gap.missing, gap.after), (1, None), "behind {known}");
+    receive(&mut pipe, &before[1]);
+    assert!(matches!(events(&mut pipe)[..], [GapEvent::Closed { end: GapEnd::Filled, .. }]));
+}
