@@ -248,19 +248,18 @@ impl Observer {
     }
 
     /// Records that the system dropped packets of this interface before the observer could observe
-    /// them. Sums without them would make the senders declare them lost. So each session that
-    /// counts there begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
+    /// them. Sums without them would make the senders declare them lost. So each session whose sums
+    /// lack them begins a new epoch, and announces it to its sender (SPEC.md, section 6.5). The
     /// next observed packet came after the dropped ones.
     pub fn missed(&mut self, interface: u32) {
         for session in self.table.sessions_mut() {
-            session.counter.missed |= session.counter.counts_on(interface);
+            session.counter.missed |= session.counter.lacks_drops_on(interface);
         }
     }
 
     /// Announces an epoch that the sender did not request.
     #[cold]
     fn announce_epoch(&mut self, number: SessionNumber) {
-        self.table.forget_copies(number);
         self.table.reschedule(number);
         self.stats.epochs_unasked += 1;
         self.queue(Outgoing::Epoch(number));

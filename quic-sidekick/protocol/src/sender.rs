@@ -114,6 +114,11 @@ impl Sender {
         self.sessions.iter_mut().for_each(|session| session.handle = handle);
     }
 
+    /// Asks no proxy to keep copies from now on, whatever the configuration says.
+    pub fn want_no_copies(&mut self) {
+        self.config.keep = None;
+    }
+
     /// Requests assistance for `flow`, or for another flow than before, after the connection
     /// migrated.
     pub fn start(&mut self, flow: Flow, now: Instant) {

@@ -32,6 +32,9 @@ pub use request::{MAX_RANGES, Range, Ranges, Request};
 /// keeps. All other datagrams fit every path that carries QUIC (1200 bytes).
 pub const MAX_DATAGRAM_LEN: usize = REPEAT_HEADER_LEN + MAX_KEPT_LEN;
 
+/// The number of a session's first epoch.
+pub(crate) const FIRST_EPOCH: u16 = 1;
+
 const _: () = assert!(SEAL_LEN + MAX_MESSAGE_LEN <= 1200);
 
 #[cfg(test)]

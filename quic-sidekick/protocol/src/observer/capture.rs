@@ -99,11 +99,15 @@ impl Observer {
         let found =
             place.index.and_then(|index| Some((index, self.table.counting(index, &place.key)?)));
         let Some((index, session)) = found else { return Observed::NoSession };
+        let moves = session.counter.moves_to(interface);
         let begun = session.counter.lacks_packets(interface, now).then(|| session.begin_unasked());
         let counted = place
             .identifier
             .map(|identifier| session.counter.count(identifier, payload.len(), interface, now));
         if let Some(number) = begun {
+            if moves {
+                self.table.forget_copies(number);
+            }
             self.announce_epoch(number);
         }
         match counted {

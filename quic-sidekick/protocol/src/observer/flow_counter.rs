@@ -5,7 +5,7 @@ use super::duplicates::Duplicates;
 use crate::clock::micros;
 use crate::identify::{Filter, Identification, Payload};
 use crate::terms::Terms;
-use crate::wire::{Message, Quack, ShortQuack, Sums, low};
+use crate::wire::{FIRST_EPOCH, Message, Quack, ShortQuack, Sums, low};
 use sidekick_quack::{MAX_THRESHOLD, PowerSums};
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ impl FlowCounter {
             duplicates: Duplicates::default(),
             sums: PowerSums::new(usize::from(kept_sums)).ok()?,
             every: terms.every,
-            epoch: 1,
+            epoch: FIRST_EPOCH,
             threshold: terms.threshold,
             unasked: false,
             whole: 0,
@@ -174,9 +174,19 @@ impl FlowCounter {
         Count::Silently
     }
 
-    /// Whether this epoch has counted packets of this interface.
-    pub(super) fn counts_on(&self, interface: u32) -> bool {
-        self.interface == Some(interface) && self.last_at.is_some()
+    /// Whether this epoch has counted packets of another interface than this.
+    pub(super) fn moves_to(&self, interface: u32) -> bool {
+        self.interface.is_some_and(|counted| counted != interface)
+    }
+
+    /// Whether packets of this interface matter that the system dropped just now. In the first
+    /// epoch they do before any counted one, too: the sender takes its first packets for lost if
+    /// the proxy did not count them (SPEC.md, section 7.2).
+    pub(super) fn lacks_drops_on(&self, interface: u32) -> bool {
+        match self.last_at {
+            Some(_) => self.interface == Some(interface),
+            None => self.epoch == FIRST_EPOCH,
+        }
     }
 
     /// Begins an epoch that the sender did not request.

@@ -103,7 +103,7 @@ impl Keeping {
         self.waiting.clear();
     }
 
-    /// The next copy to send. Copies that are too old are passed over together, so they are free.
+    /// The next copy to send. Old copies are passed over in one step, and cost the pacer nothing.
     /// One that was repeated too often is work for each request that names it. So it costs the
     /// pacer as much as a short datagram.
     pub(super) fn next_copy(&mut self) -> Next<'_> {
@@ -151,7 +151,7 @@ impl Keeping {
 pub(super) enum Next<'a> {
     /// A copy, and its bytes.
     Copy(Repeats, &'a [u8]),
-    /// Not the next copies, so many: they are too old, or one was repeated too often or is beyond
+    /// So many copies are passed over: all are too old, or one was repeated too often or exceeds
     /// the share.
     Withheld(u64),
     /// Nothing before the pacer is refilled.

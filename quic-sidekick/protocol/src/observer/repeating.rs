@@ -191,16 +191,22 @@ impl Observer {
     }
 
     /// Queues the copies in the ranges of a request. A range with an end that is not kept gets no
-    /// answer: it may be a datagram of another flow.
+    /// answer: it may be a datagram of another flow. While nothing is kept, the answer is NOTHING,
+    /// so that the receiver does not wait for copies.
     pub(super) fn on_request(
         &mut self,
         number: SessionNumber,
         request: Request<'_>,
         now: Instant,
     ) -> Result<(), HandleError> {
-        let (index, _) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
+        let was_granted = session.receives;
         if self.table.keeping_of(index).is_none() {
             self.stats.requests_unanswered += 1;
+            if was_granted {
+                // The KEPT that ended it may be lost.
+                self.queue(Outgoing::Kept(number));
+            }
             return Err(HandleError::NotKept);
         }
         if !self.table.admit_request(index, request.ranges.len(), now) {
@@ -215,6 +221,9 @@ impl Observer {
         let mut answered = false;
         for (range, Range { after, before }) in (0..).zip(request.ranges.iter()) {
             let Some(Found { first, len }) = keeping.copies.between(after, before) else {
+                if !self.copying {
+                    nothing |= 1 << range;
+                }
                 continue;
             };
             answered = true;

@@ -135,8 +135,8 @@ impl Fetcher {
                 self.want_since(since, gap, Range { after: identifier, before }, now);
             }
         }
-        // The receiver may report a gap in what a TAIL showed, too, but not in a handshake whose
-        // keys are among the missing copies.
+        // The receiver cannot report this gap while the keys are missing. Otherwise it may, and
+        // some copies arrive twice.
         if skipped > 0 {
             self.want_since(since, gap, Range { after, before: identifier }, now);
         }

@@ -10,7 +10,7 @@ use super::status::{Assistance, Reason, grants_no_more};
 use crate::clock::{Numbers, scale};
 use crate::flow::Flow;
 use crate::keys::{HandshakeError, HandshakeMessage, Initiator, pattern};
-use crate::wire::{Cookie, Datagram, ECHO_LEN, Hello, Refusal, SessionNumber};
+use crate::wire::{Cookie, Datagram, ECHO_LEN, FIRST_EPOCH, Hello, Refusal, SessionNumber};
 use std::time::{Duration, Instant};
 
 /// HELLOs in a row before the sender reports that nothing answers.
@@ -237,7 +237,7 @@ impl Handshaking {
         let history = std::mem::take(&mut self.history);
         let mut established =
             Established::new(seal, key, self.number, &accept, near_rtt, history, context.now);
-        established.begin_epoch(1, 0, context);
+        established.begin_epoch(FIRST_EPOCH, 0, context);
         self.established = Some(Box::new(established));
         context.leave(Transition::Established);
         Ok(())

@@ -287,10 +287,6 @@ fn copies_that_wait_leave_neither_after_their_epoch_nor_after_their_session() {
     assert_eq!((b.drawn().0, b.observer.copies_bytes()), (vec![], 0));
     b.capture(1, 0);
     waits(&mut b);
-    b.observer.missed(0);
-    b.capture(2, 0);
-    assert_eq!((b.drawn().0, b.observer.copies_bytes()), (vec![], 0));
-    waits(&mut b);
     b.now += Duration::from_secs(2);
     b.capture(3, 5);
     assert_eq!((b.drawn().0, b.observer.copies_bytes()), (vec![], 0), "another interface");
@@ -299,6 +295,20 @@ fn copies_that_wait_leave_neither_after_their_epoch_nor_after_their_session() {
     assert_eq!((b.drawn().0, b.observer.copies_bytes()), (vec![], 0));
     assert!(!b.observer.keeps_copies());
     b.observer.table.check();
+}
+
+/// The path is the same.
+#[test]
+fn copies_outlast_an_epoch_for_lack_of_room() {
+    let mut b = bench(keeping());
+    b.open_keeping(1);
+    b.capture(1, 0);
+    assert_eq!(b.pass(100..103), 3);
+    b.request(1, &[between(100, 102)]).unwrap();
+    b.observer.missed(0);
+    b.capture(2, 0);
+    assert_eq!(b.observer.stats().epochs_unasked, 1);
+    assert_eq!(b.drawn().0, [101]);
 }
 
 /// 4000 a second, or 770 if each makes the observer search all that a session can keep.

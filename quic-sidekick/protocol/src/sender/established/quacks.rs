@@ -9,7 +9,7 @@ use crate::sender::last_quack::Outcome;
 use crate::sender::reconcile::Window;
 use crate::sender::rtt::Sample;
 use crate::sender::status::{Assistance, Reason};
-use crate::wire::{Quack, ShortQuack, low};
+use crate::wire::{FIRST_EPOCH, Quack, ShortQuack, low};
 use std::time::{Duration, Instant};
 
 /// quACKs in a row that do not decode before the sender requests a new epoch.
@@ -21,8 +21,6 @@ const FRUITLESS_LIMIT: u32 = 3;
 const TAIL_LIMIT: usize = 16;
 /// The limit if nothing was reported for [`SILENCE`].
 const SLOW_TAIL_LIMIT: usize = 8;
-/// The session's first epoch, which begins before any packet could be dropped at the proxy.
-const FIRST_EPOCH: u16 = 1;
 
 impl Established {
     /// Completes a short quACK. If the epoch's first packet is unknown, or the last one matches
@@ -71,7 +69,7 @@ impl Established {
             if let Some(polled_at) = answered {
                 self.on_empty_answer(polled_at, context);
             }
-            // A later epoch may follow drops at the proxy, and they may go on.
+            // A proxy does not report drops before the first packet of a later epoch.
             if quack.epoch == FIRST_EPOCH {
                 self.reconciler.on_empty(context.now);
             }

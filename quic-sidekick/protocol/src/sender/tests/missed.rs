@@ -60,6 +60,21 @@ fn packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
     }
 }
 
+/// The first packets of a flow are certain behind an empty quACK, unless the proxy's system dropped
+/// some.
+#[test]
+fn first_packets_that_a_proxy_reports_dropped_are_not_declared_lost() {
+    for (reported, false_alarms) in [(true, 0), (false, 3)] {
+        let near = Near { delay: 2 * MS, jitter: Duration::ZERO, loss_percent: 0 };
+        let mut s = Simulation::new(configured(), ObserverConfig::default(), near, 1);
+        pass_unseen(&mut s, 3, reported);
+        s.stream(300, MS);
+        assert_eq!(s.false_alarms().len(), false_alarms, "{reported}");
+        let epochs = s.proxy.as_ref().unwrap().stats().epochs_unasked;
+        assert_eq!(epochs, u64::from(reported));
+    }
+}
+
 /// The counterpart: without a report of the drops.
 #[test]
 fn packets_that_a_proxy_drops_without_a_report_are_declared_lost() {

@@ -33,6 +33,25 @@ fn copies_are_granted_when_they_can_be_kept() {
     assert_eq!(b.observer.stats().keeps, 2);
 }
 
+/// The caller's capture fails while a session has copies.
+#[test]
+fn without_a_capture_the_answer_is_nothing() {
+    let mut b = bench(keeping());
+    b.open_keeping(1);
+    assert_eq!(b.pass(0..10), 10);
+    let unknown = between(100, 102);
+    b.request(1, &[unknown]).unwrap();
+    assert_eq!(b.next_sent(), None);
+    b.observer.set_copying(false);
+    b.request(1, &[between(3, 5), unknown]).unwrap();
+    let ranges = b.with_message(1, |message| match message {
+        Message::Nothing { ranges, .. } => *ranges,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(ranges, Some(0b10));
+    assert_eq!(b.drawn().0, [4], "what is kept is repeated");
+}
+
 /// A proxy that keeps none has nothing to wait for.
 #[test]
 fn a_refusal_waits_for_nothing() {
