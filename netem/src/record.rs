@@ -181,7 +181,7 @@ pub struct FaultCounts {
     /// Copies whose bytes the proxy changed.
     #[serde(default)]
     pub copies_falsified: u64,
-    /// Datagrams of which a session wanted a copy, and the proxy kept none.
+    /// Datagrams to clients of sessions that keep copies, of which the proxy kept none.
     #[serde(default)]
     pub copies_withheld: u64,
     /// Copies of datagrams that did not pass then.

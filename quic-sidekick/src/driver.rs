@@ -114,8 +114,9 @@ impl<S: AdjacentSocket> Driver<S> {
     }
 
     /// Reads the adjacent socket and serves timers. Call it in each round, before
-    /// `Connection::send`. Returns whether `Connection::send` has something to send because of it,
-    /// such as the frames of lost packets.
+    /// `Connection::send`. Streams may be readable after it, because a proxy's copies fill gaps in
+    /// what the connection received. Returns whether `Connection::send` has something to send
+    /// because of it, such as the frames of lost packets.
     pub fn receive<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let is_due = |sidekick: &Timed| sidekick.poll_timeout().is_some_and(|at| at <= now);
         let due = is_due(&self.sidekick);

@@ -109,11 +109,16 @@ impl Receiver {
         }
     }
 
-    /// Begins to watch what the connection receives.
-    pub(crate) fn attach<F: BufFactory>(&self, conn: &mut Connection<F>) {
+    /// Begins to watch what the connection receives. A server gets no help with that, because the
+    /// hook shows no gaps there. Returns whether copies are of use.
+    pub(crate) fn attach<F: BufFactory>(&mut self, conn: &mut Connection<F>) -> bool {
+        if conn.is_server() {
+            self.state = ReceiveState::Off;
+        }
         if self.state != ReceiveState::Off {
             conn.sidekick_report_gaps();
         }
+        self.state != ReceiveState::Off
     }
 
     /// The present state, and the counters.
@@ -141,17 +146,19 @@ impl Receiver {
     }
 
     /// Requests what the connection lacks, and gives up what cannot be repaired. Call it after
-    /// everything that the connection or the sender may have received.
+    /// everything that the connection or the sender may have received. Returns whether the
+    /// connection has something to send, such as acknowledgements that wait no longer.
     pub(crate) fn update<F: BufFactory>(
         &mut self,
         conn: &mut Connection<F>,
         sender: &mut Sender,
         path_id: Option<usize>,
         now: Instant,
-    ) {
+    ) -> bool {
         if self.state == ReceiveState::Off {
-            return;
+            return false;
         }
+        let held = conn.sidekick_held();
         let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
         let near = sender.keeper_rtt();
         let state = near.map_or(ReceiveState::NotKept, |near| self.judge(sender, near, whole, now));
@@ -194,6 +201,7 @@ impl Receiver {
         for gap in self.unfilled.drain(..) {
             conn.sidekick_release_gap(gap, now);
         }
+        conn.sidekick_held() < held
     }
 
     /// Whether losses are to be repaired now.

@@ -124,7 +124,9 @@ impl Sidekick {
         conn.sidekick_log(LOG_CAPACITY);
         conn.sidekick_keep_datagrams(self.config.reinjects());
         conn.sidekick_repeat_handshake(self.config.repeats_handshake());
-        self.receiver.attach(conn);
+        if !self.receiver.attach(conn) {
+            self.sender.want_no_copies();
+        }
     }
 
     /// Sets the adjacent socket's port, so that a discovered proxy can answer there.
@@ -153,8 +155,8 @@ impl Sidekick {
             }
         }
         let path_id = self.path.current().map(|path| path.id);
-        self.receiver.update(conn, &mut self.sender, path_id, now);
-        let mut again = self.send_markers(conn);
+        let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
+        again |= self.send_markers(conn);
         // Without a proxy's reports the sender depends on frequent acknowledgements.
         if self.stopped || self.sender.assistance() != Assistance::Assisted {
             again |= self.ack_reduction.request_usual_acks(conn, now);
@@ -257,10 +259,10 @@ impl Sidekick {
         lost.clear();
         self.scratch_lost = lost;
         let path_id = self.path.current().map(|path| path.id);
-        self.receiver.update(conn, &mut self.sender, path_id, now);
+        let released = self.receiver.update(conn, &mut self.sender, path_id, now);
         let marked = self.send_markers(conn);
         self.log_changes(conn, now);
-        path.is_some() || marked
+        path.is_some() || released || marked
     }
 
     /// Reports to the sender which of its losses the receiver has refuted, and which nothing will

@@ -67,7 +67,7 @@ pub fn assist<A: ApplicationOverQuic>(app: A, config: Config) -> (Assisted<A>, H
             socket_errors: AtomicU64::new(0),
         }),
     };
-    (Assisted { app, driver, proxy, handle: handle.clone() }, handle)
+    (Assisted { app, driver, proxy, handle: handle.clone(), copies: 0 }, handle)
 }
 
 /// Reports an assisted connection's status, while it runs and after.
@@ -140,6 +140,8 @@ pub struct Assisted<A> {
     driver: Driver<UdpSocket>,
     proxy: Option<SocketAddr>,
     handle: Handle,
+    /// The copies that the connection has taken from a proxy.
+    copies: u64,
 }
 
 /// A connection of the hooked quiche. Requiring it of tokio-quiche's connections gives a clear
@@ -210,9 +212,10 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
     async fn wait_for_data(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         loop {
             // The worker has just sent. It sends the rest after the next round.
+            let timeout = conn.timeout_instant();
             let again = self.driver.on_sent(conn, clock());
             self.handle.publish(&self.driver);
-            if again {
+            if again || conn.timeout_instant() != timeout {
                 return Ok(());
             }
             let (socket, deadline) = (self.driver.socket(), self.driver.poll_timeout());
@@ -221,8 +224,11 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
                 () = wake(socket, deadline) => {}
             }
             // Each round of the worker delays a paced packet. Most messages of a proxy need none.
-            let timeout = conn.timeout_instant();
-            if self.driver.receive(conn, clock()) || conn.timeout_instant() != timeout {
+            // A flood of them needs one: the worker serves the connection in between.
+            let now = clock();
+            let again = self.driver.receive(conn, now);
+            let floods = self.driver.poll_timeout().is_some_and(|due| due <= now);
+            if again || floods || conn.timeout_instant() != timeout {
                 return Ok(());
             }
         }
@@ -232,9 +238,15 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
         self.app.process_reads(conn)
     }
 
+    /// tokio-quiche calls `process_reads` only after a packet of the peer's. A proxy's copy may
+    /// hold the last data of a stream.
     fn process_writes(&mut self, conn: &mut QuicheConnection) -> QuicResult<()> {
         self.driver.receive(conn, clock());
         self.handle.publish(&self.driver);
+        let copies = conn.sidekick_copies();
+        if std::mem::replace(&mut self.copies, copies) != copies {
+            self.app.process_reads(conn)?;
+        }
         self.app.process_writes(conn)
     }
 
@@ -253,6 +265,67 @@ impl<A: ApplicationOverQuic> ApplicationOverQuic for Assisted<A> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mode;
+    use ::tokio_quiche::buf_factory::BufFactory;
+    use ::tokio_quiche::metrics::DefaultMetrics;
+
+    /// Counts how often it may read.
+    #[derive(Default)]
+    struct Reader(u32);
+
+    impl ApplicationOverQuic for Reader {
+        fn on_conn_established(
+            &mut self,
+            _: &mut QuicheConnection,
+            _: &HandshakeInfo,
+        ) -> QuicResult<()> {
+            Ok(())
+        }
+
+        fn should_act(&self) -> bool {
+            true
+        }
+
+        async fn wait_for_data(&mut self, _: &mut QuicheConnection) -> QuicResult<()> {
+            Ok(())
+        }
+
+        fn process_reads(&mut self, _: &mut QuicheConnection) -> QuicResult<()> {
+            self.0 += 1;
+            Ok(())
+        }
+
+        fn process_writes(&mut self, _: &mut QuicheConnection) -> QuicResult<()> {
+            Ok(())
+        }
+    }
+
+    /// A client's connection that sends nothing.
+    fn connection() -> QuicheConnection {
+        let mut config = quiche::Config::new(quiche::PROTOCOL_VERSION).unwrap();
+        let id = quiche::ConnectionId::from_ref(&[7; 16]);
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        quiche::connect_with_buffer_factory::<BufFactory>(None, &id, address, address, &mut config)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_application_reads_what_copies_brought() {
+        let mut conn = connection();
+        let (mut assisted, handle) = assist(Reader::default(), Config::discover(Mode::Auto));
+        assisted.driver.abandon();
+        conn.sidekick_report_gaps();
+        assisted.process_writes(&mut conn).unwrap();
+        assert_eq!(assisted.app.0, 0, "nothing arrived");
+        let address = SocketAddr::from(([127, 0, 0, 1], 443));
+        let info = quiche::RecvInfo { from: address, to: address };
+        let _ = conn.sidekick_recv_copy(&mut [0x40; 40], info);
+        assisted.process_writes(&mut conn).unwrap();
+        assisted.process_writes(&mut conn).unwrap();
+        assert_eq!(assisted.app.0, 1, "once");
+        assisted.on_conn_close(&mut conn, &DefaultMetrics, &Ok(()));
+        assert_eq!(handle.socket_errors(), 0);
+    }
 
     #[tokio::test]
     async fn a_new_adjacent_socket_sends_at_once() {

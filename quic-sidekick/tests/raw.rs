@@ -9,7 +9,9 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use quic_sidekick::{Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, Sidekick, Status, quiche};
+use quic_sidekick::{
+    Assistance, Config, MAX_DATAGRAM_LEN, Mode, Reason, ReceiveState, Sidekick, Status, quiche,
+};
 use sidekick_protocol::wire::Cookie;
 use sidekick_protocol::wire::discovery::{Answer, HANDLE_LEN, MARKER_LEN};
 use sidekick_protocol::{Addresses, Flow, Observed, Observer, ObserverConfig, Payload, Route};
@@ -262,6 +264,24 @@ fn losses_before_the_proxy_are_found_before_the_receiver_can_tell() {
 }
 
 /// The connection works with any controller. Its status names one that does not suit the mode.
+/// The hook shows no gaps to a server.
+#[test]
+fn only_a_client_receives_help() {
+    let _world = World::enter(1).unwrap();
+    let (client_addr, server_addr) = (address("192.0.2.1:4000"), address("198.51.100.7:443"));
+    let id = |byte: u8| quiche::ConnectionId::from_vec(vec![byte; 16]);
+    let (mut client_config, mut server_config) = configs("cubic");
+    let mut client =
+        quiche::connect(None, &id(1), client_addr, server_addr, &mut client_config).unwrap();
+    let mut server =
+        quiche::accept(&id(2), None, server_addr, client_addr, &mut server_config).unwrap();
+    for (conn, state) in [(&mut client, ReceiveState::NotKept), (&mut server, ReceiveState::Off)] {
+        let mut sidekick = Sidekick::new(Config::discover(Mode::Auto));
+        sidekick.attach(conn);
+        assert_eq!(sidekick.status().received.state, state);
+    }
+}
+
 #[test]
 fn a_controller_that_does_not_suit_the_mode_is_named() {
     for (mode, controller, expected) in [

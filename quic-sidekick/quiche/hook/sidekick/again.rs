@@ -189,12 +189,13 @@ impl<F: BufFactory> Connection<F> {
         if again.repeat_handshake && repeated && !probe && !self.is_server && again.flight.len() < MAX_FLIGHT {
             let datagram = datagram.to_vec();
             let (first, last) = (!heard, answered);
-            let repeats = usize::from(last);
-            let flight = Flight { datagram, path_id, first, last, sent: now, repeats };
             // The first repetition of the Finished leaves at once. Without the Finished, the server
-            // drops the requests behind it: it has no keys for them. No proxy misses them, so they
-            // would wait for a probe timeout.
-            if last && again.waiting.len() < MAX_WAITING {
+            // drops the requests behind it: it has no keys for them. The proxy has counted them, so
+            // no quACK reports them lost. Only a probe timeout would resend them.
+            let at_once = last && again.waiting.len() < MAX_WAITING;
+            let repeats = usize::from(at_once);
+            let flight = Flight { datagram, path_id, first, last, sent: now, repeats };
+            if at_once {
                 again.waiting.push_back(flight.repetition());
             }
             again.flight.push(flight);

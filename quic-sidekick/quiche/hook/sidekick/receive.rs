@@ -138,13 +138,14 @@ impl<F: BufFactory> Connection<F> {
     /// Reports the gaps in what a client receives, from now on.
     ///
     /// Call it before the first `recv`: gaps before the packets that arrived by then stay unknown.
-    /// Servers ignore it. From then on, duplicates are detected among the last 4096 packet numbers instead
-    /// of 128, and packets that arrive before their keys wait for these.
+    /// Servers ignore it. From then on, duplicates are detected among the last 4096 packet numbers
+    /// instead of 128, and packets that arrive before their keys wait for these.
     pub fn sidekick_report_gaps(&mut self) {
         if self.is_server || self.sidekick.receive.reports {
             return;
         }
-        for (space, gaps) in self.pkt_num_spaces.iter_mut().zip(&mut self.sidekick.receive.spaces) {
+        let gaps = &mut self.sidekick.receive.spaces;
+        for (space, gaps) in self.pkt_num_spaces.iter_mut().zip(gaps) {
             let nothing = space.recv_pkt_need_ack.len() == 0 && space.largest_rx_pkt_num == 0;
             let from = if nothing { 0 } else { space.largest_rx_pkt_num + 1 };
             space.recv_pkt_num.sidekick.begin(from);
@@ -169,6 +170,11 @@ impl<F: BufFactory> Connection<F> {
     /// The identifier of the newest datagram: the one that raised a highest packet number last.
     pub fn sidekick_newest(&self) -> Option<u32> {
         self.sidekick.receive.newest
+    }
+
+    /// The number of packets whose acknowledgements are held.
+    pub fn sidekick_held(&self) -> usize {
+        self.sidekick.receive.spaces[Epoch::Application].held()
     }
 
     /// Removes the events of gaps since the last call, in their order.
