@@ -213,7 +213,7 @@ fn serve<E: ProtocolEngine>(
                     pool.close_capture(interface);
                 }
             }
-            Ok(Event::Worker(WorkerEvent::CopiesWanted { worker, interface, stuck })) => {
+            Ok(Event::Worker(WorkerEvent::SpareWanted { worker, interface, stuck })) => {
                 rings.note(interface, stuck);
                 let opened = open_copies(config, interface, &rings);
                 pool.provide_spare(worker, interface, opened);

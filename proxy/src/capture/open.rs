@@ -61,9 +61,7 @@ impl ForCopies {
     }
 
     /// Binds it to its interface at once. It receives nothing before it has a filter.
-    pub(super) fn bind(
-        self,
-    ) -> Result<(NetworkInterface, Link, Box<dyn Source>), CaptureError> {
+    pub(super) fn bind(self) -> Result<(NetworkInterface, Link, Box<dyn Source>), CaptureError> {
         let interface = self.0.interface.clone();
         let (link, source) = self.0.bind().map_err(|error| error.on(&interface.name))?;
         debug!("copying on {} by {}", interface.name, source.name());
@@ -136,7 +134,9 @@ impl Unbound {
             warn!("this kernel does not mark merged frames on {name}: {}", offload::advice(name));
         }
         if log && !granted.incoming_only {
-            warn!("this kernel also captures what leaves through {name}: packets may be seen twice");
+            warn!(
+                "this kernel also captures what leaves through {name}: packets may be seen twice"
+            );
         }
         let ring = match settings.backend {
             Backend::Pnet => None,

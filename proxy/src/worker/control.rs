@@ -35,7 +35,7 @@ pub(crate) enum Command {
         /// The open capture.
         capture: Capture,
     },
-    /// The answer to [`WorkerEvent::CopiesWanted`].
+    /// The answer to [`WorkerEvent::SpareWanted`].
     Spare {
         /// The daemon's number of the interface.
         interface: u32,
@@ -98,7 +98,7 @@ pub enum WorkerEvent {
         cause: CaptureError,
     },
     /// A worker needs a spare capture of what travels towards clients on an interface.
-    CopiesWanted {
+    SpareWanted {
         /// The worker's index.
         worker: u16,
         /// The daemon's number of the interface.

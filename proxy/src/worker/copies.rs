@@ -1,4 +1,4 @@
-//! The captures that a worker has only while a session keeps copies.
+//! The captures for copies, which a worker has open only while a session keeps some.
 //!
 //! To open or to close one takes the kernel milliseconds. So the daemon opens a spare one before a
 //! session asks, which begins at once. Without a spare one the engine grants no copies, and senders
@@ -12,9 +12,7 @@ use tracing::warn;
 
 use super::control::Unused;
 use super::{NumberedCapture, Worker, WorkerEvent};
-use crate::capture::{
-    Batch, CaptureError, Captured, Clients, CopyCapture, Frames, SpareCapture,
-};
+use crate::capture::{Batch, CaptureError, Captured, Clients, CopyCapture, Frames, SpareCapture};
 use crate::engine::ProtocolEngine;
 use crate::runtime::clock;
 use source::Idleness;
@@ -131,7 +129,7 @@ impl<E: ProtocolEngine> Worker<E> {
         for NumberedCapture { interface, copies, .. } in &mut self.captures {
             if copies.request(clock()) {
                 let (interface, stuck) = (*interface, copies.is_stuck);
-                (self.notify)(WorkerEvent::CopiesWanted { worker, interface, stuck });
+                (self.notify)(WorkerEvent::SpareWanted { worker, interface, stuck });
             }
         }
     }

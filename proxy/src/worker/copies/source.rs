@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// How long the captures stay open after the last session that kept copies.
 const LINGER: Duration = Duration::from_secs(30);
-/// How long the worker waits for an answer before it asks again. The daemon's answer has no place
-/// when too many commands wait.
+/// How long the worker waits for an answer before it asks again. The answer is lost if the worker's
+/// command queue is full.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The pause after a failure. It doubles with each, up to 64 times as much.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl<S, T> CopySource<S, T> {
         }
     }
 
-    /// The same.
+    /// The capture to read, if it is open.
     pub(super) fn capture_mut(&mut self) -> Option<&mut T> {
         match &mut self.state {
             State::Open(capture, _) => Some(capture),
