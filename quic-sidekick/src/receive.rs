@@ -88,7 +88,6 @@ pub(crate) struct Receiver {
     /// The gaps for which copies were requested and that are open.
     requested: Vec<u64>,
     /// Scratch, kept to avoid allocation.
-    scratch: Vec<GapEvent>,
     unfilled: Vec<u64>,
     copy: Vec<u8>,
 }
@@ -103,7 +102,6 @@ impl Receiver {
             filled: 0,
             times: Vec::new(),
             requested: Vec::new(),
-            scratch: Vec::new(),
             unfilled: Vec::new(),
             copy: Vec::new(),
         }
@@ -158,22 +156,27 @@ impl Receiver {
         if self.state == ReceiveState::Off {
             return false;
         }
-        let held = conn.sidekick_held();
-        let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
         let near = sender.keeper_rtt();
-        let state = near.map_or(ReceiveState::NotKept, |near| self.judge(sender, near, whole, now));
+        if near.is_none() && self.state == ReceiveState::NotKept && !conn.sidekick_has_gaps() {
+            return false;
+        }
+        let held = conn.sidekick_held();
+        let (mut state, mut hold) = (ReceiveState::NotKept, None);
+        if let Some(near) = near {
+            let whole = path_id.and_then(|path_id| conn.sidekick_rtt(path_id));
+            state = self.judge(sender, near, whole, now);
+            hold = (state == ReceiveState::Repairing).then(|| hold_for(near, whole));
+        }
         if state != self.state {
             tracing::info!(%state, "the help for received datagrams changed");
             self.state = state;
         }
-        let hold = (state == ReceiveState::Repairing).then(|| hold(near, whole));
         sender.set_fetching(hold.is_some());
         conn.sidekick_hold(hold, now);
         if let Some(newest) = conn.sidekick_newest() {
             sender.on_progress(newest, now);
         }
-        self.scratch.extend(conn.sidekick_drain_gaps());
-        for event in self.scratch.drain(..) {
+        while let Some(event) = conn.sidekick_gap_event() {
             match event {
                 GapEvent::Found(gap) => {
                     if hold.is_some() && sender.request_copies(gap.id, gap.after, gap.before, now) {
@@ -230,8 +233,8 @@ impl Receiver {
 }
 
 /// How long and in which steps acknowledgements are held.
-fn hold(near: Option<Duration>, whole: Option<Duration>) -> Hold {
-    let wanted = HOLD_RTTS * near.unwrap_or_default() + HOLD_MORE;
+fn hold_for(near: Duration, whole: Option<Duration>) -> Hold {
+    let wanted = HOLD_RTTS * near + HOLD_MORE;
     let most = whole.map_or(wanted, |whole| whole.mul_f64(HOLD_SHARE).max(LEAST_HOLD));
     Hold { limit: wanted.min(most), step_packets: STEP_PACKETS, step_interval: STEP_INTERVAL }
 }

@@ -142,8 +142,8 @@ impl Sidekick {
         self.sender.set_handle(handle(conn));
         // A configured proxy can answer during the handshake. Markers wait for the peer's first
         // packet: a server that does not know the client takes a marker for its first packet.
-        let may_ask = self.config.proxy.is_some() || conn.stats().recv > 0;
-        if self.path.current().is_none() && !self.stopped && may_ask {
+        let may_ask = || self.config.proxy.is_some() || conn.stats().recv > 0;
+        if self.path.current().is_none() && !self.stopped && may_ask() {
             self.path.start(conn, &mut self.sender, now);
         }
         for packet in conn.sidekick_drain() {
@@ -157,11 +157,12 @@ impl Sidekick {
         let path_id = self.path.current().map(|path| path.id);
         let mut again = self.receiver.update(conn, &mut self.sender, path_id, now);
         again |= self.send_markers(conn);
+        let assistance = self.sender.assistance();
         // Without a proxy's reports the sender depends on frequent acknowledgements.
-        if self.stopped || self.sender.assistance() != Assistance::Assisted {
+        if self.stopped || assistance != Assistance::Assisted {
             again |= self.ack_reduction.request_usual_acks(conn, now);
         }
-        let stood_down = self.sender.assistance() == Assistance::Unassisted(Reason::StoodDown);
+        let stood_down = assistance == Assistance::Unassisted(Reason::StoodDown);
         if stood_down && !std::mem::replace(&mut self.stopped, true) {
             conn.sidekick_log(0);
         }
@@ -247,7 +248,9 @@ impl Sidekick {
     /// lost. Returns whether the connection has something to send.
     fn apply<F: BufFactory>(&mut self, conn: &mut Connection<F>, now: Instant) -> bool {
         let refuted = self.report_verdicts(conn);
-        self.qlog.early_loss_spurious(conn, refuted, self.sender.stats().spurious, now);
+        if refuted > 0 {
+            self.qlog.early_loss_spurious(conn, refuted, self.sender.stats().spurious, now);
+        }
         let mut lost = std::mem::take(&mut self.scratch_lost);
         self.sender.drain_lost(&mut lost);
         let ignored = self.config.mode == Mode::AckReduction && !self.ack_reduction.is_fit();
@@ -381,6 +384,9 @@ fn seed() -> [u8; 32] {
 /// and the answers to their markers, too.
 fn handle<F: BufFactory>(conn: &Connection<F>) -> [u8; HANDLE_LEN] {
     let mut handle = [0; HANDLE_LEN];
-    handle.iter_mut().zip(conn.source_id().as_ref()).for_each(|(to, from)| *to = *from);
+    let id = conn.source_id();
+    if let Some(room) = handle.get_mut(..id.len()) {
+        room.copy_from_slice(&id);
+    }
     handle
 }

@@ -139,9 +139,9 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.keep_datagrams = keep;
     }
 
-    /// Removes the packets sent since the last call from the log, in order of sending.
+    /// Removes each packet that the iterator returns from the log, in order of sending.
     pub fn sidekick_drain(&mut self) -> impl Iterator<Item = SentPacket> + '_ {
-        self.sidekick.log.drain(..)
+        std::iter::from_fn(|| self.sidekick.log.pop_front())
     }
 
     /// The number of packets that the log dropped since the connection began.
@@ -357,6 +357,7 @@ impl State {
         }
     }
 
+    #[inline]
     fn push(&mut self, packet: SentPacket) {
         if self.log.len() >= self.capacity {
             self.log.pop_front();

@@ -150,7 +150,7 @@ impl Assist for Receiver {
         _now: u64,
         _at_proxy: Option<u64>,
     ) {
-        self.gaps += client.sidekick_drain_gaps().count();
+        self.gaps += std::iter::from_fn(|| client.sidekick_gap_event()).count();
     }
 }
 

@@ -85,11 +85,10 @@ impl Log {
         total: u64,
         now: Instant,
     ) {
-        if count > 0 {
-            conn.sidekick_qlog(EarlyLossSpurious::NAME, QlogLevel::Core, now, |_| {
-                EarlyLossSpurious { count, total }
-            });
-        }
+        conn.sidekick_qlog(EarlyLossSpurious::NAME, QlogLevel::Core, now, |_| EarlyLossSpurious {
+            count,
+            total,
+        });
     }
 
     pub(crate) fn assistance_changed<F: BufFactory>(

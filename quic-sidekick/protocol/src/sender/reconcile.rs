@@ -136,7 +136,7 @@ impl Reconciler {
     /// Loads at most `most` sums of a quACK.
     pub(super) fn load(&mut self, quack: &Quack<'_>, most: usize) -> Result<(), PartsError> {
         self.candidates.clear();
-        self.candidates.extend(quack.sums.iter().take(most));
+        self.candidates.extend(quack.sums.first(most).iter());
         self.quack_first = self.candidates.first().map_or(0, |first| u64::from(*first));
         self.quack.assign_parts(quack.count, &self.candidates)
     }

@@ -47,16 +47,16 @@ pub(super) struct NearRtt {
 /// good.
 #[derive(Debug, Default)]
 struct Recent {
-    begun: Option<Instant>,
+    /// When `current` becomes `before`.
+    until: Option<Instant>,
     before: Option<Duration>,
     current: Option<Duration>,
 }
 
 impl Recent {
     fn note(&mut self, sample: Duration, now: Instant) {
-        let begun = *self.begun.get_or_insert(now);
-        if now.saturating_duration_since(begun) >= RECENT {
-            (self.begun, self.before, self.current) = (Some(now), self.current, None);
+        if self.until.is_none_or(|until| until <= now) {
+            (self.until, self.before, self.current) = (Some(now + RECENT), self.current, None);
         }
         self.current = Some(self.current.map_or(sample, |current| current.min(sample)));
     }

@@ -152,7 +152,7 @@ impl<'a> Sums<'a> {
     /// Sums to write. Sums after the 255th do not fit and are ignored.
     #[must_use]
     pub fn new(words: &'a [u32]) -> Self {
-        Self(Repr::Words(words.get(..MAX_SUMS).unwrap_or(words)))
+        Self(Repr::Words(words)).first(MAX_SUMS)
     }
 
     /// The number of sums, 0 to 255.
@@ -171,13 +171,22 @@ impl<'a> Sums<'a> {
         self.len() == 0
     }
 
+    /// The first `most` sums, or all if there are no more.
+    #[must_use]
+    pub fn first(self, most: usize) -> Self {
+        Self(match self.0 {
+            Repr::Words(words) => Repr::Words(words.get(..most).unwrap_or(words)),
+            Repr::Bytes(bytes) => Repr::Bytes(bytes.get(..most).unwrap_or(bytes)),
+        })
+    }
+
     /// The sums, lowest power first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + 'a {
-        let repr = self.0;
-        (0..self.len()).filter_map(move |i| match repr {
-            Repr::Words(words) => words.get(i).copied(),
-            Repr::Bytes(bytes) => bytes.get(i).map(|b| u32::from_be_bytes(*b)),
-        })
+        let (words, bytes): (&[u32], &[[u8; 4]]) = match self.0 {
+            Repr::Words(words) => (words, &[]),
+            Repr::Bytes(bytes) => (&[], bytes),
+        };
+        words.iter().copied().chain(bytes.iter().map(|bytes| u32::from_be_bytes(*bytes)))
     }
 }
 

@@ -182,6 +182,11 @@ impl Gaps {
         self.intervals.iter().filter_map(nearest).min_by_key(|number| number.abs_diff(to))
     }
 
+    /// Whether no gap is open, and no acknowledgement waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.intervals.is_empty() && self.held.is_empty()
+    }
+
     fn is_open(&self, gap: u64) -> bool {
         self.intervals.iter().any(|interval| interval.gap == gap)
     }

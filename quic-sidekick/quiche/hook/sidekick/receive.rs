@@ -15,8 +15,8 @@ use super::gaps::{Arrival, GapEnd, GapEvent, Gaps, Held};
 use crate::packet::{Epoch, Header, Type};
 use crate::{BufFactory, Connection, RecvInfo, Result};
 
-/// The most events that wait for [`Connection::sidekick_drain_gaps`]. A gap without room is given
-/// up at once.
+/// The most events that wait for [`Connection::sidekick_gap_event`]. A gap without room is given up
+/// at once.
 const MAX_EVENTS: usize = 1024;
 /// The most packets, and their bytes, that wait for their keys.
 const MAX_UNDECRYPTED: usize = 32;
@@ -79,6 +79,11 @@ pub(super) struct Receive {
 }
 
 impl Receive {
+    /// Whether no gap is open, and no acknowledgement waits.
+    fn is_idle(&self) -> bool {
+        self.next_step.is_none() && self.spaces.iter().all(Gaps::is_empty)
+    }
+
     /// How long a gap is open at most.
     fn limit(&self) -> Duration {
         self.hold.map_or(FORGET, |hold| hold.limit)
@@ -162,7 +167,8 @@ impl<F: BufFactory> Connection<F> {
     pub fn sidekick_hold(&mut self, hold: Option<Hold>, now: Instant) {
         let receive = &mut self.sidekick.receive;
         receive.hold = hold.filter(|_| receive.reports);
-        if receive.hold.is_none() {
+        // Usually no gap is open.
+        if receive.hold.is_none() && !receive.is_idle() {
             self.sidekick_release_gaps(now);
         }
     }
@@ -177,9 +183,15 @@ impl<F: BufFactory> Connection<F> {
         self.sidekick.receive.spaces[Epoch::Application].held()
     }
 
-    /// Removes the events of gaps since the last call, in their order.
-    pub fn sidekick_drain_gaps(&mut self) -> impl Iterator<Item = GapEvent> + '_ {
-        self.sidekick.receive.events.drain(..)
+    /// Whether a gap is open, an acknowledgement waits, or an event of a gap does.
+    pub fn sidekick_has_gaps(&self) -> bool {
+        let receive = &self.sidekick.receive;
+        !receive.events.is_empty() || !receive.is_idle()
+    }
+
+    /// Removes and returns the oldest event of a gap. Call it until it returns `None`.
+    pub fn sidekick_gap_event(&mut self) -> Option<GapEvent> {
+        self.sidekick.receive.events.pop_front()
     }
 
     /// Gives up a gap: what is held behind it alone is acknowledged. Without effect if the gap is
@@ -288,6 +300,10 @@ impl<F: BufFactory> Connection<F> {
     fn sidekick_release(&mut self, now: Instant) {
         let receive = &mut self.sidekick.receive;
         let gaps = &mut receive.spaces[Epoch::Application];
+        if gaps.held() == 0 {
+            receive.next_step = None;
+            return;
+        }
         let step = match receive.hold {
             Some(hold) if !gaps.is_full() => hold.step_packets.max(gaps.held() / 16),
             _ => usize::MAX,

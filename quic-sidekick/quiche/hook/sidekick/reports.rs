@@ -84,6 +84,12 @@ impl EarlyLosses {
         self.declared += 1;
     }
 
+    /// Whether any packet was sent again and is in flight.
+    #[inline]
+    pub(crate) fn has_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     /// Whether any report awaits the receiver's confirmation.
     #[inline]
     pub(crate) fn has_open(&self) -> bool {
@@ -156,7 +162,7 @@ impl EarlyLosses {
         min_rtt: Option<Duration>,
         now: Instant,
     ) {
-        let Some(largest) = ranges.last().filter(|_| !self.held.is_empty()) else { return };
+        let Some(largest) = ranges.last() else { return };
         for range in ranges.iter() {
             while let Some((&packet_number, _)) = self.held.range(range.clone()).next() {
                 let Some(Held { resent, last, attempts, .. }) = self.held.remove(&packet_number) else { break };

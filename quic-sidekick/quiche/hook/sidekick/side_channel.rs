@@ -70,11 +70,10 @@ impl<F: BufFactory> Connection<F> {
         }
     }
 
-    /// Removes and returns the datagrams of the side channel that `recv` received since the last
-    /// call, at most eight. Their addresses are those of one of the connection's paths, but anyone
-    /// may have sent them.
+    /// Removes and returns the datagrams of the side channel that `recv` received, at most eight.
+    /// Their addresses are those of one of the connection's paths, but anyone may have sent them.
     pub fn sidekick_drain_side_channel(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        self.sidekick.side_channel.received.drain(..)
+        std::iter::from_fn(|| self.sidekick.side_channel.received.pop_front())
     }
 
     /// Keeps a received datagram if it belongs to the side channel, and returns whether it does.

@@ -131,8 +131,9 @@ impl Established {
 
     /// Sets whether copies are requested.
     pub(in crate::sender) fn set_fetching(&mut self, fetching: bool) {
-        self.keeping.paused = !fetching;
-        if !fetching {
+        let before = std::mem::replace(&mut self.keeping.paused, !fetching);
+        // While requests are paused, nothing is wanted.
+        if !fetching && !before {
             self.keeping.fetcher.clear();
             self.keeping.requests.clear();
         }

@@ -181,10 +181,15 @@ impl LegacyRecovery {
 
     /// Resolves reports by an ACK frame. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
-        let min_rtt = self.min_rtt();
-        let known = self.epochs[epoch].largest_acked_packet;
-        self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
-        self.take_back(ranges, epoch, now);
+        // This runs for each ACK frame, and few have anything to resolve.
+        if self.epochs[epoch].sidekick.has_held() {
+            let min_rtt = self.min_rtt();
+            let known = self.epochs[epoch].largest_acked_packet;
+            self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
+        }
+        if self.epochs[epoch].sidekick.has_declared() {
+            self.take_back(ranges, epoch, now);
+        }
     }
 
     /// Reports the losses that the receiver confirmed to the controller. Runs where quiche's code
@@ -226,9 +231,6 @@ impl LegacyRecovery {
     /// reduction of the window is undone as quiche's code would.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, in_flight_count, .. } = &mut self.epochs[epoch];
-        if !sidekick.has_declared() {
-            return;
-        }
         let mut undo = false;
         for (number, report) in sidekick.take_acknowledged(ranges) {
             let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);

@@ -99,10 +99,15 @@ impl GRecovery {
 
     /// Resolves reports by an ACK frame. Runs before the frame is applied.
     pub(super) fn sidekick_on_ack(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
-        let min_rtt = self.min_rtt();
-        let known = self.epochs[epoch].largest_acked_packet;
-        self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
-        self.take_back(ranges, epoch, now);
+        // This runs for each ACK frame, and few have anything to resolve.
+        if self.epochs[epoch].sidekick.has_held() {
+            let min_rtt = self.min_rtt();
+            let known = self.epochs[epoch].largest_acked_packet;
+            self.epochs[epoch].sidekick.release(ranges, known, min_rtt, now);
+        }
+        if self.epochs[epoch].sidekick.has_declared() {
+            self.take_back(ranges, epoch, now);
+        }
     }
 
     /// Adds the losses that the receiver confirmed to those just detected end to end, or neuters
@@ -141,9 +146,6 @@ impl GRecovery {
     /// report is no evidence of reordering on the path.
     fn take_back(&mut self, ranges: &RangeSet, epoch: Epoch, now: Instant) {
         let RecoveryEpoch { sidekick, sent_packets, pkts_in_flight, .. } = &mut self.epochs[epoch];
-        if !sidekick.has_declared() {
-            return;
-        }
         for (number, report) in sidekick.take_acknowledged(ranges) {
             let index = sent_packets.binary_search_by_key(&number, |packet| packet.pkt_num);
             let Some(packet) = index.ok().and_then(|index| sent_packets.get_mut(index)) else { continue };
