@@ -22,7 +22,7 @@ const LONG: usize = 60_000_000;
 /// Fewer bytes than that.
 const SHORT: usize = 12_000_000;
 
-/// Starts a download to a pipe that nobody reads yet.
+/// Starts a download to a pipe. No process reads the pipe yet.
 fn to_a_pipe(url: &str, options: &[&str]) -> Child {
     let scratch = tempdir().unwrap();
     let mut command = download(url, scratch.path());
