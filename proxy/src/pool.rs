@@ -71,8 +71,8 @@ impl WorkerPool {
         }
     }
 
-    /// Gives a worker the spare capture that it requested on an interface, or the reason why there
-    /// is none.
+    /// Gives a worker the spare capture that it requested on an interface, or the error of opening
+    /// it.
     pub(crate) fn provide_spare(
         &self,
         worker: u16,

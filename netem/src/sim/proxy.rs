@@ -176,7 +176,7 @@ impl Node for Proxy {
                 if let Some(observer) = self.observer.as_mut().filter(|_| !packet.damaged) {
                     let flow = Flow { source: packet.source, destination: packet.destination };
                     let client = packet.destination.ip();
-                    // Of a client's flows, one may be of a session.
+                    // The client may have other flows than the session's. They count here, too.
                     let asked = observer.copy_clients().any(|asking| asking == client);
                     self.copies.keep(&packet.payload, asked, now, |copy| {
                         observer.keep(&flow, NEAR_INTERFACE, copy, now)

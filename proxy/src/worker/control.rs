@@ -39,7 +39,7 @@ pub(crate) enum Command {
     Spare {
         /// The daemon's number of the interface.
         interface: u32,
-        /// The spare capture for copies, or why there is none.
+        /// The spare capture for copies, or the error of opening it.
         opened: Result<Box<SpareCapture>, CaptureError>,
     },
     /// Close the capture with this number.

@@ -20,7 +20,7 @@ const SILENCES: [Duration; 3] =
 const GRANT: usize = 64 << 10;
 const MAX_ALLOWANCE: usize = 1 << 20;
 /// A session's requests are answered at this rate, and with a burst of 64.
-const REQUEST_INTERVAL: Duration = Duration::from_micros(250);
+pub(super) const REQUEST_INTERVAL: Duration = Duration::from_micros(250);
 pub(super) const REQUEST_BURST: Duration = Duration::from_millis(16);
 /// The sessions of one source prefix together may request as much as so many of them.
 pub(super) const REQUESTS_OF_SOURCE: u32 = 4;

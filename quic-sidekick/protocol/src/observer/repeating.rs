@@ -191,8 +191,8 @@ impl Observer {
     }
 
     /// Queues the copies in the ranges of a request. A range with an end that is not kept gets no
-    /// answer: it may be a datagram of another flow. While nothing is kept, the answer is NOTHING,
-    /// so that the receiver does not wait for copies.
+    /// answer: it may be a datagram of another flow. While the caller captures nothing, the answer
+    /// is NOTHING, so that the receiver does not wait for copies.
     pub(super) fn on_request(
         &mut self,
         number: SessionNumber,
@@ -200,11 +200,11 @@ impl Observer {
         now: Instant,
     ) -> Result<(), HandleError> {
         let (index, session) = self.table.by_number(number).ok_or(HandleError::UnknownSession)?;
-        let was_granted = session.receives;
+        let is_proven = session.receives;
         if self.table.keeping_of(index).is_none() {
             self.stats.requests_unanswered += 1;
-            if was_granted {
-                // The KEPT that ended it may be lost.
+            // The KEPT that ended the agreement may be lost.
+            if is_proven && self.table.admit_request(index, request.ranges.len(), now) {
                 self.queue(Outgoing::Kept(number));
             }
             return Err(HandleError::NotKept);

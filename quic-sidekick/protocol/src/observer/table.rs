@@ -3,7 +3,7 @@
 use super::clients::Clients;
 use super::deadlines::Deadlines;
 use super::flow_counter::FlowCounter;
-use super::keeping::{Keeping, REQUEST_BURST, REQUESTS_OF_SOURCE};
+use super::keeping::{Keeping, REQUEST_BURST, REQUEST_INTERVAL, REQUESTS_OF_SOURCE};
 use super::limiter::Occupancy;
 use super::pool::Pool;
 use super::session::{Agreement, Session};
@@ -444,8 +444,14 @@ impl Table {
     pub(super) fn admit_request(&mut self, index: usize, ranges: usize, now: Instant) -> bool {
         let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return false };
         let source = self.sources.get_mut(&site(slot.session.agreed.flow.source.ip()));
-        let (Some(keeping), Some(source)) = (slot.session.keeping.as_deref_mut(), source) else {
-            return false;
+        let Some(source) = source else { return false };
+        let Some(keeping) = slot.session.keeping.as_deref_mut() else {
+            // Such sessions of a source share the rate of one.
+            let admitted = source.requests.admits(REQUEST_BURST, now);
+            if admitted {
+                source.requests.charge(REQUEST_INTERVAL, now);
+            }
+            return admitted;
         };
         let admitted = keeping.requests.admits(REQUEST_BURST, now)
             && source.requests.admits(REQUEST_BURST, now);

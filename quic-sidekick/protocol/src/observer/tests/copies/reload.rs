@@ -23,6 +23,11 @@ fn without_memory_sessions_stop_keeping_and_hear_of_it() {
     assert_eq!(b.next_sent(), None);
     assert_eq!(b.request(1, &[ALL]), Err(HandleError::NotKept));
     assert_eq!(granted(&mut b, 1), Some(0), "the first one may be lost");
+    for _ in 0..1000 {
+        assert_eq!(b.request(1, &[ALL]), Err(HandleError::NotKept));
+    }
+    let answers = std::iter::from_fn(|| b.next_sent()).count();
+    assert!((60..=64).contains(&answers), "{answers}: as many requests as may come at once");
     b.send(1, keep(Cookie::NONE, 9)).unwrap();
     assert_eq!(granted(&mut b, 1), Some(0));
     assert_eq!(b.pass(0..10), 0);
