@@ -15,6 +15,8 @@ use crate::words::{harmless, say};
 const INTERRUPTED: u8 = 130;
 /// Exit status after SIGTERM: 128 + SIGTERM.
 const TERMINATED: u8 = 143;
+/// Exit status after the terminal closed: 128 + SIGHUP.
+const HUNG_UP: u8 = 129;
 
 /// Exit status of `outcome`. An error becomes one sentence of `program` on standard error.
 #[must_use]
@@ -54,6 +56,7 @@ pub fn run<F: Future<Output = anyhow::Result<()>>>(
     let code = runtime.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for Ctrl-C")?;
         let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        let mut hang_up = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
         let (stop, stopped) = oneshot::channel();
         let transfer = transfer(stopped);
         tokio::pin!(transfer);
@@ -61,6 +64,7 @@ pub fn run<F: Future<Output = anyhow::Result<()>>>(
             outcome = &mut transfer => return outcome.map(|()| ExitCode::SUCCESS),
             _ = interrupt.recv() => INTERRUPTED,
             _ = terminate.recv() => TERMINATED,
+            _ = hang_up.recv() => HUNG_UP,
         };
         let _ = stop.send(());
         // It may have ended before the signal reached it.

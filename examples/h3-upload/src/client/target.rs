@@ -3,6 +3,9 @@
 use anyhow::Context as _;
 use url::{Host, Url};
 
+/// The most characters of a URL. Few servers take longer ones, and QUIC sends the request at once.
+const MAX_URL_LEN: usize = 8192;
+
 /// The server and the path of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -37,8 +40,11 @@ impl Target {
 /// Reads a URL of a file.
 ///
 /// # Errors
-/// A sentence for the user: it is no URL, or not of HTTP/3.
+/// A sentence for the user: it is no URL, too long, or not of HTTP/3.
 pub fn parse_url(text: &str) -> Result<Url, String> {
+    if text.len() > MAX_URL_LEN {
+        return Err(format!("it has {} characters, and {MAX_URL_LEN} are the most", text.len()));
+    }
     let url = Url::parse(text).map_err(|e| format!("{e}; use the form https://HOST:PORT/NAME"))?;
     match url.scheme() {
         "https" => Ok(url),
@@ -57,6 +63,14 @@ mod tests {
         let of = |url: &str| Target::new(&parse_url(url).unwrap(), "/x".to_owned()).unwrap().url();
         assert_eq!(of("https://example.org/"), "https://example.org:443/x");
         assert_eq!(of("https://[::1]:4433/"), "https://[::1]:4433/x");
+    }
+
+    #[test]
+    fn a_long_url_is_refused() {
+        let of_len = |len: usize| format!("https://h/{:1<1$}", "", len - "https://h/".len());
+        assert!(parse_url(&of_len(MAX_URL_LEN)).is_ok());
+        let said = parse_url(&of_len(MAX_URL_LEN + 1)).unwrap_err();
+        assert!(said.contains("8193 characters"), "{said}");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::output::{Output, Place};
 
 /// Download a file over HTTP/3.
 ///
-/// Without --sidekick the download is plain QUIC. With --sidekick receive, a Sidekick proxy helps
-/// if there is one on the path that keeps copies.
+/// Without --sidekick the download is plain QUIC. With --sidekick receive or auto, a Sidekick proxy
+/// helps if there is one on the path that keeps copies.
 ///
 /// The file appears under its name only when it is complete, and matches the length and the SHA-256
 /// that the server announces (Content-Length; Repr-Digest, Content-Digest or Digest).

@@ -167,9 +167,11 @@ impl Part {
             true => temporary.persist(&path),
             false => temporary.persist_noclobber(&path),
         };
-        renamed
-            .map_err(|error| error.error)
-            .with_context(|| format!("cannot rename the download to {}", path.display()))?;
+        renamed.map_err(|error| error.error).with_context(|| {
+            // It was not there at the start.
+            let hint = if replace { "" } else { " (to replace an existing file, give --force)" };
+            format!("cannot rename the download to {}{hint}", path.display())
+        })?;
         // Otherwise a crash could leave the file without its name. Some file systems cannot do it.
         let _ = File::open(directory(&path)).and_then(|directory| directory.sync_all());
         Ok(())

@@ -20,6 +20,22 @@ fn succeeds(command: &mut Command) -> Output {
     output
 }
 
+/// docs/examples.md lists each field of the object, and those of its parts.
+#[test]
+fn the_fields_are_documented() {
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples.md");
+    let text = std::fs::read_to_string(text).unwrap();
+    let server = Server::start(&[]);
+    let scratch = tempdir().unwrap();
+    std::fs::write(server.dir().join("x"), bytes(9)).unwrap();
+    let report = report(&mut server.download("/x", scratch.path()));
+    let fields = report.as_object().unwrap();
+    let parts = fields.values().filter_map(Value::as_object).flat_map(|part| part.keys());
+    for field in fields.keys().chain(parts) {
+        assert!(text.contains(&format!("`{field}`")), "{field}");
+    }
+}
+
 #[test]
 fn files_of_all_sizes_arrive_as_they_are() {
     let server = Server::start(&[]);

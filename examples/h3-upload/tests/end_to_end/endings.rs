@@ -36,7 +36,7 @@ fn a_killed_client_leaves_no_file() {
 
 #[test]
 fn an_interrupted_client_closes_its_connection() {
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         // With the longest idle timeout, only a proper close can end the upload.
         let mut server = Server::start(&["--idle-timeout", "65535"]);
         let mut child = unfinished(&mut server);

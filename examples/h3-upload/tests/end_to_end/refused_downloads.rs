@@ -195,7 +195,7 @@ fn command_lines_that_make_no_sense() {
 /// The download waits for its reader, so it does not end by itself.
 #[test]
 fn an_interrupted_download_leaves_nothing() {
-    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let scratch = tempdir().unwrap();
         let (mut child, _server, _lines) = stalled_download(scratch.path());
         let part = names(scratch.path());

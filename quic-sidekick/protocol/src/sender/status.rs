@@ -55,7 +55,7 @@ impl fmt::Display for Reason {
             Self::NoAnswer => "the proxy does not answer, or does not hold the pinned key",
             Self::NotFound => "no proxy was found on the path",
             Self::NotOnPath => "the proxy answers, but does not see this connection's packets",
-            Self::ProxyLost => "the proxy stopped answering",
+            Self::ProxyLost => "the proxy ended the session, or stopped answering",
             Self::ProxyFull => "the proxy has reached its limit of connections",
             Self::TermsRefused => "the proxy cannot grant the requested terms",
             Self::FlowTaken => "the proxy counts this connection for another sender",
