@@ -22,7 +22,7 @@ help:
 	@echo "make fuzz         run the fuzz targets briefly; quic-sidekick/fuzz/run RUNS runs them longer"
 	@echo "make deb          build the proxy's Debian packages for amd64 and arm64 in $(BUILT)/deb"
 	@echo "make test-deb     test these packages"
-	@echo "make test-arm64   test the quACK, the protocol and the proxy on an emulated 64-bit ARM"
+	@echo "make test-arm64   test the quACK, the parity, the protocol and the proxy on an emulated 64-bit ARM"
 	@echo "make test-netem-vm  run the lab over the kernel's netem, in a virtual machine"
 	@echo "make deps         install what build and tests need (Debian or Ubuntu, as root), or name it"
 
@@ -79,7 +79,7 @@ ARM64 = RUSTC=/usr/bin/rustc CARGO_PROFILE_DEV_DEBUG=false CARGO_TARGET_AARCH64_
 EMULATED = qemu-aarch64-static -L /
 
 # All three with both commands: with fewer, what they depend on would have other features, and be compiled twice.
-ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-protocol -p sidekick-proxy
+ARM64_CRATES = --target aarch64-unknown-linux-gnu -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p sidekick-proxy
 
 # Left out:
 # - no_packet_that_the_proxy_counted_is_declared_lost, a thousand simulated uploads: it takes minutes.
@@ -141,10 +141,11 @@ lint-features: build-deps
 	$(CARGO) clippy --locked -p quic-sidekick --no-default-features --features qlog --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-quack --no-default-features --lib -- -D warnings
 	$(CARGO) clippy --locked -p sidekick-protocol --lib -- -D warnings
+	$(CARGO) clippy --locked -p sidekick-parity --lib -- -D warnings
 	$(CARGO) clippy --locked -p quiche@0.30.100 --lib --features qlog,internal,custom-client-dcid,ffi,fuzzing,gcongestion -- -D warnings
 
 document: build-deps
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps -p sidekick-quack -p sidekick-parity -p sidekick-protocol -p quic-sidekick -p sidekick-proxy -p sidekick-netem -p virtual-time -p audio --features quic-sidekick/tokio-quiche
 
 unit: deps build
 	$(CARGO) test --locked --workspace

@@ -1,0 +1,246 @@
+//! What is known of the latest positions, from the lists.
+
+use super::{Counts, JUDGED, ListError};
+use crate::{COLUMNS, column};
+
+/// A set of columns, and so of positions within the latest [`COLUMNS`].
+pub(super) type Columns = u128;
+
+/// The latest positions that are remembered: one for each column.
+pub(super) const REMEMBERED: u32 = Columns::BITS;
+
+pub(super) struct Positions {
+    /// The newest position of any list.
+    newest: Option<u32>,
+    /// Where the newest list begins.
+    front: u32,
+    identifiers: [u32; COLUMNS],
+    /// The ring's sequence numbers of the datagrams that are known.
+    sequences: [u64; COLUMNS],
+    listed: Columns,
+    /// Listed, and its datagram neither arrived nor was rebuilt.
+    missing: Columns,
+    /// Listed, and its datagram did not arrive as an original.
+    lost: Columns,
+    counts: Counts,
+    /// The last position that was judged was lost.
+    run: bool,
+}
+
+/// The columns of some consecutive positions.
+pub(super) fn columns(first: u32, count: u32) -> Columns {
+    let count = count.min(REMEMBERED);
+    let ones = Columns::MAX.checked_shr(REMEMBERED - count).unwrap_or(0);
+    ones.rotate_left(first % REMEMBERED)
+}
+
+/// How the positions of a repair symbol stand to the lists.
+pub(super) enum Covered {
+    /// Some were forgotten.
+    Old,
+    /// Some are not listed yet.
+    Unlisted,
+    /// All are listed.
+    Listed(Columns),
+}
+
+impl Positions {
+    pub(super) fn new() -> Self {
+        Self {
+            newest: None,
+            front: 0,
+            identifiers: [0; COLUMNS],
+            sequences: [0; COLUMNS],
+            listed: 0,
+            missing: 0,
+            lost: 0,
+            counts: Counts::default(),
+            run: false,
+        }
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(super) fn missing(&self) -> Columns {
+        self.missing
+    }
+
+    /// The oldest position that is remembered.
+    pub(super) fn oldest(&self) -> u32 {
+        self.newest.unwrap_or(0).wrapping_sub(REMEMBERED - 1)
+    }
+
+    /// By how much a position is older than the newest. `None` if it is newer.
+    fn age(&self, position: u32) -> Option<u32> {
+        self.newest.map(|newest| newest.wrapping_sub(position)).filter(|age| *age < 1 << 31)
+    }
+
+    /// Checks a list before anything changes.
+    pub(super) fn check(&self, first: u32, identifiers: &[u32]) -> Result<(), ListError> {
+        let mut old = !identifiers.is_empty();
+        for (position, &identifier) in positions(first).zip(identifiers) {
+            if self.age(position).is_some_and(|age| age >= REMEMBERED) {
+                continue;
+            }
+            let listed = self.age(position).is_some() && self.listed & columns(position, 1) != 0;
+            if listed && self.identifiers[column(position)] != identifier {
+                return Err(ListError::Contradiction { position });
+            }
+            old = false;
+        }
+        if old { Err(ListError::Old) } else { Ok(()) }
+    }
+
+    /// Notes where a list begins.
+    pub(super) fn note_front(&mut self, first: u32) {
+        if self.newest.is_none() || first.wrapping_sub(self.front) < 1 << 31 {
+            self.front = first;
+        }
+    }
+
+    /// Makes `last` the newest position, if it is newer. Returns the columns of missing positions
+    /// that were forgotten for that.
+    pub(super) fn advance(&mut self, last: u32) -> Columns {
+        let Some(newest) = self.newest else {
+            self.newest = Some(last);
+            return 0;
+        };
+        let by = last.wrapping_sub(newest);
+        if by >= 1 << 31 {
+            return 0;
+        }
+        let mut forgotten = 0;
+        // After that many steps nothing is remembered.
+        for position in positions(newest.wrapping_add(1)).take(by.min(REMEMBERED) as usize) {
+            let reused = columns(position, 1);
+            forgotten |= self.missing & reused;
+            self.listed &= !reused;
+            self.missing &= !reused;
+            self.lost &= !reused;
+            self.judge(position.wrapping_sub(JUDGED));
+        }
+        self.newest = Some(last);
+        forgotten
+    }
+
+    /// Judges a position that leaves the latest ones.
+    fn judge(&mut self, position: u32) {
+        let this = columns(position, 1);
+        let lost = self.lost & this != 0;
+        self.counts.judged += u64::from(self.listed & this != 0);
+        self.counts.lost += u64::from(lost);
+        self.counts.runs += u64::from(lost && !self.run);
+        self.run = lost;
+    }
+
+    /// Whether a position is remembered and not listed.
+    pub(super) fn is_new(&self, position: u32) -> bool {
+        let remembered = self.age(position).is_some_and(|age| age < REMEMBERED);
+        remembered && self.listed & columns(position, 1) == 0
+    }
+
+    /// Lists a new position. `found` is its datagram's sequence number, and whether it arrived as
+    /// an original.
+    pub(super) fn list(&mut self, position: u32, identifier: u32, found: Option<(u64, bool)>) {
+        let this = columns(position, 1);
+        self.listed |= this;
+        self.identifiers[column(position)] = identifier;
+        match found {
+            Some((sequence, _)) => self.sequences[column(position)] = sequence,
+            None => self.missing |= this,
+        }
+        if !found.is_some_and(|(_, original)| original) {
+            self.lost |= this;
+        }
+        self.counts.listed += 1;
+    }
+
+    /// Notes a datagram that arrived or was rebuilt. Returns the columns of the positions that
+    /// missed it.
+    pub(super) fn learn(&mut self, identifier: u32, sequence: u64, original: bool) -> Columns {
+        let mut filled = 0;
+        // What is missing is also lost, until it arrives.
+        for column in each(self.lost) {
+            if self.identifiers[column] != identifier {
+                continue;
+            }
+            // What was rebuilt or copied remains, since a stranger may send the identifier again.
+            if self.missing >> column & 1 == 1 {
+                self.sequences[column] = sequence;
+                filled |= 1 << column;
+            }
+            if original {
+                self.lost &= !(1 << column);
+            }
+        }
+        self.missing &= !filled;
+        filled
+    }
+
+    pub(super) fn covered(&self, first: u32, count: u32) -> Covered {
+        if self.age(first).is_some_and(|age| age >= REMEMBERED) {
+            return Covered::Old;
+        }
+        let (these, last) = (columns(first, count), first.wrapping_add(count).wrapping_sub(1));
+        if self.age(last).is_none() || self.age(first).is_none() || these & !self.listed != 0 {
+            return Covered::Unlisted;
+        }
+        Covered::Listed(these)
+    }
+
+    /// The sequence number of a known position's datagram.
+    pub(super) fn sequence(&self, column: usize) -> u64 {
+        self.sequences[column]
+    }
+
+    /// The identifier of a listed position.
+    pub(super) fn identifier(&self, column: usize) -> u32 {
+        self.identifiers[column]
+    }
+
+    /// The newest listed position of an identifier.
+    fn find(&self, identifier: u32) -> Option<u32> {
+        let newest = self.newest?;
+        (0..REMEMBERED).map(|age| newest.wrapping_sub(age)).find(|&position| {
+            self.identifiers[column(position)] == identifier
+                && self.listed & columns(position, 1) != 0
+        })
+    }
+
+    /// The columns between two identifiers. `None` if not all of them are listed.
+    pub(super) fn between(&self, after: Option<u32>, before: u32) -> Option<Columns> {
+        let before = self.find(before)?;
+        let first = match after {
+            Some(identifier) => self.find(identifier)?.wrapping_add(1),
+            None => {
+                let mut remembered = positions(self.oldest()).take(COLUMNS);
+                remembered.find(|&position| self.listed & columns(position, 1) != 0)?
+            }
+        };
+        // They passed the proxy the other way round.
+        let count = Some(before.wrapping_sub(first)).filter(|count| *count < 1 << 31).unwrap_or(0);
+        let between = columns(first, count);
+        (between & !self.listed == 0).then_some(between)
+    }
+
+    /// The columns of positions that the newest list no longer contains.
+    pub(super) fn behind_front(&self) -> Columns {
+        columns(self.oldest(), self.front.wrapping_sub(self.oldest()))
+    }
+}
+
+/// The positions from one on.
+pub(super) fn positions(first: u32) -> impl Iterator<Item = u32> {
+    (0..).map(move |offset| first.wrapping_add(offset))
+}
+
+/// The columns of a set.
+pub(super) fn each(mut set: Columns) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let column = set.trailing_zeros() as usize;
+        set &= set.checked_sub(1)?;
+        Some(column)
+    })
+}

@@ -1,0 +1,46 @@
+//! The loop of all vector instruction sets.
+
+use super::Term;
+
+/// Vectors of bytes.
+pub(super) trait Simd: Copy {
+    /// A vector.
+    type Vector: Copy;
+    /// What multiplies a vector by one coefficient.
+    type Factor: Copy;
+    /// Bytes in a vector.
+    const WIDTH: usize;
+
+    /// The multiplication by a coefficient.
+    fn factor(self, coefficient: u8) -> Self::Factor;
+
+    /// The first bytes, padded with 0.
+    fn load(self, bytes: &[u8]) -> Self::Vector;
+
+    /// Writes as much of the vector as there is room for.
+    fn store(self, bytes: &mut [u8], vector: Self::Vector);
+
+    /// `sum`, plus `bytes` multiplied by the coefficient.
+    fn add_product(self, sum: Self::Vector, bytes: Self::Vector, by: Self::Factor) -> Self::Vector;
+}
+
+/// Adds to `sum` the products, which are as long.
+#[inline(always)]
+pub(super) fn add<S: Simd, const N: usize>(simd: S, sum: &mut [u8], terms: [Term<'_>; N]) {
+    // Loops, since the compiler does not inline closures into code for other instructions.
+    let mut factors = [simd.factor(0); N];
+    let mut rests = [&[][..]; N];
+    for index in 0..N {
+        factors[index] = simd.factor(terms[index].coefficient);
+        rests[index] = terms[index].bytes;
+    }
+    for sum in sum.chunks_mut(S::WIDTH) {
+        let mut total = simd.load(sum);
+        for index in 0..N {
+            let Some((bytes, after)) = rests[index].split_at_checked(sum.len()) else { return };
+            total = simd.add_product(total, simd.load(bytes), factors[index]);
+            rests[index] = after;
+        }
+        simd.store(sum, total);
+    }
+}
