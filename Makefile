@@ -60,9 +60,10 @@ figures: programs
 # On one processor, each figure in turns with its baseline, since times on most machines are noise.
 bench: build-deps
 	@.ci/deps bench
-	$(CARGO) bench --locked -p sidekick-quack -p sidekick-proxy --benches --no-run
+	$(CARGO) bench --locked -p sidekick-quack -p sidekick-parity -p sidekick-proxy --benches --no-run
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench quack
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-quack --bench instructions
+	taskset -c 0 $(CARGO) bench --locked -p sidekick-parity --bench parity
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench replay
 	taskset -c 0 $(CARGO) bench --locked -p sidekick-proxy --bench keep
 	$(CARGO) bench --locked -p sidekick-proxy --bench link

@@ -63,6 +63,23 @@
 //! are 128 apart give the same coefficients. Their windows have no position in common, unless the
 //! proxy sends two parities or more for each datagram.
 //!
+//! # How fast it is
+//!
+//! `make bench` measures it beside a Reed-Solomon code over blocks of 30, alternating in one
+//! process. On an EPYC with AVX-512 and GFNI (one core of a virtual machine), with windows of 30,
+//! datagrams of 1472 bytes and a loss of 10 %, in nanoseconds for each datagram of the flow:
+//!
+//! | | portable | AVX2 | AVX-512 | GFNI | Reed-Solomon |
+//! |---|---|---|---|---|---|
+//! | encode, a parity for each 4 | 1560 | 290 | 175 | 153 | 126 |
+//! | encode, a parity for each 20 | 319 | 58 | 40 | 36 | 77 |
+//! | decode, a parity for each 4 | 798 | 234 | 164 | 174 | 4820 |
+//! | decode, a parity for each 20 | 425 | 127 | 94 | 88 | 1280 |
+//!
+//! The Reed-Solomon code uses AVX2, and has 8 parities for 30 datagrams, or 2. Most of what its
+//! decoder takes is the same for each block, however long. With a parity for each 20, neither code
+//! rebuilds much of a loss of 10 %.
+//!
 //! # What to know before use
 //!
 //! - **Nobody vouches for a datagram.** A proxy that lies, or a datagram of a stranger with the

@@ -20,11 +20,12 @@ impl Figures {
         mut baseline: impl FnMut(),
     ) {
         let mut samples = Vec::new();
-        let mut group = criterion.benchmark_group("quack");
+        let (crate_name, case) = name.split_once('/').unwrap_or(("", name));
+        let mut group = criterion.benchmark_group(crate_name);
         group.sample_size(SAMPLES);
         group.warm_up_time(Duration::from_millis(200));
         group.measurement_time(Duration::from_secs(1));
-        group.bench_function(name.trim_start_matches("quack/"), |bencher| {
+        group.bench_function(case, |bencher| {
             bencher.iter_custom(|iterations| {
                 let (mut our_time, mut base_time) = (Duration::ZERO, Duration::ZERO);
                 for turn in 0..TURNS {
